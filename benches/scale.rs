@@ -2,7 +2,10 @@
 //!
 //! The machines are made here: one NVLink domain, as many GPUs as asked for. docs/performance.md has figures.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark that cannot start is to say so and stop")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot start is to say so and stop"
+)]
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -35,14 +38,23 @@ fn standard(gpus: u32) -> &'static Stages {
 /// Machines that were checked, by their GPUs.
 type Checked = Mutex<Option<HashMap<u32, &'static Stages>>>;
 
-fn checked(known: &Checked, gpus: u32, check: fn(&Machine) -> Result<Stages, String>) -> &'static Stages {
-    known.lock().unwrap().get_or_insert_default().entry(gpus).or_insert_with(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("machine.toml");
-        std::fs::write(&file, machine::description(gpus)).unwrap();
-        let machine = Machine::parse(file.to_str().unwrap()).unwrap();
-        Box::leak(Box::new(check(&machine).unwrap()))
-    })
+fn checked(
+    known: &Checked,
+    gpus: u32,
+    check: fn(&Machine) -> Result<Stages, String>,
+) -> &'static Stages {
+    known
+        .lock()
+        .unwrap()
+        .get_or_insert_default()
+        .entry(gpus)
+        .or_insert_with(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("machine.toml");
+            std::fs::write(&file, machine::description(gpus)).unwrap();
+            let machine = Machine::parse(file.to_str().unwrap()).unwrap();
+            Box::leak(Box::new(check(&machine).unwrap()))
+        })
 }
 
 #[divan::bench(args = GPUS, sample_count = 10)]

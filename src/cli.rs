@@ -23,9 +23,16 @@ use crate::report::{self, Format, Of};
 /// Check whether the paths between the GPUs of this server are as fast as they should be. If not, report
 /// which GPU, slot, link or pair is at fault, why, and what a technician should do.
 #[derive(Debug, Parser)]
-#[command(name = "peerscope", version, max_term_width = 100, propagate_version = true)]
-#[command(after_help = "Exit codes: 0 healthy, 1 a fault was found, 2 wrong usage or internal error, \
-    3 not everything could be tested, 130 interrupted. See docs/exit-codes.md.")]
+#[command(
+    name = "peerscope",
+    version,
+    max_term_width = 100,
+    propagate_version = true
+)]
+#[command(
+    after_help = "Exit codes: 0 healthy, 1 a fault was found, 2 wrong usage or internal error, \
+    3 not everything could be tested, 130 interrupted. See docs/exit-codes.md."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -66,7 +73,10 @@ pub struct Cli {
 impl Cli {
     /// The terms for judging a report.
     pub fn terms(&self, fail_on: FailOn) -> Terms {
-        Terms { fail_on: fail_on.into(), contract: self.exit_contract }
+        Terms {
+            fail_on: fail_on.into(),
+            contract: self.exit_contract,
+        }
     }
 }
 
@@ -74,7 +84,9 @@ impl Cli {
 /// must understand the exit code after a mistyped option too.
 pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
     const FLAG: &str = "--exit-contract";
-    let mut arguments = arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
+    let mut arguments = arguments
+        .into_iter()
+        .map(|argument| argument.to_string_lossy().into_owned());
     while let Some(argument) = arguments.next() {
         let value = match argument.split_once('=') {
             Some((FLAG, value)) => Some(value.to_owned()),
@@ -161,7 +173,13 @@ pub struct CheckArgs {
     pub profile: profile::Name,
 
     /// Run only these probe groups.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "GROUPS",
+        conflicts_with = "skip"
+    )]
     pub only: Vec<Group>,
 
     /// Skip these probe groups.
@@ -361,8 +379,10 @@ pub enum Color {
 
 /// Accepts the names of the formats that these reports can have.
 fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
-    let names = report::formats(of).map(|format| PossibleValue::new(format.name).help(format.purpose));
-    PossibleValuesParser::new(names).try_map(|name| report::named(&name).ok_or("there is no such format"))
+    let names =
+        report::formats(of).map(|format| PossibleValue::new(format.name).help(format.purpose));
+    PossibleValuesParser::new(names)
+        .try_map(|name| report::named(&name).ok_or("there is no such format"))
 }
 
 /// The help of `--output`.

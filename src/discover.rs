@@ -11,9 +11,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, NvidiaFunctions, PciTree, Telemetry, limits};
+use crate::hardware::{
+    ErrorKind, GpuGroup, HardwareError, Machine, NvidiaFunctions, PciTree, Telemetry, limits,
+};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{DisplayFunction, Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot};
+use crate::model::snapshot::{
+    DisplayFunction, Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot,
+};
 
 mod late;
 
@@ -54,7 +58,8 @@ pub const JUDGED: &[SlowFact] = &[SlowFact::PeerAccess];
 
 /// The groups of a GPU's facts that are read with these slow ones.
 fn groups(slow: &[SlowFact]) -> Vec<GpuGroup> {
-    let wanted = |group: &GpuGroup| *group != GpuGroup::LinkErrors || slow.contains(&SlowFact::NvLinkErrors);
+    let wanted =
+        |group: &GpuGroup| *group != GpuGroup::LinkErrors || slow.contains(&SlowFact::NvLinkErrors);
     GpuGroup::ALL.into_iter().filter(wanted).collect()
 }
 
@@ -62,17 +67,27 @@ fn groups(slow: &[SlowFact]) -> Vec<GpuGroup> {
 ///
 /// GPUs come by index, pairs row by row. What was not read in time is unknown with that reason,
 /// and `problems` says which calls did not answer.
-pub fn discover(telemetry: Arc<dyn Telemetry>, slow: &'static [SlowFact], limit: Duration) -> Snapshot {
+pub fn discover(
+    telemetry: Arc<dyn Telemetry>,
+    slow: &'static [SlowFact],
+    limit: Duration,
+) -> Snapshot {
     let deadline = Instant::now() + limit;
     let no_answer = format!("no answer within {}", seconds(limit));
     let pending = Unknown::Failed(no_answer.clone());
     let (answers, inbox) = mpsc::channel();
     let mut collected = Collected::default();
-    collected.problems.extend(start_all(telemetry, slow, &answers, &pending));
+    collected
+        .problems
+        .extend(start_all(telemetry, slow, &answers, &pending));
     // Now only threads hold an end: the channel closes when the last of them is done.
     drop(answers);
     let in_time = collected.receive(&inbox, deadline);
-    let missing = if in_time { "the thread that reads it broke off".to_owned() } else { no_answer };
+    let missing = if in_time {
+        "the thread that reads it broke off".to_owned()
+    } else {
+        no_answer
+    };
     collected.into_snapshot(slow, &pending, &missing)
 }
 
@@ -126,7 +141,9 @@ fn start_all(
     let nvidia = start("nvidia", move || {
         let _ = nvidia_answers.send(Answer::Nvidia(nvidia.nvidia_functions()));
     });
-    let gpus = start("gpus", move || start_gpus(&telemetry, slow, &count_answers, &count_pending));
+    let gpus = start("gpus", move || {
+        start_gpus(&telemetry, slow, &count_answers, &count_pending)
+    });
     let mut problems = Vec::new();
     if let Err(error) = host {
         let _ = answers.send(Answer::Host(Box::new(Host::unread(&not_started(&error)))));
@@ -156,7 +173,12 @@ fn not_started(error: &HardwareError) -> Unknown {
 
 /// Counts the GPUs and starts two threads for each: one for its facts, one for its row of pairs,
 /// so that neither waits for the other.
-fn start_gpus(telemetry: &Arc<dyn Telemetry>, slow: &'static [SlowFact], answers: &Sender<Answer>, pending: &Unknown) {
+fn start_gpus(
+    telemetry: &Arc<dyn Telemetry>,
+    slow: &'static [SlowFact],
+    answers: &Sender<Answer>,
+    pending: &Unknown,
+) {
     let count = telemetry.gpu_count();
     let gpus = count.as_ref().map_or(0, |count| *count);
     // Nobody listens any more when the deadline has passed, here and below.
@@ -167,13 +189,21 @@ fn start_gpus(telemetry: &Arc<dyn Telemetry>, slow: &'static [SlowFact], answers
         let gpu = Gpu::unread(index, pending);
         let (facts, facts_answers) = (Arc::clone(telemetry), answers.clone());
         let (row, row_answers) = (Arc::clone(telemetry), answers.clone());
-        if let Err(error) = start(&format!("gpu{index}"), move || read_gpu(&*facts, slow, gpu, &facts_answers)) {
+        if let Err(error) = start(&format!("gpu{index}"), move || {
+            read_gpu(&*facts, slow, gpu, &facts_answers)
+        }) {
             let unread = Gpu::unread(index, &not_started(&error));
             let _ = answers.send(Answer::Gpu(Box::new(unread), groups(slow).len()));
         }
-        if let Err(error) = start(&format!("pairs{index}"), move || read_row(&*row, slow, index, gpus, &row_answers)) {
+        if let Err(error) = start(&format!("pairs{index}"), move || {
+            read_row(&*row, slow, index, gpus, &row_answers)
+        }) {
             for destination in (0..gpus).filter(|destination| *destination != index) {
-                let _ = answers.send(Answer::Pair(GpuPair::unread(index, destination, &not_started(&error))));
+                let _ = answers.send(Answer::Pair(GpuPair::unread(
+                    index,
+                    destination,
+                    &not_started(&error),
+                )));
             }
             let _ = answers.send(Answer::Problem(error.message));
         }
@@ -183,13 +213,22 @@ fn start_gpus(telemetry: &Arc<dyn Telemetry>, slow: &'static [SlowFact], answers
 fn read_gpu(telemetry: &dyn Telemetry, slow: &[SlowFact], mut gpu: Gpu, answers: &Sender<Answer>) {
     for (group, done) in groups(slow).into_iter().zip(1..) {
         telemetry.read_gpu(group, &mut gpu);
-        if answers.send(Answer::Gpu(Box::new(gpu.clone()), done)).is_err() {
+        if answers
+            .send(Answer::Gpu(Box::new(gpu.clone()), done))
+            .is_err()
+        {
             return;
         }
     }
 }
 
-fn read_row(telemetry: &dyn Telemetry, slow: &'static [SlowFact], source: u32, gpus: u32, answers: &Sender<Answer>) {
+fn read_row(
+    telemetry: &dyn Telemetry,
+    slow: &'static [SlowFact],
+    source: u32,
+    gpus: u32,
+    answers: &Sender<Answer>,
+) {
     for destination in (0..gpus).filter(|destination| *destination != source) {
         let mut pair = telemetry.read_pair(source, destination);
         read_slowly(telemetry, slow, &mut pair);
@@ -210,9 +249,12 @@ fn read_slowly(telemetry: &dyn Telemetry, slow: &[SlowFact], pair: &mut GpuPair)
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
-    thread
-        .map(drop)
-        .map_err(|error| limits::not_started(format!("the thread for {name} cannot be started: {error}"), &error))
+    thread.map(drop).map_err(|error| {
+        limits::not_started(
+            format!("the thread for {name} cannot be started: {error}"),
+            &error,
+        )
+    })
 }
 
 fn seconds(duration: Duration) -> String {
@@ -241,7 +283,9 @@ impl Collected {
                 Ok(Answer::Nvidia(nvidia)) => self.nvidia = Some(nvidia),
                 Ok(Answer::Count(count)) => self.count = Some(count),
                 Ok(Answer::Gpu(gpu, done)) => drop(self.gpus.insert(gpu.index, (gpu, done))),
-                Ok(Answer::Pair(pair)) => drop(self.pairs.insert((pair.source, pair.destination), pair)),
+                Ok(Answer::Pair(pair)) => {
+                    drop(self.pairs.insert((pair.source, pair.destination), pair))
+                }
                 Ok(Answer::Problem(problem)) => self.problems.push(problem),
                 Err(RecvTimeoutError::Timeout) => return false,
                 Err(RecvTimeoutError::Disconnected) => return true,
@@ -251,7 +295,12 @@ impl Collected {
 
     /// Puts everything in order. `missing` says in `problems` what became of what did not come;
     /// its readings are `pending`.
-    fn into_snapshot(mut self, slow: &'static [SlowFact], pending: &Unknown, missing: &str) -> Snapshot {
+    fn into_snapshot(
+        mut self,
+        slow: &'static [SlowFact],
+        pending: &Unknown,
+        missing: &str,
+    ) -> Snapshot {
         let mut problems = self.problems;
         let host = self.host.unwrap_or_else(|| {
             problems.push(format!("the host's facts: {missing}"));
@@ -284,20 +333,35 @@ impl Collected {
         problems.extend((count == 0).then(|| on_the_bus(&tree.functions)).flatten());
         let mut gpus = Vec::new();
         for index in 0..count {
-            let (gpu, done) = self.gpus.remove(&index).unwrap_or_else(|| (Box::new(Gpu::unread(index, pending)), 0));
-            problems.extend(problem_of(&gpu, groups(slow).get(done..).unwrap_or_default(), missing));
+            let (gpu, done) = self
+                .gpus
+                .remove(&index)
+                .unwrap_or_else(|| (Box::new(Gpu::unread(index, pending)), 0));
+            problems.extend(problem_of(
+                &gpu,
+                groups(slow).get(done..).unwrap_or_default(),
+                missing,
+            ));
             gpus.push(*gpu);
         }
         // Without NVML's word every GPU would be missing.
-        let unlisted_gpus = if counted { unlisted(nvidia.displays, &gpus) } else { Vec::new() };
+        let unlisted_gpus = if counted {
+            unlisted(nvidia.displays, &gpus)
+        } else {
+            Vec::new()
+        };
         let mut pairs = Vec::new();
         for source in 0..count {
             let mut unread = BTreeSet::new();
             for destination in (0..count).filter(|destination| *destination != source) {
-                pairs.push(self.pairs.remove(&(source, destination)).unwrap_or_else(|| {
-                    unread.insert(destination);
-                    GpuPair::unread(source, destination, pending)
-                }));
+                pairs.push(
+                    self.pairs
+                        .remove(&(source, destination))
+                        .unwrap_or_else(|| {
+                            unread.insert(destination);
+                            GpuPair::unread(source, destination, pending)
+                        }),
+                );
             }
             if !unread.is_empty() {
                 let peers: Vec<_> = unread.iter().map(u32::to_string).collect();
@@ -320,7 +384,10 @@ impl Collected {
 }
 
 fn unread_row(source: u32, peers: &[String], why: &str) -> String {
-    format!("peer access of GPU {source} to GPU {}: {why}", peers.join(", "))
+    format!(
+        "peer access of GPU {source} to GPU {}: {why}",
+        peers.join(", ")
+    )
 }
 
 /// What the kernel says where NVML shows no GPU: whether there are any to be shown.
@@ -328,31 +395,55 @@ fn on_the_bus(functions: &[PciFunction]) -> Option<String> {
     let is_gpu = |function: &&PciFunction| {
         function.kind == PciKind::Endpoint
             && function.vendor.get() == Some(NVIDIA)
-            && function.class.get().is_some_and(|class| class >> 16 == DISPLAY_CLASS)
+            && function
+                .class
+                .get()
+                .is_some_and(|class| class >> 16 == DISPLAY_CLASS)
     };
-    let found: Vec<_> = functions.iter().filter(is_gpu).map(|function| function.address.to_string()).collect();
+    let found: Vec<_> = functions
+        .iter()
+        .filter(is_gpu)
+        .map(|function| function.address.to_string())
+        .collect();
     let (number, them) = match found.len() {
         0 => return None,
         1 => ("1 NVIDIA GPU is".to_owned(), "it"),
         number => (format!("{number} NVIDIA GPUs are"), "them"),
     };
-    Some(format!("{number} on the PCI bus ({}), and no driver shows {them}", found.join(", ")))
+    Some(format!(
+        "{number} on the PCI bus ({}), and no driver shows {them}",
+        found.join(", ")
+    ))
 }
 
 /// The display functions that are none of the GPUs that NVML identified. Where exactly as many are left for
 /// those that it counts and does not identify, each has its GPU.
 fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<DisplayFunction> {
     let mut known: Vec<_> = gpus.iter().filter_map(|gpu| gpu.pci.get()).collect();
-    let mut left: Vec<_> = displays.into_iter().filter(|function| !known.contains(&function.address)).collect();
-    let lost: Vec<_> = gpus.iter().filter(|gpu| gpu.pci.get().is_none()).map(|gpu| gpu.index).collect();
-    let fitting: Vec<_> = left.iter_mut().filter(|function| function.is_for_us()).collect();
+    let mut left: Vec<_> = displays
+        .into_iter()
+        .filter(|function| !known.contains(&function.address))
+        .collect();
+    let lost: Vec<_> = gpus
+        .iter()
+        .filter(|gpu| gpu.pci.get().is_none())
+        .map(|gpu| gpu.index)
+        .collect();
+    let fitting: Vec<_> = left
+        .iter_mut()
+        .filter(|function| function.is_for_us())
+        .collect();
     if fitting.len() != lost.len() {
         return left;
     }
     known.extend(fitting.iter().map(|function| function.address));
     known.sort_unstable();
     // NVML counts by address: where the others show it, the place tells which is which of several.
-    let in_place = |gpu: &Gpu| gpu.pci.get().is_none_or(|address| known.get(gpu.index as usize) == Some(&address));
+    let in_place = |gpu: &Gpu| {
+        gpu.pci
+            .get()
+            .is_none_or(|address| known.get(gpu.index as usize) == Some(&address))
+    };
     let certain = lost.len() == 1 || (known.len() == gpus.len() && gpus.iter().all(in_place));
     for (function, index) in fitting.into_iter().zip(&lost).filter(|_| certain) {
         function.gpu = Some(*index);
@@ -371,7 +462,11 @@ fn problem_of(gpu: &Gpu, unread: &[GpuGroup], missing: &str) -> Option<String> {
             GpuGroup::State => "state",
             GpuGroup::LinkErrors => "error counters of NVLinks",
         };
-        let rest = if rest.is_empty() { "" } else { " (nor was the rest read)" };
+        let rest = if rest.is_empty() {
+            ""
+        } else {
+            " (nor was the rest read)"
+        };
         return Some(format!("{label}, {what}: {missing}{rest}"));
     }
     match (&gpu.pci, &gpu.uuid, &gpu.name) {

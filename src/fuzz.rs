@@ -26,14 +26,30 @@ const HANG: Duration = Duration::from_secs(60);
 /// Runs `case` on inputs of this strategy, `weight` times as many as the environment says, with
 /// 1 for a target whose cases take about a millisecond. Fails on a panic, an error, or a case
 /// beyond its time, with the smallest input that shows it; prints how many there were.
-pub fn run<S: Strategy>(target: &str, weight: f64, strategy: &S, case: impl Fn(S::Value) -> Result<(), String>)
-where
+pub fn run<S: Strategy>(
+    target: &str,
+    weight: f64,
+    strategy: &S,
+    case: impl Fn(S::Value) -> Result<(), String>,
+) where
     S::Value: Clone + Debug,
 {
-    let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES_BY_DEFAULT);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count within u32")]
+    let cases = std::env::var(CASES)
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(CASES_BY_DEFAULT);
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count within u32"
+    )]
     let cases = ((f64::from(cases) * weight) as u32).max(1);
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..Config::default()
+    };
     let (began, watchdog, done) = (Instant::now(), Watchdog::start(target), Cell::new(0_u64));
     let result = TestRunner::new(config).run(strategy, |input| {
         watchdog.begin(&input);
@@ -47,7 +63,11 @@ where
     });
     let took = began.elapsed().as_secs_f64();
     // cargo test holds back what the print macros write, not this.
-    let _ = writeln!(std::io::stderr(), "fuzz: {target}: {} cases in {took:.1} s", done.get());
+    let _ = writeln!(
+        std::io::stderr(),
+        "fuzz: {target}: {} cases in {took:.1} s",
+        done.get()
+    );
     match result {
         Ok(()) => {}
         Err(TestError::Fail(why, input)) => panic!("{target}: {why}\nsmallest input: {input:#?}"),
@@ -59,7 +79,12 @@ where
 /// is what is left then.
 fn processor_time() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Duration::from_nanos(told.split(' ').next().and_then(|nanoseconds| nanoseconds.parse().ok()).unwrap_or_default())
+    Duration::from_nanos(
+        told.split(' ')
+            .next()
+            .and_then(|nanoseconds| nanoseconds.parse().ok())
+            .unwrap_or_default(),
+    )
 }
 
 /// Ends the process when a case hangs, which no test could.
@@ -72,8 +97,16 @@ struct Watchdog {
 
 impl Watchdog {
     fn start(target: &str) -> Self {
-        let (began, input, start) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(String::new())), Instant::now());
-        let (watched, shown, target) = (Arc::downgrade(&began), Arc::clone(&input), target.to_owned());
+        let (began, input, start) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(Mutex::new(String::new())),
+            Instant::now(),
+        );
+        let (watched, shown, target) = (
+            Arc::downgrade(&began),
+            Arc::clone(&input),
+            target.to_owned(),
+        );
         std::thread::spawn(move || {
             while let Some(began) = watched.upgrade() {
                 let began = Duration::from_millis(began.load(Ordering::Relaxed));
@@ -85,7 +118,11 @@ impl Watchdog {
                 std::thread::sleep(Duration::from_millis(500));
             }
         });
-        Self { began, input, start }
+        Self {
+            began,
+            input,
+            start,
+        }
     }
 
     fn begin(&self, input: &impl Debug) {
@@ -214,7 +251,9 @@ fn apply(root: &mut Value, path: &[u16], mutation: &Mutation) {
         Mutation::CopyOf(from) => Some(at_mut(root, from).clone()),
         _ => None,
     };
-    let Some((last, way)) = path.split_last() else { return };
+    let Some((last, way)) = path.split_last() else {
+        return;
+    };
     let parent = at_mut(root, way);
     match parent {
         Value::Array(elements) if !elements.is_empty() => {
@@ -231,7 +270,13 @@ fn apply(root: &mut Value, path: &[u16], mutation: &Mutation) {
             }
         }
         Value::Object(fields) if !fields.is_empty() => {
-            let Some(key) = fields.keys().nth(usize::from(*last) % fields.len()).cloned() else { return };
+            let Some(key) = fields
+                .keys()
+                .nth(usize::from(*last) % fields.len())
+                .cloned()
+            else {
+                return;
+            };
             match mutation {
                 Mutation::Delete => {
                     fields.remove(&key);
@@ -254,9 +299,13 @@ fn replace(value: &mut Value, mutation: &Mutation, copy: Option<Value>) {
         Mutation::Text(text) => *value = Value::String(text.clone()),
         Mutation::Delete => *value = Value::Null,
         Mutation::Repeat(times) => *value = Value::Array(vec![value.take(); usize::from(*times)]),
-        Mutation::Nest(depth) => *value = (0..*depth).fold(value.take(), |inner, _| Value::Array(vec![inner])),
+        Mutation::Nest(depth) => {
+            *value = (0..*depth).fold(value.take(), |inner, _| Value::Array(vec![inner]))
+        }
         Mutation::CopyOf(_) => *value = copy.unwrap_or_default(),
-        Mutation::Rename(name) => *value = Value::Object(Map::from_iter([(name.clone(), value.take())])),
+        Mutation::Rename(name) => {
+            *value = Value::Object(Map::from_iter([(name.clone(), value.take())]))
+        }
     }
 }
 
@@ -267,7 +316,9 @@ fn at_mut<'a>(value: &'a mut Value, path: &[u16]) -> &'a mut Value {
         Value::Object(fields) => fields.len(),
         _ => 0,
     };
-    let (Some((step, rest)), 1..) = (path.split_first(), children) else { return value };
+    let (Some((step, rest)), 1..) = (path.split_first(), children) else {
+        return value;
+    };
     let place = usize::from(*step) % children;
     match value {
         Value::Array(elements) => at_mut(&mut elements[place], rest),
@@ -339,5 +390,9 @@ pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
 
 /// An error for people: one that says something, and has an end.
 pub fn assert_is_sentence(error: &str) -> Result<(), String> {
-    if error.trim().is_empty() { Err("an error without a word".to_owned()) } else { Ok(()) }
+    if error.trim().is_empty() {
+        Err("an error without a word".to_owned())
+    } else {
+        Ok(())
+    }
 }

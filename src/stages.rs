@@ -56,15 +56,33 @@ impl Stages {
         let telemetry = discover::open(machine, READING_LIMIT).map_err(said)?;
         let snapshot = discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
         let driver = machine.driver_within(READING_LIMIT).map_err(said)?;
-        let bench = Bench::open_telling(driver.as_ref(), &selections(&snapshot), Bytes(GIB), false, &mut |_| ());
+        let bench = Bench::open_telling(
+            driver.as_ref(),
+            &selections(&snapshot),
+            Bytes(GIB),
+            false,
+            &mut |_| (),
+        );
         let profile = Profile::load(profile)?;
         let facts = bench.facts().clone();
         let topology = topology::with_cuda(topology::build(&snapshot), &facts);
         let rounds = planned(&snapshot, &topology, &facts, &profile);
-        let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
-        let measurements = Measurements { driver: facts.clone(), ..assemble(&rounds, &outcomes, &topology) };
+        let outcomes = rounds
+            .iter()
+            .map(|round| (round.id, bench.run_one(round)))
+            .collect();
+        let measurements = Measurements {
+            driver: facts.clone(),
+            ..assemble(&rounds, &outcomes, &topology)
+        };
         let report = unjudged(machine, snapshot, topology, measurements);
-        Ok(Self { driver: facts, rounds: Arc::new(rounds), outcomes, profile, report })
+        Ok(Self {
+            driver: facts,
+            rounds: Arc::new(rounds),
+            outcomes,
+            profile,
+            report,
+        })
     }
 
     /// The routes of all pairs; how many.
@@ -74,7 +92,13 @@ impl Stages {
 
     /// The rounds; how many.
     pub fn plan(&self) -> usize {
-        planned(&self.report.snapshot, &self.report.topology, &self.driver, &self.profile).len()
+        planned(
+            &self.report.snapshot,
+            &self.report.topology,
+            &self.driver,
+            &self.profile,
+        )
+        .len()
     }
 
     /// All rules; how many findings.
@@ -90,7 +114,8 @@ impl Stages {
     pub fn render(&self, format: &str) -> Result<usize, String> {
         let format = report::named(format).ok_or_else(|| format!("there is no format {format}"))?;
         let mut to = Vec::new();
-        report::write(&self.report, format, &Style::PLAIN, &mut to).map_err(|error| error.to_string())?;
+        report::write(&self.report, format, &Style::PLAIN, &mut to)
+            .map_err(|error| error.to_string())?;
         Ok(to.len())
     }
 
@@ -100,14 +125,28 @@ impl Stages {
     ///
     /// The journal cannot be begun.
     pub fn journal(&self, path: &Path) -> Result<usize, String> {
-        let mut recorder =
-            Recorder::new(Journal::begin_at(path, &header(&self.report), &Arc::default())?, "quick", Instant::now());
-        recorder.take(Event::Facts { snapshot: self.report.snapshot.clone() });
-        recorder.take(Event::Driver { floor_seconds: 0.0, facts: self.driver.clone() });
-        recorder.take(Event::Plan { rounds: Arc::clone(&self.rounds), left_out: Vec::new(), thinned_out: Vec::new() });
+        let mut recorder = Recorder::new(
+            Journal::begin_at(path, &header(&self.report), &Arc::default())?,
+            "quick",
+            Instant::now(),
+        );
+        recorder.take(Event::Facts {
+            snapshot: self.report.snapshot.clone(),
+        });
+        recorder.take(Event::Driver {
+            floor_seconds: 0.0,
+            facts: self.driver.clone(),
+        });
+        recorder.take(Event::Plan {
+            rounds: Arc::clone(&self.rounds),
+            left_out: Vec::new(),
+            thinned_out: Vec::new(),
+        });
         for id in self.rounds.iter().map(|round| round.id) {
             let outcome = self.outcomes.get(id).cloned();
-            outcome.into_iter().for_each(|outcome| recorder.take(Event::Outcome { id, outcome }));
+            outcome
+                .into_iter()
+                .for_each(|outcome| recorder.take(Event::Outcome { id, outcome }));
         }
         let (recorded, journal) = recorder.finish();
         journal.remove();
@@ -125,7 +164,12 @@ fn selections(snapshot: &Snapshot) -> Vec<Selection> {
     snapshot.gpus.iter().map(select).collect()
 }
 
-fn planned(snapshot: &Snapshot, topology: &Topology, driver: &DriverFacts, profile: &Profile) -> Vec<Round> {
+fn planned(
+    snapshot: &Snapshot,
+    topology: &Topology,
+    driver: &DriverFacts,
+    profile: &Profile,
+) -> Vec<Round> {
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let groups: BTreeSet<Group> = Group::ALL.into_iter().collect();
     plan::rounds(&plan::Request {
@@ -140,7 +184,12 @@ fn planned(snapshot: &Snapshot, topology: &Topology, driver: &DriverFacts, profi
     })
 }
 
-fn unjudged(machine: &Machine, snapshot: Snapshot, topology: Topology, measurements: Measurements) -> Report {
+fn unjudged(
+    machine: &Machine,
+    snapshot: Snapshot,
+    topology: Topology,
+    measurements: Measurements,
+) -> Report {
     Report {
         schema: SCHEMA.into(),
         tool: Tool::this(),

@@ -11,7 +11,9 @@ pub(super) fn parse_memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     let least: Bytes = LEAST_MEMORY.parse().map_err(|error| format!("{error}"))?;
     if bytes < least {
-        return Err(format!("give at least {LEAST_MEMORY}: with less, the figures mean nothing"));
+        return Err(format!(
+            "give at least {LEAST_MEMORY}: with less, the figures mean nothing"
+        ));
     }
     Ok(bytes)
 }
@@ -26,12 +28,20 @@ pub(super) fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
 }
 
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
-    if (0.0..100.0).contains(&percent) { Ok(percent) } else { Err("give a percentage from 0 to below 100".into()) }
+    let percent: f64 = text
+        .parse()
+        .map_err(|_| format!("'{text}' is not a number"))?;
+    if (0.0..100.0).contains(&percent) {
+        Ok(percent)
+    } else {
+        Err("give a percentage from 0 to below 100".into())
+    }
 }
 
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if !(0.01..=3600.0).contains(&seconds) {
         return Err("give a number of seconds from 0.01 to 3600".into());
     }
@@ -39,7 +49,9 @@ pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if !(0.0..=86400.0).contains(&seconds) {
         return Err("give a number of seconds from 0 to 86400".into());
     }

@@ -52,7 +52,13 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     // From here on nothing may wait without looking at it: the first signal does not end the program any more.
     stop_with(&stop, interrupted)?;
     let publish = |report: &Report, timelines: &[Timeline]| {
-        output::publish_seen(report, timelines, args.out.format, &output::style_of(cli, &args.out), &files)
+        output::publish_seen(
+            report,
+            timelines,
+            args.out.format,
+            &output::style_of(cli, &args.out),
+            &files,
+        )
     };
     let turn = turn::take(machine, args.wait, &stop);
     let (started, started_at) = (Instant::now(), timestamp());
@@ -60,16 +66,25 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         Turn::Ours(lock) => (Some(lock), None),
         Turn::Unknown(why) => (None, Some(why)),
         Turn::Theirs(..) | Turn::Interrupted => {
-            let (recorded, machine) = (turn::nothing(args.profile.as_str(), turn), machine.name().to_owned());
-            let report = Observed::recorded(started, started_at, machine, recorded).conclude(&judging);
-            return publish(&report, &[]).code().or_else(|failure| unwritten(failure, interrupted));
+            let (recorded, machine) = (
+                turn::nothing(args.profile.as_str(), turn),
+                machine.name().to_owned(),
+            );
+            let report =
+                Observed::recorded(started, started_at, machine, recorded).conclude(&judging);
+            return publish(&report, &[])
+                .code()
+                .or_else(|failure| unwritten(failure, interrupted));
         }
     };
     let journal = journal(args, machine, &started_at, &stop)?;
     // The driver starts while the facts are read; of some GPUs only, once it is known which.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
     let progress = Progress::starting();
-    let early = cli.gpus.is_empty().then(|| Worker::spawn(machine, start_limit, None));
+    let early = cli
+        .gpus
+        .is_empty()
+        .then(|| Worker::spawn(machine, start_limit, None));
     let facts = Facts::open(machine, cli.driver_deadline);
     let masked = || Worker::spawn(machine, start_limit, facts.mask(&cli.gpus).as_deref());
     let worker = early.unwrap_or_else(masked);
@@ -94,31 +109,69 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         counters: None,
         marker: None,
     };
-    unlocked.iter().for_each(|problem| follower.problem(problem));
+    unlocked
+        .iter()
+        .for_each(|problem| follower.problem(problem));
     let request = asked(request, args, &profile, &groups);
-    let mut run = Run { args, profile, groups, machine, start_limit, facts, there, quiet, stop, follower };
+    let mut run = Run {
+        args,
+        profile,
+        groups,
+        machine,
+        start_limit,
+        facts,
+        there,
+        quiet,
+        stop,
+        follower,
+    };
     run.follower.take(Event::Asked { request });
     let exclusive = release::is_exclusive(&snapshot);
     // Nothing is asked of it any more: it dies while the run is judged and the report is written.
     let mut idle = run.measure(worker, snapshot);
     idle.iter_mut().for_each(Worker::kill);
 
-    let Follower { progress, recorder, .. } = run.follower;
+    let Follower {
+        progress, recorder, ..
+    } = run.follower;
     progress.clear();
     let (mut recorded, journal) = recorder.finish();
     let timelines = std::mem::take(&mut recorded.timelines);
-    let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
-    let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
+    let (machine, timing) = (
+        machine.name().to_owned(),
+        Timing {
+            discover,
+            ..recorded.timing
+        },
+    );
+    let observed = Observed::recorded(
+        started,
+        started_at,
+        machine,
+        Recorded { timing, ..recorded },
+    );
     let report = observed.conclude(&judging);
     let published = publish(&report, &timelines);
     let whole = published.whole.clone();
     let drawn = trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_MEASURED);
     let is_drawn = drawn.is_ok();
-    let code = published.and(drawn).code().inspect(|_| journal.remove()).or_else(|failure| {
-        let kept = keep::keep(&report, whole, is_drawn, &journal);
-        unwritten(NotWritten { sentence: format!("{}. {kept}", failure.sentence), ..failure }, interrupted)
-    });
-    if let Some(stuck) = idle.and_then(|worker| release::release(worker, exclusive || code != Ok(0))) {
+    let code = published
+        .and(drawn)
+        .code()
+        .inspect(|_| journal.remove())
+        .or_else(|failure| {
+            let kept = keep::keep(&report, whole, is_drawn, &journal);
+            unwritten(
+                NotWritten {
+                    sentence: format!("{}. {kept}", failure.sentence),
+                    ..failure
+                },
+                interrupted,
+            )
+        });
+    if let Some(stuck) =
+        idle.and_then(|worker| release::release(worker, exclusive || code != Ok(0)))
+    {
         remark(&stuck);
     }
     code
@@ -142,7 +195,12 @@ fn unwritten(failure: NotWritten, interrupted: u8) -> Result<u8, Failure> {
 /// # Errors
 ///
 /// The file that was chosen for it is there already.
-fn journal(args: &CheckArgs, machine: &Machine, started_at: &str, stop: &Arc<AtomicBool>) -> Result<Journal, String> {
+fn journal(
+    args: &CheckArgs,
+    machine: &Machine,
+    started_at: &str,
+    stop: &Arc<AtomicBool>,
+) -> Result<Journal, String> {
     if args.no_journal {
         return Ok(Journal::none());
     }
@@ -153,7 +211,10 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str, stop: &Arc<Ato
         machine: machine.name().to_owned(),
         profile: args.profile.as_str().into(),
         pid: std::process::id(),
-        args: std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        args: std::env::args_os()
+            .skip(1)
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .collect(),
     };
     if let Some(path) = &args.journal {
         return Journal::begin_at(path, &header, stop);
@@ -189,8 +250,14 @@ struct Run<'a> {
 impl Run<'_> {
     /// Measures what was requested, and records it. Returns the last worker: ending it takes the
     /// driver a while.
-    fn measure(&mut self, worker: Result<Worker, HardwareError>, mut snapshot: Snapshot) -> Option<Worker> {
-        self.follower.take(Event::Facts { snapshot: snapshot.clone() });
+    fn measure(
+        &mut self,
+        worker: Result<Worker, HardwareError>,
+        mut snapshot: Snapshot,
+    ) -> Option<Worker> {
+        self.follower.take(Event::Facts {
+            snapshot: snapshot.clone(),
+        });
         let quiet = self.leave_alone(&snapshot, Moment::Start);
         let Some((worker, launch, facts)) = self.open(worker, &snapshot) else {
             self.take_late(self.facts.read_late(&snapshot), &mut snapshot);
@@ -199,7 +266,8 @@ impl Run<'_> {
         self.others(quiet);
         let mut late = self.facts.read_late(&snapshot);
         if self.counts_at_once() {
-            late.iter_mut().for_each(|late| late.wait_for_links(&mut snapshot));
+            late.iter_mut()
+                .for_each(|late| late.wait_for_links(&mut snapshot));
         }
         let idle = self.run_rounds(worker, &launch, facts, &snapshot);
         self.take_late(late, &mut snapshot);
@@ -217,24 +285,42 @@ impl Run<'_> {
     /// them, or time passes with the copies. Otherwise they are read beside the first copies. On 4 x H200 they take
     /// NVML 72 ms, and a link that errs does so again after that.
     fn counts_at_once(&self) -> bool {
-        let follows = self.facts.telemetry().is_some_and(|telemetry| telemetry.follows_the_driver());
+        let follows = self
+            .facts
+            .telemetry()
+            .is_some_and(|telemetry| telemetry.follows_the_driver());
         follows || self.groups.iter().eq([&Group::Load])
     }
 
     /// Records what was read while copies ran, and puts it into the snapshot.
     fn take_late(&mut self, late: Option<Late>, snapshot: &mut Snapshot) {
         if let Some(late) = late.map(|late| late.end(snapshot)) {
-            let LateFacts { pairs, links, problems } = late;
+            let LateFacts {
+                pairs,
+                links,
+                problems,
+            } = late;
             // From here on only the recording asks what was read of pairs, which with 256 GPUs is 14 MB.
-            LateFacts { pairs: Vec::new(), links: links.clone(), problems: Vec::new() }.put_into(snapshot);
-            self.follower.take(Event::Late { pairs, links, problems });
+            LateFacts {
+                pairs: Vec::new(),
+                links: links.clone(),
+                problems: Vec::new(),
+            }
+            .put_into(snapshot);
+            self.follower.take(Event::Late {
+                pairs,
+                links,
+                problems,
+            });
         }
     }
 
     /// Begins to watch what others do with the GPUs.
     fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
         let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
-        self.facts.telemetry().map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
+        self.facts
+            .telemetry()
+            .map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
     }
 
     /// Records what others did with them.
@@ -262,21 +348,43 @@ impl Run<'_> {
             // The snapshot has the reason why there is no GPU; the driver would only repeat it.
             let failure = snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), snapshot);
-            let facts = DriverFacts { failure, devices, ..DriverFacts::default() };
+            let facts = DriverFacts {
+                failure,
+                devices,
+                ..DriverFacts::default()
+            };
             self.driver(0.0, facts);
             return None;
         }
         let opened = start::start(worker, &mut launch, &self.stop, &mut Launch::spawn);
-        let Ready { worker, facts, floor_seconds, problems, .. } = match opened {
+        let Ready {
+            worker,
+            facts,
+            floor_seconds,
+            problems,
+            ..
+        } = match opened {
             Ok(ready) => ready,
-            Err(StartError::Failed(HardwareError { message: why, code: failure_code, kind })) => {
+            Err(StartError::Failed(HardwareError {
+                message: why,
+                code: failure_code,
+                kind,
+            })) => {
                 let hindrance = (kind == ErrorKind::Hindered).then_some(Hindrance::ProcessLimit);
-                let facts = DriverFacts { failure: Some(why), failure_code, hindrance, ..DriverFacts::default() };
+                let facts = DriverFacts {
+                    failure: Some(why),
+                    failure_code,
+                    hindrance,
+                    ..DriverFacts::default()
+                };
                 self.driver(0.0, facts);
                 return None;
             }
             Err(StartError::Late(why)) => {
-                let facts = DriverFacts { failure: Some(why), ..DriverFacts::default() };
+                let facts = DriverFacts {
+                    failure: Some(why),
+                    ..DriverFacts::default()
+                };
                 self.driver(0.0, facts);
                 return None;
             }
@@ -287,16 +395,28 @@ impl Run<'_> {
             }
         };
         let devices = with_unidentified(facts.devices, snapshot);
-        let facts = DriverFacts { devices, start_seconds: Some(floor_seconds), ..facts };
+        let facts = DriverFacts {
+            devices,
+            start_seconds: Some(floor_seconds),
+            ..facts
+        };
         let facts = self.driver(floor_seconds, facts);
-        problems.iter().for_each(|problem| self.follower.problem(problem));
+        problems
+            .iter()
+            .for_each(|problem| self.follower.problem(problem));
         Some((worker, launch, facts))
     }
 
     /// Records what the driver said, and what was kept from it.
     fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
-        let facts = DriverFacts { environment_removed: environment::removed(self.machine), ..facts };
-        self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
+        let facts = DriverFacts {
+            environment_removed: environment::removed(self.machine),
+            ..facts
+        };
+        self.follower.take(Event::Driver {
+            floor_seconds,
+            facts: facts.clone(),
+        });
         facts
     }
 
@@ -321,7 +441,11 @@ impl Run<'_> {
             serial: self.args.serial,
         };
         let rounds = plan::rounds(&request);
-        let rounds = if self.args.trace.is_some() { plan::follow(rounds, &facts) } else { rounds };
+        let rounds = if self.args.trace.is_some() {
+            plan::follow(rounds, &facts)
+        } else {
+            rounds
+        };
         let left_out = plan::left_out(&gpus, &self.groups)
             .into_iter()
             .chain(plan::gpus_left_out(&gpus, &self.groups, &self.profile))
@@ -330,34 +454,56 @@ impl Run<'_> {
         // Not kept while copies run: the recording makes it again. Of very many GPUs it takes 40 MB.
         drop(topology);
         let rounds = Arc::new(rounds);
-        self.follower.take(Event::Plan { rounds: Arc::clone(&rounds), left_out, thinned_out });
+        self.follower.take(Event::Plan {
+            rounds: Arc::clone(&rounds),
+            left_out,
+            thinned_out,
+        });
         let runnable = self.without_obstacles(&rounds, &facts);
         // Without a copy, a link is not under load.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
             self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
             self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
             let watch = Watch::start(telemetry, &gpus);
-            watch.unwatched().into_iter().for_each(|why| self.follower.take(Event::Limited { why }));
+            watch
+                .unwatched()
+                .into_iter()
+                .for_each(|why| self.follower.take(Event::Limited { why }));
             self.follower.watch = Some(watch);
             self.follower.take(Event::Watching { gpus });
         }
         self.follower.progress.measuring(runnable.len());
-        let Results { interrupted, idle } = supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
+        let Results { interrupted, idle } =
+            supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
         self.follower.take(Event::Measured { interrupted });
         idle
     }
 
     /// The rounds that can be run; the others are recorded as skipped. Mostly it is all of them, which are not copied
     /// then.
-    fn without_obstacles<'r>(&mut self, rounds: &'r [Round], facts: &DriverFacts) -> Cow<'r, [Round]> {
+    fn without_obstacles<'r>(
+        &mut self,
+        rounds: &'r [Round],
+        facts: &DriverFacts,
+    ) -> Cow<'r, [Round]> {
         let obstacle = |round: &Round| Some((round.id, plan::obstacle(round, facts)?));
         let obstacles: BTreeMap<u32, String> = rounds.iter().filter_map(obstacle).collect();
         if obstacles.is_empty() {
             return Cow::Borrowed(rounds);
         }
-        let runnable = rounds.iter().filter(|round| !obstacles.contains_key(&round.id)).cloned().collect();
+        let runnable = rounds
+            .iter()
+            .filter(|round| !obstacles.contains_key(&round.id))
+            .cloned()
+            .collect();
         for (id, reason) in obstacles {
-            self.follower.ends(id, &Outcome::Lost { status: Status::Skipped, reason });
+            self.follower.ends(
+                id,
+                &Outcome::Lost {
+                    status: Status::Skipped,
+                    reason,
+                },
+            );
         }
         Cow::Owned(runnable)
     }
@@ -372,29 +518,56 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
         let group = name_of(*missing);
-        return Err(format!("--only {group}: profile {name} does not measure that; choose --profile standard"));
+        return Err(format!(
+            "--only {group}: profile {name} does not measure that; choose --profile standard"
+        ));
     }
     if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
-        return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
+        return Err(format!(
+            "--skip: profile {name} measures none of these probe groups anyway"
+        ));
     }
     let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
-    let groups: BTreeSet<_> = Group::ALL.into_iter().filter(only).filter(|group| !args.skip.contains(group)).collect();
-    if args.overlap_bytes.is_some() && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap)) {
-        return Err(format!("--overlap-bytes: profile {name} with these probe groups does not measure overlap"));
+    let groups: BTreeSet<_> = Group::ALL
+        .into_iter()
+        .filter(only)
+        .filter(|group| !args.skip.contains(group))
+        .collect();
+    if args.overlap_bytes.is_some()
+        && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap))
+    {
+        return Err(format!(
+            "--overlap-bytes: profile {name} with these probe groups does not measure overlap"
+        ));
     }
     Ok(groups)
 }
 
 /// The same request with the probe groups of this run.
-fn asked(request: Request, args: &CheckArgs, profile: &Profile, groups: &BTreeSet<Group>) -> Request {
+fn asked(
+    request: Request,
+    args: &CheckArgs,
+    profile: &Profile,
+    groups: &BTreeSet<Group>,
+) -> Request {
     let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
-    let left_out = Group::ALL.into_iter().filter(|group| profile.has(*group) && !groups.contains(group));
+    let left_out = Group::ALL
+        .into_iter()
+        .filter(|group| profile.has(*group) && !groups.contains(group));
     let probes_left_out = left_out.map(name_of).collect();
-    Request { only: names(&args.only), skip: names(&args.skip), probes_left_out, ..request }
+    Request {
+        only: names(&args.only),
+        skip: names(&args.skip),
+        probes_left_out,
+        ..request
+    }
 }
 
 fn name_of(group: Group) -> String {
-    group.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    group
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }
 
 /// Lets Ctrl-C, SIGTERM and SIGHUP set this flag; the second time they end the program with `code`.
@@ -406,7 +579,9 @@ fn stop_with(stop: &Arc<AtomicBool>, code: u8) -> Result<(), String> {
         }
     })
     .map_err(|error| match error {
-        ctrlc::Error::System(why) => limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message,
+        ctrlc::Error::System(why) => {
+            limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message
+        }
         error => format!("cannot listen for Ctrl-C: {error}"),
     })
 }

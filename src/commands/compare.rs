@@ -20,7 +20,9 @@ pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
         CompareFormat::Json => comparison::json(&comparison),
         CompareFormat::Html => comparison::html(&comparison, [&old, &new]),
         CompareFormat::Markdown => comparison::markdown(&comparison, [&old, &new]),
-        CompareFormat::Text => comparison::text(&comparison, [&old, &new], &output::style(cli.color, false)),
+        CompareFormat::Text => {
+            comparison::text(&comparison, [&old, &new], &output::style(cli.color, false))
+        }
     };
     output::print(&text)?;
     Ok(comparison.verdict.exit_code)

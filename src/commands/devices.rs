@@ -22,7 +22,10 @@ impl Facts {
     /// Opens the telemetry.
     pub fn open(machine: &Machine, limit: Option<Duration>) -> Self {
         let limit = limit.unwrap_or(DISCOVERY_LIMIT);
-        Self { telemetry: discover::open(machine, limit), limit }
+        Self {
+            telemetry: discover::open(machine, limit),
+            limit,
+        }
     }
 
     /// With what CUDA shows the GPUs that are wanted and no others; see [`environment::mask`].
@@ -59,16 +62,25 @@ pub fn selections(snapshot: &Snapshot) -> Vec<Selection> {
         index: gpu.index,
         uuid: gpu.uuid.known().cloned(),
         pci: gpu.pci.get(),
-        shared: gpu.processes.known().is_some_and(|processes| !processes.is_empty()),
+        shared: gpu
+            .processes
+            .known()
+            .is_some_and(|processes| !processes.is_empty()),
         processors: processors(snapshot, gpu),
     });
-    identified.filter(|selection| selection.uuid.is_some() || selection.pci.is_some()).collect()
+    identified
+        .filter(|selection| selection.uuid.is_some() || selection.pci.is_some())
+        .collect()
 }
 
 /// The processors near a GPU, where others are farther away.
 fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
     let near = |node| snapshot.numa_nodes.iter().find(|there| there.node == node);
-    let node = gpu.numa_node.get().and_then(near).filter(|_| snapshot.numa_nodes.len() > 1);
+    let node = gpu
+        .numa_node
+        .get()
+        .and_then(near)
+        .filter(|_| snapshot.numa_nodes.len() > 1);
     node.map(|node| node.processors()).unwrap_or_default()
 }
 
@@ -76,9 +88,17 @@ fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
 pub fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<CudaDevice> {
     for gpu in &snapshot.gpus {
         if devices.iter().all(|device| device.index != gpu.index) {
-            let why = gpu.uuid.unknown().map(ToString::to_string).unwrap_or_default();
+            let why = gpu
+                .uuid
+                .unknown()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             let failure = Some(format!("it could not be identified ({why})"));
-            devices.push(CudaDevice { index: gpu.index, failure, ..CudaDevice::default() });
+            devices.push(CudaDevice {
+                index: gpu.index,
+                failure,
+                ..CudaDevice::default()
+            });
         }
     }
     devices.order_by_key(|device| device.index);
@@ -96,15 +116,30 @@ mod tests {
     #[test]
     fn gpus_are_opened_with_what_surrounds_them() {
         let mut machine = h200_vm(2);
-        machine.gpus[0].processes = Reading::Known(vec![GpuProcess { pid: 7, name: None, memory_bytes: None }]);
+        machine.gpus[0].processes = Reading::Known(vec![GpuProcess {
+            pid: 7,
+            name: None,
+            memory_bytes: None,
+        }]);
         machine.gpus[1].processes = Reading::Known(Vec::new());
-        let node = |node, cpus: &str| NumaNode { node, cpus: cpus.into(), memory_bytes: Bytes(1) };
+        let node = |node, cpus: &str| NumaNode {
+            node,
+            cpus: cpus.into(),
+            memory_bytes: Bytes(1),
+        };
         machine.gpus[1].numa_node = Reading::Known(1);
         machine.numa_nodes = vec![node(1, "4-5")];
         let of = |machine: &Snapshot| {
-            selections(machine).into_iter().map(|gpu| (gpu.shared, gpu.processors)).collect::<Vec<_>>()
+            selections(machine)
+                .into_iter()
+                .map(|gpu| (gpu.shared, gpu.processors))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(of(&machine), [(true, Vec::new()), (false, Vec::new())], "one node is near to all");
+        assert_eq!(
+            of(&machine),
+            [(true, Vec::new()), (false, Vec::new())],
+            "one node is near to all"
+        );
         machine.numa_nodes.push(node(0, "0-3"));
         assert_eq!(of(&machine), [(true, Vec::new()), (false, vec![4, 5])]);
     }

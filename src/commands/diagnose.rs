@@ -13,12 +13,22 @@ use crate::report::read::{at_most_one_stdin, load};
 ///
 /// What to say on stderr.
 pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
-    at_most_one_stdin([Some(&args.report), args.out.baseline.as_ref()].into_iter().flatten().map(PathBuf::as_path))?;
+    at_most_one_stdin(
+        [Some(&args.report), args.out.baseline.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path),
+    )?;
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
     let mut report = load(&args.report)?;
     judging.judge(&mut report);
-    Ok(output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)?)
+    Ok(output::publish(
+        &report,
+        args.out.format,
+        &output::style_of(cli, &args.out),
+        &files,
+    )?)
 }
 
 #[cfg(test)]
@@ -41,14 +51,19 @@ mod tests {
     static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mut pcie = sample::pcie_box();
         if let Some(measurements) = &mut pcie.measurements {
-            measurements.peer.retain(|peer| peer.pair.source < 4 && peer.pair.destination < 3);
+            measurements
+                .peer
+                .retain(|peer| peer.pair.source < 4 && peer.pair.destination < 3);
             measurements.overlap.truncate(20);
             measurements.latency.truncate(10);
         }
         let mut topo = sample::pcie_box();
         topo.measurements = None;
         let reports = [sample::healthy(2), pcie, topo, sample::unknown(3)];
-        reports.iter().map(|report| serde_json::to_value(report).unwrap()).collect()
+        reports
+            .iter()
+            .map(|report| serde_json::to_value(report).unwrap())
+            .collect()
     });
 
     /// Everything that `diagnose` does with the bytes of a file.
@@ -60,20 +75,32 @@ mod tests {
         let judging = Judging::from(Terms::from(Severity::Warning));
         judging.judge(&mut report);
         for format in FORMATS {
-            let style = Style { width: 80, color: true, verbose: format.name == "text", pairs: true, ..Style::PLAIN };
+            let style = Style {
+                width: 80,
+                color: true,
+                verbose: format.name == "text",
+                pairs: true,
+                ..Style::PLAIN
+            };
             if render(&report, format, &style).is_empty() {
                 return Err(format!("{} is empty", format.name));
             }
         }
         let written = render(&report, named("json").unwrap(), &Style::PLAIN);
-        parse(written.as_bytes()).map(drop).map_err(|error| format!("what was written does not read back: {error}"))
+        parse(written.as_bytes())
+            .map(drop)
+            .map_err(|error| format!("what was written does not read back: {error}"))
     }
 
     #[test]
     fn fuzz_reports_of_broken_structure() {
         let strategy = (0..BASES.len(), fuzz::mutations());
         fuzz::run("report, structure", 0.4, &strategy, |(base, mutations)| {
-            diagnose(fuzz::mutated(&BASES[base], &mutations).to_string().as_bytes())
+            diagnose(
+                fuzz::mutated(&BASES[base], &mutations)
+                    .to_string()
+                    .as_bytes(),
+            )
         });
     }
 
@@ -115,14 +142,26 @@ mod tests {
     fn fuzz_pages() {
         let pages: Vec<String> = BASES
             .iter()
-            .map(|base| render(&parse(base.to_string().as_bytes()).unwrap(), named("html").unwrap(), &Style::PLAIN))
+            .map(|base| {
+                render(
+                    &parse(base.to_string().as_bytes()).unwrap(),
+                    named("html").unwrap(),
+                    &Style::PLAIN,
+                )
+            })
             .collect();
         let strategy = (0..BASES.len(), swap(), fuzz::edits(2));
         fuzz::run("report, page", 0.2, &strategy, |(base, swap, edits)| {
             let page = match swap {
                 Swap::Kept => pages[base].clone(),
-                Swap::Structure(mutations) => page_with(fuzz::mutated(&BASES[base], &mutations).to_string().as_bytes()),
-                Swap::Text(edits) => page_with(&fuzz::edited(BASES[base].to_string().as_bytes(), &edits)),
+                Swap::Structure(mutations) => page_with(
+                    fuzz::mutated(&BASES[base], &mutations)
+                        .to_string()
+                        .as_bytes(),
+                ),
+                Swap::Text(edits) => {
+                    page_with(&fuzz::edited(BASES[base].to_string().as_bytes(), &edits))
+                }
                 Swap::Page => page_with(pages[base].as_bytes()),
                 Swap::Bomb(length) => page_with(&vec![b' '; length as usize]),
             };
@@ -136,28 +175,48 @@ mod tests {
         let marker = "application/gzip\">";
         let report = page.find(marker).unwrap() + marker.len();
         let end = report + page[report..].find('<').unwrap();
-        for at in (1..end).step_by(997).chain([report - 1, report, report + 1, end - 1, end]) {
+        for at in (1..end)
+            .step_by(997)
+            .chain([report - 1, report, report + 1, end - 1, end])
+        {
             let error = parse(&page.as_bytes()[..at]).unwrap_err();
-            assert!(error.contains("cut off") || error.contains("without a report"), "{at}: {error}");
+            assert!(
+                error.contains("cut off") || error.contains("without a report"),
+                "{at}: {error}"
+            );
         }
-        assert!(parse(&page.as_bytes()[..=end]).is_ok(), "the report is whole");
+        assert!(
+            parse(&page.as_bytes()[..=end]).is_ok(),
+            "the report is whole"
+        );
     }
 
     #[test]
     fn names_that_look_like_the_end_of_a_report_stay_names() {
         let mut report = sample::hostile();
-        let evil = "</script><script id=\"peerscope-report\" type=\"application/gzip\">AAAA</script>";
+        let evil =
+            "</script><script id=\"peerscope-report\" type=\"application/gzip\">AAAA</script>";
         report.machine = evil.into();
         report.snapshot.gpus[0].name = crate::model::reading::Reading::Known(evil.into());
         let page = render(&report, named("html").unwrap(), &Style::PLAIN);
         let back = parse(page.as_bytes()).unwrap();
-        assert_eq!((back.machine.as_str(), &back.snapshot), (evil, &report.snapshot));
-        assert_eq!(page.matches("<script").count(), 2, "the report and the script of the page");
+        assert_eq!(
+            (back.machine.as_str(), &back.snapshot),
+            (evil, &report.snapshot)
+        );
+        assert_eq!(
+            page.matches("<script").count(),
+            2,
+            "the report and the script of the page"
+        );
     }
 
     #[test]
     fn a_report_that_cannot_be_says_why() {
-        let deep = format!("{{\"schema\": \"{SCHEMA}\", \"findings\": {}", "[".repeat(100_000));
+        let deep = format!(
+            "{{\"schema\": \"{SCHEMA}\", \"findings\": {}",
+            "[".repeat(100_000)
+        );
         let nobody = |text: &str| parse(text.as_bytes()).unwrap_err();
         assert!(nobody(&deep).contains("is not JSON"), "{}", nobody(&deep));
         assert!(nobody("{").starts_with("is not JSON: "));
@@ -165,18 +224,32 @@ mod tests {
         assert!(nobody("{}").contains("no \"schema\""));
         assert!(nobody("{\"schema\": 3}").contains("no \"schema\""));
         assert!(nobody("{\"schema\": \"x/9\"}").contains("the schema 'x/9'"));
-        assert!(nobody(&format!("{{\"schema\": \"{SCHEMA}\"}}")).starts_with("is not a complete report: "));
+        assert!(
+            nobody(&format!("{{\"schema\": \"{SCHEMA}\"}}"))
+                .starts_with("is not a complete report: ")
+        );
     }
 
     #[test]
     fn a_report_of_more_gpus_than_there_are_takes_no_table() {
         let mut report = sample::healthy(2);
         let device = report.measurements.as_ref().unwrap().driver.devices[0].clone();
-        let devices =
-            (0..100_000).map(|n| crate::model::measurement::CudaDevice { index: n * 40_000, ..device.clone() });
-        report.measurements.as_mut().unwrap().driver.devices.extend(devices);
+        let devices = (0..100_000).map(|n| crate::model::measurement::CudaDevice {
+            index: n * 40_000,
+            ..device.clone()
+        });
+        report
+            .measurements
+            .as_mut()
+            .unwrap()
+            .driver
+            .devices
+            .extend(devices);
         let error = parse(&serde_json::to_vec(&report).unwrap()).unwrap_err();
-        assert!(error.contains("has 100001 GPUs") || error.contains("has 100000 GPUs"), "{error}");
+        assert!(
+            error.contains("has 100001 GPUs") || error.contains("has 100000 GPUs"),
+            "{error}"
+        );
         // A large index alone is no large table.
         let mut report = sample::healthy(2);
         report.measurements.as_mut().unwrap().driver.devices[0].index = 4_000_000_000;

@@ -36,7 +36,9 @@ pub fn run(args: &ExpectArgs) -> Result<u8, String> {
         ));
     }
     let caveats = report::caveats(&report);
-    caveats.iter().for_each(|caveat| remark(&format!("{}: {caveat}", args.report.display())));
+    caveats
+        .iter()
+        .for_each(|caveat| remark(&format!("{}: {caveat}", args.report.display())));
     let expectations = Expectations::from_report(&report, args.margin);
     let head = format!(
         "# Expectations for machines like the one measured at {} ({}), made by peerscope {}.\n\
@@ -47,7 +49,10 @@ pub fn run(args: &ExpectArgs) -> Result<u8, String> {
         env!("CARGO_PKG_VERSION"),
         args.margin,
         // On one line each, whatever is in them: what follows is TOML.
-        caveats.iter().map(|caveat| format!("# {}\n", clean(caveat))).collect::<String>()
+        caveats
+            .iter()
+            .map(|caveat| format!("# {}\n", clean(caveat)))
+            .collect::<String>()
     );
     output::print(&(head + &expectations.to_toml()?))?;
     Ok(0)

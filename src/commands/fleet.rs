@@ -25,9 +25,13 @@ pub fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
     };
     let gathered = fleet::gather(&paths(&args.reports)?);
     let found = fleet::assess(&gathered, &question);
-    let exported = args.export.as_ref().map_or(Ok(()), |folder| fleet::export::write(folder, &gathered, &found));
+    let exported = args.export.as_ref().map_or(Ok(()), |folder| {
+        fleet::export::write(folder, &gathered, &found)
+    });
     let style = output::style(cli.color, args.verbose);
-    files.write_all(&style, &|format, style| formats::render(&found, format.name, style))?;
+    files.write_all(&style, &|format, style| {
+        formats::render(&found, format.name, style)
+    })?;
     output::print(&formats::render(&found, args.format.name, &style))?;
     exported?;
     Ok(found.verdict.exit_code)
@@ -49,7 +53,10 @@ fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         // `find -print0` ends names with a zero, for those with a line feed in them.
         let end = if text.contains('\0') { '\0' } else { '\n' };
         paths.extend(
-            text.split(end).map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).map(PathBuf::from),
+            text.split(end)
+                .map(|line| line.trim_end_matches('\r'))
+                .filter(|line| !line.is_empty())
+                .map(PathBuf::from),
         );
     }
     Ok(paths)
@@ -58,9 +65,14 @@ fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 /// The names of a list; `@FILE` is a file with them.
 fn list(text: &str) -> Result<Vec<String>, String> {
     let text = match text.strip_prefix('@') {
-        Some(file) => std::fs::read_to_string(file).map_err(|why| format!("--nodes: cannot read {file}: {why}"))?,
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(|why| format!("--nodes: cannot read {file}: {why}"))?,
         None => text.to_owned(),
     };
     let names = names::expand(&text).map_err(|why| format!("--nodes: {why}"))?;
-    if names.is_empty() { Err("--nodes: the list has no names".into()) } else { Ok(names) }
+    if names.is_empty() {
+        Err("--nodes: the list has no names".into())
+    } else {
+        Ok(names)
+    }
 }

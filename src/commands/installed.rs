@@ -27,22 +27,35 @@ pub fn completions(args: &CompletionsArgs) -> Result<u8, String> {
 /// The folder cannot be written to.
 pub fn manual(args: &ManualArgs) -> Result<u8, String> {
     let folder = &args.folder;
-    clap_mangen::generate_to(shown(), folder)
-        .map_err(|error| format!("cannot write manual pages to {}: {}", folder.display(), error.kind()))?;
+    clap_mangen::generate_to(shown(), folder).map_err(|error| {
+        format!(
+            "cannot write manual pages to {}: {}",
+            folder.display(),
+            error.kind()
+        )
+    })?;
     Ok(0)
 }
 
 /// The command line without what is not for people.
 fn shown() -> Command {
     let all = Cli::command();
-    let kept = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let kept = all
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+        .cloned();
     let shown = Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true)
         .args(all.get_arguments().cloned())
         .subcommands(kept);
-    let shown = all.get_about().into_iter().fold(shown, |shown, text| shown.about(text.clone()));
-    all.get_after_help().into_iter().fold(shown, |shown, text| shown.after_help(text.clone()))
+    let shown = all
+        .get_about()
+        .into_iter()
+        .fold(shown, |shown, text| shown.about(text.clone()));
+    all.get_after_help()
+        .into_iter()
+        .fold(shown, |shown, text| shown.after_help(text.clone()))
 }
 
 #[cfg(test)]
@@ -54,9 +67,21 @@ mod tests {
         let shown = shown();
         shown.clone().debug_assert();
         let names: Vec<&str> = shown.get_subcommands().map(Command::get_name).collect();
-        assert!(["topo", "check", "fleet", "completions"].iter().all(|name| names.contains(name)), "{names:?}");
-        assert!(!names.contains(&crate::worker::protocol::SUBCOMMAND), "{names:?}");
-        assert!(shown.get_arguments().any(|argument| argument.get_id() == "machine"));
+        assert!(
+            ["topo", "check", "fleet", "completions"]
+                .iter()
+                .all(|name| names.contains(name)),
+            "{names:?}"
+        );
+        assert!(
+            !names.contains(&crate::worker::protocol::SUBCOMMAND),
+            "{names:?}"
+        );
+        assert!(
+            shown
+                .get_arguments()
+                .any(|argument| argument.get_id() == "machine")
+        );
         assert!(shown.get_about().is_some() && shown.get_after_help().is_some());
     }
 }

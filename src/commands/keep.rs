@@ -14,9 +14,15 @@ use crate::recording::{self, Journal};
 pub fn keep(report: &Report, whole: Option<PathBuf>, is_drawn: bool, journal: &Journal) -> String {
     let recover = |path: &Path| format!("peerscope recover {}", path.display());
     if let Some(path) = journal.path().filter(|_| journal.is_whole()) {
-        return format!("The measurements are kept; to make the report from them: {}", recover(path));
+        return format!(
+            "The measurements are kept; to make the report from them: {}",
+            recover(path)
+        );
     }
-    let measured = report.measurements.as_ref().map_or(0, |measured| diagnose::outcomes(measured).0);
+    let measured = report
+        .measurements
+        .as_ref()
+        .map_or(0, |measured| diagnose::outcomes(measured).0);
     let held = journal.path().map_or(0, held);
     let took = match (journal.path(), held) {
         (None, _) => "There is no journal file".to_owned(),
@@ -43,8 +49,12 @@ pub fn keep(report: &Report, whole: Option<PathBuf>, is_drawn: bool, journal: &J
 
 /// The measurements that `recover` would find in a journal.
 fn held(path: &Path) -> usize {
-    let found = recording::file(path).ok().and_then(|bytes| recording::read(&bytes).ok());
-    found.map_or(0, |(_, recording)| diagnose::outcomes(&recording.conclude().measurements).0)
+    let found = recording::file(path)
+        .ok()
+        .and_then(|bytes| recording::read(&bytes).ok());
+    found.map_or(0, |(_, recording)| {
+        diagnose::outcomes(&recording.conclude().measurements).0
+    })
 }
 
 /// Writes the whole report where programs may write: the folder for temporary files, and two that are often on other

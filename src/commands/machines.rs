@@ -32,7 +32,10 @@ fn description(name: &str) -> Result<String, String> {
 fn list() -> String {
     let mut text = String::new();
     for (kind, heading) in [
-        (Kind::Sound, "Without a fault, to see the report of a healthy machine of each kind:"),
+        (
+            Kind::Sound,
+            "Without a fault, to see the report of a healthy machine of each kind:",
+        ),
         (Kind::Faulty, "With a fault, to see how it is reported:"),
     ] {
         if !text.is_empty() {

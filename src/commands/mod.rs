@@ -31,7 +31,9 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
-use crate::diagnose::{Ending, Evidence, Settings, Terms, collectives, config, expected, expected_host, expected_load};
+use crate::diagnose::{
+    Ending, Evidence, Settings, Terms, collectives, config, expected, expected_host, expected_load,
+};
 use crate::hardware::{self, DRIVER_START_LIMIT, Machine, limits};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
@@ -102,7 +104,10 @@ pub struct Failure {
 
 impl From<String> for Failure {
     fn from(sentence: String) -> Self {
-        Self { sentence, lines: Vec::new() }
+        Self {
+            sentence,
+            lines: Vec::new(),
+        }
     }
 }
 
@@ -119,7 +124,10 @@ impl Failure {
             false => format!("{what}: {why}").into(),
             true => Self {
                 sentence: format!("{what}:"),
-                lines: why.lines().map(|line| format!("  {line}").trim_end().to_owned()).collect(),
+                lines: why
+                    .lines()
+                    .map(|line| format!("  {line}").trim_end().to_owned())
+                    .collect(),
             },
         }
     }
@@ -152,7 +160,11 @@ pub fn usage(error: &clap::Error) -> u8 {
         // If it cannot be written, the exit code still says so.
         let _ = error.print();
     }
-    if error.use_stderr() { crate::cli::contract_in(std::env::args_os()).code(Ending::Usage) } else { 0 }
+    if error.use_stderr() {
+        crate::cli::contract_in(std::env::args_os()).code(Ending::Usage)
+    } else {
+        0
+    }
 }
 
 /// What a run observed, before it is judged.
@@ -170,13 +182,38 @@ struct Observed {
 impl Observed {
     /// The content of a recording.
     fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
-        let Recorded { request, snapshot, topology, measurements, timing, .. } = recorded;
-        Self { started, started_at, machine, request, snapshot, topology, measurements: Some(measurements), timing }
+        let Recorded {
+            request,
+            snapshot,
+            topology,
+            measurements,
+            timing,
+            ..
+        } = recorded;
+        Self {
+            started,
+            started_at,
+            machine,
+            request,
+            snapshot,
+            topology,
+            measurements: Some(measurements),
+            timing,
+        }
     }
 
     /// The report: the observations, the findings of the rules, and the verdict.
     fn conclude(self, judging: &Judging) -> Report {
-        let Self { started, started_at, machine, request, snapshot, topology, measurements, timing } = self;
+        let Self {
+            started,
+            started_at,
+            machine,
+            request,
+            snapshot,
+            topology,
+            measurements,
+            timing,
+        } = self;
         let mut report = Report {
             schema: SCHEMA.into(),
             tool: Tool::this(),
@@ -210,7 +247,13 @@ struct Judging {
 impl From<Terms> for Judging {
     /// Default settings, no expectations and no baseline.
     fn from(terms: Terms) -> Self {
-        Self { terms, settings: Settings::default(), config: None, expectations: None, baseline: None }
+        Self {
+            terms,
+            settings: Settings::default(),
+            config: None,
+            expectations: None,
+            baseline: None,
+        }
     }
 }
 
@@ -225,13 +268,19 @@ impl Judging {
             None => Settings::default(),
             Some(path) => {
                 let name = path.display();
-                let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-                config::parse(&text)
-                    .map_err(|why| Failure::because(&format!("the configuration {name} is not usable"), &why))?
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| format!("cannot read {name}: {error}"))?;
+                config::parse(&text).map_err(|why| {
+                    Failure::because(&format!("the configuration {name} is not usable"), &why)
+                })?
             }
         };
         let config = cli.config.as_ref().map(|path| path.display().to_string());
-        Ok(Self { settings, config, ..Self::from(cli.terms(fail_on)) })
+        Ok(Self {
+            settings,
+            config,
+            ..Self::from(cli.terms(fail_on))
+        })
     }
 
     /// The same, with expectations and a baseline where the command line names them.
@@ -243,9 +292,11 @@ impl Judging {
         let mut judging = Self::of(cli, args.fail_on)?;
         if let Some(path) = &args.expect {
             let name = path.display();
-            let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-            let expectations = Expectations::parse(&text)
-                .map_err(|why| Failure::because(&format!("the expectations {name} are not usable"), &why))?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("cannot read {name}: {error}"))?;
+            let expectations = Expectations::parse(&text).map_err(|why| {
+                Failure::because(&format!("the expectations {name} are not usable"), &why)
+            })?;
             judging.expectations = Some(expectations);
         }
         if let Some(path) = &args.baseline {
@@ -257,21 +308,43 @@ impl Judging {
     /// Fills in the expected figures, applies the rules, and concludes.
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
-        (report.request.config, report.request.silenced) =
-            (self.config.clone(), crate::diagnose::silenced(&self.settings));
+        (report.request.config, report.request.silenced) = (
+            self.config.clone(),
+            crate::diagnose::silenced(&self.settings),
+        );
         if let Some(measurements) = &mut report.measurements {
-            expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
-            expected_host::fill(&mut measurements.host, &report.topology, &self.settings.shares);
+            expected::fill(
+                measurements,
+                &report.topology,
+                &report.snapshot,
+                &self.settings.shares,
+            );
+            expected_host::fill(
+                &mut measurements.host,
+                &report.topology,
+                &self.settings.shares,
+            );
             collectives::fill(measurements);
-            expected_load::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
+            expected_load::fill(
+                measurements,
+                &report.topology,
+                &report.snapshot,
+                &self.settings.shares,
+            );
         }
         let measurements = report.measurements.as_ref();
         let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.as_ref());
-        let evidence = Evidence { expectations, baseline, ..Evidence::of(report, &self.settings) };
+        let evidence = Evidence {
+            expectations,
+            baseline,
+            ..Evidence::of(report, &self.settings)
+        };
         let findings = crate::diagnose::judge(&evidence);
         report.verdict = crate::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
-        report.advice = measurements.map(crate::diagnose::advise).unwrap_or_default();
+        report.advice = measurements
+            .map(crate::diagnose::advise)
+            .unwrap_or_default();
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
 }
@@ -279,5 +352,8 @@ impl Judging {
 /// Now, in RFC 3339, UTC.
 fn timestamp() -> String {
     let now = OffsetDateTime::now_utc();
-    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+    now.replace_nanosecond(0)
+        .unwrap_or(now)
+        .format(&Rfc3339)
+        .unwrap_or_default()
 }

@@ -18,7 +18,11 @@ const NARROWEST: usize = 60;
 
 /// The style of a report on stdout.
 pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
-    Style { pairs: args.prometheus_pairs, brief: args.brief, ..style(cli.color, args.verbose) }
+    Style {
+        pairs: args.prometheus_pairs,
+        brief: args.brief,
+        ..style(cli.color, args.verbose)
+    }
 }
 
 /// The style of text on stdout.
@@ -27,22 +31,44 @@ pub fn style(color: Color, verbose: bool) -> Style {
     let color = match color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        Color::Auto => {
+            stdout.is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
     };
-    let width = terminal_size::terminal_size_of(&stdout).map_or(Style::PLAIN.width, |(width, _)| usize::from(width.0));
+    let width = terminal_size::terminal_size_of(&stdout)
+        .map_or(Style::PLAIN.width, |(width, _)| usize::from(width.0));
     // A pipe can say how wide its reader is, as ls and git let it.
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
+    let columns = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok());
+    let width = if stdout.is_terminal() {
+        width
+    } else {
+        columns.unwrap_or(width)
+    };
     let terminal = stdout.is_terminal();
     let ascii = terminal && !is_utf8(|name| std::env::var(name).ok());
-    Style { width: width.max(NARROWEST), color, verbose, terminal, ascii, ..Style::PLAIN }
+    Style {
+        width: width.max(NARROWEST),
+        color,
+        verbose,
+        terminal,
+        ascii,
+        ..Style::PLAIN
+    }
 }
 
 /// Whether the locale has more than ASCII, by the variables that decide it, the first that is set; the tool prints
 /// UTF-8 where none is.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(|name| variable(name));
-    let locale = set.into_iter().find(|value| !value.is_empty()).map(|value| value.to_ascii_lowercase());
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .filter_map(|name| variable(name));
+    let locale = set
+        .into_iter()
+        .find(|value| !value.is_empty())
+        .map(|value| value.to_ascii_lowercase());
     locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"))
 }
 
@@ -51,8 +77,15 @@ fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
 /// # Errors
 ///
 /// A sentence that names what could not be written. Everything else is written.
-pub fn publish(report: &Report, format: &Format, style: &Style, files: &Files) -> Result<u8, String> {
-    publish_seen(report, &[], format, style, files).code().map_err(|failure| failure.sentence)
+pub fn publish(
+    report: &Report,
+    format: &Format,
+    style: &Style,
+    files: &Files,
+) -> Result<u8, String> {
+    publish_seen(report, &[], format, style, files)
+        .code()
+        .map_err(|failure| failure.sentence)
 }
 
 /// What became of a report that was published.
@@ -67,7 +100,10 @@ pub struct Published {
 impl Published {
     /// With another output that belongs to it.
     pub fn and(self, other: Result<(), NotWritten>) -> Self {
-        Self { failure: NotWritten::both(self.failure, other.err()), ..self }
+        Self {
+            failure: NotWritten::both(self.failure, other.err()),
+            ..self
+        }
     }
 
     /// The exit code of the report.
@@ -93,8 +129,15 @@ impl NotWritten {
     fn new(name: &str, error: &std::io::Error) -> Self {
         let given_up = was_given_up(error);
         // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
-        let why = if given_up { error.to_string() } else { format!("{}{}", error.kind(), limit(error)) };
-        Self { sentence: format!("cannot write {name}: {why}"), given_up }
+        let why = if given_up {
+            error.to_string()
+        } else {
+            format!("{}{}", error.kind(), limit(error))
+        };
+        Self {
+            sentence: format!("cannot write {name}: {why}"),
+            given_up,
+        }
     }
 
     fn both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
@@ -116,10 +159,16 @@ pub fn publish_seen(
     style: &Style,
     files: &Files,
 ) -> Published {
-    let printed = printed(&files.stop, |stdout| report::write_seen(report, timelines, format, style, stdout));
+    let printed = printed(&files.stop, |stdout| {
+        report::write_seen(report, timelines, format, style, stdout)
+    });
     let code = report.verdict.exit_code;
     let (whole, failure) = files.write(report, timelines, style);
-    Published { code, whole, failure: NotWritten::both(failure, printed.err()) }
+    Published {
+        code,
+        whole,
+        failure: NotWritten::both(failure, printed.err()),
+    }
 }
 
 /// Writes all of a report to a new file of any name in this folder.
@@ -128,7 +177,10 @@ pub fn publish_seen(
 ///
 /// It cannot be written there; nothing is left then.
 pub fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
-    let mut file = tempfile::Builder::new().prefix("peerscope-").suffix(".json").tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new()
+        .prefix("peerscope-")
+        .suffix(".json")
+        .tempfile_in(folder)?;
     report::write_seen(report, &[], &json::FORMAT, &Style::PLAIN, &mut file)?;
     file.as_file().sync_all()?;
     Ok(file.keep().map_err(|error| error.error)?.1)
@@ -149,11 +201,17 @@ impl Files {
     ///
     /// A sentence that names the file.
     pub fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
-        let mut files = Self { files: Vec::new(), stop: Arc::default() };
+        let mut files = Self {
+            files: Vec::new(),
+            stop: Arc::default(),
+        };
         for path in paths {
             let format = format_of(path)?;
             if report::formats(of).all(|allowed| allowed != format) {
-                return Err(format!("cannot write {}: this command does not have that format", path.display()));
+                return Err(format!(
+                    "cannot write {}: this command does not have that format",
+                    path.display()
+                ));
             }
             let Whole { path, place, .. } = files.beside(path)?;
             files.files.push((path, place, format));
@@ -163,7 +221,10 @@ impl Files {
 
     /// The same, and stdout, for as long as this is not set: then their readers are not waited for any longer.
     pub fn until(self, stop: &Arc<AtomicBool>) -> Self {
-        Self { stop: Arc::clone(stop), ..self }
+        Self {
+            stop: Arc::clone(stop),
+            ..self
+        }
     }
 
     /// Checks that another file can be written, which is none of these.
@@ -182,15 +243,25 @@ impl Files {
         } else {
             let folder = folder_of(&place);
             if !folder.is_dir() {
-                return Err(format!("cannot write {}: there is no folder {}", path.display(), folder.display()));
+                return Err(format!(
+                    "cannot write {}: there is no folder {}",
+                    path.display(),
+                    folder.display()
+                ));
             }
             temporary_beside(&place).map_err(|error| cannot_write(path, &error))?;
             if let Some((other, ..)) = self.files.iter().find(|(_, other, _)| *other == place) {
                 let (path, other) = (path.display(), other.display());
-                return Err(format!("cannot write {path}: -o {other} is the same file, and would be replaced"));
+                return Err(format!(
+                    "cannot write {path}: -o {other} is the same file, and would be replaced"
+                ));
             }
         }
-        Ok(Whole { path: path.to_owned(), place, stop: Arc::clone(&self.stop) })
+        Ok(Whole {
+            path: path.to_owned(),
+            place,
+            stop: Arc::clone(&self.stop),
+        })
     }
 
     /// The files of a report with measurements, prepared.
@@ -200,7 +271,11 @@ impl Files {
     /// As [`Self::prepare`]; also if series for every pair are requested without a Prometheus format.
     pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
         let files = Self::prepare(&args.output, Of::All)?;
-        let mut formats = files.files.iter().map(|(.., format)| *format).chain([args.format]);
+        let mut formats = files
+            .files
+            .iter()
+            .map(|(.., format)| *format)
+            .chain([args.format]);
         if args.prometheus_pairs && formats.all(|format| *format != prometheus::FORMAT) {
             return Err(
                 "--prometheus-pairs: nothing is written for Prometheus; add --format prometheus or -o FILE.prom".into(),
@@ -211,8 +286,15 @@ impl Files {
 
     /// Writes every file, whole or not at all. After a failure the others are still written. Gives one that has the whole
     /// report.
-    fn write(&self, report: &Report, timelines: &[Timeline], style: &Style) -> (Option<PathBuf>, Option<NotWritten>) {
-        self.each(style, &|format, style, to| report::write_seen(report, timelines, format, style, to))
+    fn write(
+        &self,
+        report: &Report,
+        timelines: &[Timeline],
+        style: &Style,
+    ) -> (Option<PathBuf>, Option<NotWritten>) {
+        self.each(style, &|format, style, to| {
+            report::write_seen(report, timelines, format, style, to)
+        })
     }
 
     /// The same of what is made as one text for each format.
@@ -220,16 +302,35 @@ impl Files {
     /// # Errors
     ///
     /// A sentence that names what could not be written. Everything else is written.
-    pub fn write_all(&self, style: &Style, render: &dyn Fn(&Format, &Style) -> String) -> Result<(), String> {
-        let (_, failure) = self.each(style, &|format, style, to| to.write_all(render(format, style).as_bytes()));
+    pub fn write_all(
+        &self,
+        style: &Style,
+        render: &dyn Fn(&Format, &Style) -> String,
+    ) -> Result<(), String> {
+        let (_, failure) = self.each(style, &|format, style, to| {
+            to.write_all(render(format, style).as_bytes())
+        });
         failure.map_or(Ok(()), |failure| Err(failure.sentence))
     }
 
-    fn each(&self, style: &Style, contents: Formatted<'_>) -> (Option<PathBuf>, Option<NotWritten>) {
-        let style = Style { width: Style::PLAIN.width, color: false, terminal: false, ascii: false, ..*style };
+    fn each(
+        &self,
+        style: &Style,
+        contents: Formatted<'_>,
+    ) -> (Option<PathBuf>, Option<NotWritten>) {
+        let style = Style {
+            width: Style::PLAIN.width,
+            color: false,
+            terminal: false,
+            ascii: false,
+            ..*style
+        };
         let (mut whole, mut failure) = (None, None);
         // What may wait for a reader comes last, and keeps nothing else from being written.
-        let (late, first): (Vec<_>, Vec<_>) = self.files.iter().partition(|(_, place, _)| is_open_ended(place));
+        let (late, first): (Vec<_>, Vec<_>) = self
+            .files
+            .iter()
+            .partition(|(_, place, _)| is_open_ended(place));
         for (path, place, format) in first.iter().chain(&late) {
             let written = write_to(path, place, &self.stop, &|to| contents(format, &style, to));
             if written.is_ok() && **format == json::FORMAT && !is_open_ended(place) {
@@ -255,11 +356,18 @@ impl Whole {
     ///
     /// That it could not be written.
     pub fn write(&self, text: &str) -> Result<(), NotWritten> {
-        write_to(&self.path, &self.place, &self.stop, &|to| to.write_all(text.as_bytes()))
+        write_to(&self.path, &self.place, &self.stop, &|to| {
+            to.write_all(text.as_bytes())
+        })
     }
 }
 
-fn write_to(path: &Path, place: &Path, stop: &Arc<AtomicBool>, contents: Contents<'_>) -> Result<(), NotWritten> {
+fn write_to(
+    path: &Path,
+    place: &Path,
+    stop: &Arc<AtomicBool>,
+    contents: Contents<'_>,
+) -> Result<(), NotWritten> {
     let written = if is_open_ended(place) {
         // A file that the caller has opened may have something in it.
         Outlet::open(place, stop).and_then(|mut outlet| write_through(&mut outlet, contents))
@@ -267,9 +375,17 @@ fn write_to(path: &Path, place: &Path, stop: &Arc<AtomicBool>, contents: Content
         write_whole(place, contents)
     };
     written.map_err(|error| {
-        let NotWritten { sentence, given_up } = NotWritten::new(&path.display().to_string(), &error);
-        let advice = if given_up { "" } else { "; choose another place" };
-        NotWritten { sentence: sentence + advice, given_up }
+        let NotWritten { sentence, given_up } =
+            NotWritten::new(&path.display().to_string(), &error);
+        let advice = if given_up {
+            ""
+        } else {
+            "; choose another place"
+        };
+        NotWritten {
+            sentence: sentence + advice,
+            given_up,
+        }
     })
 }
 
@@ -282,15 +398,22 @@ type Formatted<'a> = &'a dyn Fn(&Format, &Style, &mut dyn Write) -> std::io::Res
 ///
 /// Another failure, such as a full disk.
 pub fn print(text: &str) -> Result<(), String> {
-    printed(&Arc::default(), |stdout| stdout.write_all(text.as_bytes())).map_err(|failure| failure.sentence)
+    printed(&Arc::default(), |stdout| stdout.write_all(text.as_bytes()))
+        .map_err(|failure| failure.sentence)
 }
 
-fn printed(stop: &Arc<AtomicBool>, write: impl Fn(&mut dyn Write) -> std::io::Result<()>) -> Result<(), NotWritten> {
+fn printed(
+    stop: &Arc<AtomicBool>,
+    write: impl Fn(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), NotWritten> {
     match write_through(&mut Outlet::new(std::io::stdout().lock(), stop), &write) {
         // As the standard library has it: who closed it wants nothing.
         Err(error) if error.raw_os_error() != Some(rustix::io::Errno::BADF.raw_os_error()) => {
             let given_up = was_given_up(&error);
-            Err(NotWritten { sentence: format!("cannot write to stdout: {error}{}", limit(&error)), given_up })
+            Err(NotWritten {
+                sentence: format!("cannot write to stdout: {error}{}", limit(&error)),
+                given_up,
+            })
         }
         _ => Ok(()),
     }
@@ -314,7 +437,11 @@ fn destination(path: &Path) -> std::io::Result<PathBuf> {
             Ok(target) => place = folder_of(&place).join(target),
             Err(_) => {
                 let folder = folder_of(&place).canonicalize();
-                return Ok(folder.ok().zip(place.file_name()).map(|(folder, name)| folder.join(name)).unwrap_or(place));
+                return Ok(folder
+                    .ok()
+                    .zip(place.file_name())
+                    .map(|(folder, name)| folder.join(name))
+                    .unwrap_or(place));
             }
         }
     }
@@ -324,8 +451,12 @@ fn destination(path: &Path) -> std::io::Result<PathBuf> {
 /// Whether this is a pipe, a device, or whatever the caller has opened for us (/dev/stdout, /dev/fd/3): something
 /// that is written to and cannot be replaced.
 fn is_open_ended(path: &Path) -> bool {
-    let opened = ["/proc/self/fd", "/dev/fd"].iter().any(|folder| path.starts_with(folder))
-        || ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name));
+    let opened = ["/proc/self/fd", "/dev/fd"]
+        .iter()
+        .any(|folder| path.starts_with(folder))
+        || ["/dev/stdout", "/dev/stderr"]
+            .iter()
+            .any(|name| path == Path::new(name));
     opened || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
@@ -371,15 +502,24 @@ fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or_else(|| Path::new("."))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
     // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
-    format!("cannot write {}: {}{}; choose another place", path.display(), error.kind(), limit(error))
+    format!(
+        "cannot write {}: {}{}; choose another place",
+        path.display(),
+        error.kind(),
+        limit(error)
+    )
 }
 
 /// The limit of this process behind an error, to follow it.
 fn limit(error: &std::io::Error) -> String {
-    limits::of_error(error).map(|limit| format!(": {limit}")).unwrap_or_default()
+    limits::of_error(error)
+        .map(|limit| format!(": {limit}"))
+        .unwrap_or_default()
 }

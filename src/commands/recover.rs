@@ -21,7 +21,11 @@ use crate::report::read::bounded;
 /// What to say on stderr.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
-    let drawing = args.trace.as_ref().map(|path| files.beside(path)).transpose()?;
+    let drawing = args
+        .trace
+        .as_ref()
+        .map(|path| files.beside(path))
+        .transpose()?;
     let (path, found) = match &args.journal {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
@@ -29,23 +33,38 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let journal = load(&path)?;
     let mut unread = journal.1.not_read().to_vec();
     let (report, timelines) = report(journal, &Judging::with(cli, &args.out)?);
-    let report = bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
+    let report =
+        bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let style = output::style_of(cli, &args.out);
     let published = output::publish_seen(&report, &timelines, args.out.format, &style, &files);
     let drawn = trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_RECORDED);
-    let code = published.and(drawn).code().map_err(|failure| failure.sentence)?;
-    let held = report.measurements.as_ref().filter(|measured| diagnose::outcomes(measured).0 > 0).map(report::held);
+    let code = published
+        .and(drawn)
+        .code()
+        .map_err(|failure| failure.sentence)?;
+    let held = report
+        .measurements
+        .as_ref()
+        .filter(|measured| diagnose::outcomes(measured).0 > 0)
+        .map(report::held);
     if held.is_none() {
         unread.push("it holds no measurement".into());
     }
     if found && !unread.is_empty() {
         // Not all of it is in the report, and somebody may make more of it.
-        let holds = held.map(|held| format!("; it holds {held}")).unwrap_or_default();
-        remark(&format!("the journal {} is kept: {}{holds}", path.display(), unread.join(", and ")));
+        let holds = held
+            .map(|held| format!("; it holds {held}"))
+            .unwrap_or_default();
+        remark(&format!(
+            "the journal {} is kept: {}{holds}",
+            path.display(),
+            unread.join(", and ")
+        ));
     } else if found {
         // Only JSON has everything that the journal has, but for the timeline.
         let drawn = drawing.is_some() || timelines.is_empty();
-        let is_json = |file: &PathBuf| report::for_path(file).is_ok_and(|format| format.name == "json");
+        let is_json =
+            |file: &PathBuf| report::for_path(file).is_ok_and(|format| format.name == "json");
         if drawn && args.out.output.iter().any(is_json) {
             let _ = std::fs::remove_file(&path);
         } else {
@@ -75,14 +94,18 @@ fn load(path: &Path) -> Result<(Header, Recording), String> {
     let name = path.display();
     let cannot_read = |error: std::io::Error| format!("cannot read {name}: {error}");
     if is_going_on(path).map_err(cannot_read)? {
-        return Err(format!("cannot recover {name}: its run is still going and will write its own report"));
+        return Err(format!(
+            "cannot recover {name}: its run is still going and will write its own report"
+        ));
     }
     let bytes = recording::file(path).map_err(cannot_read)?;
     let found = recording::read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
     // Every pair of them gets a route before anything else is checked.
     match found.1.gpus() {
         0..=MOST_GPUS => Ok(found),
-        gpus => Err(format!("cannot recover {name}: it has {gpus} GPUs, more than any machine has")),
+        gpus => Err(format!(
+            "cannot recover {name}: it has {gpus} GPUs, more than any machine has"
+        )),
     }
 }
 
@@ -114,8 +137,15 @@ mod tests {
 
     /// What every report of an interrupted run must satisfy, for any journal.
     fn assert_valid(report: &Report) {
-        assert!([1, 3].contains(&report.verdict.exit_code), "{:?}", report.verdict);
-        let style = Style { verbose: true, ..Style::PLAIN };
+        assert!(
+            [1, 3].contains(&report.verdict.exit_code),
+            "{:?}",
+            report.verdict
+        );
+        let style = Style {
+            verbose: true,
+            ..Style::PLAIN
+        };
         assert!(render(report, named("text").unwrap(), &style).contains("RECOVERED"));
         let json = render(report, named("json").unwrap(), &style);
         let again: Report = serde_json::from_str(&json).unwrap();
@@ -139,8 +169,12 @@ mod tests {
         use crate::fuzz;
 
         // The facts, the driver, the plan, and some of what follows them.
-        let lines: Vec<Value> =
-            RUN.0.split(|byte| *byte == b'\n').take(9).map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let lines: Vec<Value> = RUN
+            .0
+            .split(|byte| *byte == b'\n')
+            .take(9)
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect();
         let strategy = (0..lines.len(), fuzz::mutations(), fuzz::edits(2));
         fuzz::run("journal", 0.4, &strategy, |(line, mutations, edits)| {
             let mut lines = lines.clone();
@@ -171,11 +205,18 @@ mod tests {
 
     fn harm() -> impl Strategy<Value = Harm> {
         let at = || any::<usize>();
-        let number = prop_oneof![Just("-1"), Just("1e308"), Just("0"), Just("18446744073709551615"), Just("null")];
+        let number = prop_oneof![
+            Just("-1"),
+            Just("1e308"),
+            Just("0"),
+            Just("18446744073709551615"),
+            Just("null")
+        ];
         prop_oneof![
             at().prop_map(Harm::Cut),
             (at(), 1_u8..).prop_map(|(at, bits)| Harm::Flip(at, bits)),
-            (at(), prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(at, bytes)| Harm::Insert(at, bytes)),
+            (at(), prop::collection::vec(any::<u8>(), 0..40))
+                .prop_map(|(at, bytes)| Harm::Insert(at, bytes)),
             at().prop_map(Harm::Twice),
             (at(), at()).prop_map(|(one, other)| Harm::Swap(one, other)),
             (at(), number).prop_map(|(at, number)| Harm::Number(at, number.to_owned())),
@@ -183,11 +224,17 @@ mod tests {
     }
 
     fn do_harm(bytes: &mut Vec<u8>, harm: Harm) {
-        let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        let mut lines: Vec<Vec<u8>> = bytes
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect();
         let (length, count) = (bytes.len().max(1), lines.len());
         match harm {
             Harm::Cut(at) => bytes.truncate(at % length),
-            Harm::Flip(at, bits) => bytes.get_mut(at % length).into_iter().for_each(|byte| *byte ^= bits),
+            Harm::Flip(at, bits) => bytes
+                .get_mut(at % length)
+                .into_iter()
+                .for_each(|byte| *byte ^= bits),
             Harm::Insert(at, more) => drop(bytes.splice(at % length..at % length, more)),
             Harm::Twice(line) => {
                 lines.insert(line % count, lines[line % count].clone());
@@ -201,8 +248,17 @@ mod tests {
             Harm::Number(at, number) => {
                 let from = at % length;
                 let digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-                let Some(begin) = bytes[from..].iter().position(digit).map(|place| from + place) else { return };
-                let end = bytes[begin..].iter().position(|byte| !digit(byte)).map_or(bytes.len(), |more| begin + more);
+                let Some(begin) = bytes[from..]
+                    .iter()
+                    .position(digit)
+                    .map(|place| from + place)
+                else {
+                    return;
+                };
+                let end = bytes[begin..]
+                    .iter()
+                    .position(|byte| !digit(byte))
+                    .map_or(bytes.len(), |more| begin + more);
                 drop(bytes.splice(begin..end, number.into_bytes()));
             }
         }

@@ -12,7 +12,10 @@ const EFFECTS: [(&str, &[&str]); 4] = [
     ("machine", &["topo", "check", SUBCOMMAND]),
     ("gpus", &["topo", "check"]),
     ("driver_deadline", &["topo", "check", SUBCOMMAND]),
-    ("config", &["topo", "check", "diagnose", "recover", "compare"]),
+    (
+        "config",
+        &["topo", "check", "diagnose", "recover", "compare"],
+    ),
 ];
 
 /// Reads the command line.
@@ -24,7 +27,8 @@ pub fn parse() -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches()?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let subcommand = matches.subcommand();
-    let given = |matches: &ArgMatches, id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let given =
+        |matches: &ArgMatches, id| matches.value_source(id) == Some(ValueSource::CommandLine);
     cli.without_effect = EFFECTS.iter().find_map(|(id, commands)| {
         let (name, of_command) = subcommand?;
         let useless = !commands.contains(&name) && (given(&matches, id) || given(of_command, id));
@@ -50,7 +54,9 @@ pub fn without_effect(cli: &Cli) -> Result<(), String> {
             Command::Machines(_) => ("machines", "it lists the simulated machines"),
             Command::Completions(_) => ("completions", "it writes what a shell reads"),
             Command::Manual(_) => ("manual", "it writes manual pages"),
-            Command::Topo(_) | Command::Check(_) | Command::Worker(_) => ("this command", "it does not use it"),
+            Command::Topo(_) | Command::Check(_) | Command::Worker(_) => {
+                ("this command", "it does not use it")
+            }
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }
@@ -58,16 +64,26 @@ pub fn without_effect(cli: &Cli) -> Result<(), String> {
         Command::Topo(args) => (args.verbose, args.brief, args.format(), &args.output),
         Command::Check(CheckArgs { out, .. })
         | Command::Diagnose(DiagnoseArgs { out, .. })
-        | Command::Recover(RecoverArgs { out, .. }) => (out.verbose, out.brief, out.format, &out.output),
+        | Command::Recover(RecoverArgs { out, .. }) => {
+            (out.verbose, out.brief, out.format, &out.output)
+        }
         Command::Fleet(args) => (args.verbose, false, args.format, &args.output),
         _ => return Ok(()),
     };
-    let mut formats = files.iter().filter_map(|file| crate::report::for_path(file).ok()).chain([format]);
+    let mut formats = files
+        .iter()
+        .filter_map(|file| crate::report::for_path(file).ok())
+        .chain([format]);
     if brief && !formats.clone().any(|format| format.name == "text") {
-        return Err("--brief: only the format text can be shorter; nothing is written in it".into());
+        return Err(
+            "--brief: only the format text can be shorter; nothing is written in it".into(),
+        );
     }
     if verbose && !formats.any(|format| format.has_verbose()) {
-        return Err("--verbose: only the formats text and html show more; nothing is written in them".into());
+        return Err(
+            "--verbose: only the formats text and html show more; nothing is written in them"
+                .into(),
+        );
     }
     Ok(())
 }

@@ -12,8 +12,17 @@ use crate::worker::start;
 
 /// Whether a GPU admits one process at a time.
 pub fn is_exclusive(snapshot: &Snapshot) -> bool {
-    let mode = |mode| matches!(mode, ComputeMode::ExclusiveProcess | ComputeMode::ExclusiveThread);
-    snapshot.gpus.iter().filter_map(|gpu| gpu.compute_mode.get()).any(mode)
+    let mode = |mode| {
+        matches!(
+            mode,
+            ComputeMode::ExclusiveProcess | ComputeMode::ExclusiveThread
+        )
+    };
+    snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| gpu.compute_mode.get())
+        .any(mode)
 }
 
 /// Lets go of a worker that was killed, or waits for its end. A sentence where that does not come.

@@ -14,7 +14,10 @@ use crate::model::units::PciAddress;
 /// No GPU has a name that was given; lists the GPUs that exist.
 pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Request), String> {
     let gpus = wanted.iter().map(|name| name.trim().to_owned()).collect();
-    let request = Request { gpus, ..Request::default() };
+    let request = Request {
+        gpus,
+        ..Request::default()
+    };
     if wanted.is_empty() || (snapshot.gpus.is_empty() && !snapshot.problems.is_empty()) {
         // Without any GPU, the reason for that says more than the name that was not found.
         return Ok((at_most(MOST_GPUS, snapshot)?, request));
@@ -30,7 +33,10 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Re
             kept.extend(first..=last);
             continue;
         }
-        let gpu = snapshot.gpus.iter().find(|gpu| is_named(&snapshot, gpu, name));
+        let gpu = snapshot
+            .gpus
+            .iter()
+            .find(|gpu| is_named(&snapshot, gpu, name));
         let gpu = gpu.ok_or_else(|| no_such(&snapshot, name))?;
         kept.push(gpu.index);
     }
@@ -40,18 +46,22 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Re
     }
     let request = without(request, &snapshot, &kept);
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
-    snapshot.pairs.retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
+    snapshot
+        .pairs
+        .retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
     // What NVML does not list was not asked for.
-    snapshot.unlisted_gpus.retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
+    snapshot
+        .unlisted_gpus
+        .retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
     Ok((at_most(MOST_GPUS, snapshot)?, request))
 }
 
 /// The machine, unless it has more GPUs than a report of it could be read with again.
 fn at_most(most: usize, snapshot: Snapshot) -> Result<Snapshot, String> {
     match snapshot.gpus.len() {
-        gpus if gpus > most => {
-            Err(format!("{gpus} GPUs are more than {most}: choose some with --gpus, for example 0-7"))
-        }
+        gpus if gpus > most => Err(format!(
+            "{gpus} GPUs are more than {most}: choose some with --gpus, for example 0-7"
+        )),
         _ => Ok(snapshot),
     }
 }
@@ -59,7 +69,11 @@ fn at_most(most: usize, snapshot: Snapshot) -> Result<Snapshot, String> {
 /// The same request, with the GPUs of the whole machine that are not kept: those that NVML lists, and those that it
 /// should list.
 fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
-    let others: Vec<_> = whole.gpus.iter().filter(|gpu| !kept.contains(&gpu.index)).collect();
+    let others: Vec<_> = whole
+        .gpus
+        .iter()
+        .filter(|gpu| !kept.contains(&gpu.index))
+        .collect();
     let missing = missing(whole);
     let number = others.len() + missing.number();
     let listed = others.iter().map(|gpu| LeftOutGpu {
@@ -67,7 +81,10 @@ fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
         pci: whole.address_of(gpu.index),
         uuid: gpu.uuid.known().cloned(),
     });
-    let unlisted = missing.functions().map(|function| LeftOutGpu { pci: Some(function.address), ..Default::default() });
+    let unlisted = missing.functions().map(|function| LeftOutGpu {
+        pci: Some(function.address),
+        ..Default::default()
+    });
     Request {
         gpus_left_out: u32::try_from(number).unwrap_or(u32::MAX),
         left_out_gpus: listed.chain(unlisted).collect(),
@@ -78,26 +95,39 @@ fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
 /// The ends of a range of indices such as `0-3`; `None` for the name of one GPU.
 fn range(name: &str) -> Result<Option<(u32, u32)>, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some((first, last)) = name.split_once('-') else { return Ok(None) };
+    let Some((first, last)) = name.split_once('-') else {
+        return Ok(None);
+    };
     match (is_number(first), is_number(last)) {
         (true, true) => {}
-        (true, false) if last.is_empty() => return Err(format!("--gpus: the range '{name}' has no end, as 0-3 has")),
+        (true, false) if last.is_empty() => {
+            return Err(format!("--gpus: the range '{name}' has no end, as 0-3 has"));
+        }
         (false, true) if first.is_empty() => {
-            return Err(format!("--gpus: the range '{name}' has no start, as 0-3 has"));
+            return Err(format!(
+                "--gpus: the range '{name}' has no start, as 0-3 has"
+            ));
         }
         _ => return Ok(None),
     }
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(Some((first, last))),
-        (Ok::<u32, _>(from), Ok(to)) => Err(format!("--gpus: the range '{name}' counts down; give {to}-{from}")),
+        (Ok::<u32, _>(from), Ok(to)) => Err(format!(
+            "--gpus: the range '{name}' counts down; give {to}-{from}"
+        )),
         _ => Err(format!("--gpus: no machine has as many GPUs as '{name}'")),
     }
 }
 
 fn is_named(snapshot: &Snapshot, gpu: &Gpu, name: &str) -> bool {
     name.parse() == Ok(gpu.index)
-        || gpu.uuid.known().is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
-        || name.parse::<PciAddress>().is_ok_and(|address| snapshot.address_of(gpu.index) == Some(address))
+        || gpu
+            .uuid
+            .known()
+            .is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
+        || name
+            .parse::<PciAddress>()
+            .is_ok_and(|address| snapshot.address_of(gpu.index) == Some(address))
 }
 
 fn no_such(snapshot: &Snapshot, name: &str) -> String {
@@ -112,5 +142,8 @@ fn no_such(snapshot: &Snapshot, name: &str) -> String {
     if there.is_empty() {
         return format!("--gpus: there is no GPU '{name}': this machine has none");
     }
-    format!("--gpus: there is no GPU '{name}': this machine has {}", there.join(", "))
+    format!(
+        "--gpus: there is no GPU '{name}': this machine has {}",
+        there.join(", ")
+    )
 }

@@ -26,15 +26,34 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure>
     // A person waits for the text; a file or JSON is for keeping, and has everything.
     let format = args.format();
     let kept = args.verbose || !format.is_looked_at || !args.output.is_empty();
-    let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
+    let slow = if kept {
+        SlowFact::ALL
+    } else {
+        discover::JUDGED
+    };
     let snapshot = Facts::open(machine, cli.driver_deadline).read(slow);
     let (snapshot, request) = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);
-    let timing = Timing { discover, ..Timing::default() };
+    let timing = Timing {
+        discover,
+        ..Timing::default()
+    };
     let machine = machine.name().to_owned();
-    let observed = Observed { started, started_at, machine, request, snapshot, topology, measurements: None, timing };
+    let observed = Observed {
+        started,
+        started_at,
+        machine,
+        request,
+        snapshot,
+        topology,
+        measurements: None,
+        timing,
+    };
     let report = observed.conclude(&judging);
-    let style = Style { brief: args.brief, ..output::style(cli.color, args.verbose) };
+    let style = Style {
+        brief: args.brief,
+        ..output::style(cli.color, args.verbose)
+    };
     Ok(output::publish(&report, format, &style, &files)?)
 }

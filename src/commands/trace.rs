@@ -21,10 +21,17 @@ pub fn prepare(
     groups: &BTreeSet<Group>,
     files: &Files,
 ) -> Result<Option<Whole>, String> {
-    let Some(path) = &args.trace else { return Ok(None) };
-    if !groups.iter().any(|group| profile.has(*group) && group.has_timeline()) {
+    let Some(path) = &args.trace else {
+        return Ok(None);
+    };
+    if !groups
+        .iter()
+        .any(|group| profile.has(*group) && group.has_timeline())
+    {
         let name = args.profile.as_str();
-        return Err(format!("--trace: profile {name} with these probe groups measures nothing that a timeline shows"));
+        return Err(format!(
+            "--trace: profile {name} with these probe groups measures nothing that a timeline shows"
+        ));
     }
     files.beside(path).map(Some)
 }
@@ -40,13 +47,22 @@ pub const NOT_RECORDED: &str =
 /// # Errors
 ///
 /// That the file could not be written.
-pub fn write(file: Option<&Whole>, timelines: &[Timeline], report: &Report, nothing: &str) -> Result<(), NotWritten> {
+pub fn write(
+    file: Option<&Whole>,
+    timelines: &[Timeline],
+    report: &Report,
+    nothing: &str,
+) -> Result<(), NotWritten> {
     let Some(file) = file else { return Ok(()) };
     if trace::is_empty(timelines) {
         remark(&format!("--trace: {nothing}, so there is no file"));
         return Ok(());
     }
-    let known = report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.name.known()?.clone())));
+    let known = report
+        .snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.index, gpu.name.known()?.clone())));
     let names: BTreeMap<u32, String> = known.collect();
     let about = About {
         tool: &report.tool,

@@ -48,7 +48,9 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
         if stop.load(Ordering::Relaxed) {
             return Turn::Interrupted;
         }
-        let fresh = asked.take().filter(|(at, _): &(Instant, _)| at.elapsed() < ASK_AGAIN);
+        let fresh = asked
+            .take()
+            .filter(|(at, _): &(Instant, _)| at.elapsed() < ASK_AGAIN);
         let (at, holder) = fresh.unwrap_or_else(|| (Instant::now(), machine.holder()));
         let (is_gone, words) = (holder.is_gone(), holder.to_string());
         asked = Some((at, holder));
@@ -66,11 +68,17 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
         if began.elapsed() >= limit {
             return Turn::Theirs(match wait {
                 None => format!("{words}; wait with --wait SECONDS"),
-                Some(wait) => format!("{words}; it did not end within {} s (--wait)", wait.as_secs_f64()),
+                Some(wait) => format!(
+                    "{words}; it did not end within {} s (--wait)",
+                    wait.as_secs_f64()
+                ),
             });
         }
         if !announced {
-            remark(&format!("{words}; waiting for up to {} s", limit.as_secs_f64()));
+            remark(&format!(
+                "{words}; waiting for up to {} s",
+                limit.as_secs_f64()
+            ));
             announced = true;
         }
         std::thread::sleep(POLL);
@@ -81,14 +89,26 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
 pub fn nothing(profile: &str, turn: Turn) -> Recorded {
     let (why, interrupted) = match turn {
         Turn::Theirs(why) => (why, false),
-        _ => ("interrupted while it waited for another check".to_owned(), true),
+        _ => (
+            "interrupted while it waited for another check".to_owned(),
+            true,
+        ),
     };
     remark(&why);
     let mut recorder = Recorder::new(Journal::none(), profile, Instant::now());
     let error = HardwareError::new(ErrorKind::Hindered, why.clone());
-    recorder.take(Event::Facts { snapshot: discover::without_telemetry(&error) });
-    let facts = DriverFacts { failure: Some(why), hindrance: Some(Hindrance::AnotherCheck), ..DriverFacts::default() };
-    recorder.take(Event::Driver { floor_seconds: 0.0, facts });
+    recorder.take(Event::Facts {
+        snapshot: discover::without_telemetry(&error),
+    });
+    let facts = DriverFacts {
+        failure: Some(why),
+        hindrance: Some(Hindrance::AnotherCheck),
+        ..DriverFacts::default()
+    };
+    recorder.take(Event::Driver {
+        floor_seconds: 0.0,
+        facts,
+    });
     recorder.take(Event::Measured { interrupted });
     recorder.finish().0
 }

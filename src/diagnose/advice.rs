@@ -20,24 +20,55 @@ const WORTH_IT: f64 = 1.2;
 
 /// What programs on this machine should do.
 pub fn advise(measurements: &Measurements) -> Vec<Advice> {
-    [streams(measurements), pinning(measurements), batches(measurements)].into_iter().flatten().collect()
+    [
+        streams(measurements),
+        pinning(measurements),
+        batches(measurements),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Which streams to copy on between GPUs.
 fn streams(measurements: &Measurements) -> Option<Advice> {
-    let both = |kind| Placement { source: kind, destination: kind, host: HostMode::NonBlocking };
-    let wrong: BTreeSet<Pair> =
-        measurements.peer.iter().filter(|cell| cell.verified.is_wrong()).map(|cell| cell.pair).collect();
+    let both = |kind| Placement {
+        source: kind,
+        destination: kind,
+        host: HostMode::NonBlocking,
+    };
+    let wrong: BTreeSet<Pair> = measurements
+        .peer
+        .iter()
+        .filter(|cell| cell.verified.is_wrong())
+        .map(|cell| cell.pair)
+        .collect();
     let share = |placement| {
-        let cells = measurements.overlap.iter().filter(|cell| cell.placement == placement && cell.cell().tested());
+        let cells = measurements
+            .overlap
+            .iter()
+            .filter(|cell| cell.placement == placement && cell.cell().tested());
         let cells = cells.filter(|cell| !wrong.contains(&cell.pair));
-        let cells: Vec<_> = cells.filter_map(|cell| Some((cell.pair, cell.overlap_percent?))).collect();
-        let pairs = cells.iter().map(|(pair, _)| pair).collect::<BTreeSet<_>>().len();
-        Some((u32::try_from(pairs).ok()?, middle(cells.iter().map(|(_, share)| *share))?))
+        let cells: Vec<_> = cells
+            .filter_map(|cell| Some((cell.pair, cell.overlap_percent?)))
+            .collect();
+        let pairs = cells
+            .iter()
+            .map(|(pair, _)| pair)
+            .collect::<BTreeSet<_>>()
+            .len();
+        Some((
+            u32::try_from(pairs).ok()?,
+            middle(cells.iter().map(|(_, share)| *share))?,
+        ))
     };
     let (pairs, side_percent) = share(both(StreamKind::Side))?;
     let default_percent = share(both(StreamKind::Default)).map(|(_, share)| share);
-    let basis = Basis::Streams { pairs, side_percent, default_percent };
+    let basis = Basis::Streams {
+        pairs,
+        side_percent,
+        default_percent,
+    };
     let side = percent(side_percent);
     let defaults = default_percent.map(percent);
     if side_percent < OVERLAPS {
@@ -45,10 +76,16 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
             "Kernels do not run beside copies between these GPUs, on whatever streams: {side}% of a kernel's time with side \
              streams on both. Plan for one after the other."
         );
-        return Some(Advice { basis, sentence, pytorch: Vec::new() });
+        return Some(Advice {
+            basis,
+            sentence,
+            pytorch: Vec::new(),
+        });
     }
     let on_default = match (defaults, default_percent) {
-        (Some(share), Some(exact)) if exact < OVERLAPS => format!(", and {share}% on the default streams"),
+        (Some(share), Some(exact)) if exact < OVERLAPS => {
+            format!(", and {share}% on the default streams")
+        }
         _ => String::new(),
     };
     let sentence = format!(
@@ -59,30 +96,55 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
         "with torch.cuda.stream(stream_a), torch.cuda.stream(stream_b): y.copy_(x, non_blocking=True)",
         "torch.cuda.current_stream(b).wait_stream(stream_b) before y is used",
     ];
-    Some(Advice { basis, sentence, pytorch: pytorch.map(str::to_owned).to_vec() })
+    Some(Advice {
+        basis,
+        sentence,
+        pytorch: pytorch.map(str::to_owned).to_vec(),
+    })
 }
 
 /// Whether to pin host memory, and whether to keep what is pinned.
 fn pinning(measurements: &Measurements) -> Option<Advice> {
     let rates = |way: HostWay| -> Vec<f64> {
-        measurements.host_alone(way).iter().filter_map(|copy| Some(copy.rate()?.0)).collect()
+        measurements
+            .host_alone(way)
+            .iter()
+            .filter_map(|copy| Some(copy.rate()?.0))
+            .collect()
     };
     let rate_of = |way| middle(rates(way).into_iter());
-    let (pinned_gbps, pageable_gbps) =
-        (rate_of(HostWay::PINNED)?, rate_of(HostWay::PINNED.with_memory(HostMemory::Pageable))?);
-    let pinned_anew_gbps = rate_of(HostWay { allocation: Allocation::Anew, ..HostWay::PINNED });
+    let (pinned_gbps, pageable_gbps) = (
+        rate_of(HostWay::PINNED)?,
+        rate_of(HostWay::PINNED.with_memory(HostMemory::Pageable))?,
+    );
+    let pinned_anew_gbps = rate_of(HostWay {
+        allocation: Allocation::Anew,
+        ..HostWay::PINNED
+    });
     let gpus = u32::try_from(rates(HostWay::PINNED).len()).ok()?;
-    let basis = Basis::Pinning { gpus, pinned_gbps, pageable_gbps, pinned_anew_gbps };
+    let basis = Basis::Pinning {
+        gpus,
+        pinned_gbps,
+        pageable_gbps,
+        pinned_anew_gbps,
+    };
     let (pinned, pageable) = (rate(pinned_gbps), rate(pageable_gbps));
     if pinned_gbps < WORTH_IT * pageable_gbps {
         let sentence = format!(
             "Pinning host memory gains little here: {pinned} GB/s to the GPU from pinned memory, {pageable} from pageable."
         );
-        return Some(Advice { basis, sentence, pytorch: Vec::new() });
+        return Some(Advice {
+            basis,
+            sentence,
+            pytorch: Vec::new(),
+        });
     }
     let anew = match pinned_anew_gbps {
         Some(anew) if anew < pinned_gbps / WORTH_IT => {
-            format!(" Pin once and use the buffer again: pinned anew for each copy it is {} GB/s.", rate(anew))
+            format!(
+                " Pin once and use the buffer again: pinned anew for each copy it is {} GB/s.",
+                rate(anew)
+            )
         }
         _ => String::new(),
     };
@@ -90,24 +152,47 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
         "Pin the host memory that is copied to GPUs: {pinned} GB/s instead of {pageable} from pageable memory ({} times).{anew}",
         short(pinned_gbps / pageable_gbps)
     );
-    let pytorch = ["DataLoader(..., pin_memory=True)", "batch.to(device, non_blocking=True)"];
-    Some(Advice { basis, sentence, pytorch: pytorch.map(str::to_owned).to_vec() })
+    let pytorch = [
+        "DataLoader(..., pin_memory=True)",
+        "batch.to(device, non_blocking=True)",
+    ];
+    Some(Advice {
+        basis,
+        sentence,
+        pytorch: pytorch.map(str::to_owned).to_vec(),
+    })
 }
 
 /// How many batches to keep in flight: those of the fastest pipeline from pinned memory.
 fn batches(measurements: &Measurements) -> Option<Advice> {
-    let sound = measurements.pipeline.iter().filter(|one| one.memory == HostMemory::Pinned && one.cell().tested());
+    let sound = measurements
+        .pipeline
+        .iter()
+        .filter(|one| one.memory == HostMemory::Pinned && one.cell().tested());
     let mut by_streams: BTreeMap<u32, Vec<[f64; 2]>> = BTreeMap::new();
     for one in sound {
         let times = one.one_stream_us.zip(one.several_streams_us);
-        by_streams.entry(one.streams).or_default().extend(times.map(|(one, several)| [one, several]));
+        by_streams
+            .entry(one.streams)
+            .or_default()
+            .extend(times.map(|(one, several)| [one, several]));
     }
     let of = |(streams, times): (u32, Vec<[f64; 2]>)| {
         let gpus = u32::try_from(times.len()).ok()?;
         let [one, several] = [0, 1].map(|at: usize| middle(times.iter().map(|times| times[at])));
         let (one_stream_us, several_streams_us) = (one?, several?);
         let speed_up = one_stream_us / several_streams_us;
-        Some((speed_up, Basis::Batches { gpus, streams, one_stream_us, several_streams_us, speed_up }, streams))
+        Some((
+            speed_up,
+            Basis::Batches {
+                gpus,
+                streams,
+                one_stream_us,
+                several_streams_us,
+                speed_up,
+            },
+            streams,
+        ))
     };
     let found = by_streams.into_iter().filter_map(of);
     let (speed_up, basis, streams) = found.max_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
@@ -117,7 +202,11 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
             "Several batches in flight gain little here: copies in, kernels and copies out are {times} times as fast in \
              {streams} streams as in one."
         );
-        return Some(Advice { basis, sentence, pytorch: Vec::new() });
+        return Some(Advice {
+            basis,
+            sentence,
+            pytorch: Vec::new(),
+        });
     }
     let sentence = format!(
         "Keep {streams} batches in flight, each on a stream of its own: copies in, kernels and copies out are then {times} \
@@ -128,16 +217,25 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
             .to_owned(),
         "x.record_stream(streams[i % N])".to_owned(),
     ];
-    let pytorch = pytorch
-        .map(|call| call.replace("range(N)", &format!("range({streams})")).replace("% N", &format!("% {streams}")));
-    Some(Advice { basis, sentence, pytorch: pytorch.to_vec() })
+    let pytorch = pytorch.map(|call| {
+        call.replace("range(N)", &format!("range({streams})"))
+            .replace("% N", &format!("% {streams}"))
+    });
+    Some(Advice {
+        basis,
+        sentence,
+        pytorch: pytorch.to_vec(),
+    })
 }
 
 /// The median; none where there are no figures.
 fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
-    let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    let (low, high) = (
+        values.get(values.len().checked_sub(1)? / 2)?,
+        values.get(values.len() / 2)?,
+    );
     Some(f64::midpoint(*low, *high))
 }
 
@@ -154,8 +252,15 @@ mod tests {
 
     fn overlap(kind: StreamKind, percent: f64) -> Overlap {
         Overlap {
-            pair: Pair { source: 0, destination: 1 },
-            placement: Placement { source: kind, destination: kind, host: HostMode::NonBlocking },
+            pair: Pair {
+                source: 0,
+                destination: 1,
+            },
+            placement: Placement {
+                source: kind,
+                destination: kind,
+                host: HostMode::NonBlocking,
+            },
             compute_on: Side::Source,
             bytes: Bytes(64 * MIB),
             overlap_percent: Some(percent),
@@ -193,36 +298,58 @@ mod tests {
     }
 
     fn about(cells: Vec<Overlap>) -> Vec<Advice> {
-        advise(&Measurements { overlap: cells, ..Measurements::default() })
+        advise(&Measurements {
+            overlap: cells,
+            ..Measurements::default()
+        })
     }
 
     #[test]
     fn streams_follow_from_what_overlapped() {
-        let advice = about(vec![overlap(StreamKind::Side, 99.6), overlap(StreamKind::Default, 0.2)]);
+        let advice = about(vec![
+            overlap(StreamKind::Side, 99.6),
+            overlap(StreamKind::Default, 0.2),
+        ]);
         assert_eq!(
             advice[0].sentence,
             "To run kernels beside copies between GPUs, give the copy a side stream on both GPUs: 100% of a kernel's time \
              overlaps so, and 0% on the default streams."
         );
         assert!(advice[0].pytorch[0].contains("torch.cuda.stream"));
-        let Basis::Streams { pairs: 1, side_percent, default_percent: Some(_) } = advice[0].basis else {
+        let Basis::Streams {
+            pairs: 1,
+            side_percent,
+            default_percent: Some(_),
+        } = advice[0].basis
+        else {
             panic!("{advice:?}")
         };
         assert!((side_percent - 99.6).abs() < 1e-9);
         let never = about(vec![overlap(StreamKind::Side, 3.0)]);
-        assert!(never[0].sentence.contains("one after the other") && never[0].pytorch.is_empty(), "{never:?}");
+        assert!(
+            never[0].sentence.contains("one after the other") && never[0].pytorch.is_empty(),
+            "{never:?}"
+        );
     }
 
     #[test]
     fn pinning_pays_or_does_not_and_pinning_anew_takes_it_back() {
-        let of = |gbps: f64, memory, allocation| HostCopy { memory, allocation, ..host_copy(0, gbps) };
+        let of = |gbps: f64, memory, allocation| HostCopy {
+            memory,
+            allocation,
+            ..host_copy(0, gbps)
+        };
         let about = |[pinned, pageable, anew]: [f64; 3]| {
             let host = vec![
                 of(pinned, HostMemory::Pinned, Allocation::Reused),
                 of(pageable, HostMemory::Pageable, Allocation::Reused),
                 of(anew, HostMemory::Pinned, Allocation::Anew),
             ];
-            advise(&Measurements { host, ..Measurements::default() }).remove(0)
+            advise(&Measurements {
+                host,
+                ..Measurements::default()
+            })
+            .remove(0)
         };
         let forum = about([8.6, 6.1, 3.0]);
         assert_eq!(
@@ -230,28 +357,58 @@ mod tests {
             "Pin the host memory that is copied to GPUs: 8.6 GB/s instead of 6.1 from pageable memory (1.41 times). Pin once \
              and use the buffer again: pinned anew for each copy it is 3.0 GB/s."
         );
-        assert!(forum.pytorch.iter().any(|call| call.contains("non_blocking=True")));
+        assert!(
+            forum
+                .pytorch
+                .iter()
+                .any(|call| call.contains("non_blocking=True"))
+        );
         let little = about([6.5, 6.1, 6.0]);
-        assert!(little.sentence.contains("gains little") && little.pytorch.is_empty(), "{little:?}");
+        assert!(
+            little.sentence.contains("gains little") && little.pytorch.is_empty(),
+            "{little:?}"
+        );
     }
 
     #[test]
     fn batches_in_flight_are_those_of_the_fastest_pipeline() {
-        let about = |pipeline: Vec<Pipeline>| advise(&Measurements { pipeline, ..Measurements::default() }).remove(0);
-        let three = about(vec![pipeline(2, 2000.0), pipeline(3, 1700.0), pipeline(8, 1800.0)]);
+        let about = |pipeline: Vec<Pipeline>| {
+            advise(&Measurements {
+                pipeline,
+                ..Measurements::default()
+            })
+            .remove(0)
+        };
+        let three = about(vec![
+            pipeline(2, 2000.0),
+            pipeline(3, 1700.0),
+            pipeline(8, 1800.0),
+        ]);
         assert!(
-            three.sentence.starts_with("Keep 3 batches in flight") && three.sentence.contains("2.00 times"),
+            three.sentence.starts_with("Keep 3 batches in flight")
+                && three.sentence.contains("2.00 times"),
             "{three:?}"
         );
         assert!(three.pytorch[0].contains("range(3)"), "{three:?}");
-        assert!(about(vec![pipeline(3, 3300.0)]).sentence.contains("gain little"));
+        assert!(
+            about(vec![pipeline(3, 3300.0)])
+                .sentence
+                .contains("gain little")
+        );
     }
 
     #[test]
     fn what_was_not_measured_gives_no_advice() {
         assert_eq!(about(Vec::new()), []);
-        let disturbed = Overlap { disturbed: true, ..overlap(StreamKind::Side, 100.0) };
-        let lost = Overlap { status: Status::Hung, overlap_percent: None, ..overlap(StreamKind::Side, 0.0) };
+        let disturbed = Overlap {
+            disturbed: true,
+            ..overlap(StreamKind::Side, 100.0)
+        };
+        let lost = Overlap {
+            status: Status::Hung,
+            overlap_percent: None,
+            ..overlap(StreamKind::Side, 0.0)
+        };
         assert_eq!(about(vec![disturbed, lost]), []);
     }
 

@@ -19,7 +19,16 @@ use crate::model::units::{Bytes, GbPerSecond, MIB};
 
 /// All whose facts are those of a machine.
 pub(super) fn all() -> Vec<Row> {
-    [setting_rows(), program_rows(), figure_rows(), load_rows(), gap_rows()].into_iter().flatten().collect()
+    [
+        setting_rows(),
+        program_rows(),
+        figure_rows(),
+        load_rows(),
+        gap_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn healthy(machine: Snapshot) -> (Snapshot, Measurements) {
@@ -32,17 +41,37 @@ fn bare(machine: &mut Snapshot) {
 }
 
 fn setting_rows() -> Vec<Row> {
-    use Step::{Container, DefaultComputeMode, EndPrograms, MigOff, Nothing, Persistence, Reboot, ReloadDriver};
-    let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
-    let mode = |mode| but(healthy(h200_vm(3)), move |machine| machine.gpus[2].compute_mode = Reading::Known(mode));
+    use Step::{
+        Container, DefaultComputeMode, EndPrograms, MigOff, Nothing, Persistence, Reboot,
+        ReloadDriver,
+    };
+    let row = |facts, rule, machine, must, may| Row {
+        facts,
+        rule,
+        machine,
+        must,
+        may,
+    };
+    let mode = |mode| {
+        but(healthy(h200_vm(3)), move |machine| {
+            machine.gpus[2].compute_mode = Reading::Known(mode)
+        })
+    };
     let mig = |gpus: &'static [usize]| {
         but(healthy(h200_vm(3)), move |machine| {
-            machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(false));
-            gpus.iter().for_each(|gpu| machine.gpus[*gpu].mig = Reading::Known(true));
+            machine
+                .gpus
+                .iter_mut()
+                .for_each(|gpu| gpu.mig = Reading::Known(false));
+            gpus.iter()
+                .for_each(|gpu| machine.gpus[*gpu].mig = Reading::Known(true));
         })
     };
     let mixed = |machine: &mut Snapshot| {
-        machine.gpus.iter_mut().for_each(|gpu| gpu.vbios = Reading::Known("96.00.D9.00.02".into()));
+        machine
+            .gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.vbios = Reading::Known("96.00.D9.00.02".into()));
         machine.gpus[1].vbios = Reading::Known("96.00.A5.00.01".into());
     };
     let versions = |machine: &mut Snapshot| {
@@ -52,7 +81,10 @@ fn setting_rows() -> Vec<Row> {
     };
     let off = |seconds| {
         let (machine, mut measurements) = but(healthy(h200_vm(4)), |machine| {
-            machine.gpus.iter_mut().for_each(|gpu| gpu.persistence = Reading::Known(false));
+            machine
+                .gpus
+                .iter_mut()
+                .for_each(|gpu| gpu.persistence = Reading::Known(false));
         });
         measurements.driver.start_seconds = Some(seconds);
         (machine, measurements)
@@ -65,9 +97,27 @@ fn setting_rows() -> Vec<Row> {
             &[DefaultComputeMode],
             &[Nothing, EndPrograms],
         ),
-        row("none", "compute-mode-restricted", mode(ComputeMode::Prohibited), &[DefaultComputeMode], &[]),
-        row("some GPUs", "mig-enabled", mig(&[1]), &[MigOff], &[Nothing, EndPrograms]),
-        row("all GPUs", "mig-enabled", mig(&[0, 1, 2]), &[MigOff], &[Nothing, EndPrograms]),
+        row(
+            "none",
+            "compute-mode-restricted",
+            mode(ComputeMode::Prohibited),
+            &[DefaultComputeMode],
+            &[],
+        ),
+        row(
+            "some GPUs",
+            "mig-enabled",
+            mig(&[1]),
+            &[MigOff],
+            &[Nothing, EndPrograms],
+        ),
+        row(
+            "all GPUs",
+            "mig-enabled",
+            mig(&[0, 1, 2]),
+            &[MigOff],
+            &[Nothing, EndPrograms],
+        ),
         row(
             "on bare metal",
             "driver-mismatch",
@@ -82,7 +132,13 @@ fn setting_rows() -> Vec<Row> {
             &[Reboot],
             &[ReloadDriver, Container, EndPrograms],
         ),
-        row("cards", "firmware-mixed", but(healthy(two_sockets()), mixed), &[Step::UpdateFirmware], &[Nothing]),
+        row(
+            "cards",
+            "firmware-mixed",
+            but(healthy(two_sockets()), mixed),
+            &[Step::UpdateFirmware],
+            &[Nothing],
+        ),
         row(
             "in a guest, who may not",
             "firmware-mixed",
@@ -90,16 +146,38 @@ fn setting_rows() -> Vec<Row> {
             &[Step::AskHost],
             &[Step::UpdateFirmware, Nothing],
         ),
-        row("the start was slow", "persistence-off", off(30.0), &[Persistence], &[]),
-        row("it cost nothing", "persistence-off", off(2.0), &[Persistence], &[Nothing]),
+        row(
+            "the start was slow",
+            "persistence-off",
+            off(30.0),
+            &[Persistence],
+            &[],
+        ),
+        row(
+            "it cost nothing",
+            "persistence-off",
+            off(2.0),
+            &[Persistence],
+            &[Nothing],
+        ),
     ]
 }
 
 fn program_rows() -> Vec<Row> {
     use Step::{EndPrograms, Nothing, Unset};
-    let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
+    let row = |facts, rule, machine, must, may| Row {
+        facts,
+        rule,
+        machine,
+        must,
+        may,
+    };
     let shared = |machine: &mut Snapshot| {
-        machine.gpus[1].processes = Reading::Known(vec![GpuProcess { pid: 4711, name: None, memory_bytes: None }]);
+        machine.gpus[1].processes = Reading::Known(vec![GpuProcess {
+            pid: 4711,
+            name: None,
+            memory_bytes: None,
+        }]);
     };
     let distorted = || {
         let (machine, mut measurements) = healthy(h200_vm(4));
@@ -107,23 +185,47 @@ fn program_rows() -> Vec<Row> {
         (machine, measurements)
     };
     vec![
-        row("figures as they should be", "gpu-shared", but(healthy(h200_vm(4)), shared), &[Nothing], &[EndPrograms]),
-        row("one variable", "environment-distorting", distorted(), &[Unset], &[Nothing]),
+        row(
+            "figures as they should be",
+            "gpu-shared",
+            but(healthy(h200_vm(4)), shared),
+            &[Nothing],
+            &[EndPrograms],
+        ),
+        row(
+            "one variable",
+            "environment-distorting",
+            distorted(),
+            &[Unset],
+            &[Nothing],
+        ),
     ]
 }
 
 fn figure_rows() -> Vec<Row> {
     use Step::{
-        CheckAgainIdle, EndPrograms, MemoryModules, Nothing, NumaBind, PinMemory, Processor, ReuseBuffer, SendReport,
-        SideStreams,
+        CheckAgainIdle, EndPrograms, MemoryModules, Nothing, NumaBind, PinMemory, Processor,
+        ReuseBuffer, SendReport, SideStreams,
     };
-    let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
+    let row = |facts, rule, machine, must, may| Row {
+        facts,
+        rule,
+        machine,
+        must,
+        may,
+    };
     let far = |gbps| {
         let machine = two_sockets();
         let mut measurements = with_host(&machine, &[]);
         for gpu in 0..4 {
-            let node = |node| HostCopy { numa_node: Some(node), ..host_copy(gpu, 26.0) };
-            let other = HostCopy { achieved_gbps: Some(GbPerSecond(gbps)), ..node(1 - gpu / 2) };
+            let node = |node| HostCopy {
+                numa_node: Some(node),
+                ..host_copy(gpu, 26.0)
+            };
+            let other = HostCopy {
+                achieved_gbps: Some(GbPerSecond(gbps)),
+                ..node(1 - gpu / 2)
+            };
             measurements.host.extend([node(gpu / 2), other]);
         }
         (machine, measurements)
@@ -132,8 +234,11 @@ fn figure_rows() -> Vec<Row> {
         let gpus = u32::try_from(machine.gpus.len()).unwrap();
         let mut measurements = with_host(&machine, &vec![alone; machine.gpus.len()]);
         let together: Vec<_> = measurements.host.clone();
-        let together =
-            together.into_iter().map(|copy| HostCopy { at_once: gpus, achieved_gbps: Some(GbPerSecond(each)), ..copy });
+        let together = together.into_iter().map(|copy| HostCopy {
+            at_once: gpus,
+            achieved_gbps: Some(GbPerSecond(each)),
+            ..copy
+        });
         measurements.host.extend(together);
         (machine, measurements)
     };
@@ -145,13 +250,19 @@ fn figure_rows() -> Vec<Row> {
     };
     let short = || {
         let (machine, mut measurements) = healthy(h200_vm(2));
-        measurements.latency = vec![latency(0, 1, Path::Direct, 0.004), latency(1, 0, Path::Direct, 1.2)];
+        measurements.latency = vec![
+            latency(0, 1, Path::Direct, 0.004),
+            latency(1, 0, Path::Direct, 1.2),
+        ];
         (machine, measurements)
     };
     let uneven = || {
         let (machine, mut measurements) = healthy(h200_vm(3));
         let mut slower = measurements.peer[0].clone();
-        let from_default = Placement { source: StreamKind::Default, ..slower.setup.placement };
+        let from_default = Placement {
+            source: StreamKind::Default,
+            ..slower.setup.placement
+        };
         slower.setup = slower.setup.with_placement(from_default);
         slower.achieved_gbps = slower.achieved_gbps.map(|rate| GbPerSecond(rate.0 / 2.0));
         measurements.peer.push(slower);
@@ -163,8 +274,20 @@ fn figure_rows() -> Vec<Row> {
         (machine, measurements)
     };
     vec![
-        row("a quarter less", "host-memory-far", far(19.5), &[NumaBind], &[Nothing, Processor]),
-        row("a third of it", "host-memory-far", far(9.0), &[NumaBind], &[Processor, Step::FirmwareSetting, Nothing]),
+        row(
+            "a quarter less",
+            "host-memory-far",
+            far(19.5),
+            &[NumaBind],
+            &[Nothing, Processor],
+        ),
+        row(
+            "a third of it",
+            "host-memory-far",
+            far(9.0),
+            &[NumaBind],
+            &[Processor, Step::FirmwareSetting, Nothing],
+        ),
         row(
             "memory of the host is full",
             "host-memory-saturates",
@@ -193,7 +316,13 @@ fn figure_rows() -> Vec<Row> {
             &[ReuseBuffer],
             &[PinMemory],
         ),
-        row("a latency that no copy has", "figure-impossible", short(), &[SendReport], &[CheckAgainIdle, Step::Xid]),
+        row(
+            "a latency that no copy has",
+            "figure-impossible",
+            short(),
+            &[SendReport],
+            &[CheckAgainIdle, Step::Xid],
+        ),
         row(
             "from a default stream",
             "peer-copy-uneven",
@@ -206,32 +335,59 @@ fn figure_rows() -> Vec<Row> {
             "placement-serialises",
             serial(),
             &[EndPrograms],
-            &[CheckAgainIdle, Step::Unset, SideStreams, Step::DefaultComputeMode],
+            &[
+                CheckAgainIdle,
+                Step::Unset,
+                SideStreams,
+                Step::DefaultComputeMode,
+            ],
         ),
     ]
 }
 
 fn overlap(share: f64) -> Overlap {
-    let side = Placement { source: StreamKind::Side, destination: StreamKind::Side, host: HostMode::NonBlocking };
+    let side = Placement {
+        source: StreamKind::Side,
+        destination: StreamKind::Side,
+        host: HostMode::NonBlocking,
+    };
     overlap_of(side, share)
 }
 
 /// A pattern whose flows have this rate each.
 fn pattern(pattern: Pattern, of: &str, ways: &[Flow], each: f64) -> LoadPattern {
     let mut load = LoadPattern::without(pattern, of.into(), ways, Status::Measured, None);
-    load.achieved_gbps = Some(GbPerSecond(each * f64::from(u32::try_from(ways.len()).unwrap())));
-    load.flows.iter_mut().for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
+    load.achieved_gbps = Some(GbPerSecond(
+        each * f64::from(u32::try_from(ways.len()).unwrap()),
+    ));
+    load.flows
+        .iter_mut()
+        .for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
     (load.verified, load.samples, load.bytes) = (Verified::Ok, 3, Bytes(256 * MIB));
     load
 }
 
 fn load_rows() -> Vec<Row> {
-    use Step::{CheckAgainIdle, EndPrograms, FabricManager, LinkErrors, Nothing, NumaBind, OtherSlot, PcieSwitch};
-    let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
+    use Step::{
+        CheckAgainIdle, EndPrograms, FabricManager, LinkErrors, Nothing, NumaBind, OtherSlot,
+        PcieSwitch,
+    };
+    let row = |facts, rule, machine, must, may| Row {
+        facts,
+        rule,
+        machine,
+        must,
+        may,
+    };
     let shift = |machine: Snapshot| {
         let (machine, mut measurements) = healthy(machine);
         let gpus = u32::try_from(machine.gpus.len()).unwrap();
-        let way = |gpu| Flow::from(Pair { source: gpu, destination: (gpu + 1) % gpus });
+        let way = |gpu| {
+            Flow::from(Pair {
+                source: gpu,
+                destination: (gpu + 1) % gpus,
+            })
+        };
         let ways: Vec<Flow> = (0..gpus).map(way).collect();
         measurements.load = vec![pattern(Pattern::Shift, "by 1", &ways, 250.0)];
         (machine, measurements)
@@ -241,10 +397,18 @@ fn load_rows() -> Vec<Row> {
         let mut measurements = with_host(&machine, &[26.4; 4]);
         set(&mut measurements, 26.4, |_| true);
         let up = |gpu| Flow {
-            from: crate::model::flow::Endpoint::Host { node: None, memory: HostMemory::Pinned },
+            from: crate::model::flow::Endpoint::Host {
+                node: None,
+                memory: HostMemory::Pinned,
+            },
             to: crate::model::flow::Endpoint::Gpu(gpu),
         };
-        measurements.load = vec![pattern(Pattern::ThroughOneHop, "socket 0", &[0, 1].map(up), 13.3)];
+        measurements.load = vec![pattern(
+            Pattern::ThroughOneHop,
+            "socket 0",
+            &[0, 1].map(up),
+            13.3,
+        )];
         (machine, measurements)
     };
     vec![
@@ -253,14 +417,24 @@ fn load_rows() -> Vec<Row> {
             "load-below-expected",
             but(shift(h200_vm(8)), bare),
             &[LinkErrors],
-            &[EndPrograms, CheckAgainIdle, FabricManager, Step::LongerProfile],
+            &[
+                EndPrograms,
+                CheckAgainIdle,
+                FabricManager,
+                Step::LongerProfile,
+            ],
         ),
         row(
             "NVSwitches of a guest",
             "load-below-expected",
             but(shift(h200_vm(8)), guest),
             &[LinkErrors],
-            &[EndPrograms, CheckAgainIdle, Step::AskHost, Step::LongerProfile],
+            &[
+                EndPrograms,
+                CheckAgainIdle,
+                Step::AskHost,
+                Step::LongerProfile,
+            ],
         ),
         row(
             "two slots share an uplink",
@@ -273,11 +447,21 @@ fn load_rows() -> Vec<Row> {
 }
 
 fn gap_rows() -> Vec<Row> {
-    use Step::{AskHost, BindDriver, FabricManager, Limits, Lspci, Nothing, ReloadDriver, RunAsRoot, Xid};
-    let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
+    use Step::{
+        AskHost, BindDriver, FabricManager, Limits, Lspci, Nothing, ReloadDriver, RunAsRoot, Xid,
+    };
+    let row = |facts, rule, machine, must, may| Row {
+        facts,
+        rule,
+        machine,
+        must,
+        may,
+    };
     let limited = || {
         let (machine, mut measurements) = healthy(h200_vm(2));
-        measurements.limited.push("GPU 1 is not watched: the limit of processes and threads (ulimit -u) is 12".into());
+        measurements.limited.push(
+            "GPU 1 is not watched: the limit of processes and threads (ulimit -u) is 12".into(),
+        );
         (machine, measurements)
     };
     let code_802 = |change: fn(&mut Snapshot)| {
@@ -286,7 +470,16 @@ fn gap_rows() -> Vec<Row> {
             failure_code: Some(802),
             ..DriverFacts::default()
         };
-        but((h200_vm(8), Measurements { driver, ..Measurements::default() }), change)
+        but(
+            (
+                h200_vm(8),
+                Measurements {
+                    driver,
+                    ..Measurements::default()
+                },
+            ),
+            change,
+        )
     };
     let without_driver = || {
         let mut machine = empty();
@@ -294,10 +487,34 @@ fn gap_rows() -> Vec<Row> {
         (machine, Measurements::default())
     };
     vec![
-        row("of threads", "process-limit", limited(), &[Limits], &[Step::Container]),
-        row("code 802 on bare metal", "nothing-measured", code_802(bare), &[FabricManager], &[Xid]),
-        row("code 802 in a guest", "nothing-measured", code_802(guest), &[AskHost], &[FabricManager, ReloadDriver]),
-        row("one GPU alone", "nothing-measured", (h200_vm(1), Measurements::default()), &[Nothing], &[Lspci]),
+        row(
+            "of threads",
+            "process-limit",
+            limited(),
+            &[Limits],
+            &[Step::Container],
+        ),
+        row(
+            "code 802 on bare metal",
+            "nothing-measured",
+            code_802(bare),
+            &[FabricManager],
+            &[Xid],
+        ),
+        row(
+            "code 802 in a guest",
+            "nothing-measured",
+            code_802(guest),
+            &[AskHost],
+            &[FabricManager, ReloadDriver],
+        ),
+        row(
+            "one GPU alone",
+            "nothing-measured",
+            (h200_vm(1), Measurements::default()),
+            &[Nothing],
+            &[Lspci],
+        ),
         row(
             "the driver is not loaded",
             "nothing-measured",
@@ -311,19 +528,39 @@ fn gap_rows() -> Vec<Row> {
 /// Rows whose facts stand beside the report: an earlier one, or what was ordered.
 pub(super) fn of_reports() -> Vec<Judged> {
     use Step::{CheckAgainIdle, EndPrograms, Expectation, LongerProfile, NewBaseline, Nothing};
-    let old = || -> Report { serde_json::from_str(include_str!("../../tests/data/h200x2-standard.json")).unwrap() };
+    let old = || -> Report {
+        serde_json::from_str(include_str!("../../tests/data/h200x2-standard.json")).unwrap()
+    };
     let beside = |facts, rule, change: fn(&mut Report), must, may| {
         let (old, mut new) = (old(), old());
         change(&mut new);
-        let found = judge(&Evidence { baseline: Some(&old), ..Evidence::of(&new, &Settings::default()) });
-        Judged { facts, rule, found, must, may }
+        let found = judge(&Evidence {
+            baseline: Some(&old),
+            ..Evidence::of(&new, &Settings::default())
+        });
+        Judged {
+            facts,
+            rule,
+            found,
+            must,
+            may,
+        }
     };
     let asked = |facts, rule, text: &str, change: fn(&mut Report), must, may| {
         let mut report = old();
         change(&mut report);
         let expected = Expectations::parse(text).unwrap();
-        let found = judge(&Evidence { expectations: Some(&expected), ..Evidence::of(&report, &Settings::default()) });
-        Judged { facts, rule, found, must, may }
+        let found = judge(&Evidence {
+            expectations: Some(&expected),
+            ..Evidence::of(&report, &Settings::default())
+        });
+        Judged {
+            facts,
+            rule,
+            found,
+            must,
+            may,
+        }
     };
     vec![
         beside(
@@ -381,7 +618,14 @@ pub(super) fn of_reports() -> Vec<Judged> {
             "floors of staged copies after a quick run",
             "expectation-beyond-profile",
             "profile = \"standard\"\n[[floor]]\npair = [0, 1]\npath = \"staged\"\ngbps = 30.5\n",
-            |report| report.measurements.as_mut().unwrap().peer.retain(|cell| cell.setup.path == Path::Direct),
+            |report| {
+                report
+                    .measurements
+                    .as_mut()
+                    .unwrap()
+                    .peer
+                    .retain(|cell| cell.setup.path == Path::Direct)
+            },
             &[LongerProfile],
             &[],
         ),

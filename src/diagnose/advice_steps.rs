@@ -93,7 +93,10 @@ const WORDS: [(Step, &[&str]); 65] = [
     ),
     (Step::LookAtIommu, &["look whether the IOMMU translates"]),
     (Step::ClearAcs, &["setpci"]),
-    (Step::AskHost, &["whoever runs the host", "whoever runs its host"]),
+    (
+        Step::AskHost,
+        &["whoever runs the host", "whoever runs its host"],
+    ),
     (Step::RunAsRoot, &["run the check as root"]),
     (Step::OwnDriver, &["NVIDIA's own driver"]),
     (Step::TestMemory, &["memory test", "test the memory"]),
@@ -104,13 +107,22 @@ const WORDS: [(Step, &[&str]); 65] = [
     (Step::Xid, &["Xid", "nvrm|xid"]),
     (Step::PowerCycle, &["ower-cycle"]),
     (Step::ReloadDriver, &["eload the driver"]),
-    (Step::FabricManager, &["systemctl status nvidia-fabricmanager"]),
+    (
+        Step::FabricManager,
+        &["systemctl status nvidia-fabricmanager"],
+    ),
     (Step::SwitchTrays, &["switch trays"]),
     (Step::Extenders, &["extender"]),
     (Step::Bifurcation, &["bifurcation", "splits the slot"]),
     (
         Step::PcieSwitch,
-        &["PCIe switch", "switch board", "of switch and board", "switch's arbitration", "pass one uplink"],
+        &[
+            "PCIe switch",
+            "switch board",
+            "of switch and board",
+            "switch's arbitration",
+            "pass one uplink",
+        ],
     ),
     (Step::LinkErrors, &["nvlink -e"]),
     (Step::Dock, &["dock"]),
@@ -118,10 +130,20 @@ const WORDS: [(Step, &[&str]); 65] = [
     (Step::Bmc, &["management controller"]),
     (Step::RestartGuest, &["Shut this virtual machine down"]),
     (Step::PowerCables, &["power cables"]),
-    (Step::WhatIsShared, &["what these GPUs share", "what these links share", "what the slots of"]),
+    (
+        Step::WhatIsShared,
+        &[
+            "what these GPUs share",
+            "what these links share",
+            "what the slots of",
+        ],
+    ),
     (Step::Bar1, &["BAR1"]),
     (Step::Retraining, &["retrains"]),
-    (Step::CheckAgainIdle, &["the machine idle", "top other work on the machine"]),
+    (
+        Step::CheckAgainIdle,
+        &["the machine idle", "top other work on the machine"],
+    ),
     (Step::BridgeFitted, &["bridges are fitted"]),
     (
         Step::EndPrograms,
@@ -142,10 +164,25 @@ const WORDS: [(Step, &[&str]); 65] = [
     (Step::MigOff, &["-mig 0"]),
     (Step::Persistence, &["nvidia-persistenced", "-pm 1"]),
     (Step::Reboot, &["eboot"]),
-    (Step::UpdateFirmware, &["firmware bundle", "one version: a guest cannot"]),
+    (
+        Step::UpdateFirmware,
+        &["firmware bundle", "one version: a guest cannot"],
+    ),
     (Step::Cooling, &["airflow", "fans", "cooling"]),
-    (Step::PowerSupply, &["power supply", "power limit", "power brake"]),
-    (Step::Replace, &["eplace the GPU", "eplace it", "then replace", "and replace what", "reseat or replace"]),
+    (
+        Step::PowerSupply,
+        &["power supply", "power limit", "power brake"],
+    ),
+    (
+        Step::Replace,
+        &[
+            "eplace the GPU",
+            "eplace it",
+            "then replace",
+            "and replace what",
+            "reseat or replace",
+        ],
+    ),
     (Step::ResetGpu, &["gpu-reset", "eset the GPU", "eset it"]),
     (
         Step::OtherSlot,
@@ -161,25 +198,58 @@ const WORDS: [(Step, &[&str]); 65] = [
     (Step::Limits, &["ulimit", "raise the limit"]),
     (Step::NumaBind, &["numactl"]),
     (Step::PinMemory, &["pinned buffers", "page-locked buffers"]),
-    (Step::ReuseBuffer, &["allocated once", "use them again", "re-use"]),
+    (
+        Step::ReuseBuffer,
+        &["allocated once", "use them again", "re-use"],
+    ),
     (Step::SendReport, &["report it"]),
-    (Step::BindDriver, &["nouveau", "driver_override", "modprobe nvidia", "Load the driver"]),
+    (
+        Step::BindDriver,
+        &[
+            "nouveau",
+            "driver_override",
+            "modprobe nvidia",
+            "Load the driver",
+        ],
+    ),
     (Step::Lspci, &["lspci -d"]),
     (Step::MemoryModules, &["memory channel"]),
-    (Step::Nothing, &["othing to do", "othing to repair", "othing hinders"]),
+    (
+        Step::Nothing,
+        &["othing to do", "othing to repair", "othing hinders"],
+    ),
     (Step::Container, &["container"]),
     (Step::SideStreams, &["side stream", "default stream"]),
     (Step::Expectation, &["what was ordered", "the expectation"]),
     (Step::NewBaseline, &["baseline"]),
-    (Step::Processor, &["processors idle", "Look at the processors", "overcommitted", "are pinned"]),
+    (
+        Step::Processor,
+        &[
+            "processors idle",
+            "Look at the processors",
+            "overcommitted",
+            "are pinned",
+        ],
+    ),
     (Step::LongerProfile, &["--profile"]),
     (Step::IommuInFirmware, &["switch VT-d / AMD-Vi off in BIOS"]),
-    (Step::FirmwareSetting, &["Max Payload Size in BIOS", "Above 4G", "speed and power saving"]),
+    (
+        Step::FirmwareSetting,
+        &[
+            "Max Payload Size in BIOS",
+            "Above 4G",
+            "speed and power saving",
+        ],
+    ),
     (Step::ModuleParameter, &["NVreg_"]),
     (Step::QuitMps, &["nvidia-cuda-mps-control"]),
 ];
 
 /// The steps that this text has.
 pub fn steps_in(text: &str) -> BTreeSet<Step> {
-    WORDS.iter().filter(|(_, words)| words.iter().any(|words| text.contains(words))).map(|(step, _)| *step).collect()
+    WORDS
+        .iter()
+        .filter(|(_, words)| words.iter().any(|words| text.contains(words)))
+        .map(|(step, _)| *step)
+        .collect()
 }

@@ -15,8 +15,17 @@ use crate::model::snapshot::Snapshot;
 
 /// The steps of a finding, by what it says to do and to suspect.
 fn steps(finding: &Finding) -> BTreeSet<Step> {
-    let suspects = finding.suspects.iter().flat_map(|suspect| [suspect.cause.as_str(), suspect.test.as_str()]);
-    steps_in(&[finding.next_step.as_str()].into_iter().chain(suspects).collect::<Vec<_>>().join(" | "))
+    let suspects = finding
+        .suspects
+        .iter()
+        .flat_map(|suspect| [suspect.cause.as_str(), suspect.test.as_str()]);
+    steps_in(
+        &[finding.next_step.as_str()]
+            .into_iter()
+            .chain(suspects)
+            .collect::<Vec<_>>()
+            .join(" | "),
+    )
 }
 
 /// Facts, the rule, and the steps that must and may come out; all others must not.
@@ -33,7 +42,12 @@ pub(super) fn sound(machine: Snapshot) -> (Snapshot, Measurements) {
     let mut machine = machine;
     machine.host.iommu_translating = Reading::Known(false);
     let mut measurements = measured(&machine, 0.84);
-    for pair in measurements.peer.iter().map(|cell| cell.pair).collect::<Vec<_>>() {
+    for pair in measurements
+        .peer
+        .iter()
+        .map(|cell| cell.pair)
+        .collect::<Vec<_>>()
+    {
         measurements.peer.push(cell(pair, Path::Staged, 20.0));
     }
     (machine, measurements)
@@ -42,8 +56,13 @@ pub(super) fn sound(machine: Snapshot) -> (Snapshot, Measurements) {
 /// [`sound`], with the bytes of these pairs wrong on this path.
 fn wrong(machine: Snapshot, path: Path, is_bad: impl Fn(Pair) -> bool) -> (Snapshot, Measurements) {
     let (machine, mut measurements) = sound(machine);
-    for cell in measurements.peer.iter_mut().filter(|cell| cell.setup.path == path && is_bad(cell.pair)) {
-        (cell.verified, cell.status, cell.achieved_gbps) = (Verified::Corrupt, Status::Failed, None);
+    for cell in measurements
+        .peer
+        .iter_mut()
+        .filter(|cell| cell.setup.path == path && is_bad(cell.pair))
+    {
+        (cell.verified, cell.status, cell.achieved_gbps) =
+            (Verified::Corrupt, Status::Failed, None);
     }
     (machine, measurements)
 }
@@ -51,7 +70,11 @@ fn wrong(machine: Snapshot, path: Path, is_bad: impl Fn(Pair) -> bool) -> (Snaps
 /// The same with copies that never end.
 fn hung(machine: Snapshot, is_bad: impl Fn(Pair) -> bool) -> (Snapshot, Measurements) {
     let (machine, mut measurements) = sound(machine);
-    for cell in measurements.peer.iter_mut().filter(|cell| cell.setup.path == Path::Direct && is_bad(cell.pair)) {
+    for cell in measurements
+        .peer
+        .iter_mut()
+        .filter(|cell| cell.setup.path == Path::Direct && is_bad(cell.pair))
+    {
         (cell.verified, cell.status, cell.achieved_gbps) = (Verified::Skipped, Status::Hung, None);
     }
     (machine, measurements)
@@ -76,7 +99,10 @@ pub(super) fn but(
 
 pub(super) fn named(machine: &mut Snapshot, name: &str, architecture: &str) {
     for gpu in &mut machine.gpus {
-        (gpu.name, gpu.architecture) = (Reading::Known(name.into()), Reading::Known(architecture.into()));
+        (gpu.name, gpu.architecture) = (
+            Reading::Known(name.into()),
+            Reading::Known(architecture.into()),
+        );
     }
 }
 
@@ -92,30 +118,57 @@ pub(super) fn bare_h200() -> Snapshot {
 
 fn data_rows() -> Vec<Row> {
     use Step::{
-        AskHost, ClearAcs, DisablePeers, LeaveGpuOut, LinkErrors, LookAtIommu, NearPeersOnly, OutOfService, OwnDriver,
-        PassThrough, PcieSwitch, RunAsRoot, Swap, TestMemory, Xid,
+        AskHost, ClearAcs, DisablePeers, LeaveGpuOut, LinkErrors, LookAtIommu, NearPeersOnly,
+        OutOfService, OwnDriver, PassThrough, PcieSwitch, RunAsRoot, Swap, TestMemory, Xid,
     };
-    let row = |facts, machine, must, may| Row { facts, rule: "peer-data-wrong", machine, must, may };
+    let row = |facts, machine, must, may| Row {
+        facts,
+        rule: "peer-data-wrong",
+        machine,
+        must,
+        may,
+    };
     let pair = || wrong(two_sockets(), Path::Direct, near);
-    let ecc = |machine: &mut Snapshot| machine.gpus.iter_mut().for_each(|gpu| gpu.ecc = Reading::Known(true));
+    let ecc = |machine: &mut Snapshot| {
+        machine
+            .gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.ecc = Reading::Known(true))
+    };
     vec![
-        row("IOMMU and ACS off", pair(), &[DisablePeers, TestMemory, Swap, PcieSwitch], &[]),
-        row("the same with ECC", but(pair(), ecc), &[DisablePeers, Swap, PcieSwitch], &[]),
+        row(
+            "IOMMU and ACS off",
+            pair(),
+            &[DisablePeers, TestMemory, Swap, PcieSwitch],
+            &[],
+        ),
+        row(
+            "the same with ECC",
+            but(pair(), ecc),
+            &[DisablePeers, Swap, PcieSwitch],
+            &[],
+        ),
         row(
             "the IOMMU translates",
-            but(pair(), |machine| machine.host.iommu_translating = Reading::Known(true)),
+            but(pair(), |machine| {
+                machine.host.iommu_translating = Reading::Known(true)
+            }),
             &[DisablePeers, PassThrough, TestMemory, Swap, PcieSwitch],
             &[],
         ),
         row(
             "whether it does is not known",
-            but(pair(), |machine| machine.host.iommu_translating = Reading::failed("no such file")),
+            but(pair(), |machine| {
+                machine.host.iommu_translating = Reading::failed("no such file")
+            }),
             &[DisablePeers, LookAtIommu, TestMemory, Swap, PcieSwitch],
             &[],
         ),
         row(
             "a port redirects",
-            but(pair(), |machine| function_mut(machine, "0000:02:01.0").acs_redirect = Reading::Known(true)),
+            but(pair(), |machine| {
+                function_mut(machine, "0000:02:01.0").acs_redirect = Reading::Known(true)
+            }),
             &[DisablePeers, ClearAcs, TestMemory, Swap, PcieSwitch],
             &[],
         ),
@@ -128,10 +181,17 @@ fn data_rows() -> Vec<Row> {
             &[DisablePeers, RunAsRoot, TestMemory, Swap, PcieSwitch],
             &[],
         ),
-        row("a guest", but(pair(), guest), &[DisablePeers, AskHost, TestMemory, Swap], &[PcieSwitch]),
+        row(
+            "a guest",
+            but(pair(), guest),
+            &[DisablePeers, AskHost, TestMemory, Swap],
+            &[PcieSwitch],
+        ),
         row(
             "boards that the policy refuses",
-            but(pair(), |machine| named(machine, "NVIDIA GeForce RTX 4090", "Ada")),
+            but(pair(), |machine| {
+                named(machine, "NVIDIA GeForce RTX 4090", "Ada")
+            }),
             &[DisablePeers, OwnDriver, TestMemory, Swap, PcieSwitch],
             &[],
         ),
@@ -163,32 +223,56 @@ fn data_rows() -> Vec<Row> {
 }
 
 fn hang_rows() -> Vec<Row> {
-    use Step::{AskHost, ClearAcs, DisablePeers, LinkErrors, OwnDriver, PassThrough, PowerCycle, Swap, Xid};
+    use Step::{
+        AskHost, ClearAcs, DisablePeers, LinkErrors, OwnDriver, PassThrough, PowerCycle, Swap, Xid,
+    };
     const USUAL: [Step; 4] = [DisablePeers, Xid, PowerCycle, Swap];
-    let row = |facts, machine, must, may| Row { facts, rule: "peer-copy-hung", machine, must, may };
+    let row = |facts, machine, must, may| Row {
+        facts,
+        rule: "peer-copy-hung",
+        machine,
+        must,
+        may,
+    };
     let pair = || hung(two_sockets(), near);
     vec![
         row("IOMMU and ACS off", pair(), &USUAL, &[]),
         row(
             "the IOMMU translates",
-            but(pair(), |machine| machine.host.iommu_translating = Reading::Known(true)),
+            but(pair(), |machine| {
+                machine.host.iommu_translating = Reading::Known(true)
+            }),
             &[DisablePeers, Xid, PowerCycle, Swap, PassThrough],
             &[],
         ),
         row(
             "a root port redirects",
-            but(pair(), |machine| function_mut(machine, "0000:00:01.0").acs_redirect = Reading::Known(true)),
+            but(pair(), |machine| {
+                function_mut(machine, "0000:00:01.0").acs_redirect = Reading::Known(true)
+            }),
             &[DisablePeers, Xid, PowerCycle, Swap, ClearAcs],
             &[],
         ),
-        row("a guest", but(pair(), guest), &[DisablePeers, Xid, PowerCycle, Swap, AskHost], &[]),
+        row(
+            "a guest",
+            but(pair(), guest),
+            &[DisablePeers, Xid, PowerCycle, Swap, AskHost],
+            &[],
+        ),
         row(
             "boards that the policy refuses",
-            but(pair(), |machine| named(machine, "NVIDIA GeForce RTX 5090", "Blackwell")),
+            but(pair(), |machine| {
+                named(machine, "NVIDIA GeForce RTX 5090", "Blackwell")
+            }),
             &[DisablePeers, Xid, PowerCycle, Swap, OwnDriver],
             &[],
         ),
-        row("over NVLink", hung(bare_h200(), near), &[DisablePeers, Xid, PowerCycle, Swap, LinkErrors], &[]),
+        row(
+            "over NVLink",
+            hung(bare_h200(), near),
+            &[DisablePeers, Xid, PowerCycle, Swap, LinkErrors],
+            &[],
+        ),
     ]
 }
 
@@ -202,27 +286,61 @@ pub(super) struct Judged {
 }
 
 impl From<Row> for Judged {
-    fn from(Row { facts, rule, machine: (machine, measurements), must, may }: Row) -> Self {
-        Self { facts, rule, found: findings(&machine, Some(&measurements)), must, may }
+    fn from(
+        Row {
+            facts,
+            rule,
+            machine: (machine, measurements),
+            must,
+            may,
+        }: Row,
+    ) -> Self {
+        Self {
+            facts,
+            rule,
+            found: findings(&machine, Some(&measurements)),
+            must,
+            may,
+        }
     }
 }
 
 fn rows() -> Vec<Judged> {
-    let of_machines = [data_rows(), hang_rows(), advice_rows::all(), advice_more_rows::all()].into_iter().flatten();
-    of_machines.map(Judged::from).chain(advice_more_rows::of_reports()).collect()
+    let of_machines = [
+        data_rows(),
+        hang_rows(),
+        advice_rows::all(),
+        advice_more_rows::all(),
+    ]
+    .into_iter()
+    .flatten();
+    of_machines
+        .map(Judged::from)
+        .chain(advice_more_rows::of_reports())
+        .collect()
 }
 
 #[test]
 fn steps_follow_from_facts() {
     let mut complaints = Vec::new();
-    for Judged { facts, rule, found, must, may } in rows() {
+    for Judged {
+        facts,
+        rule,
+        found,
+        must,
+        may,
+    } in rows()
+    {
         let Some(finding) = found.iter().find(|finding| &*finding.code == rule) else {
             complaints.push(format!("{rule}, {facts}: not found"));
             continue;
         };
         let steps = steps(finding);
         let missing: Vec<_> = must.iter().filter(|step| !steps.contains(step)).collect();
-        let wrong: Vec<_> = steps.iter().filter(|step| !must.contains(step) && !may.contains(step)).collect();
+        let wrong: Vec<_> = steps
+            .iter()
+            .filter(|step| !must.contains(step) && !may.contains(step))
+            .collect();
         if !missing.is_empty() || !wrong.is_empty() {
             complaints.push(format!(
                 "{rule}, {facts}: lacks {missing:?}, must not have {wrong:?}: {} {:#?}",
@@ -238,9 +356,25 @@ fn steps_follow_from_facts() {
 fn every_rule_has_a_row() {
     let cases = include_str!("../../tests/machines/advice.toml");
     let cases: toml::Table = toml::from_str(cases).unwrap();
-    let of_cases = cases["row"].as_array().unwrap().iter().map(|row| row["rule"].as_str().unwrap().to_owned());
-    let have: BTreeSet<String> = rows().iter().map(|row| row.rule.to_owned()).chain(of_cases).collect();
+    let of_cases = cases["row"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["rule"].as_str().unwrap().to_owned());
+    let have: BTreeSet<String> = rows()
+        .iter()
+        .map(|row| row.rule.to_owned())
+        .chain(of_cases)
+        .collect();
     let all: BTreeSet<String> = rules::ALL.iter().map(|rule| rule.id.to_string()).collect();
-    assert_eq!(all.difference(&have).collect::<Vec<_>>(), Vec::<&String>::new(), "rules without a row");
-    assert_eq!(have.difference(&all).collect::<Vec<_>>(), Vec::<&String>::new(), "rows of no rule");
+    assert_eq!(
+        all.difference(&have).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "rules without a row"
+    );
+    assert_eq!(
+        have.difference(&all).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "rows of no rule"
+    );
 }

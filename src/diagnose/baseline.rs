@@ -65,7 +65,12 @@ pub struct HostFigures {
 impl HostFigures {
     /// How far today's lies from the old one; none where there is none today.
     pub fn change(&self) -> Option<Short> {
-        Some(Short { gpu: self.gpu, what: self.what, wanted: self.old.value, found: self.new?.value })
+        Some(Short {
+            gpu: self.gpu,
+            what: self.what,
+            wanted: self.old.value,
+            found: self.new?.value,
+        })
     }
 
     /// How far two such figures may lie apart by their own noise: half the spread of each, per cent.
@@ -80,7 +85,12 @@ impl<'a> Beside<'a> {
         let old = evidence.baseline?;
         let mut today = HashMap::new();
         for gpu in &old.snapshot.gpus {
-            if let Some(same) = evidence.snapshot.gpus.iter().find(|new| Place::of(gpu).is(&Place::of(new))) {
+            if let Some(same) = evidence
+                .snapshot
+                .gpus
+                .iter()
+                .find(|new| Place::of(gpu).is(&Place::of(new)))
+            {
                 today.insert(gpu.index, same.index);
             }
         }
@@ -89,20 +99,35 @@ impl<'a> Beside<'a> {
 
     /// The GPUs that were there then and are not today, whoever looks.
     pub fn vanished(&self, evidence: &Evidence<'_>) -> Vec<&'a Gpu> {
-        let others = self.old.snapshot.gpus.iter().filter(|gpu| !self.today.contains_key(&gpu.index));
-        others.filter(|gpu| !may_leave_out(evidence.request, gpu)).collect()
+        let others = self
+            .old
+            .snapshot
+            .gpus
+            .iter()
+            .filter(|gpu| !self.today.contains_key(&gpu.index));
+        others
+            .filter(|gpu| !may_leave_out(evidence.request, gpu))
+            .collect()
     }
 
     /// The GPUs that are there today and were not then, whoever had looked.
     pub fn appeared<'n>(&self, evidence: &Evidence<'n>) -> Vec<&'n Gpu> {
         let known: Vec<_> = self.today.values().collect();
-        let others = evidence.snapshot.gpus.iter().filter(|gpu| !known.contains(&&gpu.index));
-        others.filter(|gpu| !may_leave_out(&self.old.request, gpu)).collect()
+        let others = evidence
+            .snapshot
+            .gpus
+            .iter()
+            .filter(|gpu| !known.contains(&&gpu.index));
+        others
+            .filter(|gpu| !may_leave_out(&self.old.request, gpu))
+            .collect()
     }
 
     /// Whether today's report looked at what this finding of then is about.
     pub fn is_looked_at(&self, evidence: &Evidence<'_>, then: &Finding) -> bool {
-        let left_out = |gpu: &Gpu| !self.today.contains_key(&gpu.index) && may_leave_out(evidence.request, gpu);
+        let left_out = |gpu: &Gpu| {
+            !self.today.contains_key(&gpu.index) && may_leave_out(evidence.request, gpu)
+        };
         let seen = |index: u32| !self.old.snapshot.gpu(index).is_some_and(left_out);
         let both_seen = |pair: &Pair| seen(pair.source) && seen(pair.destination);
         let Scope { pairs, gpus, .. } = &then.scope;
@@ -112,9 +137,11 @@ impl<'a> Beside<'a> {
             Subject::Pair(pair) => both_seen(pair),
             // One path over it shows it.
             Subject::PcieLink { .. } => pairs.is_empty() || pairs.iter().any(both_seen),
-            Subject::PciFunction { address } => {
-                !evidence.request.left_out_gpus.iter().any(|gpu| gpu.pci == Some(*address))
-            }
+            Subject::PciFunction { address } => !evidence
+                .request
+                .left_out_gpus
+                .iter()
+                .any(|gpu| gpu.pci == Some(*address)),
         }
     }
 
@@ -126,7 +153,10 @@ impl<'a> Beside<'a> {
 
     /// A pair by today's indices.
     pub fn pair(&self, old: Pair) -> Option<Pair> {
-        Some(Pair { source: *self.today.get(&old.source)?, destination: *self.today.get(&old.destination)? })
+        Some(Pair {
+            source: *self.today.get(&old.source)?,
+            destination: *self.today.get(&old.destination)?,
+        })
     }
 
     /// Every figure of then whose GPUs are there today, with today's.
@@ -134,13 +164,25 @@ impl<'a> Beside<'a> {
     where
         'a: 'n,
     {
-        let by_key: HashMap<Key, &PeerBandwidth> =
-            evidence.peer().iter().filter(|cell| is_figure(cell)).map(|cell| (key(cell, cell.pair), cell)).collect();
-        let old = self.old.measurements.iter().flat_map(|measurements| &measurements.peer);
+        let by_key: HashMap<Key, &PeerBandwidth> = evidence
+            .peer()
+            .iter()
+            .filter(|cell| is_figure(cell))
+            .map(|cell| (key(cell, cell.pair), cell))
+            .collect();
+        let old = self
+            .old
+            .measurements
+            .iter()
+            .flat_map(|measurements| &measurements.peer);
         old.filter(|cell| is_figure(cell))
             .filter_map(|cell| {
                 let pair = self.pair(cell.pair)?;
-                Some(Figures { pair, old: cell, new: by_key.get(&key(cell, pair)).copied() })
+                Some(Figures {
+                    pair,
+                    old: cell,
+                    new: by_key.get(&key(cell, pair)).copied(),
+                })
             })
             .collect()
     }
@@ -152,24 +194,43 @@ impl<'a> Beside<'a> {
         let old = self.old.measurements.as_ref().map(of).unwrap_or_default();
         let both = |((gpu, what), old): ((u32, What), Option<Figure>)| {
             let gpu = *self.today.get(&gpu)?;
-            Some(HostFigures { gpu, what, old: old?, new: new.get(&(gpu, what)).copied().flatten() })
+            Some(HostFigures {
+                gpu,
+                what,
+                old: old?,
+                new: new.get(&(gpu, what)).copied().flatten(),
+            })
         };
         old.into_iter().filter_map(both).collect()
     }
 
     /// How many figures of today, of GPUs that were there then, the earlier report has not.
     pub fn only_today(&self, evidence: &Evidence<'_>) -> usize {
-        let Some(new) = evidence.measurements else { return 0 };
+        let Some(new) = evidence.measurements else {
+            return 0;
+        };
         let there: HashSet<u32> = self.today.values().copied().collect();
         let pairs = self.figures(evidence);
-        let known: HashSet<Key> = pairs.iter().map(|figures| key(figures.old, figures.pair)).collect();
-        let on_both = |pair: Pair| there.contains(&pair.source) && there.contains(&pair.destination);
-        let peer = new.peer.iter().filter(|cell| is_figure(cell) && on_both(cell.pair));
+        let known: HashSet<Key> = pairs
+            .iter()
+            .map(|figures| key(figures.old, figures.pair))
+            .collect();
+        let on_both =
+            |pair: Pair| there.contains(&pair.source) && there.contains(&pair.destination);
+        let peer = new
+            .peer
+            .iter()
+            .filter(|cell| is_figure(cell) && on_both(cell.pair));
         let peer: HashSet<Key> = peer.map(|cell| key(cell, cell.pair)).collect();
-        let known_host: HashSet<(u32, What)> =
-            self.host_figures(evidence).iter().map(|figures| (figures.gpu, figures.what)).collect();
+        let known_host: HashSet<(u32, What)> = self
+            .host_figures(evidence)
+            .iter()
+            .map(|figures| (figures.gpu, figures.what))
+            .collect();
         let host = host_figures::figures(new).into_iter();
-        let host = host.filter(|(of, figure)| figure.is_some() && there.contains(&of.0) && !known_host.contains(of));
+        let host = host.filter(|(of, figure)| {
+            figure.is_some() && there.contains(&of.0) && !known_host.contains(of)
+        });
         peer.difference(&known).count() + host.count()
     }
 }
@@ -178,7 +239,11 @@ impl<'a> Beside<'a> {
 /// left out is known, any may be one of them.
 fn may_leave_out(request: &Request, gpu: &Gpu) -> bool {
     let unnamed = request.left_out_gpus.len() < request.gpus_left_out as usize;
-    unnamed || request.left_out_gpus.iter().any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
+    unnamed
+        || request
+            .left_out_gpus
+            .iter()
+            .any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
 }
 
 /// What tells where a GPU of a report sits.
@@ -190,7 +255,11 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn of(gpu: &'a Gpu) -> Self {
-        Self { pci: gpu.pci.get(), uuid: gpu.uuid.known(), index: Some(gpu.index) }
+        Self {
+            pci: gpu.pci.get(),
+            uuid: gpu.uuid.known(),
+            index: Some(gpu.index),
+        }
     }
 
     /// Whether two GPUs of two reports sit in the same place: a path belongs to the slot and not to the
@@ -208,7 +277,11 @@ impl<'a> Place<'a> {
 
 impl<'a> From<&'a LeftOutGpu> for Place<'a> {
     fn from(gpu: &'a LeftOutGpu) -> Self {
-        Self { pci: gpu.pci, uuid: gpu.uuid.as_ref(), index: gpu.index }
+        Self {
+            pci: gpu.pci,
+            uuid: gpu.uuid.as_ref(),
+            index: gpu.index,
+        }
     }
 }
 

@@ -20,12 +20,18 @@ use crate::model::units::GbPerSecond;
 
 /// Both algorithms, from the patterns in which every GPU sends and receives; none where they were not measured.
 pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
-    let pattern = |kind: Pattern| measurements.load.iter().find(|load| load.pattern == kind && load.rate().is_some());
+    let pattern = |kind: Pattern| {
+        measurements
+            .load
+            .iter()
+            .find(|load| load.pattern == kind && load.rate().is_some())
+    };
     let ring = pattern(Pattern::Ring);
     // A tree sends to several at once; where that was not measured, what a ring sends stands for it.
     let tree = pattern(Pattern::RingBothWays).or(ring);
     let all = [(Algorithm::Ring, ring), (Algorithm::Tree, tree)].into_iter();
-    all.filter_map(|(algorithm, load)| all_reduce(algorithm, load?)).collect()
+    all.filter_map(|(algorithm, load)| all_reduce(algorithm, load?))
+        .collect()
 }
 
 /// Writes them beside the figures.
@@ -65,8 +71,14 @@ mod tests {
         let mut measurements = sample::loaded().measurements.unwrap();
         measurements.load[1].flows[5].achieved_gbps = Some(GbPerSecond(384.0));
         let [ring, tree] = of(&measurements).try_into().unwrap();
-        assert_eq!((ring.gpus, ring.bus_gbps, ring.algorithm_gbps), (8, GbPerSecond(384.0), GbPerSecond(219.4286)));
-        assert_eq!((tree.bus_gbps, tree.algorithm_gbps), (GbPerSecond(336.0), GbPerSecond(192.0)));
+        assert_eq!(
+            (ring.gpus, ring.bus_gbps, ring.algorithm_gbps),
+            (8, GbPerSecond(384.0), GbPerSecond(219.4286))
+        );
+        assert_eq!(
+            (tree.bus_gbps, tree.algorithm_gbps),
+            (GbPerSecond(336.0), GbPerSecond(192.0))
+        );
         assert_eq!(tree.pattern, "ring");
         measurements.load[1].disturbed = true;
         assert_eq!(of(&measurements), []);

@@ -18,7 +18,11 @@ use crate::model::placement::{Pair, Path};
 use crate::model::report::{Report, Verdict};
 
 /// Rules that look at an earlier report; the others say of each report what they say of it alone.
-static OF_BOTH: [Rule; 3] = [fell_since_baseline::RULE, changed_since_baseline::RULE, baseline_not_compared::RULE];
+static OF_BOTH: [Rule; 3] = [
+    fell_since_baseline::RULE,
+    changed_since_baseline::RULE,
+    baseline_not_compared::RULE,
+];
 
 /// Schema of the JSON form.
 pub const SCHEMA: &str = "peerscope.comparison/1";
@@ -66,11 +70,22 @@ pub struct Change {
 
 /// What copies of the later report reach through the host, of pairs that CUDA does not let copy directly.
 fn refused(new: &Report) -> BTreeMap<Pair, f64> {
-    let Some(measurements) = &new.measurements else { return BTreeMap::new() };
-    let refused = measurements.driver.peer_access.iter().filter(|access| access.possible == Some(false));
+    let Some(measurements) = &new.measurements else {
+        return BTreeMap::new();
+    };
+    let refused = measurements
+        .driver
+        .peer_access
+        .iter()
+        .filter(|access| access.possible == Some(false));
     let refused: BTreeSet<Pair> = refused.map(|access| access.pair).collect();
-    let staged = measurements.reference(Path::Staged).into_iter().filter(|(pair, _)| refused.contains(pair));
-    staged.filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0))).collect()
+    let staged = measurements
+        .reference(Path::Staged)
+        .into_iter()
+        .filter(|(pair, _)| refused.contains(pair));
+    staged
+        .filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0)))
+        .collect()
 }
 
 impl Change {
@@ -82,13 +97,24 @@ impl Change {
         let (pair, old_gbps) = (figures.pair, figures.old.achieved_gbps?.0);
         let new = figures.new.and_then(|cell| Some(cell.achieved_gbps?.0));
         let staged = || refused.get(&pair).copied().filter(|_| path == Path::Direct);
-        let (new_gbps, staged_now) = new.map(|new| (new, false)).or_else(|| Some((staged()?, true)))?;
-        Some(Self { pair, old_gbps, new_gbps, staged_now })
+        let (new_gbps, staged_now) = new
+            .map(|new| (new, false))
+            .or_else(|| Some((staged()?, true)))?;
+        Some(Self {
+            pair,
+            old_gbps,
+            new_gbps,
+            staged_now,
+        })
     }
 
     /// How far the later figure lies above the earlier one, per cent of it.
     pub fn percent(&self) -> f64 {
-        if self.old_gbps > 0.0 { 100.0 * (self.new_gbps - self.old_gbps) / self.old_gbps } else { 0.0 }
+        if self.old_gbps > 0.0 {
+            100.0 * (self.new_gbps - self.old_gbps) / self.old_gbps
+        } else {
+            0.0
+        }
     }
 }
 
@@ -116,43 +142,83 @@ impl Side {
 /// Compares two reports; both are judged by today's rules.
 pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) -> Comparison {
     let before = judge(&Evidence::of(old, settings));
-    let evidence = Evidence { baseline: Some(old), ..Evidence::of(new, settings) };
+    let evidence = Evidence {
+        baseline: Some(old),
+        ..Evidence::of(new, settings)
+    };
     let now = judge(&evidence);
     let beside = Beside::of(&evidence);
-    let figures = beside.as_ref().map(|beside| beside.figures(&evidence)).unwrap_or_default();
-    let host = beside.as_ref().map(|beside| beside.host_figures(&evidence)).unwrap_or_default();
-    let of_pairs = figures.iter().filter(|figures| figures.new.is_some()).count();
+    let figures = beside
+        .as_ref()
+        .map(|beside| beside.figures(&evidence))
+        .unwrap_or_default();
+    let host = beside
+        .as_ref()
+        .map(|beside| beside.host_figures(&evidence))
+        .unwrap_or_default();
+    let of_pairs = figures
+        .iter()
+        .filter(|figures| figures.new.is_some())
+        .count();
     let compared = of_pairs + host.iter().filter(|figures| figures.new.is_some()).count();
     let not_compared = figures.len() + host.len() - compared;
-    let only_in_new = beside.as_ref().map_or(0, |beside| beside.only_today(&evidence));
+    let only_in_new = beside
+        .as_ref()
+        .map_or(0, |beside| beside.only_today(&evidence));
 
     // A direct copy comes before a staged one of the same pair.
     let refused = refused(new);
     let on = |path| {
-        let of = figures.iter().filter(move |figures| figures.old.setup.path == path);
+        let of = figures
+            .iter()
+            .filter(move |figures| figures.old.setup.path == path);
         of.filter_map(|figures| Change::of(figures, &refused))
     };
     let mut pairs: Vec<Change> = on(Path::Direct).chain(on(Path::Staged)).collect();
     pairs.order_by_key(|change| change.pair);
     pairs.dedup_by_key(|change| change.pair);
 
-    let (findings, now): (Vec<_>, Vec<_>) =
-        now.into_iter().partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
+    let (findings, now): (Vec<_>, Vec<_>) = now
+        .into_iter()
+        .partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
     let known: BTreeSet<_> = before.iter().map(key).collect();
     let still: BTreeSet<_> = now.iter().map(key).collect();
-    let gaps: Vec<_> = now.iter().filter(|finding| is_gap(&finding.code)).cloned().collect();
-    let appeared: Vec<_> = now.into_iter().filter(|finding| !known.contains(&key(finding))).collect();
+    let gaps: Vec<_> = now
+        .iter()
+        .filter(|finding| is_gap(&finding.code))
+        .cloned()
+        .collect();
+    let appeared: Vec<_> = now
+        .into_iter()
+        .filter(|finding| !known.contains(&key(finding)))
+        .collect();
     // Nobody knows of a GPU that was left out whether its fault is still there.
-    let seen = |finding: &Finding| beside.as_ref().is_none_or(|beside| beside.is_looked_at(&evidence, finding));
-    let gone = before.into_iter().filter(|finding| !still.contains(&key(finding)) && seen(finding)).collect();
+    let seen = |finding: &Finding| {
+        beside
+            .as_ref()
+            .is_none_or(|beside| beside.is_looked_at(&evidence, finding))
+    };
+    let gone = before
+        .into_iter()
+        .filter(|finding| !still.contains(&key(finding)) && seen(finding))
+        .collect();
 
     // A fault that the earlier report had not is worse than it was, whatever the figures say. What the later one did not
     // test is not known, whether or not the earlier one did.
-    let all: Vec<_> = findings.iter().chain(&appeared).chain(&gaps).cloned().collect();
+    let all: Vec<_> = findings
+        .iter()
+        .chain(&appeared)
+        .chain(&gaps)
+        .cloned()
+        .collect();
     let tested = u32::try_from(compared).unwrap_or(u32::MAX);
     let untested = u32::try_from(not_compared).unwrap_or(u32::MAX);
-    let verdict = Verdict { tested, untested, ..verdict(&all, None, terms) };
+    let verdict = Verdict {
+        tested,
+        untested,
+        ..verdict(&all, None, terms)
+    };
     Comparison {
         schema: SCHEMA,
         old: Side::of(old),

@@ -62,21 +62,32 @@ pub fn parse(text: &str) -> Result<Settings, String> {
                 return Err(format!(
                     "parameters.{code}.{name}: there is no such parameter{}; {code} has {}",
                     did_you_mean(&name, names.iter().copied()),
-                    if names.is_empty() { "none".into() } else { names.join(", ") }
+                    if names.is_empty() {
+                        "none".into()
+                    } else {
+                        names.join(", ")
+                    }
                 ));
             }
             if !value.is_finite() || value < 0.0 {
-                return Err(format!("parameters.{code}.{name}: {value} is not a number from 0 up"));
+                return Err(format!(
+                    "parameters.{code}.{name}: {value} is not a number from 0 up"
+                ));
             }
             settings.parameters.insert((code.clone(), name), value);
         }
     }
     for (key, share) in file.expected {
-        let known = expected::rows().find(|known| known.key == key).ok_or_else(|| {
-            let keys: Vec<_> = expected::rows().map(|known| known.key).collect();
-            let meant = did_you_mean(&key, keys.iter().copied());
-            format!("expected.{key}: there is no such class{meant}; the classes are {}", keys.join(", "))
-        })?;
+        let known = expected::rows()
+            .find(|known| known.key == key)
+            .ok_or_else(|| {
+                let keys: Vec<_> = expected::rows().map(|known| known.key).collect();
+                let meant = did_you_mean(&key, keys.iter().copied());
+                format!(
+                    "expected.{key}: there is no such class{meant}; the classes are {}",
+                    keys.join(", ")
+                )
+            })?;
         let set = Share {
             percent: share.percent.unwrap_or(known.share.percent),
             margin_percent: share.margin_percent.unwrap_or(known.share.margin_percent),
@@ -92,10 +103,12 @@ pub fn parse(text: &str) -> Result<Settings, String> {
 
 /// The parameters of the rule with this code.
 fn known_code(code: &str, table: &str) -> Result<&'static [Parameter], String> {
-    rules::find(code).map(|rule| rule.parameters).ok_or_else(|| {
-        let meant = did_you_mean(code, rules::ALL.iter().map(|rule| &*rule.id));
-        format!("{table}.{code}: there is no such rule{meant}; 'peerscope explain' lists them")
-    })
+    rules::find(code)
+        .map(|rule| rule.parameters)
+        .ok_or_else(|| {
+            let meant = did_you_mean(code, rules::ALL.iter().map(|rule| &*rule.id));
+            format!("{table}.{code}: there is no such rule{meant}; 'peerscope explain' lists them")
+        })
 }
 
 #[cfg(test)]
@@ -111,8 +124,14 @@ mod tests {
         let settings = parse(text).unwrap();
         let level = |code| settings.level(&RuleId::new(code));
         assert_eq!(level("pcie-narrow"), Some(Level::At(Severity::Warning)));
-        assert_eq!((level("not-tested"), level("peer-copy-hung")), (Some(Level::Off), None));
-        assert_eq!(settings.parameter(&RuleId::new("peer-copy-uneven"), "floor_copy_percent"), Some(60.0));
+        assert_eq!(
+            (level("not-tested"), level("peer-copy-hung")),
+            (Some(Level::Off), None)
+        );
+        assert_eq!(
+            settings.parameter(&RuleId::new("peer-copy-uneven"), "floor_copy_percent"),
+            Some(60.0)
+        );
         assert_eq!(settings.shares["nvlink-4"].percent, 88.0);
         assert_eq!(parse("").unwrap(), Settings::default());
     }
@@ -120,20 +139,37 @@ mod tests {
     #[test]
     fn what_is_silenced_is_known() {
         let silenced = |text: &str| crate::diagnose::silenced(&parse(text).unwrap());
-        let one =
-            |code: &'static str, severity| vec![crate::model::request::Silenced { code: RuleId::new(code), severity }];
+        let one = |code: &'static str, severity| {
+            vec![crate::model::request::Silenced {
+                code: RuleId::new(code),
+                severity,
+            }]
+        };
         for (severity, wanted) in [
             ("off", one("pcie-narrow", None)),
             ("info", one("pcie-narrow", Some(Severity::Info))),
             ("warning", one("pcie-narrow", Some(Severity::Warning))),
             ("error", Vec::new()),
         ] {
-            assert_eq!(silenced(&format!("[severity]\npcie-narrow = \"{severity}\"\n")), wanted, "{severity}");
+            assert_eq!(
+                silenced(&format!("[severity]\npcie-narrow = \"{severity}\"\n")),
+                wanted,
+                "{severity}"
+            );
         }
         // Raised is not silenced; a warning that stays one may have been an error at times.
-        assert_eq!(silenced("[severity]\nplacement-serialises = \"error\"\n"), []);
-        assert_eq!(silenced("[severity]\nplacement-serialises = \"warning\"\n").len(), 1);
-        assert_eq!(silenced("[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n"), []);
+        assert_eq!(
+            silenced("[severity]\nplacement-serialises = \"error\"\n"),
+            []
+        );
+        assert_eq!(
+            silenced("[severity]\nplacement-serialises = \"warning\"\n").len(),
+            1
+        );
+        assert_eq!(
+            silenced("[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n"),
+            []
+        );
     }
 
     #[test]
@@ -142,9 +178,18 @@ mod tests {
             ("[severity]\npcie-narow = \"off\"\n", "severity.pcie-narow"),
             ("[severity]\npcie-narrow = \"fatal\"\n", "fatal"),
             ("[parameters.pcie-narow]\n", "parameters.pcie-narow"),
-            ("[parameters.peer-copy-uneven]\nfloor = 3\n", "parameters.peer-copy-uneven.floor"),
-            ("[parameters.peer-copy-uneven]\nfloor_copy_percent = -3\n", "floor_copy_percent"),
-            ("[parameters.peer-copy-uneven]\nfloor_copy_percent = nan\n", "floor_copy_percent"),
+            (
+                "[parameters.peer-copy-uneven]\nfloor = 3\n",
+                "parameters.peer-copy-uneven.floor",
+            ),
+            (
+                "[parameters.peer-copy-uneven]\nfloor_copy_percent = -3\n",
+                "floor_copy_percent",
+            ),
+            (
+                "[parameters.peer-copy-uneven]\nfloor_copy_percent = nan\n",
+                "floor_copy_percent",
+            ),
             ("[expected.nvlink-9]\n", "expected.nvlink-9"),
             ("[expected.nvlink-4]\npercent = 180\n", "expected.nvlink-4"),
             ("[expected.nvlink-4]\nshare = 1\n", "share"),

@@ -14,36 +14,53 @@ use crate::model::topology::{LinkClass, Topology};
 /// skipped for that is not one that was asked for.
 pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
     let denied = |cell: &Cell<'_>| {
-        let said = cell.flow.pair().and_then(|pair| measurements.driver.said_of(pair));
+        let said = cell
+            .flow
+            .pair()
+            .and_then(|pair| measurements.driver.said_of(pair));
         cell.setup.path == Path::Direct && said.is_some_and(|said| said.possible == Some(false))
     };
-    measurements.cells().filter(move |cell| cell.status != Status::Skipped || !denied(cell))
+    measurements
+        .cells()
+        .filter(move |cell| cell.status != Status::Skipped || !denied(cell))
 }
 
 /// GPUs that were asked for and could not be used, with the reason.
 pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
-    measurements.driver.devices.iter().filter_map(|device| Some((device.index, device.failure.as_deref()?)))
+    measurements
+        .driver
+        .devices
+        .iter()
+        .filter_map(|device| Some((device.index, device.failure.as_deref()?)))
 }
 
 /// Of those, the GPUs that CUDA does not show while it shows others, with the reason.
 pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden, &str)> {
     let devices = &measurements.driver.devices;
     let shows_some = devices.iter().any(|device| device.ordinal.is_some());
-    let hidden = devices.iter().filter(move |device| shows_some && device.ordinal.is_none());
+    let hidden = devices
+        .iter()
+        .filter(move |device| shows_some && device.ordinal.is_none());
     // What NVML could not identify, CUDA was not asked for.
     hidden.filter_map(|device| Some((device.index, device.hidden?, device.failure.as_deref()?)))
 }
 
 /// The GPUs over whose PCIe link something was copied.
 pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
-    let over_nvlink =
-        |pair: Pair| topology.route(pair).is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)));
+    let over_nvlink = |pair: Pair| {
+        topology
+            .route(pair)
+            .is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)))
+    };
     let over_pcie = |cell: &Cell<'_>| {
         let with_host = cell.setup.path == Path::Staged || cell.flow.with_host().is_some();
         with_host || cell.flow.pair().is_some_and(|pair| !over_nvlink(pair))
     };
     let copied = cells(measurements).filter(|cell| cell.tested() && over_pcie(cell));
-    copied.flat_map(|cell| cell.flow.ends()).filter_map(Endpoint::gpu).collect()
+    copied
+        .flat_map(|cell| cell.flow.ends())
+        .filter_map(Endpoint::gpu)
+        .collect()
 }
 
 /// Counts of what was tested and what was not.
@@ -71,7 +88,10 @@ pub struct Coverage {
 /// Measurements that have an outcome, whatever it is, and all that there were to be.
 pub fn outcomes(measurements: &Measurements) -> (usize, usize) {
     let has_outcome = |cell: &Cell<'_>| cell.status != Status::Skipped;
-    (cells(measurements).filter(has_outcome).count(), cells(measurements).count())
+    (
+        cells(measurements).filter(has_outcome).count(),
+        cells(measurements).count(),
+    )
 }
 
 /// Counts what was tested and what was not.
@@ -99,7 +119,12 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
     coverage.untested = coverage.untested.saturating_add(measurements.absent);
     // What could have been measured with a GPU that cannot be used is not known: its pairs count as
     // one each.
-    let gpus: Vec<u32> = measurements.driver.devices.iter().map(|device| device.index).collect();
+    let gpus: Vec<u32> = measurements
+        .driver
+        .devices
+        .iter()
+        .map(|device| device.index)
+        .collect();
     let mut pairs = Pair::ordered(&gpus);
     for (gpu, reason) in unusable(measurements) {
         let of_gpu = |pair: &Pair| pair.touches(gpu);
@@ -114,7 +139,10 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
             coverage.hidden += lost;
             continue;
         }
-        *coverage.reasons.entry(format!("GPU {gpu} and its pairs: {reason}")).or_default() += lost;
+        *coverage
+            .reasons
+            .entry(format!("GPU {gpu} and its pairs: {reason}"))
+            .or_default() += lost;
     }
     coverage
 }

@@ -68,8 +68,13 @@ impl<'a> Figures<'a> {
 impl<'a> Index<'a> {
     /// That of these measurements.
     pub fn of(measurements: &'a Measurements, topology: &Topology) -> Self {
-        let [direct, staged] = [Path::Direct, Path::Staged].map(|path| Figures::of(measurements, path));
-        Self { direct, staged, over_pcie: coverage::gpus_over_pcie(measurements, topology) }
+        let [direct, staged] =
+            [Path::Direct, Path::Staged].map(|path| Figures::of(measurements, path));
+        Self {
+            direct,
+            staged,
+            over_pcie: coverage::gpus_over_pcie(measurements, topology),
+        }
     }
 
     fn figures(&self, path: Path) -> &Figures<'a> {
@@ -116,11 +121,21 @@ impl<'a> Evidence<'a> {
     pub fn reference_with(&self, path: Path, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
         let Some(index) = self.index else {
             let all = self.reference(path).into_values();
-            return all.filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu))).collect();
+            return all
+                .filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu)))
+                .collect();
         };
         let figures = index.figures(path);
-        let pairs: BTreeSet<Pair> = gpus.iter().filter_map(|gpu| figures.of_gpu.get(gpu)).flatten().copied().collect();
-        pairs.iter().filter_map(|pair| figures.by_pair.get(pair).copied()).collect()
+        let pairs: BTreeSet<Pair> = gpus
+            .iter()
+            .filter_map(|gpu| figures.of_gpu.get(gpu))
+            .flatten()
+            .copied()
+            .collect();
+        pairs
+            .iter()
+            .filter_map(|pair| figures.by_pair.get(pair).copied())
+            .collect()
     }
 
     /// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle, and an idle
@@ -128,19 +143,23 @@ impl<'a> Evidence<'a> {
     pub fn used_pcie(&self, gpu: u32) -> bool {
         match (self.index, self.measurements) {
             (Some(index), _) => index.over_pcie.contains(&gpu),
-            (None, Some(measurements)) => coverage::gpus_over_pcie(measurements, self.topology).contains(&gpu),
+            (None, Some(measurements)) => {
+                coverage::gpus_over_pcie(measurements, self.topology).contains(&gpu)
+            }
             (None, None) => false,
         }
     }
 
     /// All bandwidth figures.
     pub fn peer(&self) -> &'a [PeerBandwidth] {
-        self.measurements.map_or(&[], |measurements| &measurements.peer)
+        self.measurements
+            .map_or(&[], |measurements| &measurements.peer)
     }
 
     /// The PCIe links of the GPUs while copies ran.
     pub fn links(&self) -> &'a [LinkUnderLoad] {
-        self.measurements.map_or(&[], |measurements| &measurements.links)
+        self.measurements
+            .map_or(&[], |measurements| &measurements.links)
     }
 
     /// What a cell is expected to reach; `None` where its theoretical rate is not known.
@@ -150,7 +169,8 @@ impl<'a> Evidence<'a> {
 
     /// All copies between host and GPUs.
     pub fn host(&self) -> &'a [HostCopy] {
-        self.measurements.map_or(&[], |measurements| &measurements.host)
+        self.measurements
+            .map_or(&[], |measurements| &measurements.host)
     }
 
     /// Whether this is known to be a virtual machine.
@@ -166,6 +186,9 @@ impl<'a> Evidence<'a> {
 
     /// Whether copies of this pair go over NVLink.
     pub fn over_nvlink(&self, pair: Pair) -> bool {
-        matches!(self.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)))
+        matches!(
+            self.topology.route(pair).map(|route| route.class),
+            Some(LinkClass::NvLink(_))
+        )
     }
 }

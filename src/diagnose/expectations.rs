@@ -113,13 +113,19 @@ impl Floor {
     /// Whether it is meant for this pair.
     pub fn holds_for(&self, pair: Pair, class: LinkClass) -> bool {
         self.class.is_none_or(|meant| meant == class)
-            && self.pair.is_none_or(|meant| meant == (pair.source, pair.destination))
+            && self
+                .pair
+                .is_none_or(|meant| meant == (pair.source, pair.destination))
     }
 
     /// For people: `NV18`, `GPU 0 → GPU 1`, `every pair`.
     pub fn of(&self) -> String {
         match (self.class, self.pair) {
-            (_, Some((source, destination))) => Pair { source, destination }.to_string(),
+            (_, Some((source, destination))) => Pair {
+                source,
+                destination,
+            }
+            .to_string(),
             (Some(class), None) => class.to_string(),
             (None, None) => "every pair".into(),
         }
@@ -133,14 +139,23 @@ impl Expectations {
     ///
     /// What is wrong, with the line or the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let read: Self = from_toml(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        if (Self { profile: None, ..read.clone() }) == Self::default() {
+        let read: Self =
+            from_toml(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        if (Self {
+            profile: None,
+            ..read.clone()
+        }) == Self::default()
+        {
             let keys = "gpus, pcie, nvlink, peer, floor, host, pipeline, calls and launch_loop";
             return Err(format!("it expects nothing: give at least one of {keys}"));
         }
         for floor in &read.floor {
             if !(floor.gbps > 0.0 && floor.gbps.is_finite()) {
-                return Err(format!("floor of {}: gbps = {} is not a rate", floor.of(), floor.gbps));
+                return Err(format!(
+                    "floor of {}: gbps = {} is not a rate",
+                    floor.of(),
+                    floor.gbps
+                ));
             }
         }
         match read.of_host().objection() {
@@ -153,9 +168,18 @@ impl Expectations {
     /// figure of each class.
     pub fn from_report(report: &Report, margin_percent: f64) -> Self {
         let gpus = &report.snapshot.gpus;
-        let common = |values: Vec<Option<u32>>| values.into_iter().collect::<Option<Vec<_>>>()?.into_iter().min();
+        let common = |values: Vec<Option<u32>>| {
+            values
+                .into_iter()
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .min()
+        };
         let under_load = |index: u32| {
-            let links = report.measurements.iter().flat_map(|measurements| &measurements.links);
+            let links = report
+                .measurements
+                .iter()
+                .flat_map(|measurements| &measurements.links);
             links.into_iter().find(|link| link.index == index)
         };
         let generation = |index: u32| under_load(index).and_then(|link| Some(link.generation?[1]));
@@ -165,24 +189,58 @@ impl Expectations {
         };
         let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
         let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
-        let model = names.first().filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
-        let access: Vec<_> = report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
-        let OfHost { host, pipeline, calls, launch_loop } = OfHost::from_report(report, margin_percent);
+        let model = names
+            .first()
+            .filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
+        let access: Vec<_> = report
+            .topology
+            .pairs
+            .iter()
+            .map(|route| route.peer_access.cuda)
+            .collect();
+        let OfHost {
+            host,
+            pipeline,
+            calls,
+            launch_loop,
+        } = OfHost::from_report(report, margin_percent);
         // A GPU's generation of the moment means nothing while it is idle, so only that under load
         // is asked for.
         Self {
-            profile: report.measurements.as_ref().map(|measurements| measurements.profile.clone()),
-            gpus: Gpus { count: u32::try_from(gpus.len()).ok(), model: model.map(|name| (*name).clone()) },
+            profile: report
+                .measurements
+                .as_ref()
+                .map(|measurements| measurements.profile.clone()),
+            gpus: Gpus {
+                count: u32::try_from(gpus.len()).ok(),
+                model: model.map(|name| (*name).clone()),
+            },
             pcie: Pcie {
-                generation: to_u8(common(gpus.iter().map(|gpu| generation(gpu.index).map(u32::from)).collect())),
+                generation: to_u8(common(
+                    gpus.iter()
+                        .map(|gpu| generation(gpu.index).map(u32::from))
+                        .collect(),
+                )),
                 width: to_u8(common(
                     gpus.iter()
-                        .map(|gpu| width(gpu.index).map(u32::from).or(gpu.pcie_width.get().map(u32::from)))
+                        .map(|gpu| {
+                            width(gpu.index)
+                                .map(u32::from)
+                                .or(gpu.pcie_width.get().map(u32::from))
+                        })
                         .collect(),
                 )),
             },
-            nvlink: NvLink { links: common(gpus.iter().map(Gpu::active_nvlinks).collect()).filter(|links| *links > 0) },
-            peer: Peer { access: access.iter().all(|access| *access == Some(true)).then_some(!access.is_empty()) },
+            nvlink: NvLink {
+                links: common(gpus.iter().map(Gpu::active_nvlinks).collect())
+                    .filter(|links| *links > 0),
+            },
+            peer: Peer {
+                access: access
+                    .iter()
+                    .all(|access| *access == Some(true))
+                    .then_some(!access.is_empty()),
+            },
             floor: floors(report, margin_percent),
             host,
             pipeline,
@@ -197,8 +255,19 @@ impl Expectations {
     }
 
     fn of_host(&self) -> OfHost {
-        let Self { host, pipeline, calls, launch_loop, .. } = self.clone();
-        OfHost { host, pipeline, calls, launch_loop }
+        let Self {
+            host,
+            pipeline,
+            calls,
+            launch_loop,
+            ..
+        } = self.clone();
+        OfHost {
+            host,
+            pipeline,
+            calls,
+            launch_loop,
+        }
     }
 
     /// As a file.
@@ -215,7 +284,9 @@ impl Expectations {
 /// pair reaches through the host, which has no other path, says nothing of those that have one. Where most
 /// pairs were left out because there are many GPUs, those that were measured stand for their class.
 fn floors(report: &Report, margin_percent: f64) -> Vec<Floor> {
-    let Some(measurements) = &report.measurements else { return Vec::new() };
+    let Some(measurements) = &report.measurements else {
+        return Vec::new();
+    };
     let mut classes: BTreeMap<LinkClass, Vec<Pair>> = BTreeMap::new();
     for route in &report.topology.pairs {
         classes.entry(route.class).or_default().push(route.pair);
@@ -226,14 +297,28 @@ fn floors(report: &Report, margin_percent: f64) -> Vec<Floor> {
         for path in [Path::Direct, Path::Staged] {
             let cells = measurements.reference(path);
             let figure = |pair: &Pair| Some((*pair, cells.get(pair)?.achieved_gbps?.0));
-            let figures: Vec<_> = pairs.iter().filter_map(figure).filter(|(_, rate)| below(*rate) > 0.0).collect();
-            let floor = |gbps: f64| Floor { class: None, pair: None, path, gbps: below(gbps) };
+            let figures: Vec<_> = pairs
+                .iter()
+                .filter_map(figure)
+                .filter(|(_, rate)| below(*rate) > 0.0)
+                .collect();
+            let floor = |gbps: f64| Floor {
+                class: None,
+                pair: None,
+                path,
+                gbps: below(gbps),
+            };
             if figures.len() == pairs.len() || !measurements.left_out.is_empty() {
                 let least = figures.iter().map(|(_, rate)| *rate).reduce(f64::min);
-                floors.extend(least.map(|least| Floor { class: Some(class), ..floor(least) }));
+                floors.extend(least.map(|least| Floor {
+                    class: Some(class),
+                    ..floor(least)
+                }));
             } else {
-                let of_pair =
-                    |(pair, rate): (Pair, f64)| Floor { pair: Some((pair.source, pair.destination)), ..floor(rate) };
+                let of_pair = |(pair, rate): (Pair, f64)| Floor {
+                    pair: Some((pair.source, pair.destination)),
+                    ..floor(rate)
+                };
                 floors.extend(figures.into_iter().map(of_pair));
             }
         }
@@ -251,10 +336,31 @@ mod tests {
                     [peer]\naccess = true\n[[floor]]\nclass = \"NV18\"\ngbps = 380\n[[floor]]\npair = [0, 1]\n\
                     path = \"staged\"\ngbps = 30.5\n";
         let read = Expectations::parse(text).unwrap();
-        assert_eq!((read.gpus.count, read.nvlink.links, read.peer.access), (Some(8), Some(18), Some(true)));
-        assert!(read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(18)));
-        assert!(!read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(12)));
-        assert!(!read.floor[1].holds_for(Pair { source: 1, destination: 0 }, LinkClass::NvLink(12)));
+        assert_eq!(
+            (read.gpus.count, read.nvlink.links, read.peer.access),
+            (Some(8), Some(18), Some(true))
+        );
+        assert!(read.floor[0].holds_for(
+            Pair {
+                source: 3,
+                destination: 2
+            },
+            LinkClass::NvLink(18)
+        ));
+        assert!(!read.floor[0].holds_for(
+            Pair {
+                source: 3,
+                destination: 2
+            },
+            LinkClass::NvLink(12)
+        ));
+        assert!(!read.floor[1].holds_for(
+            Pair {
+                source: 1,
+                destination: 0
+            },
+            LinkClass::NvLink(12)
+        ));
         assert_eq!(Expectations::parse(&read.to_toml().unwrap()).unwrap(), read);
     }
 
@@ -267,7 +373,10 @@ mod tests {
             ("[gpus]\ncount = -8\n", "count"),
             ("[[floor]]\nclass = \"NVX\"\ngbps = 3\n", "NVX"),
             ("[[floor]]\nclass = \"NV18\"\ngbps = 0\n", "NV18"),
-            ("[[floor]]\nclass = \"NV18\"\ngbps = nan\n", "nan is no finite number"),
+            (
+                "[[floor]]\nclass = \"NV18\"\ngbps = nan\n",
+                "nan is no finite number",
+            ),
             ("[[floor]]\nclass = \"NV18\"\n", "gbps"),
         ] {
             let error = Expectations::parse(text).unwrap_err();

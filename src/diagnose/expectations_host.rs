@@ -130,7 +130,11 @@ pub struct Bound {
 impl Bound {
     /// Whether a figure is on the wrong side of it.
     pub fn is_crossed_by(&self, value: f64) -> bool {
-        if self.what.kind() == Kind::Time { value > self.value } else { value < self.value }
+        if self.what.kind() == Kind::Time {
+            value > self.value
+        } else {
+            value < self.value
+        }
     }
 }
 
@@ -151,50 +155,149 @@ impl OfHost {
     /// All of it.
     pub fn bounds(&self) -> Vec<Bound> {
         let copies = self.host.iter().map(|floor| {
-            let HostFloor { memory, direction, engine, allocation, at_once, gpu, gbps } = *floor;
-            let way = HostWay { memory, direction, engine, allocation };
-            Bound { what: What::Copy { way, at_once }, gpu, value: gbps }
+            let HostFloor {
+                memory,
+                direction,
+                engine,
+                allocation,
+                at_once,
+                gpu,
+                gbps,
+            } = *floor;
+            let way = HostWay {
+                memory,
+                direction,
+                engine,
+                allocation,
+            };
+            Bound {
+                what: What::Copy { way, at_once },
+                gpu,
+                value: gbps,
+            }
         });
         let pipelines = self.pipeline.iter().map(|floor| {
-            let PipelineFloor { memory, batches, streams, gpu, gbps } = *floor;
-            Bound { what: What::Pipeline { memory, batches, streams }, gpu, value: gbps }
+            let PipelineFloor {
+                memory,
+                batches,
+                streams,
+                gpu,
+                gbps,
+            } = *floor;
+            Bound {
+                what: What::Pipeline {
+                    memory,
+                    batches,
+                    streams,
+                },
+                gpu,
+                value: gbps,
+            }
         });
         let calls = self.calls.iter().map(|limit| {
-            let CallLimit { call, memory, direction, gpu, most_us } = *limit;
-            Bound { what: What::Call { call, memory, direction }, gpu, value: most_us }
+            let CallLimit {
+                call,
+                memory,
+                direction,
+                gpu,
+                most_us,
+            } = *limit;
+            Bound {
+                what: What::Call {
+                    call,
+                    memory,
+                    direction,
+                },
+                gpu,
+                value: most_us,
+            }
         });
         let turns = self.launch_loop.iter().map(|limit| {
-            let what = What::Turn { same: limit.waits_for == WaitsFor::Same };
-            Bound { what, gpu: limit.gpu, value: limit.most_us }
+            let what = What::Turn {
+                same: limit.waits_for == WaitsFor::Same,
+            };
+            Bound {
+                what,
+                gpu: limit.gpu,
+                value: limit.most_us,
+            }
         });
         copies.chain(pipelines).chain(calls).chain(turns).collect()
     }
 
     /// What is wrong with it, in a sentence.
     pub fn objection(&self) -> Option<String> {
-        self.bounds().iter().find(|bound| !(bound.value > 0.0 && bound.value.is_finite())).map(|bound| {
-            let Bound { what, value, .. } = bound;
-            match what.kind() {
-                Kind::Time => format!("limit of {what}: most_us = {value} is not a time"),
-                _ => format!("floor of {what}: gbps = {value} is not a rate"),
-            }
-        })
+        self.bounds()
+            .iter()
+            .find(|bound| !(bound.value > 0.0 && bound.value.is_finite()))
+            .map(|bound| {
+                let Bound { what, value, .. } = bound;
+                match what.kind() {
+                    Kind::Time => format!("limit of {what}: most_us = {value} is not a time"),
+                    _ => format!("floor of {what}: gbps = {value} is not a rate"),
+                }
+            })
     }
 
     fn add(&mut self, Bound { what, gpu, value }: Bound) {
         match what {
-            What::Copy { way: HostWay { memory, direction, engine, allocation }, at_once } => {
-                self.host.push(HostFloor { memory, direction, engine, allocation, at_once, gpu, gbps: value });
+            What::Copy {
+                way:
+                    HostWay {
+                        memory,
+                        direction,
+                        engine,
+                        allocation,
+                    },
+                at_once,
+            } => {
+                self.host.push(HostFloor {
+                    memory,
+                    direction,
+                    engine,
+                    allocation,
+                    at_once,
+                    gpu,
+                    gbps: value,
+                });
             }
-            What::Pipeline { memory, batches, streams } => {
-                self.pipeline.push(PipelineFloor { memory, batches, streams, gpu, gbps: value });
+            What::Pipeline {
+                memory,
+                batches,
+                streams,
+            } => {
+                self.pipeline.push(PipelineFloor {
+                    memory,
+                    batches,
+                    streams,
+                    gpu,
+                    gbps: value,
+                });
             }
-            What::Call { call, memory, direction } => {
-                self.calls.push(CallLimit { call, memory, direction, gpu, most_us: value });
+            What::Call {
+                call,
+                memory,
+                direction,
+            } => {
+                self.calls.push(CallLimit {
+                    call,
+                    memory,
+                    direction,
+                    gpu,
+                    most_us: value,
+                });
             }
             What::Turn { same } => {
-                let waits_for = if same { WaitsFor::Same } else { WaitsFor::Other };
-                self.launch_loop.push(TurnLimit { waits_for, gpu, most_us: value });
+                let waits_for = if same {
+                    WaitsFor::Same
+                } else {
+                    WaitsFor::Other
+                };
+                self.launch_loop.push(TurnLimit {
+                    waits_for,
+                    gpu,
+                    most_us: value,
+                });
             }
         }
     }
@@ -202,22 +305,41 @@ impl OfHost {
     /// What the host and the GPUs of this report reach. One for all GPUs; where their slots or models differ, one for
     /// each, but for times. A margin is never less than what healthy machines scatter by.
     pub fn from_report(report: &Report, margin_percent: f64) -> Self {
-        let Some(measurements) = &report.measurements else { return Self::default() };
+        let Some(measurements) = &report.measurements else {
+            return Self::default();
+        };
         let mut values: BTreeMap<What, Vec<(u32, f64)>> = BTreeMap::new();
         for ((gpu, what), figure) in host_figures::figures(measurements) {
-            values.entry(what).or_default().extend(figure.map(|figure| (gpu, figure.value)));
+            values
+                .entry(what)
+                .or_default()
+                .extend(figure.map(|figure| (gpu, figure.value)));
         }
         let alone = measurements.host.iter().filter(|copy| copy.at_once == 1);
-        let slots: BTreeSet<_> = alone.map(|copy| copy.theoretical_gbps.map(|rate| rate.0.to_bits())).collect();
-        let models: BTreeSet<_> = report.snapshot.gpus.iter().map(|gpu| gpu.name.known()).collect();
+        let slots: BTreeSet<_> = alone
+            .map(|copy| copy.theoretical_gbps.map(|rate| rate.0.to_bits()))
+            .collect();
+        let models: BTreeSet<_> = report
+            .snapshot
+            .gpus
+            .iter()
+            .map(|gpu| gpu.name.known())
+            .collect();
         let differ = slots.len() > 1 || models.len() > 1;
         let mut all = Self::default();
         for (what, values) in values {
             let time = what.kind() == Kind::Time;
-            let bound = |gpu, value| Bound { what, gpu, value: bound(what.kind(), value, margin_percent) };
+            let bound = |gpu, value| Bound {
+                what,
+                gpu,
+                value: bound(what.kind(), value, margin_percent),
+            };
             let worst = |one: f64, other: f64| if time { one.max(other) } else { one.min(other) };
             let bounds: Vec<Bound> = if differ && !time {
-                values.iter().map(|(gpu, value)| bound(Some(*gpu), *value)).collect()
+                values
+                    .iter()
+                    .map(|(gpu, value)| bound(Some(*gpu), *value))
+                    .collect()
             } else {
                 values
                     .iter()
@@ -227,7 +349,10 @@ impl OfHost {
                     .into_iter()
                     .collect()
             };
-            bounds.into_iter().filter(|bound| bound.value > 0.0).for_each(|bound| all.add(bound));
+            bounds
+                .into_iter()
+                .filter(|bound| bound.value > 0.0)
+                .for_each(|bound| all.add(bound));
         }
         all
     }
@@ -241,6 +366,8 @@ fn bound(kind: Kind, value: f64, margin_percent: f64) -> f64 {
         Kind::Link => below(0.0),
         Kind::Memory => below(host_figures::MEMORY_PERCENT),
         Kind::Processor => below(host_figures::PROCESSOR_PERCENT),
-        Kind::Time => ((value * host_figures::TIMES).max(value + host_figures::LEAST_US) * 10.0).ceil() / 10.0,
+        Kind::Time => {
+            ((value * host_figures::TIMES).max(value + host_figures::LEAST_US) * 10.0).ceil() / 10.0
+        }
     }
 }

@@ -24,15 +24,35 @@ const fn row(
     reached: Option<[f64; 2]>,
     source: &'static str,
 ) -> Expected {
-    Expected { key, general: key, share: Share { percent, margin_percent }, reached, source }
+    Expected {
+        key,
+        general: key,
+        share: Share {
+            percent,
+            margin_percent,
+        },
+        reached,
+        source,
+    }
 }
 
 /// Copies over NVLink 1 and 2. No figure was published that could be checked: chosen as for NVLink 3
 /// with a wider margin.
-const NVLINK_2: Expected = row("nvlink-2", 90.0, 20.0, None, "chosen after NVLink 3: no figure is known");
+const NVLINK_2: Expected = row(
+    "nvlink-2",
+    90.0,
+    20.0,
+    None,
+    "chosen after NVLink 3: no figure is known",
+);
 /// Copies over NVLink 3. Azure's node check fails A100 pairs below 235 of 300 GB/s, 78%.
-const NVLINK_3: Expected =
-    row("nvlink-3", 92.0, 14.0, Some([92.0, 92.0]), "A100, 12 links: 276 of 300 GB/s (published)");
+const NVLINK_3: Expected = row(
+    "nvlink-3",
+    92.0,
+    14.0,
+    Some([92.0, 92.0]),
+    "A100, 12 links: 276 of 300 GB/s (published)",
+);
 /// Copies over NVLink 4. The lowest healthy figure known is 82% (H100, 18 links, 371 of 450 GB/s);
 /// Azure's node check fails H100 pairs below 335, 74%.
 const NVLINK_4: Expected = row(
@@ -70,13 +90,23 @@ const PCIE_ROOT: Expected = row(
     "as pcie; NCCL plans a sixth less through Intel processors (published)",
 );
 /// Copies over PCIe between host bridges or processors, and where what is crossed cannot be seen.
-const PCIE_FAR: Expected =
-    row("pcie-far", 70.0, 21.0, Some([62.0, 81.0]), "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)");
+const PCIE_FAR: Expected = row(
+    "pcie-far",
+    70.0,
+    21.0,
+    Some([62.0, 81.0]),
+    "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)",
+);
 /// Staged copies, of the narrowest PCIe link to the host: 35 to 38 of 63 GB/s on H200. Other
 /// machines are not known, and the host's memory has more part in them than the link: so the margin
 /// is wide, and the floor lies at 20%.
-const STAGED: Expected =
-    row("staged", 58.0, 65.0, Some([56.0, 60.0]), "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)");
+const STAGED: Expected = row(
+    "staged",
+    58.0,
+    65.0,
+    Some([56.0, 60.0]),
+    "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)",
+);
 
 /// Copies between a GPU and page-locked memory of the host, of the narrowest PCIe link between them. The margin is
 /// that of copies through the root complex: the lowest planning value is 76%, and servers whose memory is that of
@@ -91,7 +121,9 @@ pub(super) const HOST: Expected = row(
 );
 
 /// Every class of links.
-const TABLE: &[Expected] = &[NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED, HOST];
+const TABLE: &[Expected] = &[
+    NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED, HOST,
+];
 
 /// Every row: the classes of links, then the models.
 pub fn rows() -> impl Iterator<Item = Expected> {
@@ -113,16 +145,28 @@ const KERNEL_MARGIN_PERCENT: f64 = 40.0;
 /// What is left of a direction over NVLink while the other is busy: 392 of 396 GB/s on H200 (783.7 in all
 /// by nvbandwidth), per cent, chosen to the whole. Copies that the destination issues lose 18% there, so
 /// the margin, which is chosen, is wider.
-const BOTH_WAYS: Share = Share { percent: 97.0, margin_percent: 25.0 };
+const BOTH_WAYS: Share = Share {
+    percent: 97.0,
+    margin_percent: 25.0,
+};
 /// The same over PCIe, whose acknowledgements travel the other way: 51 to 51.5 of 55.5 GB/s to and from the
 /// host on H200, measured. Machines differ in how their root ports pass peer requests on: the margin is
 /// chosen wide.
-pub(super) const BOTH_WAYS_PCIE: Share = Share { percent: 92.0, margin_percent: 35.0 };
+pub(super) const BOTH_WAYS_PCIE: Share = Share {
+    percent: 92.0,
+    margin_percent: 35.0,
+};
 /// The same where processors or host bridges are crossed. Chosen: no figure is known.
-const BOTH_WAYS_FAR: Share = Share { percent: 85.0, margin_percent: 40.0 };
+const BOTH_WAYS_FAR: Share = Share {
+    percent: 85.0,
+    margin_percent: 40.0,
+};
 /// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured.
 /// Where the memory is what limits one direction already, half is left: the margin is chosen for that.
-pub(super) const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
+pub(super) const BOTH_WAYS_STAGED: Share = Share {
+    percent: 68.0,
+    margin_percent: 50.0,
+};
 
 /// The lowest and the highest share that is known to be left: 388 to 392 of 396 GB/s on H200, measured. Per cent.
 const BOTH_WAYS_REACHED: [f64; 2] = [97.0, 99.0];
@@ -141,7 +185,10 @@ pub fn both_ways(class: Expected, setup: Setup) -> Share {
     };
     match setup.engine {
         Engine::Copy => share,
-        Engine::Kernel => Share { margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT), ..share },
+        Engine::Kernel => Share {
+            margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT),
+            ..share
+        },
     }
 }
 
@@ -154,9 +201,8 @@ pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected 
     // In a virtual machine the PCI tree is flat: what a route crosses cannot be seen.
     let hidden = snapshot.host.virtual_machine.get() == Some(true);
     match route.class {
-        LinkClass::NvLink(links) => {
-            models::over_nvlink(snapshot, route.pair, links).unwrap_or_else(|| nvlink(route, snapshot))
-        }
+        LinkClass::NvLink(links) => models::over_nvlink(snapshot, route.pair, links)
+            .unwrap_or_else(|| nvlink(route, snapshot)),
         LinkClass::Pix | LinkClass::Pxb if !hidden => PCIE_NEAR,
         LinkClass::Phb if !hidden => PCIE_ROOT,
         _ => PCIE_FAR,
@@ -164,8 +210,13 @@ pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected 
 }
 
 fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
-    let links = snapshot.gpu(route.pair.source).and_then(|gpu| gpu.nvlinks.known());
-    let version = links.into_iter().flatten().find_map(|link| link.version.known());
+    let links = snapshot
+        .gpu(route.pair.source)
+        .and_then(|gpu| gpu.nvlinks.known());
+    let version = links
+        .into_iter()
+        .flatten()
+        .find_map(|link| link.version.known());
     match version.and_then(|version| version.split('.').next()) {
         Some("1" | "2") => NVLINK_2,
         Some("3") => NVLINK_3,
@@ -176,7 +227,11 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
 
 /// The share of theory that copies of a class reach: what the user set, or its own.
 pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Share {
-    shares.get(class.key).or_else(|| shares.get(class.general)).copied().unwrap_or(class.share)
+    shares
+        .get(class.key)
+        .or_else(|| shares.get(class.general))
+        .copied()
+        .unwrap_or(class.share)
 }
 
 /// What a figure is expected to be.
@@ -215,10 +270,15 @@ pub fn of(
     shares: &BTreeMap<String, Share>,
 ) -> Option<Expectation> {
     let route = topology.route(cell.pair)?;
-    let theoretical = cell.theoretical_gbps.or_else(|| route.theoretical(cell.setup.path));
+    let theoretical = cell
+        .theoretical_gbps
+        .or_else(|| route.theoretical(cell.setup.path));
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.setup.path, snapshot);
-    let set = shares.get(class.key).or_else(|| shares.get(class.general)).copied();
+    let set = shares
+        .get(class.key)
+        .or_else(|| shares.get(class.general))
+        .copied();
     let mut share = set.unwrap_or(class.share);
     let mut reached = set.map(|set| [set.percent; 2]).or(class.reached);
     if set.is_none() && class.key != class.general {
@@ -230,20 +290,31 @@ pub fn of(
         reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
     };
     if cell.setup.engine == Engine::Kernel {
-        take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
+        take(
+            KERNEL_OF_COPY_PERCENT,
+            KERNEL_MARGIN_PERCENT,
+            KERNEL_REACHED,
+        );
     }
     // What a class reaches one way is known better over PCIe than what is left of it: the share of NVLink, so that
     // the figure stays one that healthy machines come near to.
     if cell.setup.direction == Direction::BothWays {
         let (left, range) = match cell.setup.path {
             Path::Staged => (BOTH_WAYS_STAGED, BOTH_WAYS_REACHED_STAGED),
-            Path::Direct if matches!(route.class, LinkClass::NvLink(_)) => (BOTH_WAYS, BOTH_WAYS_REACHED),
+            Path::Direct if matches!(route.class, LinkClass::NvLink(_)) => {
+                (BOTH_WAYS, BOTH_WAYS_REACHED)
+            }
             Path::Direct => (BOTH_WAYS, BOTH_WAYS_REACHED_PCIE),
         };
         take(left.percent, BOTH_WAYS.margin_percent, range);
     }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
-    Some(Expectation { class, share, gbps: rate(share.percent), reached: reached.map(|reached| reached.map(rate)) })
+    Some(Expectation {
+        class,
+        share,
+        gbps: rate(share.percent),
+        reached: reached.map(|reached| reached.map(rate)),
+    })
 }
 
 /// The margin of a model for copies of this size, which take [`BESIDE_BYTES_US`] longer.
@@ -267,19 +338,26 @@ pub fn fill(
 ) {
     let degraded = Degraded::of(topology);
     for cell in &mut measurements.peer {
-        let sound = degraded.as_ref().and_then(|degraded| degraded.theoretical(cell.pair, cell.setup.path));
+        let sound = degraded
+            .as_ref()
+            .and_then(|degraded| degraded.theoretical(cell.pair, cell.setup.path));
         let expected = match sound {
             Some(sound) => {
-                let over_sound_links = PeerBandwidth { theoretical_gbps: Some(sound), ..cell.clone() };
+                let over_sound_links = PeerBandwidth {
+                    theoretical_gbps: Some(sound),
+                    ..cell.clone()
+                };
                 of(&over_sound_links, topology, snapshot, shares)
             }
             None => of(cell, topology, snapshot, shares),
         };
         cell.expected_gbps = expected.map(|expected| expected.gbps);
         let reached = expected.and_then(|expected| expected.reached);
-        (cell.expected_low_gbps, cell.expected_high_gbps) = reached.map(|[low, high]| (low, high)).unzip();
+        (cell.expected_low_gbps, cell.expected_high_gbps) =
+            reached.map(|[low, high]| (low, high)).unzip();
         let rates = cell.achieved_gbps.zip(cell.expected_gbps);
-        cell.expected_percent = rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
+        cell.expected_percent =
+            rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
     }
 }
 
@@ -311,8 +389,16 @@ mod tests {
             (STAGED, 63.0, 35.0),
         ] {
             let floor = floor(row, theoretical);
-            assert!(lowest > floor, "{}: {lowest} of {theoretical}, floor {floor}", row.key);
-            assert!(lowest < theoretical * row.share.percent * 1.2 / 100.0, "{}: {lowest} of {theoretical}", row.key);
+            assert!(
+                lowest > floor,
+                "{}: {lowest} of {theoretical}, floor {floor}",
+                row.key
+            );
+            assert!(
+                lowest < theoretical * row.share.percent * 1.2 / 100.0,
+                "{}: {lowest} of {theoretical}",
+                row.key
+            );
         }
     }
 
@@ -323,7 +409,11 @@ mod tests {
         for (row, theoretical, limit) in [(NVLINK_4, 450.0, 335.0), (NVLINK_3, 300.0, 235.0)] {
             let floor = floor(row, theoretical);
             assert!(floor >= limit, "{}: floor {floor}, limit {limit}", row.key);
-            assert!(floor < limit * 1.05, "{}: floor {floor}, limit {limit}", row.key);
+            assert!(
+                floor < limit * 1.05,
+                "{}: floor {floor}, limit {limit}",
+                row.key
+            );
         }
         // The 12-link part, which the limit of 335 fails by design, passes.
         assert!(257.0 > floor(NVLINK_4, 300.0));
@@ -340,9 +430,21 @@ mod tests {
     #[test]
     fn keys_are_unique_and_every_row_has_a_source() {
         for (at, row) in rows().enumerate() {
-            assert!(rows().take(at).all(|other| other.key != row.key), "{}", row.key);
-            assert!(!row.source.is_empty() && row.share.percent <= 100.0, "{}", row.key);
-            assert!(TABLE.iter().any(|class| class.key == row.general), "{}", row.key);
+            assert!(
+                rows().take(at).all(|other| other.key != row.key),
+                "{}",
+                row.key
+            );
+            assert!(
+                !row.source.is_empty() && row.share.percent <= 100.0,
+                "{}",
+                row.key
+            );
+            assert!(
+                TABLE.iter().any(|class| class.key == row.general),
+                "{}",
+                row.key
+            );
         }
     }
 }

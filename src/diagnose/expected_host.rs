@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::expected::{BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Share, as_written};
+use super::expected::{
+    BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Share, as_written,
+};
 use super::expected_sound::Degraded;
 use crate::model::flow::HostMemory;
 use crate::model::host::{Allocation, HostCopy, HostDirection};
@@ -16,7 +18,8 @@ use crate::model::units::GbPerSecond;
 /// kind.
 pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectation> {
     let page_locked = matches!(copy.memory, HostMemory::Pinned | HostMemory::Registered);
-    let by_link = page_locked && copy.engine == Engine::Copy && copy.allocation == Allocation::Reused;
+    let by_link =
+        page_locked && copy.engine == Engine::Copy && copy.allocation == Allocation::Reused;
     if !by_link || copy.at_once > 1 {
         return None;
     }
@@ -31,23 +34,38 @@ pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectati
         reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
     }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
-    Some(Expectation { class: HOST, share, gbps: rate(share.percent), reached: reached.map(|range| range.map(rate)) })
+    Some(Expectation {
+        class: HOST,
+        share,
+        gbps: rate(share.percent),
+        reached: reached.map(|range| range.map(rate)),
+    })
 }
 
 /// Writes beside every figure what was expected of it: of links as they should be, also where one is degraded.
 pub fn fill(copies: &mut [HostCopy], topology: &Topology, shares: &BTreeMap<String, Share>) {
     let degraded = Degraded::of(topology);
     for copy in copies {
-        let sound = degraded.as_ref().and_then(|degraded| degraded.of_ways_up(&[copy.gpu]));
+        let sound = degraded
+            .as_ref()
+            .and_then(|degraded| degraded.of_ways_up(&[copy.gpu]));
         let expected = match sound {
-            Some(sound) => of(&HostCopy { theoretical_gbps: Some(sound), ..copy.clone() }, shares),
+            Some(sound) => of(
+                &HostCopy {
+                    theoretical_gbps: Some(sound),
+                    ..copy.clone()
+                },
+                shares,
+            ),
             None => of(copy, shares),
         };
         copy.expected_gbps = expected.map(|expected| expected.gbps);
         let reached = expected.and_then(|expected| expected.reached);
-        (copy.expected_low_gbps, copy.expected_high_gbps) = reached.map(|[low, high]| (low, high)).unzip();
+        (copy.expected_low_gbps, copy.expected_high_gbps) =
+            reached.map(|[low, high]| (low, high)).unzip();
         let rates = copy.achieved_gbps.zip(copy.expected_gbps);
-        copy.expected_percent = rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
+        copy.expected_percent =
+            rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
     }
 }
 
@@ -58,22 +76,43 @@ mod tests {
 
     /// A copy at this rate over a link of this one.
     fn over(theoretical: f64, gbps: f64) -> HostCopy {
-        HostCopy { theoretical_gbps: Some(GbPerSecond(theoretical)), ..host_copy(0, gbps) }
+        HostCopy {
+            theoretical_gbps: Some(GbPerSecond(theoretical)),
+            ..host_copy(0, gbps)
+        }
     }
 
     /// Every figure between host and GPU of docs/facts.md, "Rates that healthy machines reach".
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
-        for (theoretical, lowest) in
-            [(63.0, 55.1), (63.0, 55.5), (31.5, 25.0), (31.5, 27.0), (15.75, 12.0), (7.88, 6.5), (3.94, 3.2)]
-        {
+        for (theoretical, lowest) in [
+            (63.0, 55.1),
+            (63.0, 55.5),
+            (31.5, 25.0),
+            (31.5, 27.0),
+            (15.75, 12.0),
+            (7.88, 6.5),
+            (3.94, 3.2),
+        ] {
             let expected = of(&over(theoretical, lowest), &BTreeMap::new()).unwrap();
-            assert!(lowest > expected.floor_gbps().0, "{lowest} of {theoretical}: {expected:?}");
-            assert!(lowest < expected.gbps.0 * 1.1, "{lowest} of {theoretical}: {expected:?}");
+            assert!(
+                lowest > expected.floor_gbps().0,
+                "{lowest} of {theoretical}: {expected:?}"
+            );
+            assert!(
+                lowest < expected.gbps.0 * 1.1,
+                "{lowest} of {theoretical}: {expected:?}"
+            );
         }
-        let both = HostCopy { direction: HostDirection::BothWays, ..over(63.0, 51.0) };
+        let both = HostCopy {
+            direction: HostDirection::BothWays,
+            ..over(63.0, 51.0)
+        };
         let expected = of(&both, &BTreeMap::new()).unwrap();
-        assert!(51.0 > expected.floor_gbps().0 && expected.gbps.0 < 51.5, "{expected:?}");
+        assert!(
+            51.0 > expected.floor_gbps().0 && expected.gbps.0 < 51.5,
+            "{expected:?}"
+        );
     }
 
     #[test]
@@ -82,11 +121,26 @@ mod tests {
         let copy = over(63.0, 8.0);
         assert!(of(&copy, &nothing).is_some());
         for other in [
-            HostCopy { memory: HostMemory::Pageable, ..copy.clone() },
-            HostCopy { engine: Engine::Kernel, ..copy.clone() },
-            HostCopy { allocation: Allocation::Anew, ..copy.clone() },
-            HostCopy { at_once: 8, ..copy.clone() },
-            HostCopy { theoretical_gbps: None, ..copy },
+            HostCopy {
+                memory: HostMemory::Pageable,
+                ..copy.clone()
+            },
+            HostCopy {
+                engine: Engine::Kernel,
+                ..copy.clone()
+            },
+            HostCopy {
+                allocation: Allocation::Anew,
+                ..copy.clone()
+            },
+            HostCopy {
+                at_once: 8,
+                ..copy.clone()
+            },
+            HostCopy {
+                theoretical_gbps: None,
+                ..copy
+            },
         ] {
             assert_eq!(of(&other, &nothing), None, "{other:?}");
         }
@@ -94,8 +148,17 @@ mod tests {
 
     #[test]
     fn a_share_that_was_set_is_taken() {
-        let set = BTreeMap::from([("host".to_owned(), Share { percent: 50.0, margin_percent: 10.0 })]);
+        let set = BTreeMap::from([(
+            "host".to_owned(),
+            Share {
+                percent: 50.0,
+                margin_percent: 10.0,
+            },
+        )]);
         let expected = of(&over(60.0, 29.0), &set).unwrap();
-        assert_eq!((expected.gbps, expected.floor_gbps()), (GbPerSecond(30.0), GbPerSecond(27.0)));
+        assert_eq!(
+            (expected.gbps, expected.floor_gbps()),
+            (GbPerSecond(30.0), GbPerSecond(27.0))
+        );
     }
 }

@@ -45,8 +45,13 @@ impl Alone {
     pub fn of(measurements: &Measurements) -> Self {
         let rates = |setup: Setup| -> BTreeMap<Pair, f64> {
             let sound = |cell: &PeerBandwidth| cell.cell().tested() && !cell.verified.is_wrong();
-            let cells = measurements.in_setup(setup).into_iter().filter(|(_, cell)| sound(cell));
-            cells.filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0))).collect()
+            let cells = measurements
+                .in_setup(setup)
+                .into_iter()
+                .filter(|(_, cell)| sound(cell));
+            cells
+                .filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0)))
+                .collect()
         };
         let setup = Setup::REFERENCE;
         let mut host: BTreeMap<(u32, HostDirection), f64> = BTreeMap::new();
@@ -71,14 +76,26 @@ impl Alone {
     fn host_together(measurements: &Measurements) -> Self {
         let sum = |direction: HostDirection| {
             let way = HostWay::PINNED.with_direction(direction);
-            let of_way = || measurements.host.iter().filter(|copy| copy.way() == way && copy.at_once > 1);
+            let of_way = || {
+                measurements
+                    .host
+                    .iter()
+                    .filter(|copy| copy.way() == way && copy.at_once > 1)
+            };
             let most = of_way().map(|copy| copy.at_once).max()?;
-            let rates = of_way().filter(|copy| copy.at_once == most).map(|copy| Some(copy.rate()?.0));
+            let rates = of_way()
+                .filter(|copy| copy.at_once == most)
+                .map(|copy| Some(copy.rate()?.0));
             let rates: Vec<f64> = rates.collect::<Option<_>>()?;
             (rates.len() == most as usize).then(|| (direction, rates.iter().sum()))
         };
-        let together = [HostDirection::ToDevice, HostDirection::ToHost].into_iter().filter_map(sum);
-        Self { host_together: together.collect(), ..Self::default() }
+        let together = [HostDirection::ToDevice, HostDirection::ToHost]
+            .into_iter()
+            .filter_map(sum);
+        Self {
+            host_together: together.collect(),
+            ..Self::default()
+        }
     }
 
     /// What this flow reached.
@@ -122,38 +139,76 @@ impl<'a> Predicted<'a> {
         let flows: Vec<Flow> = pattern.flows.iter().map(LoadFlow::flow).collect();
         let path = |flow: Flow| flow.pair().map_or(Path::Direct, |pair| ways.path(pair));
         let class = |flow: &Flow| match flow.pair().and_then(|pair| topology.route(pair)) {
-            Some(route) => expected::share_of(expected::class_of(route, path(*flow), snapshot), set),
+            Some(route) => {
+                expected::share_of(expected::class_of(route, path(*flow), snapshot), set)
+            }
             None => expected::share_of(HOST, set),
         };
         let load = Load::of(ways, flows.iter().copied());
         let class: Vec<Share> = flows.iter().map(class).collect();
-        let narrowest =
-            |way: &Vec<Step<'_>>| way.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min);
-        let beside: Vec<f64> =
-            flows.iter().zip(&load.ways).map(|(flow, way)| beside_host(*flow, way, &flows)).collect();
-        let caps = load.ways.iter().zip(&class).enumerate().map(|(at, (way, share))| {
-            let staged = flows.get(at).is_some_and(|flow| path(*flow) == Path::Staged);
-            let kept = if load.is_opposed(at) { kept(way, staged) } else { 1.0 } * beside[at];
-            narrowest(way).map_or(f64::INFINITY, |rate| rate * share.percent / 100.0 * kept)
-        });
+        let narrowest = |way: &Vec<Step<'_>>| {
+            way.iter()
+                .filter_map(|(hop, _)| Some(hop.capacity_gbps?.0))
+                .reduce(f64::min)
+        };
+        let beside: Vec<f64> = flows
+            .iter()
+            .zip(&load.ways)
+            .map(|(flow, way)| beside_host(*flow, way, &flows))
+            .collect();
+        let caps = load
+            .ways
+            .iter()
+            .zip(&class)
+            .enumerate()
+            .map(|(at, (way, share))| {
+                let staged = flows
+                    .get(at)
+                    .is_some_and(|flow| path(*flow) == Path::Staged);
+                let kept = if load.is_opposed(at) {
+                    kept(way, staged)
+                } else {
+                    1.0
+                } * beside[at];
+                narrowest(way).map_or(f64::INFINITY, |rate| rate * share.percent / 100.0 * kept)
+            });
         let caps = caps.collect();
         let of_alone = |(at, way): (usize, &Vec<Step<'_>>)| {
-            if load.is_opposed(at) { kept(way, false) * beside[at] } else { beside[at] }
+            if load.is_opposed(at) {
+                kept(way, false) * beside[at]
+            } else {
+                beside[at]
+            }
         };
         let kept = load.ways.iter().enumerate().map(of_alone).collect();
         let both_ways = |(at, flow): (usize, &Flow)| {
-            let pair = flow.pair().filter(|pair| load.is_opposed(at) && ways.path(*pair) == Path::Direct)?;
+            let pair = flow
+                .pair()
+                .filter(|pair| load.is_opposed(at) && ways.path(*pair) == Path::Direct)?;
             Some(alone.both_ways.get(&pair)? * beside[at])
         };
         let opposed = flows.iter().enumerate().map(both_ways).collect();
         let host_memory = together(&flows, alone);
-        let alone = flows.iter().map(|flow| alone.rate(*flow, path(*flow))).collect();
-        Self { load, class, alone, opposed, caps, kept, host_memory }
+        let alone = flows
+            .iter()
+            .map(|flow| alone.rate(*flow, path(*flow)))
+            .collect();
+        Self {
+            load,
+            class,
+            alone,
+            opposed,
+            caps,
+            kept,
+            host_memory,
+        }
     }
 
     /// What healthy machines reach.
     pub fn healthy(&self, near: Share) -> Vec<Option<shares::Share>> {
-        self.load.shares(&self.caps, &self.host_memory, |step| self.carries(step, near))
+        self.load.shares(&self.caps, &self.host_memory, |step| {
+            self.carries(step, near)
+        })
     }
 
     /// What the figures of single flows explain.
@@ -162,18 +217,34 @@ impl<'a> Predicted<'a> {
         let passed = self.load.passed();
         let proven = |step: &Step<'a>| {
             let flows = passed.get(&passage(step)).into_iter().flatten();
-            flows.filter_map(|flow| caps.get(*flow).copied()).filter(|cap| cap.is_finite()).reduce(f64::max)
+            flows
+                .filter_map(|flow| caps.get(*flow).copied())
+                .filter(|cap| cap.is_finite())
+                .reduce(f64::max)
         };
         let unknown = |step: &Step<'a>| (!load::is_no_limit(step)).then(|| proven(step)).flatten();
-        self.load.shares(&caps, &self.host_memory, |step| self.carries(step, near).or_else(|| unknown(step)))
+        self.load.shares(&caps, &self.host_memory, |step| {
+            self.carries(step, near).or_else(|| unknown(step))
+        })
     }
 
     /// What each flow may reach at most: what is healthy, and no more than it reached alone.
     fn caps_seen(&self) -> Vec<f64> {
-        let alone =
-            self.alone.iter().zip(&self.kept).map(|(alone, kept)| alone.map_or(f64::INFINITY, |alone| alone * kept));
-        let opposed = self.opposed.iter().map(|opposed| opposed.unwrap_or(f64::INFINITY));
-        self.caps.iter().zip(alone).zip(opposed).map(|((cap, alone), opposed)| cap.min(alone).min(opposed)).collect()
+        let alone = self
+            .alone
+            .iter()
+            .zip(&self.kept)
+            .map(|(alone, kept)| alone.map_or(f64::INFINITY, |alone| alone * kept));
+        let opposed = self
+            .opposed
+            .iter()
+            .map(|opposed| opposed.unwrap_or(f64::INFINITY));
+        self.caps
+            .iter()
+            .zip(alone)
+            .zip(opposed)
+            .map(|((cap, alone), opposed)| cap.min(alone).min(opposed))
+            .collect()
     }
 
     /// The least that all flows together reach in whatever order they take turns: as much as the slowest of them. Some
@@ -186,30 +257,57 @@ impl<'a> Predicted<'a> {
     fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
         let (from, to) = passage(step);
         let passing = |way: &&Vec<Step<'a>>| way.iter().any(|other| passage(other) == (from, to));
-        let of_flows = self.load.ways.iter().zip(&self.class).filter(|(way, _)| passing(way));
+        let of_flows = self
+            .load
+            .ways
+            .iter()
+            .zip(&self.class)
+            .filter(|(way, _)| passing(way));
         let best = of_flows.map(|(_, share)| share.percent).fold(0.0, f64::max);
         // Copies that cross a processor lose to that, not to the links before it.
-        let percent = if step.1.kind == LinkKind::Pcie { best.max(near.percent) } else { best };
-        let kept = if self.load.step((to, from)).is_some() { kept(std::slice::from_ref(step), false) } else { 1.0 };
+        let percent = if step.1.kind == LinkKind::Pcie {
+            best.max(near.percent)
+        } else {
+            best
+        };
+        let kept = if self.load.step((to, from)).is_some() {
+            kept(std::slice::from_ref(step), false)
+        } else {
+            1.0
+        };
         Some(step.0.capacity_gbps?.0 * percent / 100.0 * kept)
     }
 
     /// How far below what is expected a sum may be, per cent: as far as any of its flows.
     pub fn margin_percent(&self) -> f64 {
-        self.class.iter().map(|share| share.margin_percent).fold(0.0, f64::max)
+        self.class
+            .iter()
+            .map(|share| share.margin_percent)
+            .fold(0.0, f64::max)
     }
 
     /// The sum of what the flows of these places reached alone; none where one was not measured.
     pub fn sum_alone(&self, flows: &[usize]) -> Option<f64> {
-        flows.iter().map(|flow| self.alone.get(*flow).copied().flatten()).sum()
+        flows
+            .iter()
+            .map(|flow| self.alone.get(*flow).copied().flatten())
+            .sum()
     }
 
     /// Whether every flow of these places that was measured alone reached there what is healthy.
     pub fn are_healthy_alone(&self, flows: &[usize]) -> bool {
         let is_low = |flow: &usize| {
-            let (alone, cap, share) = (self.alone.get(*flow)?, self.caps.get(*flow)?, self.class.get(*flow)?);
+            let (alone, cap, share) = (
+                self.alone.get(*flow)?,
+                self.caps.get(*flow)?,
+                self.class.get(*flow)?,
+            );
             let seen = [*alone, self.opposed.get(*flow).copied().flatten()];
-            Some(seen.into_iter().flatten().any(|seen| seen < cap * (1.0 - share.margin_percent / 100.0)))
+            Some(
+                seen.into_iter()
+                    .flatten()
+                    .any(|seen| seen < cap * (1.0 - share.margin_percent / 100.0)),
+            )
         };
         !flows.iter().any(|flow| is_low(flow).unwrap_or(false))
     }
@@ -219,17 +317,30 @@ impl<'a> Predicted<'a> {
 fn beside_host(flow: Flow, way: &[Step<'_>], all: &[Flow]) -> f64 {
     let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
     let ends = flow.ends();
-    let is_beside = |other: &Flow| other.with_host().is_some_and(|gpu| ends.contains(&Endpoint::Gpu(gpu)));
-    if over_nvlink && flow.pair().is_some() && all.iter().any(is_beside) { BESIDE_HOST_PERCENT / 100.0 } else { 1.0 }
+    let is_beside = |other: &Flow| {
+        other
+            .with_host()
+            .is_some_and(|gpu| ends.contains(&Endpoint::Gpu(gpu)))
+    };
+    if over_nvlink && flow.pair().is_some() && all.iter().any(is_beside) {
+        BESIDE_HOST_PERCENT / 100.0
+    } else {
+        1.0
+    }
 }
 
 /// What flows with the host share in each direction, where it was measured what several have together.
 fn together(flows: &[Flow], alone: &Alone) -> Vec<Together> {
     let of = |(direction, gbps): (&HostDirection, &f64)| {
         let is_meant = |flow: &Flow| {
-            flow.with_host().is_some() && flow.to.gpu().is_some() == (*direction == HostDirection::ToDevice)
+            flow.with_host().is_some()
+                && flow.to.gpu().is_some() == (*direction == HostDirection::ToDevice)
         };
-        let flows: Vec<usize> = (0..).zip(flows).filter(|(_, flow)| is_meant(flow)).map(|(at, _)| at).collect();
+        let flows: Vec<usize> = (0..)
+            .zip(flows)
+            .filter(|(_, flow)| is_meant(flow))
+            .map(|(at, _)| at)
+            .collect();
         (flows.len() > 1).then_some(Together { flows, gbps: *gbps })
     };
     alone.host_together.iter().filter_map(of).collect()
@@ -252,27 +363,36 @@ pub fn near(set: &BTreeMap<String, Share>) -> Share {
 }
 
 /// Writes beside every figure what was expected of it, and how evenly the flows shared it.
-pub fn fill(measurements: &mut Measurements, topology: &Topology, snapshot: &Snapshot, set: &BTreeMap<String, Share>) {
+pub fn fill(
+    measurements: &mut Measurements,
+    topology: &Topology,
+    snapshot: &Snapshot,
+    set: &BTreeMap<String, Share>,
+) {
     if measurements.load.is_empty() {
         return;
     }
     let ways = Ways::of(snapshot, topology);
     let alone = Alone::host_together(measurements);
     for pattern in &mut measurements.load {
-        let shares = Predicted::of(pattern, (&ways, topology, snapshot), &alone, set).healthy(near(set));
+        let shares =
+            Predicted::of(pattern, (&ways, topology, snapshot), &alone, set).healthy(near(set));
         for (flow, share) in pattern.flows.iter_mut().zip(&shares) {
             flow.expected_gbps = share.map(|share| as_written(GbPerSecond(share.gbps)));
         }
         pattern.expected_gbps = load::sum(&shares).map(as_written);
         let rates = pattern.achieved_gbps.zip(pattern.expected_gbps);
-        pattern.expected_percent = rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
+        pattern.expected_percent =
+            rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
         pattern.fairness = fairness(&pattern.flows);
     }
 }
 
 /// The part that each flow has of what it should, GB/s of GB/s; of equal flows where that is not known.
 pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
-    let known = flows.iter().all(|flow| flow.expected_gbps.is_some_and(|expected| expected.0 > 0.0));
+    let known = flows
+        .iter()
+        .all(|flow| flow.expected_gbps.is_some_and(|expected| expected.0 > 0.0));
     let part = |flow: &LoadFlow| {
         let expected = if known { flow.expected_gbps?.0 } else { 1.0 };
         Some(as_written(flow.achieved_gbps?).0 / expected)
@@ -285,7 +405,10 @@ pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
 #[allow(clippy::cast_precision_loss, reason = "a number of flows")]
 fn fairness(flows: &[LoadFlow]) -> Option<f64> {
     let parts = parts(flows).filter(|parts| parts.len() > 1)?;
-    let (sum, squares) = (parts.iter().sum::<f64>(), parts.iter().map(|part| part * part).sum::<f64>());
+    let (sum, squares) = (
+        parts.iter().sum::<f64>(),
+        parts.iter().map(|part| part * part).sum::<f64>(),
+    );
     (squares > 0.0).then(|| sum * sum / (parts.len() as f64 * squares))
 }
 

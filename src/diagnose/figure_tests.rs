@@ -1,7 +1,9 @@
 //! Rules on figures beside those that pairs are judged by: both ways, staged siblings, GPUs that are a little
 //! low in every pair, and rates that cannot be.
 
-use super::testing::{cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, subjects, touches};
+use super::testing::{
+    cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, subjects, touches,
+};
 use super::verdict::exit_code;
 use crate::model::finding::{Severity, Subject};
 use crate::model::measurement::{Measurements, PeerBandwidth, Verified};
@@ -32,7 +34,9 @@ fn is_both_ways(cell: &PeerBandwidth) -> bool {
 
 fn with_staged(measurements: &mut Measurements, gbps: f64) {
     let pairs: Vec<_> = measurements.peer.iter().map(|cell| cell.pair).collect();
-    measurements.peer.extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
+    measurements
+        .peer
+        .extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
 }
 
 #[test]
@@ -47,25 +51,55 @@ fn both_ways_is_compared_with_one_way() {
     }
     with_both_ways(&mut healthy, 0.985);
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.27, |cell| is_both_ways(cell) && (is(cell, 0, 2) || is(cell, 2, 0)));
-    let found = only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Error);
-    assert_eq!(found.subject, Subject::Pair(Pair { source: 0, destination: 2 }));
+    scale(&mut measurements, 0.27, |cell| {
+        is_both_ways(cell) && (is(cell, 0, 2) || is(cell, 2, 0))
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "both-ways-low",
+        Severity::Error,
+    );
+    assert_eq!(
+        found.subject,
+        Subject::Pair(Pair {
+            source: 0,
+            destination: 2
+        })
+    );
     assert_eq!(fact(&found, "one_way_gbps"), 396.0);
     // One direction of one GPU.
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.5, |cell| is_both_ways(cell) && cell.pair.source == 3);
-    let found = only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Error);
+    scale(&mut measurements, 0.5, |cell| {
+        is_both_ways(cell) && cell.pair.source == 3
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "both-ways-low",
+        Severity::Error,
+    );
     assert_eq!(found.subject, Subject::Gpu { index: 3 });
     assert!(found.message.contains("out of GPU 3"), "{}", found.message);
     // What is slow one way belongs to the finding on that.
     let mut measurements = healthy.clone();
     scale(&mut measurements, 0.6, |cell| is(cell, 0, 2));
-    scale(&mut measurements, 0.5, |cell| is_both_ways(cell) && is(cell, 0, 2));
-    only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+    scale(&mut measurements, 0.5, |cell| {
+        is_both_ways(cell) && is(cell, 0, 2)
+    });
+    only(
+        &findings(&machine, Some(&measurements)),
+        "peer-bandwidth-low",
+        Severity::Error,
+    );
     // Wrong bytes have no rate, and what scatters by as much is not known to be slow.
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.6, |cell| is_both_ways(cell) && touches(cell, 1));
-    measurements.peer.iter_mut().filter(|cell| is_both_ways(cell)).for_each(|cell| cell.spread_percent = Some(60.0));
+    scale(&mut measurements, 0.6, |cell| {
+        is_both_ways(cell) && touches(cell, 1)
+    });
+    measurements
+        .peer
+        .iter_mut()
+        .filter(|cell| is_both_ways(cell))
+        .for_each(|cell| cell.spread_percent = Some(60.0));
     assert_eq!(findings(&machine, Some(&measurements)), []);
 }
 
@@ -74,8 +108,15 @@ fn both_ways_on_default_streams_takes_turns_by_design() {
     let machine = h200_vm(3);
     let mut measurements = measured(&machine, 0.88);
     with_both_ways(&mut measurements, 0.5);
-    let placement = Placement { source: StreamKind::Default, ..Placement::REFERENCE };
-    for cell in measurements.peer.iter_mut().filter(|cell| is_both_ways(cell)) {
+    let placement = Placement {
+        source: StreamKind::Default,
+        ..Placement::REFERENCE
+    };
+    for cell in measurements
+        .peer
+        .iter_mut()
+        .filter(|cell| is_both_ways(cell))
+    {
         cell.setup = cell.setup.with_placement(placement);
     }
     assert_eq!(findings(&machine, Some(&measurements)), []);
@@ -89,11 +130,24 @@ fn both_ways_without_one_way_is_compared_with_healthy_machines() {
     with_both_ways(&mut issued, 0.4);
     issued.peer.retain(is_both_ways);
     // Of another issuer, which was not measured one way.
-    issued.peer.iter_mut().for_each(|cell| cell.setup = cell.setup.with_issuer(Side::Destination));
+    issued
+        .peer
+        .iter_mut()
+        .for_each(|cell| cell.setup = cell.setup.with_issuer(Side::Destination));
     measurements.peer.extend(issued.peer);
-    let found = only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Error);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "both-ways-low",
+        Severity::Error,
+    );
     assert_eq!(fact(&found, "one_way_gbps"), serde_json::Value::Null);
-    assert!(fact(&found, "copied_by").as_str().unwrap().contains("destination"), "{found:#?}");
+    assert!(
+        fact(&found, "copied_by")
+            .as_str()
+            .unwrap()
+            .contains("destination"),
+        "{found:#?}"
+    );
 }
 
 #[test]
@@ -102,8 +156,14 @@ fn over_pcie_both_ways_lose_more_and_warn() {
     let mut measurements = measured(&machine, 0.84);
     with_both_ways(&mut measurements, 0.65);
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    scale(&mut measurements, 0.5, |cell| is_both_ways(cell) && (is(cell, 0, 1) || is(cell, 1, 0)));
-    only(&findings(&machine, Some(&measurements)), "both-ways-low", Severity::Warning);
+    scale(&mut measurements, 0.5, |cell| {
+        is_both_ways(cell) && (is(cell, 0, 1) || is(cell, 1, 0))
+    });
+    only(
+        &findings(&machine, Some(&measurements)),
+        "both-ways-low",
+        Severity::Warning,
+    );
 }
 
 #[test]
@@ -129,11 +189,24 @@ fn one_figure_of_a_pair_that_scatters_has_met_a_rare_slow_copy() {
     let machine = h200_vm(4);
     let with = |scattering: usize| {
         let mut measurements = measured(&machine, 0.88);
-        let reference = measurements.peer.iter().find(|cell| is(cell, 1, 2)).unwrap().clone();
+        let reference = measurements
+            .peer
+            .iter()
+            .find(|cell| is(cell, 1, 2))
+            .unwrap()
+            .clone();
         let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
-        let of = |placement| PeerBandwidth { setup: reference.setup.with_placement(placement), ..reference.clone() };
+        let of = |placement| PeerBandwidth {
+            setup: reference.setup.with_placement(placement),
+            ..reference.clone()
+        };
         measurements.peer.extend(others.map(of));
-        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 1, 2)).take(scattering) {
+        for cell in measurements
+            .peer
+            .iter_mut()
+            .filter(|cell| is(cell, 1, 2))
+            .take(scattering)
+        {
             (cell.spread_percent, cell.samples) = (Some(25.0), 6);
         }
         findings(&machine, Some(&measurements))
@@ -155,16 +228,27 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
                 });
                 let found = findings(&machine, Some(&measurements));
                 let found = only(&found, "peer-bandwidth-outlier", Severity::Warning);
-                assert_eq!(found.subject, Subject::Gpu { index: 1 }, "{gpus} {low} {ways:?}");
+                assert_eq!(
+                    found.subject,
+                    Subject::Gpu { index: 1 },
+                    "{gpus} {low} {ways:?}"
+                );
             }
         }
     }
     // Two of four: ten of twelve pairs are low.
     let machine = of_no_known_model(h200_vm(4));
     let mut measurements = measured(&machine, 0.88);
-    scale(&mut measurements, 0.91, |cell| touches(cell, 0) || touches(cell, 3));
+    scale(&mut measurements, 0.91, |cell| {
+        touches(cell, 0) || touches(cell, 3)
+    });
     let found = findings(&machine, Some(&measurements));
-    let wanted = [0, 3].map(|gpu| ("peer-bandwidth-outlier", Subject::Gpu { index: gpu }.to_string()));
+    let wanted = [0, 3].map(|gpu| {
+        (
+            "peer-bandwidth-outlier",
+            Subject::Gpu { index: gpu }.to_string(),
+        )
+    });
     assert_eq!(subjects(&found), wanted);
 }
 
@@ -180,14 +264,19 @@ fn what_is_a_little_low_without_a_gpu_in_common_is_no_gpu() {
     scale(&mut fast, 1.09, |cell| is(cell, 0, 2));
     // All but one pair of a GPU.
     let mut most = measured(&machine, 0.88);
-    scale(&mut most, 0.92, |cell| touches(cell, 1) && !is(cell, 1, 3) && !is(cell, 3, 1));
+    scale(&mut most, 0.92, |cell| {
+        touches(cell, 1) && !is(cell, 1, 3) && !is(cell, 3, 1)
+    });
     for measurements in [little, pair, fast, most] {
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
     // By more than the margin, and by less than the samples scatter.
     let mut scattered = measured(&machine, 0.88);
     scale(&mut scattered, 0.91, |cell| touches(cell, 2));
-    scattered.peer.iter_mut().for_each(|cell| cell.spread_percent = Some(6.0));
+    scattered
+        .peer
+        .iter_mut()
+        .for_each(|cell| cell.spread_percent = Some(6.0));
     assert_eq!(findings(&machine, Some(&scattered)), []);
 }
 
@@ -196,8 +285,14 @@ fn a_gpu_that_straddles_the_floor_is_one_finding() {
     let machine = of_no_known_model(h200_vm(4));
     let mut measurements = measured(&machine, 0.88);
     scale(&mut measurements, 0.86, |cell| touches(cell, 1));
-    scale(&mut measurements, 0.97, |cell| touches(cell, 1) && touches(cell, 0));
-    let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+    scale(&mut measurements, 0.97, |cell| {
+        touches(cell, 1) && touches(cell, 0)
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-bandwidth-low",
+        Severity::Error,
+    );
     assert_eq!(found.subject, Subject::Gpu { index: 1 });
     assert!(!found.evidence.effects().is_empty());
 }
@@ -209,19 +304,51 @@ fn staged_copies_are_compared_with_their_siblings() {
     with_staged(&mut healthy, 37.0);
     let staged = |cell: &PeerBandwidth| cell.setup.path == Path::Staged;
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.6, |cell| staged(cell) && touches(cell, 2));
-    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
+    scale(&mut measurements, 0.6, |cell| {
+        staged(cell) && touches(cell, 2)
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "staged-slow",
+        Severity::Warning,
+    );
     assert_eq!(found.subject, Subject::Gpu { index: 2 });
-    assert!(found.suspects.iter().any(|suspect| suspect.cause.contains("riser")), "{found:#?}");
+    assert!(
+        found
+            .suspects
+            .iter()
+            .any(|suspect| suspect.cause.contains("riser")),
+        "{found:#?}"
+    );
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.6, |cell| staged(cell) && is(cell, 0, 3));
-    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
-    assert_eq!(found.subject, Subject::Pair(Pair { source: 0, destination: 3 }));
+    scale(&mut measurements, 0.6, |cell| {
+        staged(cell) && is(cell, 0, 3)
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "staged-slow",
+        Severity::Warning,
+    );
+    assert_eq!(
+        found.subject,
+        Subject::Pair(Pair {
+            source: 0,
+            destination: 3
+        })
+    );
     // Part of a GPU's pairs below the floor, part of them not: one finding.
     let mut measurements = healthy.clone();
-    scale(&mut measurements, 0.5, |cell| staged(cell) && touches(cell, 2));
-    scale(&mut measurements, 0.5, |cell| staged(cell) && is(cell, 2, 0));
-    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
+    scale(&mut measurements, 0.5, |cell| {
+        staged(cell) && touches(cell, 2)
+    });
+    scale(&mut measurements, 0.5, |cell| {
+        staged(cell) && is(cell, 2, 0)
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "staged-slow",
+        Severity::Warning,
+    );
     assert_eq!(found.subject, Subject::Gpu { index: 2 });
     // 35 to 38 was measured between the pairs of one machine.
     scale(&mut healthy, 0.75, |cell| staged(cell) && touches(cell, 1));
@@ -230,7 +357,9 @@ fn staged_copies_are_compared_with_their_siblings() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.84);
     with_staged(&mut measurements, 14.0);
-    scale(&mut measurements, 0.6, |cell| staged(cell) && (is(cell, 0, 1) || is(cell, 1, 0)));
+    scale(&mut measurements, 0.6, |cell| {
+        staged(cell) && (is(cell, 0, 1) || is(cell, 1, 0))
+    });
     assert_eq!(findings(&machine, Some(&measurements)), []);
 }
 
@@ -241,8 +370,18 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
     scale(&mut measurements, 2.65, |cell| is(cell, 1, 2));
     let found = findings(&machine, Some(&measurements));
     let finding = only(&found, "bandwidth-impossible", Severity::Warning);
-    assert_eq!(finding.subject, Subject::Pair(Pair { source: 1, destination: 2 }));
-    assert!(finding.message.contains("450 GB/s at most"), "{}", finding.message);
+    assert_eq!(
+        finding.subject,
+        Subject::Pair(Pair {
+            source: 1,
+            destination: 2
+        })
+    );
+    assert!(
+        finding.message.contains("450 GB/s at most"),
+        "{}",
+        finding.message
+    );
     assert_eq!(exit(&found, Some(&measurements)), exit_code::INCOMPLETE);
     // Other cells than those that pairs are judged by, too.
     let mut measurements = measured(&machine, 0.88);
@@ -250,17 +389,31 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
     kernel.setup = kernel.setup.with_engine(Engine::Kernel);
     kernel.achieved_gbps = Some(GbPerSecond(4000.0));
     measurements.peer.push(kernel);
-    assert_eq!(codes(&findings(&machine, Some(&measurements))), ["bandwidth-impossible"]);
+    assert_eq!(
+        codes(&findings(&machine, Some(&measurements))),
+        ["bandwidth-impossible"]
+    );
     // Bytes that arrived wrong are a fault beside it.
     measurements.peer[3].verified = Verified::Dropped;
-    assert_eq!(exit(&findings(&machine, Some(&measurements)), Some(&measurements)), exit_code::FAULT);
+    assert_eq!(
+        exit(
+            &findings(&machine, Some(&measurements)),
+            Some(&measurements)
+        ),
+        exit_code::FAULT
+    );
 }
 
 #[test]
 fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
     // GPU 3's link rests at Gen1, all the way up, and can do Gen4.
     let mut machine = two_sockets();
-    for address in ["0000:84:00.0", "0000:82:01.0", "0000:81:00.0", "0000:80:01.0"] {
+    for address in [
+        "0000:84:00.0",
+        "0000:82:01.0",
+        "0000:81:00.0",
+        "0000:80:01.0",
+    ] {
         function_mut(&mut machine, address).generation = generation(1);
     }
     let mut measurements = measured(&two_sockets(), 0.84);

@@ -82,12 +82,17 @@ impl What {
             Self::Copy { way, .. } if way.memory == HostMemory::Pageable => Kind::Processor,
             Self::Copy { way, .. } if way.allocation == Allocation::Anew => Kind::Processor,
             Self::Copy { way, at_once }
-                if at_once > 1 || way.direction == HostDirection::BothWays || way.engine == Engine::Kernel =>
+                if at_once > 1
+                    || way.direction == HostDirection::BothWays
+                    || way.engine == Engine::Kernel =>
             {
                 Kind::Memory
             }
             Self::Copy { .. } => Kind::Link,
-            Self::Pipeline { memory: HostMemory::Pageable, .. } => Kind::Processor,
+            Self::Pipeline {
+                memory: HostMemory::Pageable,
+                ..
+            } => Kind::Processor,
             Self::Pipeline { .. } => Kind::Memory,
             Self::Call { .. } | Self::Turn { .. } => Kind::Time,
         }
@@ -99,10 +104,21 @@ impl fmt::Display for What {
         match *self {
             Self::Copy { way, at_once: 1 } => write!(f, "{way}"),
             Self::Copy { way, at_once } => write!(f, "{way}, {at_once} GPUs at once"),
-            Self::Pipeline { memory, batches, streams } => {
-                write!(f, "pipeline of {batches} batches in {streams} streams, {memory}")
+            Self::Pipeline {
+                memory,
+                batches,
+                streams,
+            } => {
+                write!(
+                    f,
+                    "pipeline of {batches} batches in {streams} streams, {memory}"
+                )
             }
-            Self::Call { call, memory, direction } => f.write_str(&HostCall::in_words(call, memory, direction)),
+            Self::Call {
+                call,
+                memory,
+                direction,
+            } => f.write_str(&HostCall::in_words(call, memory, direction)),
             Self::Turn { same: true } => f.write_str("launch and wait for the same GPU"),
             Self::Turn { same: false } => f.write_str("launch and wait for another GPU"),
         }
@@ -133,12 +149,23 @@ pub fn figures(measurements: &Measurements) -> Figures {
             (Some(known), _) => *value > known.value,
         };
         if let Some(value) = value.filter(better) {
-            *known = Some(Figure { value, spread_percent: spread.unwrap_or_default() });
+            *known = Some(Figure {
+                value,
+                spread_percent: spread.unwrap_or_default(),
+            });
         }
     };
     for copy in &measurements.host {
-        let what = What::Copy { way: copy.way(), at_once: copy.at_once };
-        add(copy.gpu, what, copy.rate().map(|rate| rate.0), copy.spread_percent);
+        let what = What::Copy {
+            way: copy.way(),
+            at_once: copy.at_once,
+        };
+        add(
+            copy.gpu,
+            what,
+            copy.rate().map(|rate| rate.0),
+            copy.spread_percent,
+        );
     }
     for cell in &measurements.pipeline {
         let (memory, batches, streams) = (cell.memory, cell.batches, cell.streams);
@@ -146,19 +173,45 @@ pub fn figures(measurements: &Measurements) -> Figures {
             let bytes = cell.bytes.0.saturating_mul(u64::from(batches));
             GbPerSecond::of(bytes, us * 1e3).0
         });
-        let what = What::Pipeline { memory, batches, streams };
-        add(cell.gpu, what, rate.filter(|_| cell.cell().tested()), cell.spread_percent);
+        let what = What::Pipeline {
+            memory,
+            batches,
+            streams,
+        };
+        add(
+            cell.gpu,
+            what,
+            rate.filter(|_| cell.cell().tested()),
+            cell.spread_percent,
+        );
     }
     // Calls that wait take as long as their work, and so do copies of pageable memory: others judge that.
-    let is_pageable = |call: &HostCall| call.call == Call::Copy && call.memory == Some(HostMemory::Pageable);
+    let is_pageable =
+        |call: &HostCall| call.call == Call::Copy && call.memory == Some(HostMemory::Pageable);
     let only_calls = |call: &&HostCall| !call.waits() && !is_pageable(call);
     for cell in measurements.calls.iter().filter(only_calls) {
-        let what = What::Call { call: cell.call, memory: cell.memory, direction: cell.direction };
-        add(cell.gpu, what, cell.host_blocked_us.filter(|_| cell.cell().tested()), cell.spread_percent);
+        let what = What::Call {
+            call: cell.call,
+            memory: cell.memory,
+            direction: cell.direction,
+        };
+        add(
+            cell.gpu,
+            what,
+            cell.host_blocked_us.filter(|_| cell.cell().tested()),
+            cell.spread_percent,
+        );
     }
     for cell in &measurements.launch_loop {
-        let what = What::Turn { same: cell.gpu == cell.synchronized };
-        add(cell.gpu, what, cell.turn_us.filter(|_| cell.cell().tested()), cell.spread_percent);
+        let what = What::Turn {
+            same: cell.gpu == cell.synchronized,
+        };
+        add(
+            cell.gpu,
+            what,
+            cell.turn_us.filter(|_| cell.cell().tested()),
+            cell.spread_percent,
+        );
     }
     all
 }
@@ -180,7 +233,11 @@ impl Short {
     /// How far a rate lies below, or a time above, per cent of what was wanted.
     pub fn percent(&self) -> f64 {
         let below = 100.0 * (self.wanted - self.found) / self.wanted;
-        if self.what.kind() == Kind::Time { -below } else { below }
+        if self.what.kind() == Kind::Time {
+            -below
+        } else {
+            below
+        }
     }
 }
 
@@ -206,7 +263,11 @@ impl Group {
 
     /// A time, for people; of a rate, the rate.
     pub fn said(value: f64, kind: Kind) -> String {
-        if kind == Kind::Time { short(value) } else { GbPerSecond(value).to_string() }
+        if kind == Kind::Time {
+            short(value)
+        } else {
+            GbPerSecond(value).to_string()
+        }
     }
 }
 
@@ -227,7 +288,11 @@ pub fn groups(worse: &[Short]) -> Vec<Group> {
         let worst = *leading.max_by(|one, other| one.percent().total_cmp(&other.percent()))?;
         let gpus: BTreeSet<u32> = shorts.iter().map(|short| short.gpu).collect();
         let ways: BTreeSet<What> = shorts.iter().map(|short| short.what).collect();
-        Some(Group { gpus: gpus.into_iter().collect(), worst, others: ways.len().saturating_sub(1) })
+        Some(Group {
+            gpus: gpus.into_iter().collect(),
+            worst,
+            others: ways.len().saturating_sub(1),
+        })
     };
     by_kind.into_iter().filter_map(group).collect()
 }
@@ -239,14 +304,29 @@ mod tests {
     use crate::model::measurement::Status;
     use crate::model::testing::host_copy;
 
-    const UP: What = What::Copy { way: HostWay::PINNED, at_once: 1 };
-    const PAGEABLE: What = What::Copy { way: HostWay::PINNED.with_memory(HostMemory::Pageable), at_once: 1 };
+    const UP: What = What::Copy {
+        way: HostWay::PINNED,
+        at_once: 1,
+    };
+    const PAGEABLE: What = What::Copy {
+        way: HostWay::PINNED.with_memory(HostMemory::Pageable),
+        at_once: 1,
+    };
 
     #[test]
     fn of_nodes_the_best_counts_and_what_has_no_figure_is_known_to_lack_it() {
-        let far = HostCopy { numa_node: Some(1), ..host_copy(0, 40.0) };
-        let failed = HostCopy { status: Status::Failed, ..host_copy(1, 55.0) };
-        let measurements = Measurements { host: vec![far, host_copy(0, 55.0), failed], ..Measurements::default() };
+        let far = HostCopy {
+            numa_node: Some(1),
+            ..host_copy(0, 40.0)
+        };
+        let failed = HostCopy {
+            status: Status::Failed,
+            ..host_copy(1, 55.0)
+        };
+        let measurements = Measurements {
+            host: vec![far, host_copy(0, 55.0), failed],
+            ..Measurements::default()
+        };
         let found = figures(&measurements);
         assert_eq!(found[&(0, UP)].map(|figure| figure.value), Some(55.0));
         assert_eq!((found[&(1, UP)], found.len()), (None, 2));
@@ -254,19 +334,64 @@ mod tests {
 
     #[test]
     fn one_cause_is_one_group_and_the_link_comes_first() {
-        let short = |gpu, what, found| Short { gpu, what, wanted: 50.0, found };
-        let found = groups(&[short(2, UP, 40.0), short(2, PAGEABLE, 5.0), short(0, PAGEABLE, 4.0)]);
-        let [link, processor] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((&link.gpus[..], link.worst.found, link.others), (&[2][..], 40.0, 1));
-        assert_eq!((&processor.gpus[..], processor.worst.found, processor.others), (&[0][..], 4.0, 0));
+        let short = |gpu, what, found| Short {
+            gpu,
+            what,
+            wanted: 50.0,
+            found,
+        };
+        let found = groups(&[
+            short(2, UP, 40.0),
+            short(2, PAGEABLE, 5.0),
+            short(0, PAGEABLE, 4.0),
+        ]);
+        let [link, processor] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (&link.gpus[..], link.worst.found, link.others),
+            (&[2][..], 40.0, 1)
+        );
+        assert_eq!(
+            (&processor.gpus[..], processor.worst.found, processor.others),
+            (&[0][..], 4.0, 0)
+        );
     }
 
     #[test]
     fn what_the_host_decides_is_no_links() {
-        let both = What::Copy { way: HostWay::PINNED.with_direction(HostDirection::BothWays), at_once: 1 };
-        let together = What::Copy { way: HostWay::PINNED, at_once: 4 };
-        let pipeline = What::Pipeline { memory: HostMemory::Pinned, batches: 8, streams: 3 };
-        let kinds = [UP, both, together, pipeline, PAGEABLE, What::Turn { same: true }].map(What::kind);
-        assert_eq!(kinds, [Kind::Link, Kind::Memory, Kind::Memory, Kind::Memory, Kind::Processor, Kind::Time]);
+        let both = What::Copy {
+            way: HostWay::PINNED.with_direction(HostDirection::BothWays),
+            at_once: 1,
+        };
+        let together = What::Copy {
+            way: HostWay::PINNED,
+            at_once: 4,
+        };
+        let pipeline = What::Pipeline {
+            memory: HostMemory::Pinned,
+            batches: 8,
+            streams: 3,
+        };
+        let kinds = [
+            UP,
+            both,
+            together,
+            pipeline,
+            PAGEABLE,
+            What::Turn { same: true },
+        ]
+        .map(What::kind);
+        assert_eq!(
+            kinds,
+            [
+                Kind::Link,
+                Kind::Memory,
+                Kind::Memory,
+                Kind::Memory,
+                Kind::Processor,
+                Kind::Time
+            ]
+        );
     }
 }

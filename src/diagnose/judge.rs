@@ -36,7 +36,10 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
         pattern.forget();
         pattern.status = Status::Skipped;
     }
-    for cell in sound.on_one_gpu_mut().filter(|cell| cell.ending().disturbed) {
+    for cell in sound
+        .on_one_gpu_mut()
+        .filter(|cell| cell.ending().disturbed)
+    {
         cell.forget();
         cell.ending_mut().status = Status::Skipped;
     }
@@ -53,7 +56,11 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
     let index = measurements.map(|measurements| Index::of(measurements, evidence.topology));
-    let evidence = &Evidence { measurements, index: index.as_ref(), ..*evidence };
+    let evidence = &Evidence {
+        measurements,
+        index: index.as_ref(),
+        ..*evidence
+    };
     let threads = side_by_side::threads(evidence.topology.pairs.len());
     let found = side_by_side::each(rules::ALL, threads, |rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.into_iter().flatten().collect(), evidence);
@@ -61,7 +68,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
     findings.order_by(|one, other| {
-        let key = |finding: &Finding| (Reverse(finding.severity), finding.subject.clone(), finding.code.clone());
+        let key = |finding: &Finding| {
+            (
+                Reverse(finding.severity),
+                finding.subject.clone(),
+                finding.code.clone(),
+            )
+        };
         key(one).cmp(&key(other))
     });
     findings
@@ -71,7 +84,10 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn found_by(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     match evidence.settings.level(&rule.id) {
         Some(Level::Off) => Vec::new(),
-        Some(Level::At(severity)) => (rule.judge)(evidence).into_iter().map(|finding| finding.at(severity)).collect(),
+        Some(Level::At(severity)) => (rule.judge)(evidence)
+            .into_iter()
+            .map(|finding| finding.at(severity))
+            .collect(),
         None => (rule.judge)(evidence),
     }
 }
@@ -82,10 +98,15 @@ pub fn silenced(settings: &Settings) -> Vec<Silenced> {
     let silenced = rules::ALL.iter().filter_map(|rule| {
         let severity = match settings.level(&rule.id)? {
             Level::Off => None,
-            Level::At(severity) if severity < Severity::Error && severity <= rule.severity => Some(severity),
+            Level::At(severity) if severity < Severity::Error && severity <= rule.severity => {
+                Some(severity)
+            }
             Level::At(_) => return None,
         };
-        Some(Silenced { code: rule.id.clone(), severity })
+        Some(Silenced {
+            code: rule.id.clone(),
+            severity,
+        })
     });
     silenced.collect()
 }

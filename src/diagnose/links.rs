@@ -15,7 +15,11 @@ use crate::model::units::GbPerSecond;
 
 /// The figures that pairs are judged by whose copies passed a link: direct ones whose route has it,
 /// staged ones of the GPUs below it.
-pub fn over<'a>(evidence: &Evidence<'a>, link: &Connection, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
+pub fn over<'a>(
+    evidence: &Evidence<'a>,
+    link: &Connection,
+    gpus: &[u32],
+) -> Vec<&'a PeerBandwidth> {
     let (below, port) = (link.below.map(NodeId::Pci), link.port.map(NodeId::Pci));
     let on_route = |pair: Pair| {
         evidence.topology.route(pair).is_some_and(|route| {
@@ -28,9 +32,15 @@ pub fn over<'a>(evidence: &Evidence<'a>, link: &Connection, gpus: &[u32]) -> Vec
     let mut over: Vec<_> = match link.gpu {
         Some(gpu) => {
             let of_gpu = evidence.reference_with(Path::Direct, &[gpu]).into_iter();
-            of_gpu.filter(|cell| !evidence.over_nvlink(cell.pair)).collect()
+            of_gpu
+                .filter(|cell| !evidence.over_nvlink(cell.pair))
+                .collect()
         }
-        None => evidence.reference(Path::Direct).into_values().filter(|cell| on_route(cell.pair)).collect(),
+        None => evidence
+            .reference(Path::Direct)
+            .into_values()
+            .filter(|cell| on_route(cell.pair))
+            .collect(),
     };
     over.extend(evidence.reference_with(Path::Staged, gpus));
     over
@@ -43,13 +53,20 @@ pub fn is_slow(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<bool> {
 
 /// The slow ones of these figures.
 pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a PeerBandwidth> {
-    cells.iter().copied().filter(|cell| is_slow(evidence, cell) == Some(true)).collect()
+    cells
+        .iter()
+        .copied()
+        .filter(|cell| is_slow(evidence, cell) == Some(true))
+        .collect()
 }
 
 /// The slow figures of all pairs with this GPU, whatever their route.
 pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
     let of_path = |path| evidence.reference_with(path, &[gpu]);
-    let of_gpu: Vec<_> = [Path::Direct, Path::Staged].into_iter().flat_map(of_path).collect();
+    let of_gpu: Vec<_> = [Path::Direct, Path::Staged]
+        .into_iter()
+        .flat_map(of_path)
+        .collect();
     slow(evidence, &of_gpu)
 }
 
@@ -62,27 +79,44 @@ pub fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
 /// Adds the lowest and the highest of these rates to a finding, of direct copies where there are any.
 pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
     let has_direct = cells.iter().any(|cell| cell.setup.path == Path::Direct);
-    let judged = cells.iter().filter(|cell| cell.setup.path == Path::Direct || !has_direct);
+    let judged = cells
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Direct || !has_direct);
     let (lowest, highest) = range(judged.filter_map(|cell| cell.achieved_gbps));
-    found.fact("lowest_achieved", lowest).fact("highest_achieved", highest)
+    found
+        .fact("lowest_achieved", lowest)
+        .fact("highest_achieved", highest)
 }
 
 /// The lowest and the highest of these rates.
-pub fn range(rates: impl Iterator<Item = GbPerSecond> + Clone) -> (Option<GbPerSecond>, Option<GbPerSecond>) {
+pub fn range(
+    rates: impl Iterator<Item = GbPerSecond> + Clone,
+) -> (Option<GbPerSecond>, Option<GbPerSecond>) {
     let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
     (rates.clone().min_by(by_rate), rates.max_by(by_rate))
 }
 
 /// Adds the pairs that these figures show as slow to a finding, and their rates.
 pub fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
-    with_rates(found.fact("slowed_pairs", (!slow.is_empty()).then(|| pairs(slow))), slow)
+    with_rates(
+        found.fact("slowed_pairs", (!slow.is_empty()).then(|| pairs(slow))),
+        slow,
+    )
 }
 
 /// The facts of the PCI functions above this GPU, that at the root first.
 pub fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunction> {
     let nodes = evidence.topology.gpu_path(gpu).iter();
-    let addresses = nodes.filter_map(|node| if let NodeId::Pci(address) = node { Some(*address) } else { None });
-    addresses.filter_map(|address| evidence.snapshot.function(address)).collect()
+    let addresses = nodes.filter_map(|node| {
+        if let NodeId::Pci(address) = node {
+            Some(*address)
+        } else {
+            None
+        }
+    });
+    addresses
+        .filter_map(|address| evidence.snapshot.function(address))
+        .collect()
 }
 
 /// The readings of a GPU's link while copies ran.

@@ -14,7 +14,12 @@ pub fn page(rule: &Rule) -> String {
     let mut page = format!("{}\n", rule.page().trim_end());
     if !rule.parameters.is_empty() {
         page.push_str("\n# Parameters\n\n");
-        for Parameter { name, default, about } in rule.parameters {
+        for Parameter {
+            name,
+            default,
+            about,
+        } in rule.parameters
+        {
             page.push_str(&format!("- `{name}` = {default}: {about}\n"));
         }
     }
@@ -34,7 +39,10 @@ pub fn files() -> Vec<(String, String)> {
         .iter()
         .map(|rule| {
             let title = format!("# {} ({})\n\n", rule.id, rule.severity);
-            (format!("{}.md", rule.id), title + &page(rule).replace("\n# ", "\n## ").replacen("# ", "## ", 1))
+            (
+                format!("{}.md", rule.id),
+                title + &page(rule).replace("\n# ", "\n## ").replacen("# ", "## ", 1),
+            )
         })
         .collect();
     files.push(("README.md".into(), index()));
@@ -50,7 +58,10 @@ fn index() -> String {
     );
     for rule in ALL {
         let Rule { id, severity, .. } = rule;
-        text.push_str(&format!("| [{id}]({id}.md) | {severity} | {} |\n", rule.summary()));
+        text.push_str(&format!(
+            "| [{id}]({id}.md) | {severity} | {} |\n",
+            rule.summary()
+        ));
     }
     text.push_str(
         "\n## What healthy machines reach\n\nShare of the theoretical rate (payload of the narrowest link of the \
@@ -62,10 +73,18 @@ fn index() -> String {
          |---|---|---|---|---|\n",
     );
     for row in expected::rows() {
-        let expected::Share { percent, margin_percent } = row.share;
+        let expected::Share {
+            percent,
+            margin_percent,
+        } = row.share;
         let (percent, margin_percent) = (one_place(percent), one_place(margin_percent));
-        let reached = row.reached.map_or("-".into(), |[low, high]| range(low, high, short, " to "));
-        text.push_str(&format!("| `{}` | {percent} | {margin_percent} | {reached} | {} |\n", row.key, row.source));
+        let reached = row
+            .reached
+            .map_or("-".into(), |[low, high]| range(low, high, short, " to "));
+        text.push_str(&format!(
+            "| `{}` | {percent} | {margin_percent} | {reached} | {} |\n",
+            row.key, row.source
+        ));
     }
     text.push_str(
         "\n## Setting severities and figures\n\nA TOML file given by `--config`. Keys that do not exist are refused by \

@@ -47,9 +47,18 @@ const fn of_model(
     (expected, floor): (f64, f64),
     source: &'static str,
 ) -> Expected {
-    let share = Share { percent: 100.0 * expected / theoretical, margin_percent: 100.0 * (1.0 - floor / expected) };
+    let share = Share {
+        percent: 100.0 * expected / theoretical,
+        margin_percent: 100.0 * (1.0 - floor / expected),
+    };
     let reached = Some([100.0 * low / theoretical, 100.0 * high / theoretical]);
-    Expected { key, general, share, reached, source }
+    Expected {
+        key,
+        general,
+        share,
+        reached,
+        source,
+    }
 }
 
 /// Copies between two GPUs of one model over this many NVLinks.
@@ -128,8 +137,18 @@ const NVLINKS: &[Model] = &[
             "A100 with 12 links: 276 of 300 GB/s (published); repeats spread by 5% and more (cuda-samples issue 449)",
         ),
     },
-    Model { words: &["GB200"], without: &[], links: 18, row: GRACE_BLACKWELL },
-    Model { words: &["GB300"], without: &[], links: 18, row: GRACE_BLACKWELL },
+    Model {
+        words: &["GB200"],
+        without: &[],
+        links: 18,
+        row: GRACE_BLACKWELL,
+    },
+    Model {
+        words: &["GB300"],
+        without: &[],
+        links: 18,
+        row: GRACE_BLACKWELL,
+    },
 ];
 
 const GRACE_BLACKWELL: Expected = of_model(
@@ -142,7 +161,11 @@ const GRACE_BLACKWELL: Expected = of_model(
 
 /// The keys of these rows in `--config`.
 pub fn rows() -> impl Iterator<Item = Expected> {
-    let first = |at: &usize| NVLINKS[..*at].iter().all(|other| other.row.key != NVLINKS[*at].row.key);
+    let first = |at: &usize| {
+        NVLINKS[..*at]
+            .iter()
+            .all(|other| other.row.key != NVLINKS[*at].row.key)
+    };
     (0..NVLINKS.len()).filter(first).map(|at| NVLINKS[at].row)
 }
 
@@ -152,7 +175,9 @@ pub fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expecte
     let (source, destination) = (name(pair.source)?, name(pair.destination)?);
     let fits = |model: &&Model| {
         model.links == links
-            && [source, destination].into_iter().all(|name| is_of(name, model.words) && !has_any(name, model.without))
+            && [source, destination]
+                .into_iter()
+                .all(|name| is_of(name, model.words) && !has_any(name, model.without))
     };
     NVLINKS.iter().find(fits).map(|model| model.row)
 }
@@ -174,10 +199,26 @@ const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
         [2005.0, 2094.0],
         "H200: 2094 GB/s (measured, nvbandwidth); 4010 read and written (published by Azure)",
     ),
-    (&["H100", "HBM3", "80GB"], [1237.0, 1289.0], "8 x H100: 2475 to 2578 GB/s read and written (nccl issue 1264)"),
-    (&["GH200", "120GB"], [1799.0, 1801.0], "4 x GH200 120GB: 1799 to 1801 GB/s (published, nvbandwidth)"),
-    (&["GB200"], [3274.0, 3274.0], "4 x GB200: 13094 GB/s in all (published by Oracle, nvbandwidth)"),
-    (&["GB300"], [3312.0, 3312.0], "4 x GB300: 13250 GB/s in all (published by Oracle, nvbandwidth)"),
+    (
+        &["H100", "HBM3", "80GB"],
+        [1237.0, 1289.0],
+        "8 x H100: 2475 to 2578 GB/s read and written (nccl issue 1264)",
+    ),
+    (
+        &["GH200", "120GB"],
+        [1799.0, 1801.0],
+        "4 x GH200 120GB: 1799 to 1801 GB/s (published, nvbandwidth)",
+    ),
+    (
+        &["GB200"],
+        [3274.0, 3274.0],
+        "4 x GB200: 13094 GB/s in all (published by Oracle, nvbandwidth)",
+    ),
+    (
+        &["GB300"],
+        [3312.0, 3312.0],
+        "4 x GB300: 13250 GB/s in all (published by Oracle, nvbandwidth)",
+    ),
     (
         &["A100", "80GB", "SXM4"],
         [780.0, 804.0],
@@ -187,8 +228,13 @@ const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
 
 /// What copies within a GPU of this name reach, where that is known.
 pub fn local(name: &str) -> Option<Local> {
-    let (_, reached, source) = LOCAL.iter().find(|(words, ..)| is_of(name, words) && !has_any(name, &["NVL"]))?;
-    Some(Local { reached: reached.map(GbPerSecond), source })
+    let (_, reached, source) = LOCAL
+        .iter()
+        .find(|(words, ..)| is_of(name, words) && !has_any(name, &["NVL"]))?;
+    Some(Local {
+        reached: reached.map(GbPerSecond),
+        source,
+    })
 }
 
 /// Whether a product name has all of these words as words: `GH200` is no `H200`.
@@ -207,7 +253,10 @@ mod tests {
     use crate::model::reading::Reading;
     use crate::model::testing::h200_vm;
 
-    const PAIR: Pair = Pair { source: 0, destination: 1 };
+    const PAIR: Pair = Pair {
+        source: 0,
+        destination: 1,
+    };
 
     fn key(names: [&str; 2], links: u8) -> Option<&'static str> {
         let mut machine = h200_vm(2);
@@ -220,7 +269,11 @@ mod tests {
     #[test]
     fn a_model_is_known_by_whole_words_of_its_name_and_by_its_links() {
         assert_eq!(key(["NVIDIA H200"; 2], 18), Some("h200"));
-        assert_eq!(key(["NVIDIA H200"; 2], 16), None, "some are down, which the table of links judges");
+        assert_eq!(
+            key(["NVIDIA H200"; 2], 16),
+            None,
+            "some are down, which the table of links judges"
+        );
         assert_eq!(key(["NVIDIA H200 NVL"; 2], 18), None);
         assert_eq!(key(["NVIDIA GH200 120GB"; 2], 18), None);
         assert_eq!(key(["NVIDIA GH200 120GB"; 2], 6), Some("gh200-6-links"));
@@ -235,17 +288,34 @@ mod tests {
     #[test]
     fn healthy_figures_lie_above_the_floor_and_slow_ones_below() {
         for (name, links, healthy, slow) in [
-            ("NVIDIA H200", 18, &[388.0, 393.3, 396.4][..], &[345.0, 365.0][..]),
-            ("NVIDIA H100 80GB HBM3", 18, &[370.0, 371.0, 375.0, 397.0], &[335.0]),
+            (
+                "NVIDIA H200",
+                18,
+                &[388.0, 393.3, 396.4][..],
+                &[345.0, 365.0][..],
+            ),
+            (
+                "NVIDIA H100 80GB HBM3",
+                18,
+                &[370.0, 371.0, 375.0, 397.0],
+                &[335.0],
+            ),
             ("NVIDIA H100 NVL", 12, &[256.6, 257.0], &[240.0]),
             ("NVIDIA GH200 120GB", 6, &[127.0, 133.2], &[120.0]),
             ("NVIDIA A100-SXM4-80GB", 12, &[263.0, 276.0], &[235.0]),
             ("NVIDIA GB200", 18, &[768.0, 775.0], &[700.0]),
         ] {
             let mut machine = h200_vm(2);
-            machine.gpus.iter_mut().for_each(|gpu| gpu.name = Reading::Known(name.into()));
+            machine
+                .gpus
+                .iter_mut()
+                .for_each(|gpu| gpu.name = Reading::Known(name.into()));
             let row = over_nvlink(&machine, PAIR, links).unwrap();
-            let per_link = if name.starts_with("NVIDIA GB") { 50.0 } else { 25.0 };
+            let per_link = if name.starts_with("NVIDIA GB") {
+                50.0
+            } else {
+                25.0
+            };
             let floor = per_link * f64::from(links) * row.share.floor_percent() / 100.0;
             assert!(healthy.iter().all(|rate| *rate > floor), "{name}: {floor}");
             assert!(slow.iter().all(|rate| *rate < floor), "{name}: {floor}");
@@ -258,16 +328,31 @@ mod tests {
         assert_eq!(keys.len(), 6, "{keys:?}");
         for row in rows() {
             let [low, high] = row.reached.unwrap();
-            assert!(low <= row.share.percent && row.share.percent <= high, "{}", row.key);
-            assert!(row.share.floor_percent() < low && high < 100.0 && !row.source.is_empty(), "{}", row.key);
+            assert!(
+                low <= row.share.percent && row.share.percent <= high,
+                "{}",
+                row.key
+            );
+            assert!(
+                row.share.floor_percent() < low && high < 100.0 && !row.source.is_empty(),
+                "{}",
+                row.key
+            );
         }
     }
 
     #[test]
     fn copies_within_a_gpu_are_known_of_some_models() {
-        assert_eq!(local("NVIDIA H200").unwrap().reached[1], GbPerSecond(2094.0));
+        assert_eq!(
+            local("NVIDIA H200").unwrap().reached[1],
+            GbPerSecond(2094.0)
+        );
         assert!(local("NVIDIA GH200 480GB").is_none() && local("NVIDIA H200 NVL").is_none());
         assert!(local("NVIDIA A100-SXM4-40GB").is_none() && local("NVIDIA L40S").is_none());
-        assert!(LOCAL.iter().all(|(_, [low, high], source)| low <= high && !source.is_empty()));
+        assert!(
+            LOCAL
+                .iter()
+                .all(|(_, [low, high], source)| low <= high && !source.is_empty())
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Rules on what passes between GPUs: what they must find, and what they must not.
 
-use super::testing::{cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, touches, without};
+use super::testing::{
+    cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, touches, without,
+};
 use super::tests::{deny, with_links_down};
 use crate::model::finding::{Severity, Subject};
 use crate::model::measurement::{DriverFacts, Measurements, PeerBandwidth, Status, Verified};
@@ -13,7 +15,10 @@ use crate::model::units::GbPerSecond;
 const GPU_3: Subject = Subject::Gpu { index: 3 };
 
 const fn pair(source: u32, destination: u32) -> Pair {
-    Pair { source, destination }
+    Pair {
+        source,
+        destination,
+    }
 }
 
 fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth) -> bool) {
@@ -25,7 +30,9 @@ fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth
 /// Staged figures of every pair at this share of the direct ones' theory, or of the host's way.
 fn with_staged(measurements: &mut Measurements, gbps: f64) {
     let pairs: Vec<_> = measurements.peer.iter().map(|cell| cell.pair).collect();
-    measurements.peer.extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
+    measurements
+        .peer
+        .extend(pairs.into_iter().map(|pair| cell(pair, Path::Staged, gbps)));
 }
 
 #[test]
@@ -34,20 +41,29 @@ fn what_scatters_or_has_no_like_is_no_outlier() {
     let machine = of_no_known_model(h200_vm(4));
     for spread in [Some(8.0), None] {
         let mut measurements = measured(&machine, 0.88);
-        scale(&mut measurements, 0.88, |cell| is(cell, 0, 2) || is(cell, 2, 0));
-        measurements.peer.iter_mut().for_each(|cell| cell.spread_percent = spread);
+        scale(&mut measurements, 0.88, |cell| {
+            is(cell, 0, 2) || is(cell, 2, 0)
+        });
+        measurements
+            .peer
+            .iter_mut()
+            .for_each(|cell| cell.spread_percent = spread);
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
     // Fewer than three pairs alike: those of the two switches, and across sockets all are alike.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
-    scale(&mut measurements, 0.89, |cell| (is(cell, 0, 1) || is(cell, 1, 0)) && touches(cell, 0));
+    scale(&mut measurements, 0.89, |cell| {
+        (is(cell, 0, 1) || is(cell, 1, 0)) && touches(cell, 0)
+    });
     assert_eq!(findings(&machine, Some(&measurements)), []);
     // PCIe pairs of a virtual machine, whose ways are hidden.
     let mut machine = two_sockets();
     machine.host.virtual_machine = Reading::Known(true);
     let mut measurements = measured(&machine, 0.8);
-    scale(&mut measurements, 0.8, |cell| cell.pair.source / 2 != cell.pair.destination / 2);
+    scale(&mut measurements, 0.8, |cell| {
+        cell.pair.source / 2 != cell.pair.destination / 2
+    });
     assert_eq!(findings(&machine, Some(&measurements)), []);
 }
 
@@ -56,12 +72,26 @@ fn one_direction_that_is_slower_is_one_finding() {
     let machine = of_no_known_model(h200_vm(2));
     let mut measurements = measured(&machine, 0.9);
     scale(&mut measurements, 0.84, |cell| is(cell, 0, 1));
-    let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-asymmetric", Severity::Warning);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-bandwidth-asymmetric",
+        Severity::Warning,
+    );
     assert_eq!(found.subject, Subject::Pair(pair(0, 1)));
-    assert!(found.message.contains("GPU 0 → GPU 1 reach 340 GB/s, the other direction 405"), "{}", found.message);
+    assert!(
+        found
+            .message
+            .contains("GPU 0 → GPU 1 reach 340 GB/s, the other direction 405"),
+        "{}",
+        found.message
+    );
     // Below the floor it is low, with the other direction beside it, and nothing else.
     scale(&mut measurements, 0.5, |cell| is(cell, 0, 1));
-    let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-bandwidth-low",
+        Severity::Error,
+    );
     assert_eq!(fact(&found, "other_direction_gbps"), 405.0);
     // A little is none.
     let mut measurements = measured(&machine, 0.9);
@@ -73,10 +103,16 @@ fn one_direction_that_is_slower_is_one_finding() {
 fn a_socket_crossing_that_is_slow_one_way_is_one_finding() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.8);
-    scale(&mut measurements, 0.75, |cell| cell.pair.source < 2 && cell.pair.destination >= 2);
+    scale(&mut measurements, 0.75, |cell| {
+        cell.pair.source < 2 && cell.pair.destination >= 2
+    });
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["peer-bandwidth-asymmetric"], "{found:#?}");
-    assert!(found[0].message.contains("NUMA node 0 → NUMA node 1"), "{}", found[0].message);
+    assert!(
+        found[0].message.contains("NUMA node 0 → NUMA node 1"),
+        "{}",
+        found[0].message
+    );
 }
 
 #[test]
@@ -85,15 +121,31 @@ fn direct_copies_that_are_slower_than_staged_ones_are_one_finding() {
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 12.0);
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    scale(&mut measurements, 0.25, |cell| cell.setup.path == Path::Direct && (is(cell, 0, 2) || is(cell, 2, 0)));
-    let found = only(&findings(&machine, Some(&measurements)), "direct-slower-than-staged", Severity::Error);
+    scale(&mut measurements, 0.25, |cell| {
+        cell.setup.path == Path::Direct && (is(cell, 0, 2) || is(cell, 2, 0))
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "direct-slower-than-staged",
+        Severity::Error,
+    );
     assert_eq!(found.subject, Subject::Pair(pair(0, 2)));
     assert_eq!(fact(&found, "staged_gbps"), 12.0);
-    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
+    assert_eq!(
+        found.evidence.effects()[0].rule,
+        "peer-bandwidth-low",
+        "{found:#?}"
+    );
     // Low pairs that are not slower than staged stay.
-    scale(&mut measurements, 0.5, |cell| cell.setup.path == Path::Direct && is(cell, 1, 3));
+    scale(&mut measurements, 0.5, |cell| {
+        cell.setup.path == Path::Direct && is(cell, 1, 3)
+    });
     let found = findings(&machine, Some(&measurements));
-    assert_eq!(codes(&found), ["direct-slower-than-staged", "peer-bandwidth-low"], "{found:#?}");
+    assert_eq!(
+        codes(&found),
+        ["direct-slower-than-staged", "peer-bandwidth-low"],
+        "{found:#?}"
+    );
 }
 
 #[test]
@@ -101,8 +153,16 @@ fn staged_copies_are_judged_by_the_way_to_the_host() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 2.5);
-    let found = only(&findings(&machine, Some(&measurements)), "staged-slow", Severity::Warning);
-    assert!(found.message.contains("between all GPUs"), "{}", found.message);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "staged-slow",
+        Severity::Warning,
+    );
+    assert!(
+        found.message.contains("between all GPUs"),
+        "{}",
+        found.message
+    );
     // Denied pairs too; and what other machines reach is enough.
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 7.0);
@@ -117,17 +177,38 @@ fn staged_copies_are_judged_by_the_way_to_the_host() {
 fn samples_that_scatter_are_reported_and_usual_spread_is_not() {
     let machine = h200_vm(4);
     let mut measurements = measured(&machine, 0.88);
-    measurements.peer.iter_mut().for_each(|cell| cell.spread_percent = Some(10.0));
+    measurements
+        .peer
+        .iter_mut()
+        .for_each(|cell| cell.spread_percent = Some(10.0));
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    measurements.peer.iter_mut().filter(|cell| touches(cell, 3)).for_each(|cell| cell.spread_percent = Some(35.0));
-    let found = only(&findings(&machine, Some(&measurements)), "unstable-measurement", Severity::Warning);
+    measurements
+        .peer
+        .iter_mut()
+        .filter(|cell| touches(cell, 3))
+        .for_each(|cell| cell.spread_percent = Some(35.0));
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "unstable-measurement",
+        Severity::Warning,
+    );
     assert_eq!(found.subject, GPU_3);
     // Too few samples say nothing, and a low pair has its spread beside it.
-    measurements.peer.iter_mut().for_each(|cell| cell.samples = 2);
+    measurements
+        .peer
+        .iter_mut()
+        .for_each(|cell| cell.samples = 2);
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    measurements.peer.iter_mut().for_each(|cell| cell.samples = 5);
+    measurements
+        .peer
+        .iter_mut()
+        .for_each(|cell| cell.samples = 5);
     scale(&mut measurements, 0.5, |cell| touches(cell, 3));
-    let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-bandwidth-low",
+        Severity::Error,
+    );
     assert_eq!(fact(&found, "spread_percent"), 35.0);
 }
 
@@ -141,9 +222,17 @@ fn remove_links(machine: &mut Snapshot, gpu: usize, left: usize) {
 fn missing_links_are_shown_by_siblings_and_remote_ends() {
     let mut machine = h200_vm(4);
     remove_links(&mut machine, 3, 16);
-    let found = only(&without("gpus-mixed", findings(&machine, None)), "nvlink-fewer-than-siblings", Severity::Error);
+    let found = only(
+        &without("gpus-mixed", findings(&machine, None)),
+        "nvlink-fewer-than-siblings",
+        Severity::Error,
+    );
     assert_eq!(found.subject, GPU_3);
-    assert!(found.message.contains("16 active NVLinks") && found.message.contains("has 18"), "{}", found.message);
+    assert!(
+        found.message.contains("16 active NVLinks") && found.message.contains("has 18"),
+        "{}",
+        found.message
+    );
     // With inactive ones in the list it is the other rule's, and never both.
     if let Reading::Known(links) = &mut machine.gpus[3].nvlinks {
         links[0].active = Reading::Known(false);
@@ -162,7 +251,11 @@ fn missing_links_are_shown_by_siblings_and_remote_ends() {
     let mut machine = nvlink_bridge();
     machine.gpus[1].name = Reading::Known("NVIDIA A40-other".into());
     remove_links(&mut machine, 1, 3);
-    let found = only(&without("gpus-mixed", findings(&machine, None)), "nvlink-fewer-than-siblings", Severity::Warning);
+    let found = only(
+        &without("gpus-mixed", findings(&machine, None)),
+        "nvlink-fewer-than-siblings",
+        Severity::Warning,
+    );
     assert_eq!(found.subject, Subject::Gpu { index: 1 });
 }
 
@@ -181,16 +274,29 @@ fn set_fabric(
 #[test]
 fn a_fabric_that_is_not_ready_is_one_finding() {
     let mut machine = h200_vm(4);
-    set_fabric(&mut machine, 0..4, |fabric| fabric.state = FabricState::NotStarted);
+    set_fabric(&mut machine, 0..4, |fabric| {
+        fabric.state = FabricState::NotStarted
+    });
     let driver = DriverFacts {
         failure: Some("cuInit: CUDA error 802".into()),
         failure_code: Some(802),
         ..DriverFacts::default()
     };
-    let measurements = Measurements { driver, ..Measurements::default() };
+    let measurements = Measurements {
+        driver,
+        ..Measurements::default()
+    };
     for measurements in [None, Some(&measurements)] {
-        let found = only(&findings(&machine, measurements), "fabric-not-ready", Severity::Error);
-        assert!(found.message.starts_with("All 4 GPUs") && !found.suspects.is_empty(), "{}", found.message);
+        let found = only(
+            &findings(&machine, measurements),
+            "fabric-not-ready",
+            Severity::Error,
+        );
+        assert!(
+            found.message.starts_with("All 4 GPUs") && !found.suspects.is_empty(),
+            "{}",
+            found.message
+        );
         assert_eq!(exit(&[found], measurements), 1);
     }
     // Links that never came up belong to it.
@@ -200,17 +306,46 @@ fn a_fabric_that_is_not_ready_is_one_finding() {
     // One GPU; still in progress; a status; a health bit; A100s, which have no state, with 802.
     let mut machine = h200_vm(4);
     set_fabric(&mut machine, 3..4, |fabric| fabric.health_mask = Some(1));
-    assert_eq!(only(&findings(&machine, None), "fabric-not-ready", Severity::Error).subject, GPU_3);
+    assert_eq!(
+        only(
+            &findings(&machine, None),
+            "fabric-not-ready",
+            Severity::Error
+        )
+        .subject,
+        GPU_3
+    );
     let mut machine = h200_vm(4);
-    set_fabric(&mut machine, 0..4, |fabric| fabric.state = FabricState::InProgress);
-    only(&findings(&machine, None), "fabric-not-ready", Severity::Warning);
+    set_fabric(&mut machine, 0..4, |fabric| {
+        fabric.state = FabricState::InProgress
+    });
+    only(
+        &findings(&machine, None),
+        "fabric-not-ready",
+        Severity::Warning,
+    );
     let mut machine = h200_vm(4);
     set_fabric(&mut machine, 0..4, |fabric| fabric.status = 999);
-    assert!(only(&findings(&machine, None), "fabric-not-ready", Severity::Error).message.contains("999"));
+    assert!(
+        only(
+            &findings(&machine, None),
+            "fabric-not-ready",
+            Severity::Error
+        )
+        .message
+        .contains("999")
+    );
     let mut machine = h200_vm(4);
-    machine.gpus.iter_mut().for_each(|gpu| gpu.fabric = Reading::unsupported());
+    machine
+        .gpus
+        .iter_mut()
+        .for_each(|gpu| gpu.fabric = Reading::unsupported());
     assert_eq!(findings(&machine, None), []);
-    only(&findings(&machine, Some(&measurements)), "fabric-not-ready", Severity::Error);
+    only(
+        &findings(&machine, Some(&measurements)),
+        "fabric-not-ready",
+        Severity::Error,
+    );
 }
 
 /// Two boards of this name on one switch, with these words.
@@ -221,7 +356,11 @@ fn two_boards(name: &str, nvml: P2pStatus) -> Snapshot {
     for gpu in &mut machine.gpus {
         gpu.name = Reading::Known(name.into());
     }
-    machine.pairs = all_pairs(2, Some(CommonAncestor::SingleSwitch), P2pStatus::NotSupported);
+    machine.pairs = all_pairs(
+        2,
+        Some(CommonAncestor::SingleSwitch),
+        P2pStatus::NotSupported,
+    );
     for pair in &mut machine.pairs {
         (pair.p2p_read, pair.p2p_write) = (Reading::Known(nvml), Reading::Known(nvml));
     }
@@ -232,16 +371,76 @@ fn two_boards(name: &str, nvml: P2pStatus) -> Snapshot {
 fn the_cause_of_missing_access_is_worked_out() {
     let (geforce, board) = ("NVIDIA GeForce RTX 4090", "NVIDIA L40S");
     for (name, nvml, virtual_machine, severity, word) in [
-        (geforce, P2pStatus::NotSupported, false, Severity::Info, "GeForce boards of this generation"),
-        (geforce, P2pStatus::ChipsetNotSupported, false, Severity::Info, "GeForce boards of this generation"),
-        (geforce, P2pStatus::Ok, false, Severity::Warning, "NVML grants it and CUDA refuses"),
-        ("NVIDIA GeForce GTX 1080", P2pStatus::ChipsetNotSupported, false, Severity::Warning, "this chipset"),
-        ("NVIDIA RTX A6000", P2pStatus::NotSupported, false, Severity::Warning, "no similar pair has it"),
-        (board, P2pStatus::ChipsetNotSupported, false, Severity::Warning, "this chipset"),
-        (board, P2pStatus::ChipsetNotSupported, true, Severity::Warning, "the chipset that it emulates"),
-        (board, P2pStatus::TopologyNotSupported, false, Severity::Warning, "too far apart"),
-        (board, P2pStatus::GpuNotSupported, false, Severity::Warning, "do not support it with each other"),
-        (board, P2pStatus::DisabledByRegkey, true, Severity::Warning, "registry key"),
+        (
+            geforce,
+            P2pStatus::NotSupported,
+            false,
+            Severity::Info,
+            "GeForce boards of this generation",
+        ),
+        (
+            geforce,
+            P2pStatus::ChipsetNotSupported,
+            false,
+            Severity::Info,
+            "GeForce boards of this generation",
+        ),
+        (
+            geforce,
+            P2pStatus::Ok,
+            false,
+            Severity::Warning,
+            "NVML grants it and CUDA refuses",
+        ),
+        (
+            "NVIDIA GeForce GTX 1080",
+            P2pStatus::ChipsetNotSupported,
+            false,
+            Severity::Warning,
+            "this chipset",
+        ),
+        (
+            "NVIDIA RTX A6000",
+            P2pStatus::NotSupported,
+            false,
+            Severity::Warning,
+            "no similar pair has it",
+        ),
+        (
+            board,
+            P2pStatus::ChipsetNotSupported,
+            false,
+            Severity::Warning,
+            "this chipset",
+        ),
+        (
+            board,
+            P2pStatus::ChipsetNotSupported,
+            true,
+            Severity::Warning,
+            "the chipset that it emulates",
+        ),
+        (
+            board,
+            P2pStatus::TopologyNotSupported,
+            false,
+            Severity::Warning,
+            "too far apart",
+        ),
+        (
+            board,
+            P2pStatus::GpuNotSupported,
+            false,
+            Severity::Warning,
+            "do not support it with each other",
+        ),
+        (
+            board,
+            P2pStatus::DisabledByRegkey,
+            true,
+            Severity::Warning,
+            "registry key",
+        ),
     ] {
         let mut machine = two_boards(name, nvml);
         machine.host.virtual_machine = Reading::Known(virtual_machine);
@@ -252,20 +451,41 @@ fn the_cause_of_missing_access_is_worked_out() {
             "peer-access-missing",
             severity,
         );
-        assert!(found.message.contains(word), "{name} {nvml}: {}", found.message);
+        assert!(
+            found.message.contains(word),
+            "{name} {nvml}: {}",
+            found.message
+        );
         assert_eq!(exit(&[found], Some(&measurements)), 0);
     }
     // The architecture outranks the name.
     let mut machine = two_boards(geforce, P2pStatus::ChipsetNotSupported);
-    machine.gpus.iter_mut().for_each(|gpu| gpu.architecture = Reading::Known("Pascal".into()));
-    let found = only(&without("iommu-translating", findings(&machine, None)), "peer-access-missing", Severity::Warning);
+    machine
+        .gpus
+        .iter_mut()
+        .for_each(|gpu| gpu.architecture = Reading::Known("Pascal".into()));
+    let found = only(
+        &without("iommu-translating", findings(&machine, None)),
+        "peer-access-missing",
+        Severity::Warning,
+    );
     assert!(found.message.contains("this chipset"), "{}", found.message);
 
     // What the facts show of IOMMU and ACS is suspected where the words leave it open.
     let mut machine = two_boards(board, P2pStatus::NotSupported);
     machine.host.iommu_translating = Reading::Known(true);
-    let found = only(&without("iommu-translating", findings(&machine, None)), "peer-access-missing", Severity::Warning);
-    assert!(found.suspects.iter().any(|suspect| suspect.cause.contains("IOMMU")), "{found:#?}");
+    let found = only(
+        &without("iommu-translating", findings(&machine, None)),
+        "peer-access-missing",
+        Severity::Warning,
+    );
+    assert!(
+        found
+            .suspects
+            .iter()
+            .any(|suspect| suspect.cause.contains("IOMMU")),
+        "{found:#?}"
+    );
 }
 
 #[test]
@@ -274,7 +494,11 @@ fn each_cause_of_missing_access_is_one_finding() {
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     let mut measurements = measured(&machine, 0.85);
     // Across sockets TNS, and MIG on GPU 0.
-    for pair in machine.pairs.iter_mut().filter(|pair| pair.source / 2 != pair.destination / 2) {
+    for pair in machine
+        .pairs
+        .iter_mut()
+        .filter(|pair| pair.source / 2 != pair.destination / 2)
+    {
         pair.p2p_write = Reading::Known(P2pStatus::TopologyNotSupported);
     }
     machine.gpus[0].mig = Reading::Known(true);
@@ -284,20 +508,41 @@ fn each_cause_of_missing_access_is_one_finding() {
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["peer-access-missing"; 2], "{found:#?}");
     assert!(found.iter().any(|finding| finding.message.contains("MIG")));
-    assert!(found.iter().any(|finding| finding.message.contains("too far apart")));
+    assert!(
+        found
+            .iter()
+            .any(|finding| finding.message.contains("too far apart"))
+    );
 
     // CUDA's limit of peers is no trouble of the driver.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
-    for access in measurements.driver.peer_access.iter_mut().filter(|access| access.pair == pair(0, 3)) {
+    for access in measurements
+        .driver
+        .peer_access
+        .iter_mut()
+        .filter(|access| access.pair == pair(0, 3))
+    {
         access.failure = Some("cuCtxEnablePeerAccess: too many peers (CUDA error 711)".into());
         access.failure_code = Some(711);
     }
-    let found = only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Error);
-    assert!(found.message.contains("no more than eight peers"), "{}", found.message);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-access-missing",
+        Severity::Error,
+    );
+    assert!(
+        found.message.contains("no more than eight peers"),
+        "{}",
+        found.message
+    );
 }
 
-fn spoil(measurements: &mut Measurements, verified: Verified, which: impl Fn(&PeerBandwidth) -> bool) {
+fn spoil(
+    measurements: &mut Measurements,
+    verified: Verified,
+    which: impl Fn(&PeerBandwidth) -> bool,
+) {
     for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
         cell.verified = verified;
         cell.status = Status::Failed;
@@ -309,45 +554,64 @@ fn with_kernels(measurements: &mut Measurements) {
     let kernels: Vec<_> = measurements
         .peer
         .iter()
-        .map(|cell| PeerBandwidth { setup: cell.setup.with_engine(Engine::Kernel), ..cell.clone() })
+        .map(|cell| PeerBandwidth {
+            setup: cell.setup.with_engine(Engine::Kernel),
+            ..cell.clone()
+        })
         .collect();
     measurements.peer.extend(kernels);
 }
 
 #[test]
 fn dropped_bytes_everywhere_are_the_machines_setting() {
-    for (iommu, redirect, word) in
-        [(true, false, "IOMMU translates"), (false, true, "ACS redirects peer requests at 0000:82:01.0")]
-    {
+    for (iommu, redirect, word) in [
+        (true, false, "IOMMU translates"),
+        (false, true, "ACS redirects peer requests at 0000:82:01.0"),
+    ] {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(iommu);
         function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(redirect);
         let mut measurements = measured(&machine, 0.85);
         with_kernels(&mut measurements);
         // Most, and corrupt where a setting is known.
-        spoil(&mut measurements, Verified::Dropped, |cell| !is(cell, 0, 1) && !is(cell, 1, 0));
+        spoil(&mut measurements, Verified::Dropped, |cell| {
+            !is(cell, 0, 1) && !is(cell, 1, 0)
+        });
         spoil(&mut measurements, Verified::Corrupt, |cell| is(cell, 0, 3));
         let found = only(
-            &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
+            &without(
+                "acs-redirect",
+                without("iommu-translating", findings(&machine, Some(&measurements))),
+            ),
             "peer-access-broken",
             Severity::Error,
         );
         assert_eq!(found.subject, Subject::Machine);
-        assert!(found.message.contains(word) && found.message.contains("10 of 12"), "{}", found.message);
+        assert!(
+            found.message.contains(word) && found.message.contains("10 of 12"),
+            "{}",
+            found.message
+        );
     }
     // Nothing known: dropped everywhere is still one, with suspects; corrupt is not.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     spoil(&mut measurements, Verified::Dropped, |_| true);
     let found = only(
-        &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
+        &without(
+            "acs-redirect",
+            without("iommu-translating", findings(&machine, Some(&measurements))),
+        ),
         "peer-access-broken",
         Severity::Error,
     );
     assert!(!found.suspects.is_empty());
     spoil(&mut measurements, Verified::Corrupt, |_| true);
     only(
-        &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
+        &without(
+            "acs-redirect",
+            without("iommu-translating", findings(&machine, Some(&measurements))),
+        ),
         "peer-data-wrong",
         Severity::Error,
     );
@@ -357,7 +621,10 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
     let mut measurements = measured(&machine, 0.88);
     spoil(&mut measurements, Verified::Dropped, |_| true);
     only(
-        &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
+        &without(
+            "acs-redirect",
+            without("iommu-translating", findings(&machine, Some(&measurements))),
+        ),
         "peer-data-wrong",
         Severity::Error,
     );
@@ -373,7 +640,9 @@ fn an_engine_that_alone_loses_bytes_is_named() {
         machine.host.iommu_translating = Reading::Known(true);
         let mut measurements = measured(&machine, 0.85);
         with_kernels(&mut measurements);
-        spoil(&mut measurements, Verified::Dropped, |cell| cell.setup.engine == engine);
+        spoil(&mut measurements, Verified::Dropped, |cell| {
+            cell.setup.engine == engine
+        });
         let found = only(
             &without("iommu-translating", findings(&machine, Some(&measurements))),
             "peer-data-wrong",
@@ -396,5 +665,10 @@ fn unknown_facts_give_no_finding() {
     let mut measurements = measured(&machine, 0.85);
     scale(&mut measurements, 0.1, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
-    assert!(codes(&found).iter().all(|code| *code == "peer-bandwidth-asymmetric"), "{found:#?}");
+    assert!(
+        codes(&found)
+            .iter()
+            .all(|code| *code == "peer-bandwidth-asymmetric"),
+        "{found:#?}"
+    );
 }

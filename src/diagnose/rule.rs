@@ -37,8 +37,20 @@ pub struct Parameter {
 
 impl Rule {
     /// A rule without parameters, whose findings are about the machine.
-    pub const fn new(code: &'static str, severity: Severity, page: &'static str, judge: Judge) -> Self {
-        Self { id: RuleId::new(code), severity, parameters: &[], gap: false, page, judge }
+    pub const fn new(
+        code: &'static str,
+        severity: Severity,
+        page: &'static str,
+        judge: Judge,
+    ) -> Self {
+        Self {
+            id: RuleId::new(code),
+            severity,
+            parameters: &[],
+            gap: false,
+            page,
+            judge,
+        }
     }
 
     /// The same with these parameters.
@@ -54,28 +66,46 @@ impl Rule {
     }
 
     /// A finding of this rule with its own severity.
-    pub fn finding(&self, subject: Subject, message: impl Into<String>, next_step: impl Into<String>) -> Finding {
+    pub fn finding(
+        &self,
+        subject: Subject,
+        message: impl Into<String>,
+        next_step: impl Into<String>,
+    ) -> Finding {
         Finding::new(self.id.clone(), self.severity, subject, message, next_step)
     }
 
     /// The value of one of its parameters: what the user set, or its default.
     pub fn parameter(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
-        evidence.settings.parameter(&self.id, parameter.name).unwrap_or(parameter.default)
+        evidence
+            .settings
+            .parameter(&self.id, parameter.name)
+            .unwrap_or(parameter.default)
     }
 
     /// What it means, in one sentence: the first of its manual page.
     pub fn summary(&self) -> String {
         let page = self.page();
-        let text: Vec<_> = page.lines().skip_while(|line| line.starts_with('#') || line.is_empty()).collect();
-        let paragraph: Vec<_> = text.into_iter().take_while(|line| !line.is_empty()).collect();
+        let text: Vec<_> = page
+            .lines()
+            .skip_while(|line| line.starts_with('#') || line.is_empty())
+            .collect();
+        let paragraph: Vec<_> = text
+            .into_iter()
+            .take_while(|line| !line.is_empty())
+            .collect();
         let paragraph = paragraph.join(" ");
-        paragraph.split_once(". ").map_or(paragraph.clone(), |(sentence, _)| format!("{sentence}."))
+        paragraph
+            .split_once(". ")
+            .map_or(paragraph.clone(), |(sentence, _)| format!("{sentence}."))
     }
 
     /// Its manual page, in Markdown.
     pub fn page(&self) -> String {
         let doc = self.page.lines().map_while(|line| line.strip_prefix("//!"));
-        let lines: Vec<_> = doc.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        let lines: Vec<_> = doc
+            .map(|line| line.strip_prefix(' ').unwrap_or(line))
+            .collect();
         lines.join("\n")
     }
 }
@@ -85,7 +115,8 @@ impl Rule {
 macro_rules! page {
     ($file:literal) => {{
         const FILE: &str = include_str!($file);
-        const TOP: [u8; $crate::diagnose::rule::length_of_top(FILE)] = $crate::diagnose::rule::top(FILE);
+        const TOP: [u8; $crate::diagnose::rule::length_of_top(FILE)] =
+            $crate::diagnose::rule::top(FILE);
         const { $crate::diagnose::rule::text(&TOP) }
     }};
 }

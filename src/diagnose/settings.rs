@@ -34,6 +34,8 @@ impl Settings {
 
     /// The value of a parameter that was set.
     pub fn parameter(&self, rule: &RuleId, name: &str) -> Option<f64> {
-        self.parameters.get(&(rule.to_string(), name.to_owned())).copied()
+        self.parameters
+            .get(&(rule.to_string(), name.to_owned()))
+            .copied()
     }
 }

@@ -9,7 +9,11 @@ const MANY_PAIRS: usize = 10_000;
 
 /// How many threads look at so many pairs.
 pub fn threads(pairs: usize) -> usize {
-    if pairs < MANY_PAIRS { 1 } else { available_parallelism().map_or(1, NonZero::get) }
+    if pairs < MANY_PAIRS {
+        1
+    } else {
+        available_parallelism().map_or(1, NonZero::get)
+    }
 }
 
 /// What `find` makes of each of these, in their order, whoever comes to it first. A panic in it goes on here.
@@ -26,7 +30,11 @@ pub fn each<T: Sync, R: Send>(all: &[T], threads: usize, find: impl Fn(&T) -> R 
         let others: Vec<_> = (1..threads).filter_map(|_| start(scope, &some)).collect();
         let mut found = some();
         for other in others {
-            found.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            found.extend(
+                other
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            );
         }
         found
     });
@@ -44,7 +52,10 @@ fn start<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: &'scope (impl Fn() -> R + Sync),
 ) -> Option<ScopedJoinHandle<'scope, R>> {
-    Builder::new().name("rules".into()).spawn_scoped(scope, work).ok()
+    Builder::new()
+        .name("rules".into())
+        .spawn_scoped(scope, work)
+        .ok()
 }
 
 #[cfg(test)]
@@ -65,8 +76,10 @@ mod tests {
 
     #[test]
     fn a_panic_is_not_lost() {
-        let said =
-            std::panic::catch_unwind(|| each(&[1, 2, 3], 2, |one| assert_ne!(*one, 2, "two is odd"))).unwrap_err();
+        let said = std::panic::catch_unwind(|| {
+            each(&[1, 2, 3], 2, |one| assert_ne!(*one, 2, "two is odd"))
+        })
+        .unwrap_err();
         let said = said.downcast_ref::<String>().unwrap();
         assert!(said.contains("two is odd"), "{said}");
     }

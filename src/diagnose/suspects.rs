@@ -17,20 +17,38 @@ use crate::topology::pcie;
 
 /// A suspect.
 pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
-    Suspect { cause: cause.into(), test: test.into(), setting: None }
+    Suspect {
+        cause: cause.into(),
+        test: test.into(),
+        setting: None,
+    }
 }
 
 /// The GPUs of these pairs.
 pub fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
-    pairs.into_iter().flat_map(|pair| [pair.source, pair.destination]).collect()
+    pairs
+        .into_iter()
+        .flat_map(|pair| [pair.source, pair.destination])
+        .collect()
 }
 
 /// GPUs of these pairs on which other processes hold memory.
 pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
     let gpus = gpus_of(pairs);
-    let has_other_work =
-        |gpu: &&Gpu| gpus.contains(&gpu.index) && gpu.processes.known().is_some_and(|processes| !processes.is_empty());
-    evidence.snapshot.gpus.iter().filter(has_other_work).map(|gpu| gpu.index).collect()
+    let has_other_work = |gpu: &&Gpu| {
+        gpus.contains(&gpu.index)
+            && gpu
+                .processes
+                .known()
+                .is_some_and(|processes| !processes.is_empty())
+    };
+    evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter(has_other_work)
+        .map(|gpu| gpu.index)
+        .collect()
 }
 
 /// The bridges above these GPUs that send peer requests up to the root.
@@ -38,14 +56,20 @@ pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<P
     let mut ports = BTreeSet::new();
     for gpu in gpus {
         let above = links::functions_above(evidence, *gpu).into_iter();
-        ports.extend(above.filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address));
+        ports.extend(
+            above
+                .filter(|port| port.acs_redirect.get() == Some(true))
+                .map(|port| port.address),
+        );
     }
     ports.into_iter().collect()
 }
 
 /// Whether ACS of a bridge above these GPUs is not known: only root may read it.
 pub fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bool {
-    let is_bridge = |function: &&&PciFunction| matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
+    let is_bridge = |function: &&&PciFunction| {
+        matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream)
+    };
     let unread = |gpu: &u32| {
         let above = links::functions_above(evidence, *gpu);
         let is_unread = |bridge: &&PciFunction| matches!(&bridge.acs_redirect, Reading::Unknown(why) if *why != Unknown::Unsupported);
@@ -61,7 +85,11 @@ pub fn clear_acs(ports: &[PciAddress]) -> String {
         [port] => format!("as root: {}", clear(&port.to_string())),
         _ => {
             let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-            format!("as root: for p in {}; do {}; done", ports.join(" "), clear("$p"))
+            format!(
+                "as root: for p in {}; do {}; done",
+                ports.join(" "),
+                clear("$p")
+            )
         }
     }
 }
@@ -70,11 +98,20 @@ pub fn clear_acs(ports: &[PciAddress]) -> String {
 /// whole machine.
 pub fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option<bool> {
     let kind = |gpu: &u32| {
-        let function = evidence.snapshot.function(evidence.snapshot.address_of(*gpu)?)?;
-        function.iommu_type.known().map(|kind| kind.starts_with("DMA"))
+        let function = evidence
+            .snapshot
+            .function(evidence.snapshot.address_of(*gpu)?)?;
+        function
+            .iommu_type
+            .known()
+            .map(|kind| kind.starts_with("DMA"))
     };
     let own: Vec<bool> = gpus.iter().filter_map(kind).collect();
-    if own.is_empty() { evidence.snapshot.host.iommu_translating.get() } else { Some(own.contains(&true)) }
+    if own.is_empty() {
+        evidence.snapshot.host.iommu_translating.get()
+    } else {
+        Some(own.contains(&true))
+    }
 }
 
 /// The settings of the machine that affect copies between GPUs on PCIe: those that the facts show,
@@ -84,13 +121,22 @@ pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
     if iommu_translates(evidence, &gpus_of(pairs)) == Some(true) {
         let cause = "the IOMMU translates device addresses";
         let test = "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again";
-        suspects.push(Suspect { setting: Some(Setting::Iommu), ..suspect(cause, test) });
+        suspects.push(Suspect {
+            setting: Some(Setting::Iommu),
+            ..suspect(cause, test)
+        });
     }
     let ports = redirecting_ports(evidence, &gpus_of(pairs));
     if !ports.is_empty() {
-        let cause = format!("ACS redirects peer requests at {}", words::addresses(&ports));
+        let cause = format!(
+            "ACS redirects peer requests at {}",
+            words::addresses(&ports)
+        );
         let test = format!("{}; then check again", clear_acs(&ports));
-        suspects.push(Suspect { setting: Some(Setting::Acs), ..suspect(cause, test) });
+        suspects.push(Suspect {
+            setting: Some(Setting::Acs),
+            ..suspect(cause, test)
+        });
     }
     if suspects.is_empty() && evidence.virtual_machine() {
         suspects.push(suspect(
@@ -105,14 +151,20 @@ pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
 const OWN_WAY: &str = "slot, riser or cable";
 
 /// An uplink above slots, as a suspect where the routes show none.
-const HIDDEN_UPLINK: &str =
-    "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)";
+const HIDDEN_UPLINK: &str = "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)";
 
 /// Whether these links that pairs share lie between processors.
 pub fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)]) -> bool {
     let is_interconnect = |(from, to): &(NodeId, NodeId)| {
-        let ends = |link: &&Link| [(link.upper, link.lower), (link.lower, link.upper)].contains(&(*from, *to));
-        evidence.topology.links.iter().find(ends).is_some_and(|link| link.kind == LinkKind::Interconnect)
+        let ends = |link: &&Link| {
+            [(link.upper, link.lower), (link.lower, link.upper)].contains(&(*from, *to))
+        };
+        evidence
+            .topology
+            .links
+            .iter()
+            .find(ends)
+            .is_some_and(|link| link.kind == LinkKind::Interconnect)
     };
     links.iter().any(is_interconnect) && !links.iter().any(|link| is_of_a_gpu(evidence, link))
 }
@@ -120,7 +172,11 @@ pub fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)
 fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
     let is_gpu = |node: &NodeId| match node {
         NodeId::Gpu(_) => true,
-        NodeId::Pci(address) => evidence.snapshot.gpus.iter().any(|gpu| gpu.pci.known() == Some(address)),
+        NodeId::Pci(address) => evidence
+            .snapshot
+            .gpus
+            .iter()
+            .any(|gpu| gpu.pci.known() == Some(address)),
         _ => false,
     };
     is_gpu(from) || is_gpu(to)
@@ -130,7 +186,9 @@ fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
 /// of a single GPU explains it, but those links do.
 pub fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     let mut suspects = of_slow_copies(evidence, &group.pairs);
-    let Common::Links(links) = &group.common else { return suspects };
+    let Common::Links(links) = &group.common else {
+        return suspects;
+    };
     let pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
     if !pcie || links.iter().any(|link| is_of_a_gpu(evidence, link)) {
         return suspects;
@@ -155,13 +213,19 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let busy = busy(evidence, pairs);
     if !busy.is_empty() {
         suspects.push(suspect(
-            format!("other work: processes hold memory on {}", words::gpus(&busy)),
+            format!(
+                "other work: processes hold memory on {}",
+                words::gpus(&busy)
+            ),
             "stop them (nvidia-smi lists them) and check again",
         ));
     }
     let gpus = gpus_of(pairs);
     for link in evidence.links() {
-        let reasons = link.throttle_reasons.iter().filter(|reason| THROTTLING.contains(&reason.as_str()));
+        let reasons = link
+            .throttle_reasons
+            .iter()
+            .filter(|reason| THROTTLING.contains(&reason.as_str()));
         let reasons: Vec<_> = reasons.cloned().collect();
         if gpus.contains(&link.index) && !reasons.is_empty() {
             suspects.push(suspect(
@@ -215,15 +279,18 @@ fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect
         Some(achieved.0 <= carried && achieved.0 >= carried / 4.0)
     };
     let cause = "these bytes went over PCIe: their rate is one that the PCIe links carry";
-    let test =
-        "compare nvidia-smi nvlink -gt d before and after a check of these GPUs (--gpus): the counters stay still";
-    pairs.iter().all(|pair| fits(pair) == Some(true)).then(|| suspect(cause, test))
+    let test = "compare nvidia-smi nvlink -gt d before and after a check of these GPUs (--gpus): the counters stay still";
+    pairs
+        .iter()
+        .all(|pair| fits(pair) == Some(true))
+        .then(|| suspect(cause, test))
 }
 
 /// What could make copies of these pairs through host memory slow.
 pub fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let busy = busy(evidence, pairs);
-    let other_work = (!busy.is_empty()).then(|| suspect("other work on these GPUs", "stop it and check again"));
+    let other_work =
+        (!busy.is_empty()).then(|| suspect("other work on these GPUs", "stop it and check again"));
     let memory = if evidence.virtual_machine() {
         suspect(
             "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
@@ -240,4 +307,10 @@ pub fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
 
 /// The reasons, in the report's names of them, that hold clocks back under load; an idle GPU, and clocks
 /// that someone set, are none.
-const THROTTLING: [&str; 5] = ["hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake", "sw-power-cap"];
+const THROTTLING: [&str; 5] = [
+    "hw-slowdown",
+    "hw-thermal",
+    "sw-thermal",
+    "hw-power-brake",
+    "sw-power-cap",
+];

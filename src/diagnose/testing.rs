@@ -6,7 +6,9 @@ use super::{Evidence, Settings, judge, verdict};
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::{HostMemory, Setup};
 use crate::model::host::{Allocation, HostCopy, HostDirection};
-use crate::model::measurement::{CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified};
+use crate::model::measurement::{
+    CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified,
+};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::Reading;
 use crate::model::request::Request;
@@ -53,7 +55,10 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
 
 /// The same with GPUs of a model whose figures are not known, which the classes of links judge.
 pub fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
-    machine.gpus.iter_mut().for_each(|gpu| gpu.name = Reading::Known("NVIDIA H20".into()));
+    machine
+        .gpus
+        .iter_mut()
+        .for_each(|gpu| gpu.name = Reading::Known("NVIDIA H20".into()));
     machine
 }
 
@@ -78,7 +83,10 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
 /// The time of a small copy.
 pub fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
     Latency {
-        pair: Pair { source, destination },
+        pair: Pair {
+            source,
+            destination,
+        },
         path,
         bytes: Bytes(16),
         latency_us: Some(us),
@@ -111,7 +119,11 @@ pub fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
 
 /// Whether this figure is of this pair.
 pub fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
-    cell.pair == Pair { source, destination }
+    cell.pair
+        == Pair {
+            source,
+            destination,
+        }
 }
 
 /// What all rules find, with what must hold of every finding.
@@ -123,10 +135,22 @@ pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<
         refute::readings(machine, &mut topology, measurements);
         host::fill(machine, &topology, &mut measurements.host);
     }
-    let findings = with_settings(machine, &topology, measurements.as_ref(), &Settings::default());
-    assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
+    let findings = with_settings(
+        machine,
+        &topology,
+        measurements.as_ref(),
+        &Settings::default(),
+    );
+    assert!(
+        findings.is_sorted_by(|one, other| one.severity >= other.severity),
+        "{findings:?}"
+    );
     for finding in &findings {
-        assert!(!finding.message.is_empty() && !finding.next_step.is_empty() && !finding.evidence.is_empty());
+        assert!(
+            !finding.message.is_empty()
+                && !finding.next_step.is_empty()
+                && !finding.evidence.is_empty()
+        );
     }
     findings
 }
@@ -140,7 +164,16 @@ pub fn with_settings(
 ) -> Vec<Finding> {
     let request = &Request::default();
     let (expectations, baseline, index) = (None, None, None);
-    judge(&Evidence { request, snapshot, topology, measurements, settings, expectations, baseline, index })
+    judge(&Evidence {
+        request,
+        snapshot,
+        topology,
+        measurements,
+        settings,
+        expectations,
+        baseline,
+        index,
+    })
 }
 
 /// A fact of a finding as the report has it.
@@ -155,7 +188,10 @@ pub fn codes(findings: &[Finding]) -> Vec<&str> {
 
 /// The codes and subjects of the findings.
 pub fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
-    findings.iter().map(|finding| (&*finding.code, finding.subject.to_string())).collect()
+    findings
+        .iter()
+        .map(|finding| (&*finding.code, finding.subject.to_string()))
+        .collect()
 }
 
 /// Gives figures this rate.
@@ -173,8 +209,14 @@ pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
 
 /// The only finding, which has this code and severity.
 pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
-    let [finding] = findings else { panic!("not one finding: {findings:#?}") };
-    assert_eq!((&*finding.code, finding.severity), (code, severity), "{finding:#?}");
+    let [finding] = findings else {
+        panic!("not one finding: {findings:#?}")
+    };
+    assert_eq!(
+        (&*finding.code, finding.severity),
+        (code, severity),
+        "{finding:#?}"
+    );
     finding.clone()
 }
 
@@ -188,17 +230,35 @@ pub fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
     let mut measurements = measured(machine, 0.88);
     for (gpu, rate) in (0..).zip(rates) {
         let up = host_copy(gpu, *rate);
-        measurements.host.push(HostCopy { direction: HostDirection::ToHost, ..up.clone() });
+        measurements.host.push(HostCopy {
+            direction: HostDirection::ToHost,
+            ..up.clone()
+        });
         measurements.host.push(up);
     }
     measurements
 }
 
 /// Adds copies of other memory, at this rate, for every host copy that there is.
-pub fn with_memory(measurements: &mut Measurements, memory: HostMemory, allocation: Allocation, gbps: f64) {
-    let added = measurements.host.iter().filter(|copy| copy.memory == HostMemory::Pinned && copy.at_once == 1);
-    let other =
-        |copy: &HostCopy| HostCopy { memory, allocation, achieved_gbps: Some(GbPerSecond(gbps)), ..copy.clone() };
-    let added: Vec<_> = added.filter(|copy| copy.allocation == Allocation::Reused).map(other).collect();
+pub fn with_memory(
+    measurements: &mut Measurements,
+    memory: HostMemory,
+    allocation: Allocation,
+    gbps: f64,
+) {
+    let added = measurements
+        .host
+        .iter()
+        .filter(|copy| copy.memory == HostMemory::Pinned && copy.at_once == 1);
+    let other = |copy: &HostCopy| HostCopy {
+        memory,
+        allocation,
+        achieved_gbps: Some(GbPerSecond(gbps)),
+        ..copy.clone()
+    };
+    let added: Vec<_> = added
+        .filter(|copy| copy.allocation == Allocation::Reused)
+        .map(other)
+        .collect();
     measurements.host.extend(added);
 }

@@ -17,22 +17,40 @@ fn codes_are_unique_kebab_case_and_append_only() {
     let unique: std::collections::BTreeSet<_> = codes.iter().collect();
     assert_eq!(unique.len(), codes.len());
     for code in &codes {
-        assert!(code.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{code}");
-        assert!(!code.starts_with('-') && !code.ends_with('-') && !code.contains("--"), "{code}");
+        assert!(
+            code.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
+            "{code}"
+        );
+        assert!(
+            !code.starts_with('-') && !code.ends_with('-') && !code.contains("--"),
+            "{code}"
+        );
     }
     // The index is written from the rules in their order, so what it had stays at its head.
     let index = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules/README.md");
     let index = std::fs::read_to_string(index).unwrap();
-    let known: Vec<_> = index.lines().filter_map(|line| line.strip_prefix("| [")?.split_once(']')).collect();
+    let known: Vec<_> = index
+        .lines()
+        .filter_map(|line| line.strip_prefix("| [")?.split_once(']'))
+        .collect();
     let known: Vec<_> = known.iter().map(|(code, _)| *code).collect();
-    assert!(known.len() > 40 && codes.starts_with(&known), "reports and scripts have these codes: {known:?}");
+    assert!(
+        known.len() > 40 && codes.starts_with(&known),
+        "reports and scripts have these codes: {known:?}"
+    );
 }
 
 #[test]
 fn every_rule_has_a_whole_manual_page() {
     for rule in RULES {
         let page = explain(&rule.id).unwrap();
-        for part in ["What it means", "How it is detected", "Why it matters", "What to do", "Sources"] {
+        for part in [
+            "What it means",
+            "How it is detected",
+            "Why it matters",
+            "What to do",
+            "Sources",
+        ] {
             assert!(page.contains(&format!("# {part}\n")), "{}: {part}", rule.id);
         }
         assert!(!page.contains("//!") && !page.contains("\nuse "), "{page}");
@@ -51,15 +69,23 @@ fn docs_rules_hold_what_the_rules_say() {
             std::fs::write(folder.join(name), text).unwrap();
         }
     }
-    let mut there: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut there: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     let mut expected: Vec<_> = files.iter().map(|(name, _)| name.clone()).collect();
     there.sort();
     expected.sort();
-    assert_eq!(there, expected, "run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules");
+    assert_eq!(
+        there, expected,
+        "run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules"
+    );
     for (name, text) in files {
         let written = std::fs::read_to_string(folder.join(&name)).unwrap();
-        assert_eq!(written, text, "docs/rules/{name}: run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules");
+        assert_eq!(
+            written, text,
+            "docs/rules/{name}: run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules"
+        );
     }
 }
 
@@ -68,7 +94,11 @@ fn every_parameter_is_named_by_its_unit() {
     for rule in RULES {
         for parameter in rule.parameters {
             let units = ["_percent", "_us", "_s", "_gbps", "_count", "_mib"];
-            assert!(units.iter().any(|unit| parameter.name.ends_with(unit)), "{}", parameter.name);
+            assert!(
+                units.iter().any(|unit| parameter.name.ends_with(unit)),
+                "{}",
+                parameter.name
+            );
             assert!(parameter.default.is_finite());
         }
     }
@@ -81,9 +111,21 @@ fn the_floor_depends_on_the_class_of_the_route() {
     let machine = two_sockets();
     let measurements = measured(&machine, 0.6);
     let found = findings(&machine, Some(&measurements));
-    let pairs: Vec<_> = found.iter().map(|finding| finding.subject.clone()).collect();
-    let pair = |source, destination| Subject::Pair(Pair { source, destination });
-    assert_eq!(pairs, [pair(0, 1), pair(2, 3)], "pairs across sockets may reach 60%");
+    let pairs: Vec<_> = found
+        .iter()
+        .map(|finding| finding.subject.clone())
+        .collect();
+    let pair = |source, destination| {
+        Subject::Pair(Pair {
+            source,
+            destination,
+        })
+    };
+    assert_eq!(
+        pairs,
+        [pair(0, 1), pair(2, 3)],
+        "pairs across sockets may reach 60%"
+    );
 }
 
 #[test]
@@ -99,14 +141,25 @@ fn wrong_bytes_are_an_error_with_suspects() {
         cell.achieved_gbps = None;
     }
     // What may be the cause is no second finding.
-    let found = only(&findings(&machine, Some(&measurements)), "peer-data-wrong", Severity::Error);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-data-wrong",
+        Severity::Error,
+    );
     assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
     for text in ["never arrived", "copy engine, direct", "offset 0"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
     }
-    let suspects: Vec<_> = found.suspects.iter().map(|suspect| suspect.cause.as_str()).collect();
+    let suspects: Vec<_> = found
+        .suspects
+        .iter()
+        .map(|suspect| suspect.cause.as_str())
+        .collect();
     for text in ["IOMMU", "0000:82:01.0"] {
-        assert!(suspects.iter().any(|cause| cause.contains(text)), "{text}: {suspects:?}");
+        assert!(
+            suspects.iter().any(|cause| cause.contains(text)),
+            "{text}: {suspects:?}"
+        );
     }
 }
 
@@ -123,20 +176,42 @@ pub(super) fn deny(measurements: &mut Measurements, denied: impl Fn(Pair) -> boo
 fn no_access_anywhere_or_across_sockets_only_is_one_warning() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
-    deny(&mut measurements, |pair| pair.source / 2 != pair.destination / 2);
-    let found = only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Warning);
+    deny(&mut measurements, |pair| {
+        pair.source / 2 != pair.destination / 2
+    });
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-access-missing",
+        Severity::Warning,
+    );
     assert_eq!(found.subject, Subject::Machine);
     deny(&mut measurements, |_| true);
-    let found = only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Warning);
-    assert!(found.message.contains("any pair of GPUs"), "{}", found.message);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-access-missing",
+        Severity::Warning,
+    );
+    assert!(
+        found.message.contains("any pair of GPUs"),
+        "{}",
+        found.message
+    );
     assert_eq!(exit(&[found], Some(&measurements)), exit_code::HEALTHY);
 
     // Without CUDA, NVML's word counts.
     let mut machine = two_sockets();
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     machine.pairs[0].p2p_write = Reading::Known(P2pStatus::ChipsetNotSupported);
-    let found = only(&findings(&machine, None), "peer-access-one-way", Severity::Error);
-    assert!(found.message.contains("CUDA was not asked"), "{}", found.message);
+    let found = only(
+        &findings(&machine, None),
+        "peer-access-one-way",
+        Severity::Error,
+    );
+    assert!(
+        found.message.contains("CUDA was not asked"),
+        "{}",
+        found.message
+    );
 }
 
 #[test]
@@ -158,8 +233,16 @@ fn a_generation_counts_only_under_load() {
     measurements.links = vec![link([1, 1], 40)];
     assert_eq!(findings(&machine, Some(&measurements)), []);
     crate::diagnose::testing::set(&mut measurements, 3.3, |cell| cell.pair.touches(1));
-    let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
-    assert!(found.message.contains("Gen1 x16 under load"), "{}", found.message);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "pcie-narrow",
+        Severity::Error,
+    );
+    assert!(
+        found.message.contains("Gen1 x16 under load"),
+        "{}",
+        found.message
+    );
 }
 
 #[test]
@@ -170,7 +253,10 @@ fn a_short_run_of_staged_copies_shows_a_generation_if_others_are_as_fast_as_they
     deny(&mut measurements, |_| true);
     let narrow = |measurements: &Measurements| {
         let found = findings(&machine, Some(measurements));
-        found.into_iter().find(|found| found.code == "pcie-narrow").map(|found| found.subject)
+        found
+            .into_iter()
+            .find(|found| found.code == "pcie-narrow")
+            .map(|found| found.subject)
     };
     crate::diagnose::testing::set(&mut measurements, 12.0, |_| true);
     assert_eq!(narrow(&measurements), None, "nothing is slow");
@@ -181,10 +267,16 @@ fn a_short_run_of_staged_copies_shows_a_generation_if_others_are_as_fast_as_they
     assert_eq!(narrow(&measurements), None);
 }
 
-pub(super) fn with_links_down(machine: &mut Snapshot, gpus: &[usize], links: std::ops::Range<usize>) {
+pub(super) fn with_links_down(
+    machine: &mut Snapshot,
+    gpus: &[usize],
+    links: std::ops::Range<usize>,
+) {
     for gpu in gpus {
         if let Reading::Known(all) = &mut machine.gpus[*gpu].nvlinks {
-            all[links.clone()].iter_mut().for_each(|link| link.active = Reading::Known(false));
+            all[links.clone()]
+                .iter_mut()
+                .for_each(|link| link.active = Reading::Known(false));
         }
     }
 }
@@ -193,26 +285,54 @@ pub(super) fn with_links_down(machine: &mut Snapshot, gpus: &[usize], links: std
 fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
     let mut machine = h200_vm(4);
     with_links_down(&mut machine, &[3], 4..6);
-    let found = only(&findings(&machine, None), "nvlink-inactive", Severity::Error);
+    let found = only(
+        &findings(&machine, None),
+        "nvlink-inactive",
+        Severity::Error,
+    );
     assert_eq!(found.subject, GPU_3);
-    assert!(found.message.contains("4-5") && found.message.contains("16 active"), "{}", found.message);
+    assert!(
+        found.message.contains("4-5") && found.message.contains("16 active"),
+        "{}",
+        found.message
+    );
 
     with_links_down(&mut machine, &[0, 1, 2], 4..6);
     only(&findings(&machine, None), "nvlink-inactive", Severity::Info);
 
     // All links of an NVSwitch machine down, whatever other GPUs show.
     with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);
-    assert_eq!(only(&findings(&machine, None), "nvlink-inactive", Severity::Error).subject, Subject::Machine);
+    assert_eq!(
+        only(
+            &findings(&machine, None),
+            "nvlink-inactive",
+            Severity::Error
+        )
+        .subject,
+        Subject::Machine
+    );
     for gpu in &mut machine.gpus {
         if let Reading::Known(fabric) = &mut gpu.fabric {
             fabric.state = FabricState::NotSupported;
         }
     }
-    only(&findings(&machine, None), "nvlink-inactive", Severity::Error);
+    only(
+        &findings(&machine, None),
+        "nvlink-inactive",
+        Severity::Error,
+    );
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     // Links of a guest train when its driver starts, or at the next boot.
-    let found = only(&findings(&machine, None), "nvlink-inactive", Severity::Warning);
-    assert!(found.next_step.starts_with("Reload the driver"), "{}", found.next_step);
+    let found = only(
+        &findings(&machine, None),
+        "nvlink-inactive",
+        Severity::Warning,
+    );
+    assert!(
+        found.next_step.starts_with("Reload the driver"),
+        "{}",
+        found.next_step
+    );
     machine.host.virtual_machine = Reading::Known(false);
     only(&findings(&machine, None), "nvlink-inactive", Severity::Info);
 }
@@ -224,14 +344,24 @@ fn a_figure_whose_bytes_are_in_doubt_and_a_gpu_without_cells_are_untested() {
     measurements.peer.retain(|cell| !touches(cell, 2));
     measurements.peer[0].verified = Verified::Inconclusive;
     let failure = Some("hidden by CUDA_VISIBLE_DEVICES".into());
-    measurements.driver.devices = vec![CudaDevice { index: 2, failure, ..CudaDevice::default() }];
+    measurements.driver.devices = vec![CudaDevice {
+        index: 2,
+        failure,
+        ..CudaDevice::default()
+    }];
     let found = findings(&machine, Some(&measurements));
     let message = only(&found, "not-tested", Severity::Warning).message;
-    for part in ["it is not known whether their bytes arrived", "GPU 2 and its pairs: hidden"] {
+    for part in [
+        "it is not known whether their bytes arrived",
+        "GPU 2 and its pairs: hidden",
+    ] {
         assert!(message.contains(part), "{message}");
     }
     let verdict = verdict(&found, Some(&measurements), Severity::Error);
-    assert_eq!((verdict.tested, verdict.untested, verdict.exit_code), (2, 1, 3));
+    assert_eq!(
+        (verdict.tested, verdict.untested, verdict.exit_code),
+        (2, 1, 3)
+    );
 }
 
 #[test]
@@ -242,7 +372,10 @@ fn nothing_measured_is_never_healthy() {
         failure_code: Some(802),
         ..DriverFacts::default()
     };
-    let measurements = Measurements { driver, ..Measurements::default() };
+    let measurements = Measurements {
+        driver,
+        ..Measurements::default()
+    };
     let found = findings(&machine, Some(&measurements));
     let finding = only(&found, "nothing-measured", Severity::Warning);
     assert!(finding.message.contains("802") && finding.next_step.contains("fabric manager"));
@@ -250,12 +383,20 @@ fn nothing_measured_is_never_healthy() {
 
     let alone = h200_vm(1);
     let found = findings(&alone, Some(&Measurements::default()));
-    assert!(only(&found, "nothing-measured", Severity::Warning).message.contains("only one GPU"));
+    assert!(
+        only(&found, "nothing-measured", Severity::Warning)
+            .message
+            .contains("only one GPU")
+    );
 
     let mut nothing = empty();
     nothing.problems.push("NVML: driver not loaded".into());
     let found = findings(&nothing, None);
-    assert!(only(&found, "nothing-measured", Severity::Warning).message.contains("driver not loaded"));
+    assert!(
+        only(&found, "nothing-measured", Severity::Warning)
+            .message
+            .contains("driver not loaded")
+    );
     assert_eq!(exit(&found, None), exit_code::INCOMPLETE);
 }
 
@@ -263,13 +404,26 @@ fn nothing_measured_is_never_healthy() {
 fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
     let machine = h200_vm(2);
     let mut measurements = measured(&machine, 0.88);
-    let serial = Placement { source: StreamKind::Default, destination: StreamKind::Side, host: HostMode::NonBlocking };
+    let serial = Placement {
+        source: StreamKind::Default,
+        destination: StreamKind::Side,
+        host: HostMode::NonBlocking,
+    };
     measurements.overlap = vec![overlap(serial, 0.0), overlap(Placement::REFERENCE, 99.0)];
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    measurements.overlap.extend([overlap(Placement::REFERENCE, 1.0), overlap(Placement::REFERENCE, 0.0)]);
-    let found = only(&findings(&machine, Some(&measurements)), "placement-serialises", Severity::Warning);
+    measurements.overlap.extend([
+        overlap(Placement::REFERENCE, 1.0),
+        overlap(Placement::REFERENCE, 0.0),
+    ]);
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "placement-serialises",
+        Severity::Warning,
+    );
     assert!(
-        found.message.contains("side/side/non-blocking, kernel on the source: 2 of 3 pairs, down to 0%"),
+        found
+            .message
+            .contains("side/side/non-blocking, kernel on the source: 2 of 3 pairs, down to 0%"),
         "{}",
         found.message
     );
@@ -291,7 +445,11 @@ fn an_error_about_peer_access_is_a_fault_and_no_denial() {
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, "peer-access-missing", Severity::Error);
         assert!(finding.message.contains("919"), "{}", finding.message);
-        assert!(!finding.message.contains("similar pairs"), "{}", finding.message);
+        assert!(
+            !finding.message.contains("similar pairs"),
+            "{}",
+            finding.message
+        );
         assert_eq!(exit(&found, Some(&measurements)), exit_code::FAULT);
     }
 }
@@ -308,18 +466,40 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
         ..LinkUnderLoad::default()
     };
     measurements.links = (0..3).map(idle).collect();
-    assert_eq!(findings(&machine, Some(&measurements)), [], "NVLink copies leave the PCIe link idle");
-    measurements.peer.push(cell(Pair { source: 0, destination: 1 }, Path::Staged, 3.0));
+    assert_eq!(
+        findings(&machine, Some(&measurements)),
+        [],
+        "NVLink copies leave the PCIe link idle"
+    );
+    measurements.peer.push(cell(
+        Pair {
+            source: 0,
+            destination: 1,
+        },
+        Path::Staged,
+        3.0,
+    ));
     let found = findings(&machine, Some(&measurements));
-    let subjects: Vec<_> = found.iter().map(|finding| (&*finding.code, finding.subject.to_string())).collect();
-    assert_eq!(subjects, [("pcie-narrow", "GPU 0".to_owned()), ("pcie-narrow", "GPU 1".to_owned())]);
+    let subjects: Vec<_> = found
+        .iter()
+        .map(|finding| (&*finding.code, finding.subject.to_string()))
+        .collect();
+    assert_eq!(
+        subjects,
+        [
+            ("pcie-narrow", "GPU 0".to_owned()),
+            ("pcie-narrow", "GPU 1".to_owned())
+        ]
+    );
 }
 
 #[test]
 fn a_reading_that_rose_clears_a_link_although_the_copies_fit_its_rest() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.84);
-    measurements.peer.retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
+    measurements
+        .peer
+        .retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
     // What Gen1 carries, which both links rest at. Two readings are too few to believe that a link never rose.
     set(&mut measurements, 3.3, |_| true);
     let read = |index, most| LinkUnderLoad {
@@ -332,8 +512,14 @@ fn a_reading_that_rose_clears_a_link_although_the_copies_fit_its_rest() {
     for (most, wanted) in [(1, &[2, 3][..]), (4, &[3])] {
         measurements.links = vec![read(2, most), read(3, 1)];
         let found = findings(&machine, Some(&measurements));
-        let subjects: Vec<_> = found.iter().map(|finding| (&*finding.code, finding.subject.clone())).collect();
-        let wanted: Vec<_> = wanted.iter().map(|&index| ("pcie-narrow", Subject::Gpu { index })).collect();
+        let subjects: Vec<_> = found
+            .iter()
+            .map(|finding| (&*finding.code, finding.subject.clone()))
+            .collect();
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|&index| ("pcie-narrow", Subject::Gpu { index }))
+            .collect();
         assert_eq!(subjects, wanted);
     }
 }
@@ -344,13 +530,27 @@ fn a_way_of_copying_that_is_far_slower_than_the_reference_is_reported() {
     let mut measurements = measured(&machine, 0.88);
     let reference = measurements.peer.clone();
     let slower = |cell: &PeerBandwidth, share: f64| PeerBandwidth {
-        setup: cell.setup.with_placement(Placement { source: StreamKind::Default, ..cell.setup.placement }),
+        setup: cell.setup.with_placement(Placement {
+            source: StreamKind::Default,
+            ..cell.setup.placement
+        }),
         achieved_gbps: cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * share)),
         ..cell.clone()
     };
-    measurements.peer.extend(reference.iter().map(|cell| slower(cell, 0.97)));
+    measurements
+        .peer
+        .extend(reference.iter().map(|cell| slower(cell, 0.97)));
     assert_eq!(findings(&machine, Some(&measurements)), []);
     measurements.peer.push(slower(&reference[0], 0.5));
-    let found = only(&findings(&machine, Some(&measurements)), "peer-copy-uneven", Severity::Warning);
-    assert!(found.message.contains("default/side/non-blocking: 1 of 6 pairs, down to 198.0 GB/s, 50%"), "{found:?}");
+    let found = only(
+        &findings(&machine, Some(&measurements)),
+        "peer-copy-uneven",
+        Severity::Warning,
+    );
+    assert!(
+        found
+            .message
+            .contains("default/side/non-blocking: 1 of 6 pairs, down to 198.0 GB/s, 50%"),
+        "{found:?}"
+    );
 }

@@ -52,7 +52,10 @@ pub enum Ending {
 impl Ending {
     /// How the run of this report ended. A report is never of wrong usage.
     pub fn of(report: &Report) -> Self {
-        let interrupted = report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted);
+        let interrupted = report
+            .measurements
+            .as_ref()
+            .is_some_and(|measurements| measurements.interrupted);
         Self::conclude(report.verdict.verdict, interrupted, &report.findings)
     }
 
@@ -61,7 +64,13 @@ impl Ending {
             _ if interrupted => Self::Interrupted,
             Conclusion::Faulty => Self::Fault,
             Conclusion::Inconclusive => Self::Incomplete,
-            Conclusion::Healthy if findings.iter().any(|finding| finding.severity >= Severity::Warning) => Self::Warned,
+            Conclusion::Healthy
+                if findings
+                    .iter()
+                    .any(|finding| finding.severity >= Severity::Warning) =>
+            {
+                Self::Warned
+            }
             Conclusion::Healthy => Self::Healthy,
         }
     }
@@ -90,7 +99,9 @@ impl Contract {
             (Self::Nagios, Ending::Healthy) => nagios::OK,
             (Self::Nagios, Ending::Warned) => nagios::WARNING,
             (Self::Nagios, Ending::Fault) => nagios::CRITICAL,
-            (Self::Nagios, Ending::Incomplete | Ending::Interrupted | Ending::Usage) => nagios::UNKNOWN,
+            (Self::Nagios, Ending::Incomplete | Ending::Interrupted | Ending::Usage) => {
+                nagios::UNKNOWN
+            }
         }
     }
 }
@@ -107,7 +118,10 @@ pub struct Terms {
 impl From<Severity> for Terms {
     /// The default contract.
     fn from(fail_on: Severity) -> Self {
-        Self { fail_on, contract: Contract::Default }
+        Self {
+            fail_on,
+            contract: Contract::Default,
+        }
     }
 }
 
@@ -121,10 +135,16 @@ pub fn is_gap(rule: &RuleId) -> bool {
 /// A fault that was found outranks tests that are missing; an interrupted run exits as interrupted
 /// whatever it had found by then, and its verdict still says `faulty` where it had. A run that was cut
 /// off is never healthy. Without measurements (`topo`) the facts alone are judged.
-pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, terms: impl Into<Terms>) -> Verdict {
+pub fn verdict(
+    findings: &[Finding],
+    measurements: Option<&Measurements>,
+    terms: impl Into<Terms>,
+) -> Verdict {
     let Terms { fail_on, contract } = terms.into();
     let is_gap = |finding: &Finding| is_gap(&finding.code);
-    let fault = findings.iter().any(|finding| finding.severity >= fail_on && !is_gap(finding));
+    let fault = findings
+        .iter()
+        .any(|finding| finding.severity >= fail_on && !is_gap(finding));
     let coverage = measurements.map(coverage).unwrap_or_default();
     let interrupted = measurements.is_some_and(|measurements| measurements.interrupted);
     let cut_off = measurements.is_some_and(|measurements| measurements.cut_off);
@@ -158,7 +178,13 @@ mod tests {
     const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
 
     fn finding(code: &'static str, severity: Severity) -> Finding {
-        Finding::new(RuleId::new(code), severity, Subject::Machine, "something", "do")
+        Finding::new(
+            RuleId::new(code),
+            severity,
+            Subject::Machine,
+            "something",
+            "do",
+        )
     }
 
     #[test]
@@ -232,7 +258,12 @@ mod tests {
                     Tested::FactsAlone => None,
                     _ => Some(&measurements),
                 };
-                for worst in [None, Some(Severity::Info), Some(Severity::Warning), Some(Severity::Error)] {
+                for worst in [
+                    None,
+                    Some(Severity::Info),
+                    Some(Severity::Warning),
+                    Some(Severity::Error),
+                ] {
                     for gap in [None, Some("not-tested"), Some("nothing-measured")] {
                         for fail_on in SEVERITIES {
                             // A gap is no fault, however severe it is made.
@@ -244,10 +275,28 @@ mod tests {
                                     .collect();
                                 let (conclusion, default, nagios) =
                                     expected(worst, gap.is_some(), tested, fail_on, interrupted);
-                                for (contract, code) in [(Contract::Default, default), (Contract::Nagios, nagios)] {
-                                    let found = verdict(&findings, measurements, Terms { fail_on, contract });
-                                    let case = (tested, interrupted, worst, gap, gap_severity, fail_on, contract);
-                                    assert_eq!((found.verdict, found.exit_code), (conclusion, code), "{case:?}");
+                                for (contract, code) in
+                                    [(Contract::Default, default), (Contract::Nagios, nagios)]
+                                {
+                                    let found = verdict(
+                                        &findings,
+                                        measurements,
+                                        Terms { fail_on, contract },
+                                    );
+                                    let case = (
+                                        tested,
+                                        interrupted,
+                                        worst,
+                                        gap,
+                                        gap_severity,
+                                        fail_on,
+                                        contract,
+                                    );
+                                    assert_eq!(
+                                        (found.verdict, found.exit_code),
+                                        (conclusion, code),
+                                        "{case:?}"
+                                    );
                                     seen.insert((contract == Contract::Nagios, code));
                                 }
                             }
@@ -256,7 +305,20 @@ mod tests {
                 }
             }
         }
-        let all = [(false, 0), (false, 1), (false, 3), (false, 130), (true, 0), (true, 1), (true, 2), (true, 3)];
-        assert_eq!(seen.into_iter().collect::<Vec<_>>(), all, "a code that no case reaches");
+        let all = [
+            (false, 0),
+            (false, 1),
+            (false, 3),
+            (false, 130),
+            (true, 0),
+            (true, 1),
+            (true, 2),
+            (true, 3),
+        ];
+        assert_eq!(
+            seen.into_iter().collect::<Vec<_>>(),
+            all,
+            "a code that no case reaches"
+        );
     }
 }

@@ -14,7 +14,9 @@ const SPELT_OUT: usize = 6;
 
 /// `GPU 3 (0000:3b:00.0, slot 5)`.
 pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
-    let Some(address) = snapshot.address_of(index) else { return format!("GPU {index}") };
+    let Some(address) = snapshot.address_of(index) else {
+        return format!("GPU {index}");
+    };
     match pcie::slot(snapshot, address) {
         Some(slot) => format!("GPU {index} ({address}, slot {slot})"),
         None => format!("GPU {index} ({address})"),
@@ -25,10 +27,19 @@ pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
 /// 0000:36:00.0`. Empty for the whole machine.
 pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
     let function = |address: PciAddress| {
-        let slot = pcie::slot(snapshot, address).map(|slot| format!(", slot {slot}")).unwrap_or_default();
-        let above: Vec<_> =
-            pcie::chain(snapshot, address).iter().skip(1).map(|bridge| bridge.address.to_string()).collect();
-        let below = if above.is_empty() { String::new() } else { format!(", below {}", above.join(" < ")) };
+        let slot = pcie::slot(snapshot, address)
+            .map(|slot| format!(", slot {slot}"))
+            .unwrap_or_default();
+        let above: Vec<_> = pcie::chain(snapshot, address)
+            .iter()
+            .skip(1)
+            .map(|bridge| bridge.address.to_string())
+            .collect();
+        let below = if above.is_empty() {
+            String::new()
+        } else {
+            format!(", below {}", above.join(" < "))
+        };
         format!("{address}{slot}{below}")
     };
     let of = |index: u32| match snapshot.address_of(index) {
@@ -59,23 +70,40 @@ pub fn gpus(indices: &[u32]) -> String {
 
 /// `all GPUs`, or those of these indices.
 pub fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() == snapshot.gpus.len() { "all GPUs".into() } else { gpus(indices) }
+    if indices.len() == snapshot.gpus.len() {
+        "all GPUs".into()
+    } else {
+        gpus(indices)
+    }
 }
 
 /// One GPU with its place, several by their numbers.
 pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
+    if let [index] = indices {
+        gpu(snapshot, *index)
+    } else {
+        gpus(indices)
+    }
 }
 
 /// The same, with the place of a single one; a machine's only GPU is named.
 pub fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() > 1 { all_or(snapshot, indices) } else { named(snapshot, indices) }
+    if indices.len() > 1 {
+        all_or(snapshot, indices)
+    } else {
+        named(snapshot, indices)
+    }
 }
 
 /// The other programs with a context on any of these GPUs: `process 4711 (python3)`.
 pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
-    let all = gpus.iter().filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known()).flatten();
-    let named: BTreeMap<u32, Option<&str>> = all.map(|process| (process.pid, process.name.as_deref())).collect();
+    let all = gpus
+        .iter()
+        .filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known())
+        .flatten();
+    let named: BTreeMap<u32, Option<&str>> = all
+        .map(|process| (process.pid, process.name.as_deref()))
+        .collect();
     let text = |(pid, name): (u32, Option<&str>)| match name {
         Some(name) => format!("process {pid} ({name})"),
         None => format!("process {pid}"),
@@ -85,7 +113,11 @@ pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
 
 /// `0,3`, as nvidia-smi takes them.
 pub fn option(indices: &[u32]) -> String {
-    indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    indices
+        .iter()
+        .map(u32::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// `0-3, 7`.
@@ -97,7 +129,13 @@ pub fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
             _ => ranges.push((index, index)),
         }
     }
-    let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    let text = |(first, last)| {
+        if first == last {
+            format!("{first}")
+        } else {
+            format!("{first}-{last}")
+        }
+    };
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
@@ -113,7 +151,11 @@ pub fn pairs(pairs: &[Pair]) -> String {
     if let (true, Some(gpu)) = (pairs.len() > SPELT_OUT, in_common(pairs)) {
         return format!("{} pairs with GPU {gpu}", pairs.len());
     }
-    let names: Vec<_> = pairs.iter().take(SPELT_OUT).map(ToString::to_string).collect();
+    let names: Vec<_> = pairs
+        .iter()
+        .take(SPELT_OUT)
+        .map(ToString::to_string)
+        .collect();
     match pairs.len().saturating_sub(SPELT_OUT) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
@@ -123,24 +165,43 @@ pub fn pairs(pairs: &[Pair]) -> String {
 /// The GPU that all of these pairs have.
 fn in_common(pairs: &[Pair]) -> Option<u32> {
     let first = pairs.first()?;
-    [first.source, first.destination].into_iter().find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)))
+    [first.source, first.destination]
+        .into_iter()
+        .find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)))
 }
 
 /// The addresses, separated by commas.
 pub fn addresses(addresses: &[PciAddress]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    addresses
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// GPUs by what they have in common, as a fact.
 pub fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
     let numbers = |gpus: &Vec<u32>| Fact::Numbers(gpus.iter().copied().map(u64::from).collect());
-    gpus.iter().map(|(name, gpus)| (name, numbers(gpus))).collect()
+    gpus.iter()
+        .map(|(name, gpus)| (name, numbers(gpus)))
+        .collect()
 }
 
 /// `1 pair`, `2 pairs`, `6 switches`.
 pub fn count(number: usize, thing: &str) -> String {
-    let end = if ["ch", "sh", "s", "x"].iter().any(|end| thing.ends_with(end)) { "es" } else { "s" };
-    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}{end}") }
+    let end = if ["ch", "sh", "s", "x"]
+        .iter()
+        .any(|end| thing.ends_with(end))
+    {
+        "es"
+    } else {
+        "s"
+    };
+    if number == 1 {
+        format!("1 {thing}")
+    } else {
+        format!("{number} {thing}{end}")
+    }
 }
 
 /// The distinct texts, in order, separated by semicolons.
@@ -168,7 +229,13 @@ mod tests {
     #[test]
     fn many_pairs_are_named_by_the_gpu_that_they_have() {
         let with = |gpu: u32, others: std::ops::Range<u32>| -> Vec<Pair> {
-            others.filter(|other| *other != gpu).map(|other| Pair { source: gpu, destination: other }).collect()
+            others
+                .filter(|other| *other != gpu)
+                .map(|other| Pair {
+                    source: gpu,
+                    destination: other,
+                })
+                .collect()
         };
         assert_eq!(pairs(&with(2, 0..8)), "7 pairs with GPU 2");
         assert_eq!(pairs(&with(2, 0..3)), "GPU 2 → GPU 0, GPU 2 → GPU 1");

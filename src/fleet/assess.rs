@@ -34,14 +34,20 @@ pub struct Question {
 }
 
 /// Codes of the fleet that say that something is not there to be judged.
-pub const GAPS: [&str; 3] = ["fleet-node-missing", "fleet-file-broken", "fleet-name-shared"];
+pub const GAPS: [&str; 3] = [
+    "fleet-node-missing",
+    "fleet-file-broken",
+    "fleet-name-shared",
+];
 
 /// The newest report of every node, in the order of their names, and the older ones.
 pub fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
     let mut all: Vec<&Digest> = digests.iter().collect();
     all.order_by(|one, other| {
         let key = |digest: &&Digest| (sortable(&digest.node), digest.node.clone());
-        key(one).cmp(&key(other)).then_with(|| (&other.started_at, &other.file).cmp(&(&one.started_at, &one.file)))
+        key(one)
+            .cmp(&key(other))
+            .then_with(|| (&other.started_at, &other.file).cmp(&(&one.started_at, &one.file)))
     });
     let (mut newest, mut older): (Vec<&Digest>, Vec<&Digest>) = (Vec::new(), Vec::new());
     for digest in all {
@@ -56,31 +62,48 @@ pub fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
 /// A name by which `n9` comes before `n10`.
 fn sortable(name: &str) -> (String, u64) {
     let head = names::head(name);
-    let digits: String = name[head.len()..].chars().take_while(char::is_ascii_digit).collect();
+    let digits: String = name[head.len()..]
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
     (head.to_owned(), digits.parse().unwrap_or(u64::MAX))
 }
 
 /// Everything that is said of these reports.
 pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
     let (digests, older) = newest(&gathered.digests);
-    let facts: Vec<_> = digests.iter().map(|digest| inventory::facts(digest)).collect();
+    let facts: Vec<_> = digests
+        .iter()
+        .map(|digest| inventory::facts(digest))
+        .collect();
     let members = cohorts(&digests, &facts);
     let compared = outliers::compare(&digests, &members);
     let nodes = nodes(&digests, &facts, &members, &compared, question.terms);
     let list = question.list.as_ref().map(|names| list(names, &nodes));
-    let pairs: Vec<inventory::Facts<'_>> =
-        nodes.iter().zip(&facts).map(|(node, facts)| (node.node.as_str(), facts)).collect();
+    let pairs: Vec<inventory::Facts<'_>> = nodes
+        .iter()
+        .zip(&facts)
+        .map(|(node, facts)| (node.node.as_str(), facts))
+        .collect();
     let inventory = inventory::spread(&pairs);
     let outliers = outliers::findings(&digests, &compared);
     let names: Vec<&str> = digests.iter().map(|digest| digest.node.as_str()).collect();
     let of_rules = of_rules(&digests);
-    let all: Vec<Incident<'_>> = of_rules.iter().cloned().chain(of_fleet(&digests, &outliers)).collect();
+    let all: Vec<Incident<'_>> = of_rules
+        .iter()
+        .cloned()
+        .chain(of_fleet(&digests, &outliers))
+        .collect();
     let judged: Vec<_> = all
         .iter()
         .filter(|incident| incident.severity > Severity::Info && !is_gap(&rule(incident.code)))
         .cloned()
         .collect();
-    let gpus = digests.iter().map(|digest| digest.gpus.len()).max().unwrap_or_default();
+    let gpus = digests
+        .iter()
+        .map(|digest| digest.gpus.len())
+        .max()
+        .unwrap_or_default();
     let mut findings = gaps(gathered, list.as_ref());
     findings.extend(shared_names(&digests, &older));
     findings.extend(patterns::positions(&judged, &names, gpus));
@@ -104,10 +127,17 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
         codes: patterns::codes(&of_rules, &names),
         findings,
         list,
-        changes: question.earlier.as_ref().map(|earlier| earlier.changes(&nodes)),
+        changes: question
+            .earlier
+            .as_ref()
+            .map(|earlier| earlier.changes(&nodes)),
         inventory,
         cohorts: described(&members, compared.figures, &names),
-        history: if question.history { older.iter().map(|digest| history(digest)).collect() } else { Vec::new() },
+        history: if question.history {
+            older.iter().map(|digest| history(digest)).collect()
+        } else {
+            Vec::new()
+        },
         nodes,
     }
 }
@@ -116,16 +146,23 @@ fn rule(code: &str) -> crate::model::finding::RuleId {
     code.to_owned().into()
 }
 
-fn described(members: &[Members], figures: Vec<Vec<super::model::Figures>>, names: &[&str]) -> Vec<Cohort> {
-    let cohorts = (1..).zip(members).zip(figures).map(|((cohort, members), figures)| Cohort {
-        cohort,
-        model: members.model.clone(),
-        topology: members.topology.clone(),
-        signature: members.signature.clone(),
-        count: members.nodes.len(),
-        nodes: names::fold(members.nodes.iter().map(|place| names[*place])),
-        figures,
-    });
+fn described(
+    members: &[Members],
+    figures: Vec<Vec<super::model::Figures>>,
+    names: &[&str],
+) -> Vec<Cohort> {
+    let cohorts = (1..)
+        .zip(members)
+        .zip(figures)
+        .map(|((cohort, members), figures)| Cohort {
+            cohort,
+            model: members.model.clone(),
+            topology: members.topology.clone(),
+            signature: members.signature.clone(),
+            count: members.nodes.len(),
+            nodes: names::fold(members.nodes.iter().map(|place| names[*place])),
+            figures,
+        });
     cohorts.collect()
 }
 
@@ -138,7 +175,10 @@ fn nodes(
 ) -> Vec<Node> {
     let mut cohort_of = vec![1; digests.len()];
     for (cohort, members) in (1..).zip(members) {
-        members.nodes.iter().for_each(|place| cohort_of[*place] = cohort);
+        members
+            .nodes
+            .iter()
+            .for_each(|place| cohort_of[*place] = cohort);
     }
     let node = |(place, digest): (usize, &&Digest)| Node {
         node: digest.node.clone(),
@@ -148,20 +188,41 @@ fn nodes(
         machine: digest.machine.clone(),
         profile: digest.profile.clone(),
         cohort: cohort_of[place],
-        signature: members.get(cohort_of[place] - 1).map(|members| members.signature.clone()).unwrap_or_default(),
+        signature: members
+            .get(cohort_of[place] - 1)
+            .map(|members| members.signature.clone())
+            .unwrap_or_default(),
         facts: facts[place].clone(),
-        uuids: digest.gpus.iter().map(|gpu| gpu.uuid.clone().unwrap_or_default()).collect(),
+        uuids: digest
+            .gpus
+            .iter()
+            .map(|gpu| gpu.uuid.clone().unwrap_or_default())
+            .collect(),
         tested: digest.verdict.tested,
         untested: digest.verdict.untested,
         findings: digest.findings.iter().map(node_finding).collect(),
-        percent_of_cohort: compared.low.get(&place).map(|low| shares(low)).unwrap_or_default(),
+        percent_of_cohort: compared
+            .low
+            .get(&place)
+            .map(|low| shares(low))
+            .unwrap_or_default(),
     };
     digests.iter().enumerate().map(node).collect()
 }
 
 fn node_finding(found: &Found) -> NodeFinding {
-    let Found { code, severity, subject, message } = found.clone();
-    NodeFinding { code, severity, subject, message }
+    let Found {
+        code,
+        severity,
+        subject,
+        message,
+    } = found.clone();
+    NodeFinding {
+        code,
+        severity,
+        subject,
+        message,
+    }
 }
 
 /// Per GPU the lowest share of what the cohort reaches: of the GPU to blame, or of all where no one is.
@@ -170,7 +231,11 @@ fn shares(low: &[Low]) -> BTreeMap<u32, f64> {
     let mut shares = BTreeMap::new();
     for low in low.iter().filter(|low| low.percent < 100.0) {
         let percent = (f64::from(low.percent) * 10.0).round() / 10.0;
-        for gpu in Blame::of(std::slice::from_ref(low)).gpus().into_iter().filter(|gpu| blamed.contains(gpu)) {
+        for gpu in Blame::of(std::slice::from_ref(low))
+            .gpus()
+            .into_iter()
+            .filter(|gpu| blamed.contains(gpu))
+        {
             let lowest: &mut f64 = shares.entry(gpu).or_insert(percent);
             *lowest = lowest.min(percent);
         }
@@ -181,7 +246,10 @@ fn shares(low: &[Low]) -> BTreeMap<u32, f64> {
 /// The verdict on a node, by the terms of this run and not by those of its own.
 fn conclusion(digest: &Digest, fail_on: Severity) -> Conclusion {
     let gap = |found: &Found| is_gap(&rule(&found.code));
-    let fault = digest.findings.iter().any(|found| found.severity >= fail_on && !gap(found));
+    let fault = digest
+        .findings
+        .iter()
+        .any(|found| found.severity >= fail_on && !gap(found));
     let incomplete = digest.verdict.verdict == Conclusion::Inconclusive
         || digest.verdict.untested > 0
         || digest.interrupted
@@ -209,14 +277,24 @@ fn history(digest: &Digest) -> Older {
 /// What the list of nodes has to say. A name with its domain is the same as one without.
 fn list(wanted: &[String], nodes: &[Node]) -> List {
     let short = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
-    let known: BTreeSet<String> = nodes.iter().flat_map(|node| [node.node.clone(), short(&node.node)]).collect();
-    let listed: BTreeSet<String> = wanted.iter().flat_map(|name| [name.clone(), short(name)]).collect();
+    let known: BTreeSet<String> = nodes
+        .iter()
+        .flat_map(|node| [node.node.clone(), short(&node.node)])
+        .collect();
+    let listed: BTreeSet<String> = wanted
+        .iter()
+        .flat_map(|name| [name.clone(), short(name)])
+        .collect();
     let unique: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
-    let missing: Vec<&str> =
-        unique.iter().copied().filter(|name| !known.contains(*name) && !known.contains(&short(name))).collect();
+    let missing: Vec<&str> = unique
+        .iter()
+        .copied()
+        .filter(|name| !known.contains(*name) && !known.contains(&short(name)))
+        .collect();
     let names = nodes.iter().map(|node| node.node.as_str());
-    let unexpected: Vec<&str> =
-        names.filter(|name| !listed.contains(*name) && !listed.contains(&short(name))).collect();
+    let unexpected: Vec<&str> = names
+        .filter(|name| !listed.contains(*name) && !listed.contains(&short(name)))
+        .collect();
     List {
         nodes: unique.len(),
         missing_count: missing.len(),
@@ -242,27 +320,48 @@ fn of_rules<'a>(digests: &[&'a Digest]) -> Vec<Incident<'a>> {
 
 /// Figures that stand out, as incidents of their nodes.
 fn of_fleet<'a>(digests: &[&Digest], outliers: &'a [Finding]) -> Vec<Incident<'a>> {
-    let places: BTreeMap<&str, usize> =
-        digests.iter().enumerate().map(|(place, digest)| (digest.node.as_str(), place)).collect();
+    let places: BTreeMap<&str, usize> = digests
+        .iter()
+        .enumerate()
+        .map(|(place, digest)| (digest.node.as_str(), place))
+        .collect();
     let incident = |finding: &'a Finding| {
         let node = *places.get(finding.nodes.as_str())?;
         let (code, severity, message) = (finding.code, finding.severity, finding.message.as_str());
-        Some(Incident { code, node, severity, gpus: finding.gpus.clone(), message })
+        Some(Incident {
+            code,
+            node,
+            severity,
+            gpus: finding.gpus.clone(),
+            message,
+        })
     };
     outliers.iter().filter_map(incident).collect()
 }
 
 /// Names that several machines have: older reports with none of the GPUs that the newest one has.
 fn shared_names(newest: &[&Digest], older: &[&Digest]) -> Option<Finding> {
-    let uuids =
-        |digest: &Digest| -> BTreeSet<String> { digest.gpus.iter().filter_map(|gpu| gpu.uuid.clone()).collect() };
-    let known: BTreeMap<&str, BTreeSet<String>> =
-        newest.iter().map(|digest| (digest.node.as_str(), uuids(digest))).collect();
+    let uuids = |digest: &Digest| -> BTreeSet<String> {
+        digest
+            .gpus
+            .iter()
+            .filter_map(|gpu| gpu.uuid.clone())
+            .collect()
+    };
+    let known: BTreeMap<&str, BTreeSet<String>> = newest
+        .iter()
+        .map(|digest| (digest.node.as_str(), uuids(digest)))
+        .collect();
     let is_other = |digest: &&&Digest| {
         let (own, of_newest) = (uuids(digest), known.get(digest.node.as_str()));
-        !own.is_empty() && of_newest.is_some_and(|newest| !newest.is_empty() && newest.is_disjoint(&own))
+        !own.is_empty()
+            && of_newest.is_some_and(|newest| !newest.is_empty() && newest.is_disjoint(&own))
     };
-    let names: BTreeSet<&str> = older.iter().filter(is_other).map(|digest| digest.node.as_str()).collect();
+    let names: BTreeSet<&str> = older
+        .iter()
+        .filter(is_other)
+        .map(|digest| digest.node.as_str())
+        .collect();
     (!names.is_empty()).then(|| Finding {
         code: "fleet-name-shared",
         severity: Severity::Warning,
@@ -283,16 +382,25 @@ fn shared_names(newest: &[&Digest], older: &[&Digest]) -> Option<Finding> {
 
 /// What is not there to be judged.
 fn gaps(gathered: &Gathered, list: Option<&List>) -> Vec<Finding> {
-    let missing = list.filter(|list| list.missing_count > 0).map(|list| Finding {
-        code: "fleet-node-missing",
-        severity: Severity::Warning,
-        nodes: list.missing.clone(),
-        count: list.missing_count,
-        gpus: Vec::new(),
-        message: format!("{} of {} nodes of the list have no report", list.missing_count, list.nodes),
-        evidence: [("missing", json!(list.missing_count)), ("of_nodes", json!(list.nodes))].into(),
-        next_step: "See whether these nodes are up and whether the check ran there".into(),
-    });
+    let missing = list
+        .filter(|list| list.missing_count > 0)
+        .map(|list| Finding {
+            code: "fleet-node-missing",
+            severity: Severity::Warning,
+            nodes: list.missing.clone(),
+            count: list.missing_count,
+            gpus: Vec::new(),
+            message: format!(
+                "{} of {} nodes of the list have no report",
+                list.missing_count, list.nodes
+            ),
+            evidence: [
+                ("missing", json!(list.missing_count)),
+                ("of_nodes", json!(list.nodes)),
+            ]
+            .into(),
+            next_step: "See whether these nodes are up and whether the check ran there".into(),
+        });
     let broken = gathered.broken.first().map(|first| Finding {
         code: "fleet-file-broken",
         severity: Severity::Warning,
@@ -301,7 +409,10 @@ fn gaps(gathered: &Gathered, list: Option<&List>) -> Vec<Finding> {
         gpus: Vec::new(),
         message: match gathered.broken.len() {
             1 => format!("{} {}", first.file, first.why),
-            number => format!("{number} files cannot be read, the first: {} {}", first.file, first.why),
+            number => format!(
+                "{number} files cannot be read, the first: {} {}",
+                first.file, first.why
+            ),
         },
         evidence: [("files", json!(gathered.broken.len()))].into(),
         next_step: "Collect these reports again; 'fleet --format json' lists all files".into(),
@@ -311,13 +422,24 @@ fn gaps(gathered: &Gathered, list: Option<&List>) -> Vec<Finding> {
 
 fn verdict(nodes: &[Node], findings: &[Finding], list: Option<&List>, terms: Terms) -> Verdict {
     let count = |wanted| nodes.iter().filter(|node| node.verdict == wanted).count();
-    let (healthy, faulty, inconclusive) =
-        (count(Conclusion::Healthy), count(Conclusion::Faulty), count(Conclusion::Inconclusive));
+    let (healthy, faulty, inconclusive) = (
+        count(Conclusion::Healthy),
+        count(Conclusion::Faulty),
+        count(Conclusion::Inconclusive),
+    );
     let is_gap = |finding: &Finding| GAPS.contains(&finding.code);
-    let fault = faulty > 0 || findings.iter().any(|finding| finding.severity >= terms.fail_on && !is_gap(finding));
+    let fault = faulty > 0
+        || findings
+            .iter()
+            .any(|finding| finding.severity >= terms.fail_on && !is_gap(finding));
     let incomplete = nodes.is_empty() || inconclusive > 0 || findings.iter().any(is_gap);
-    let warned = findings.iter().any(|finding| finding.severity >= Severity::Warning)
-        || nodes.iter().flat_map(|node| &node.findings).any(|found| found.severity >= Severity::Warning);
+    let warned = findings
+        .iter()
+        .any(|finding| finding.severity >= Severity::Warning)
+        || nodes
+            .iter()
+            .flat_map(|node| &node.findings)
+            .any(|found| found.severity >= Severity::Warning);
     let (verdict, ending) = match (fault, incomplete, warned) {
         (true, ..) => (Conclusion::Faulty, Ending::Fault),
         (false, true, _) => (Conclusion::Inconclusive, Ending::Incomplete),
@@ -325,7 +447,14 @@ fn verdict(nodes: &[Node], findings: &[Finding], list: Option<&List>, terms: Ter
         (false, false, false) => (Conclusion::Healthy, Ending::Healthy),
     };
     let missing = list.map_or(0, |list| list.missing_count);
-    Verdict { verdict, exit_code: terms.contract.code(ending), healthy, faulty, inconclusive, missing }
+    Verdict {
+        verdict,
+        exit_code: terms.contract.code(ending),
+        healthy,
+        faulty,
+        inconclusive,
+        missing,
+    }
 }
 
 #[cfg(test)]

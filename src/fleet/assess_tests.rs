@@ -7,18 +7,36 @@ use crate::model::finding::Subject;
 use crate::report::Style;
 
 fn gathered(digests: Vec<Digest>) -> Gathered {
-    Gathered { digests, ..Gathered::default() }
+    Gathered {
+        digests,
+        ..Gathered::default()
+    }
 }
 
 fn found(code: &str, severity: Severity) -> Found {
-    Found { code: code.into(), severity, subject: Subject::Gpu { index: 5 }, message: "planted".into() }
+    Found {
+        code: code.into(),
+        severity,
+        subject: Subject::Gpu { index: 5 },
+        message: "planted".into(),
+    }
 }
 
 #[test]
 fn healthy_nodes_alike_have_no_finding() {
     let fleet = assessed(&gathered(fleet_of(40)));
-    assert_eq!((fleet.findings.as_slice(), fleet.verdict.exit_code, fleet.verdict.healthy), (&[][..], 0, 40));
-    assert_eq!((fleet.cohorts.len(), fleet.cohorts[0].nodes.as_str()), (1, "node[000-039]"));
+    assert_eq!(
+        (
+            fleet.findings.as_slice(),
+            fleet.verdict.exit_code,
+            fleet.verdict.healthy
+        ),
+        (&[][..], 0, 40)
+    );
+    assert_eq!(
+        (fleet.cohorts.len(), fleet.cohorts[0].nodes.as_str()),
+        (1, "node[000-039]")
+    );
 }
 
 #[test]
@@ -36,10 +54,29 @@ fn every_ending_has_its_exit_code() {
     assert_eq!(of(&|all, _| all.digests.clear()), (3, 3));
     assert_eq!(of(&|all, _| all.digests[1].verdict.untested = 1), (3, 3));
     assert_eq!(of(&|all, _| all.digests[1].interrupted = true), (3, 3));
-    assert_eq!(of(&|all, _| all.digests[1].verdict.tested = 0), (3, 3), "facts alone");
-    assert_eq!(of(&|all, _| all.digests[1].findings.push(found("not-tested", Severity::Error))), (3, 3));
-    assert_eq!(of(&|all, _| all.digests[1].findings.push(found("pcie-narrow", Severity::Error))), (1, 2));
-    assert_eq!(of(&|all, _| all.digests[1].findings.push(found("pcie-narrow", Severity::Warning))), (0, 1));
+    assert_eq!(
+        of(&|all, _| all.digests[1].verdict.tested = 0),
+        (3, 3),
+        "facts alone"
+    );
+    assert_eq!(
+        of(&|all, _| all.digests[1]
+            .findings
+            .push(found("not-tested", Severity::Error))),
+        (3, 3)
+    );
+    assert_eq!(
+        of(&|all, _| all.digests[1]
+            .findings
+            .push(found("pcie-narrow", Severity::Error))),
+        (1, 2)
+    );
+    assert_eq!(
+        of(&|all, _| all.digests[1]
+            .findings
+            .push(found("pcie-narrow", Severity::Warning))),
+        (0, 1)
+    );
     assert_eq!(of(&|all, _| slow(&mut all.digests[1], 3, 0.5)), (0, 1));
     assert_eq!(
         of(&|all, question| {
@@ -48,11 +85,22 @@ fn every_ending_has_its_exit_code() {
         }),
         (1, 2)
     );
-    assert_eq!(of(&|_, question| question.list = Some(vec!["node001".into(), "gone".into()])), (3, 3));
-    assert_eq!(of(&|all, _| all.broken.push(Broken { file: "x".into(), why: "is empty".into() })), (3, 3));
+    assert_eq!(
+        of(&|_, question| question.list = Some(vec!["node001".into(), "gone".into()])),
+        (3, 3)
+    );
+    assert_eq!(
+        of(&|all, _| all.broken.push(Broken {
+            file: "x".into(),
+            why: "is empty".into()
+        })),
+        (3, 3)
+    );
     assert_eq!(
         of(&|all, question| {
-            all.digests[1].findings.push(found("pcie-narrow", Severity::Error));
+            all.digests[1]
+                .findings
+                .push(found("pcie-narrow", Severity::Error));
             question.list = Some(vec!["gone".into()]);
         }),
         (1, 2),
@@ -63,7 +111,9 @@ fn every_ending_has_its_exit_code() {
 #[test]
 fn a_verdict_by_a_stricter_run_is_judged_again() {
     let mut digests = fleet_of(5);
-    digests[2].findings.push(found("pcie-narrow", Severity::Warning));
+    digests[2]
+        .findings
+        .push(found("pcie-narrow", Severity::Warning));
     digests[2].verdict.verdict = Conclusion::Faulty;
     assert_eq!(assessed(&gathered(digests)).verdict.healthy, 5);
 }
@@ -72,10 +122,18 @@ fn a_verdict_by_a_stricter_run_is_judged_again() {
 fn names_with_a_domain_are_on_the_list_without_it() {
     let mut digests = fleet_of(3);
     digests[0].node = "node000.site.org".into();
-    let list = Some(vec!["node000".into(), "node001.site.org".into(), "node001.site.org".into(), "node002".into()]);
+    let list = Some(vec![
+        "node000".into(),
+        "node001.site.org".into(),
+        "node001.site.org".into(),
+        "node002".into(),
+    ]);
     let fleet = assess(&gathered(digests), &Question { list, ..question() });
     let list = fleet.list.unwrap();
-    assert_eq!((list.nodes, list.missing.as_str(), list.unexpected.as_str()), (3, "", ""));
+    assert_eq!(
+        (list.nodes, list.missing.as_str(), list.unexpected.as_str()),
+        (3, "", "")
+    );
 }
 
 #[test]
@@ -83,7 +141,10 @@ fn machines_that_share_a_name_are_noticed_and_the_same_machine_twice_is_not() {
     let mut digests = fleet_of(6);
     digests[5].node = "node004".into();
     let fleet = assessed(&gathered(digests.clone()));
-    assert_eq!((fleet.findings[0].code, fleet.findings[0].nodes.as_str()), ("fleet-name-shared", "node004"));
+    assert_eq!(
+        (fleet.findings[0].code, fleet.findings[0].nodes.as_str()),
+        ("fleet-name-shared", "node004")
+    );
     assert_eq!((fleet.verdict.exit_code, fleet.read.superseded), (3, 1));
     digests[5].gpus = digests[4].gpus.clone();
     digests[5].gpus[0].uuid = Some("replaced".into());
@@ -94,9 +155,15 @@ fn machines_that_share_a_name_are_noticed_and_the_same_machine_twice_is_not() {
 fn every_code_is_documented() {
     let page = include_str!("../../docs/fleet.md");
     for code in super::super::formats::CODES {
-        assert!(page.contains(&format!("| `{code}` | ")), "docs/fleet.md has no {code}");
+        assert!(
+            page.contains(&format!("| `{code}` | ")),
+            "docs/fleet.md has no {code}"
+        );
     }
-    assert!(GAPS.iter().all(|code| super::super::formats::CODES.contains(code)));
+    assert!(
+        GAPS.iter()
+            .all(|code| super::super::formats::CODES.contains(code))
+    );
 }
 
 #[test]
@@ -105,16 +172,28 @@ fn planted_faults_are_found_and_no_others() {
     slow(&mut digests[7], 2, 0.9);
     digests[9].driver = Some("550".into());
     for at in [11, 20, 33, 47, 58, 60] {
-        digests[at].findings.push(found("pcie-narrow", Severity::Error));
+        digests[at]
+            .findings
+            .push(found("pcie-narrow", Severity::Error));
     }
     for (at, digest) in digests.iter_mut().enumerate() {
         digest.node = format!("r{}n{:02}", at / 8, at % 8);
     }
-    for digest in digests.iter_mut().filter(|digest| digest.node.starts_with("r3")) {
-        digest.findings.push(Found { subject: Subject::Machine, ..found("fabric-not-ready", Severity::Error) });
+    for digest in digests
+        .iter_mut()
+        .filter(|digest| digest.node.starts_with("r3"))
+    {
+        digest.findings.push(Found {
+            subject: Subject::Machine,
+            ..found("fabric-not-ready", Severity::Error)
+        });
     }
     let fleet = assessed(&gathered(digests));
-    let found: Vec<_> = fleet.findings.iter().map(|finding| (finding.code, finding.nodes.as_str())).collect();
+    let found: Vec<_> = fleet
+        .findings
+        .iter()
+        .map(|finding| (finding.code, finding.nodes.as_str()))
+        .collect();
     assert_eq!(
         found,
         [
@@ -124,7 +203,14 @@ fn planted_faults_are_found_and_no_others() {
             ("fleet-figure-low", "r0n07"),
         ]
     );
-    assert_eq!(fleet.nodes[7].percent_of_cohort.keys().copied().collect::<Vec<_>>(), [2]);
+    assert_eq!(
+        fleet.nodes[7]
+            .percent_of_cohort
+            .keys()
+            .copied()
+            .collect::<Vec<_>>(),
+        [2]
+    );
 }
 
 #[test]
@@ -133,19 +219,44 @@ fn nothing_that_a_report_says_steers_a_terminal_or_a_browser() {
     let mut digests = fleet_of(7);
     let digest = &mut digests[2];
     (digest.node, digest.file) = (hostile.into(), hostile.into());
-    digest.findings.push(Found { message: hostile.into(), code: hostile.into(), ..found("x", Severity::Error) });
+    digest.findings.push(Found {
+        message: hostile.into(),
+        code: hostile.into(),
+        ..found("x", Severity::Error)
+    });
     digest.driver = Some(hostile.into());
     digest.gpus[0].name = Some(hostile.into());
     slow(digest, 1, 0.5);
     let mut all = gathered(digests);
-    all.broken.push(Broken { file: hostile.into(), why: hostile.into() });
-    let fleet = assess(&all, &Question { list: Some(vec![hostile.into()]), history: true, ..question() });
+    all.broken.push(Broken {
+        file: hostile.into(),
+        why: hostile.into(),
+    });
+    let fleet = assess(
+        &all,
+        &Question {
+            list: Some(vec![hostile.into()]),
+            history: true,
+            ..question()
+        },
+    );
     for format in ["text", "json", "html", "markdown", "junit", "prometheus"] {
-        let text = super::super::formats::render(&fleet, format, &Style { verbose: true, ..Style::PLAIN });
+        let text = super::super::formats::render(
+            &fleet,
+            format,
+            &Style {
+                verbose: true,
+                ..Style::PLAIN
+            },
+        );
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{format}: {text}");
         if format == "html" {
             let parsed = scraper::Html::parse_document(&text);
-            assert!(parsed.errors.is_empty() && !text.contains("<script>"), "{:?}: {text}", parsed.errors);
+            assert!(
+                parsed.errors.is_empty() && !text.contains("<script>"),
+                "{:?}: {text}",
+                parsed.errors
+            );
         }
         assert!(format != "markdown" || !text.contains("<script>"), "{text}");
     }

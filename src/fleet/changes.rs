@@ -43,17 +43,24 @@ impl Earlier {
     pub fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let text = recording::file(path).map_err(|why| format!("cannot read {name}: {why}"))?;
-        let earlier: Self = serde_json::from_slice(&text)
-            .map_err(|why| format!("{name} is not what 'peerscope fleet -o fleet.json' writes: {why}"))?;
+        let earlier: Self = serde_json::from_slice(&text).map_err(|why| {
+            format!("{name} is not what 'peerscope fleet -o fleet.json' writes: {why}")
+        })?;
         match earlier.schema.as_str() {
             SCHEMA => Ok(earlier),
-            _ => Err(format!("{name} is no fleet file of this version, which reads {SCHEMA}")),
+            _ => Err(format!(
+                "{name} is no fleet file of this version, which reads {SCHEMA}"
+            )),
         }
     }
 
     /// What is different now.
     pub fn changes(&self, nodes: &[Node]) -> Changes {
-        let before: BTreeMap<&str, &EarlierNode> = self.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
+        let before: BTreeMap<&str, &EarlierNode> = self
+            .nodes
+            .iter()
+            .map(|node| (node.node.as_str(), node))
+            .collect();
         let now: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
         let mut lists: [BTreeMap<String, Vec<&str>>; 4] = Default::default();
         let [verdicts, appeared, gone, facts] = &mut lists;
@@ -65,12 +72,26 @@ impl Earlier {
                 continue;
             };
             if old.verdict != node.verdict {
-                add(verdicts, format!("{} to {}", word(old.verdict), word(node.verdict)), name);
+                add(
+                    verdicts,
+                    format!("{} to {}", word(old.verdict), word(node.verdict)),
+                    name,
+                );
             }
-            let had: BTreeSet<&str> = old.findings.iter().map(|finding| finding.code.as_str()).collect();
-            let has: BTreeSet<&str> = node.findings.iter().map(|finding| finding.code.as_str()).collect();
-            has.difference(&had).for_each(|code| add(appeared, (*code).to_owned(), name));
-            had.difference(&has).for_each(|code| add(gone, (*code).to_owned(), name));
+            let had: BTreeSet<&str> = old
+                .findings
+                .iter()
+                .map(|finding| finding.code.as_str())
+                .collect();
+            let has: BTreeSet<&str> = node
+                .findings
+                .iter()
+                .map(|finding| finding.code.as_str())
+                .collect();
+            has.difference(&had)
+                .for_each(|code| add(appeared, (*code).to_owned(), name));
+            had.difference(&has)
+                .for_each(|code| add(gone, (*code).to_owned(), name));
             for (key, value) in node.facts.iter().filter(|(key, _)| **key != RACK) {
                 if let Some(was) = old.facts.get(*key).filter(|was| *was != value) {
                     add(facts, format!("{key}: {was} to {value}"), name);
@@ -82,8 +103,11 @@ impl Earlier {
         }
         let lost = before.keys().copied().filter(|name| !now.contains(name));
         let lost_nodes = names::fold(lost);
-        let [verdicts, appeared, gone, facts] =
-            lists.map(|list| list.into_iter().map(|(key, nodes)| (key, names::fold(nodes))).collect());
+        let [verdicts, appeared, gone, facts] = lists.map(|list| {
+            list.into_iter()
+                .map(|(key, nodes)| (key, names::fold(nodes)))
+                .collect()
+        });
         Changes {
             since: self.made_at.clone(),
             verdicts,

@@ -23,19 +23,29 @@ pub struct Members {
 pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> Vec<Members> {
     let mut groups: BTreeMap<(&str, u64), Vec<usize>> = BTreeMap::new();
     for (place, (digest, facts)) in nodes.iter().zip(facts).enumerate() {
-        groups.entry((&facts["model"], signature(digest))).or_default().push(place);
+        groups
+            .entry((&facts["model"], signature(digest)))
+            .or_default()
+            .push(place);
     }
     let mut cohorts: Vec<_> = groups
         .into_iter()
         .map(|((model, signature), nodes)| Members {
             model: model.to_owned(),
-            topology: nodes.first().map(|first| facts[*first][inventory::TOPOLOGY].clone()).unwrap_or_default(),
+            topology: nodes
+                .first()
+                .map(|first| facts[*first][inventory::TOPOLOGY].clone())
+                .unwrap_or_default(),
             signature: format!("{signature:016x}"),
             nodes,
         })
         .collect();
     cohorts.order_by(|one, other| {
-        other.nodes.len().cmp(&one.nodes.len()).then_with(|| one.signature.cmp(&other.signature))
+        other
+            .nodes
+            .len()
+            .cmp(&one.nodes.len())
+            .then_with(|| one.signature.cmp(&other.signature))
     });
     cohorts
 }
@@ -43,12 +53,17 @@ pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> V
 /// A number for the class of every pair. It stays the same from version to version (FNV-1a, 64 bits:
 /// <http://www.isthe.com/chongo/tech/comp/fnv/>), so that files of different days can be joined by it.
 fn signature(digest: &Digest) -> u64 {
-    let mut rows: Vec<String> =
-        digest.classes.iter().map(|(pair, class)| format!("{}>{} {class};", pair.source, pair.destination)).collect();
+    let mut rows: Vec<String> = digest
+        .classes
+        .iter()
+        .map(|(pair, class)| format!("{}>{} {class};", pair.source, pair.destination))
+        .collect();
     rows.sort_unstable();
     let start = format!("{};", digest.gpus.len());
     let bytes = start.bytes().chain(rows.iter().flat_map(|row| row.bytes()));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -65,7 +80,10 @@ mod tests {
         let all: Vec<_> = nodes.iter().collect();
         let cohorts = cohorts(&all, &facts);
         assert_eq!(
-            cohorts.iter().map(|cohort| cohort.nodes.clone()).collect::<Vec<_>>(),
+            cohorts
+                .iter()
+                .map(|cohort| cohort.nodes.clone())
+                .collect::<Vec<_>>(),
             [vec![0, 1, 2, 3, 5], vec![4]]
         );
         assert_eq!(cohorts[1].topology, "55 x NV18, 1 x NV17");

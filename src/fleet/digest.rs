@@ -149,7 +149,9 @@ pub fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, No
     }
     if excerpt.snapshot.gpus.len() > MOST_GPUS {
         let gpus = excerpt.snapshot.gpus.len();
-        return Err(NoReport::Broken(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most")));
+        return Err(NoReport::Broken(format!(
+            "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
+        )));
     }
     if let Some(gpu) = stranger(&excerpt) {
         return Err(NoReport::Broken(format!(
@@ -163,11 +165,27 @@ pub fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, No
 fn stranger(excerpt: &Excerpt) -> Option<u32> {
     let gpus: HashSet<u32> = excerpt.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let of_pair = |pair: Pair| [pair.source, pair.destination];
-    let routes = excerpt.topology.pairs.iter().flat_map(|route| of_pair(route.pair()));
+    let routes = excerpt
+        .topology
+        .pairs
+        .iter()
+        .flat_map(|route| of_pair(route.pair()));
     let cells = excerpt.measurements.iter().flat_map(|measured| {
-        let latency = measured.latency.iter().flat_map(|cell| [cell.source, cell.destination]);
-        let single = measured.local.iter().map(|cell| cell.gpu).chain(measured.host.iter().filter_map(|cell| cell.gpu));
-        measured.peer.iter().flat_map(move |cell| of_pair(cell.pair())).chain(latency).chain(single)
+        let latency = measured
+            .latency
+            .iter()
+            .flat_map(|cell| [cell.source, cell.destination]);
+        let single = measured
+            .local
+            .iter()
+            .map(|cell| cell.gpu)
+            .chain(measured.host.iter().filter_map(|cell| cell.gpu));
+        measured
+            .peer
+            .iter()
+            .flat_map(move |cell| of_pair(cell.pair()))
+            .chain(latency)
+            .chain(single)
     });
     routes.chain(cells).find(|gpu| !gpus.contains(gpu))
 }
@@ -175,16 +193,42 @@ fn stranger(excerpt: &Excerpt) -> Option<u32> {
 /// Pairs of GPUs of a report that is healthy by its own words whose copies it has no row of, on the path that they have.
 /// Of single rows a fleet does not know whether they are all there; `diagnose` does.
 fn pairs_without_a_row(excerpt: &Excerpt) -> usize {
-    let asked = !excerpt.request.probes_left_out.iter().any(|group| group == PEERS);
-    let Some(measured) = excerpt.measurements.as_ref().filter(|_| asked) else { return 0 };
-    let direct = measured.peer.iter().filter(|cell| cell.path == Path::Direct).map(Peer::pair);
-    let (direct, any): (HashSet<Pair>, HashSet<Pair>) =
-        (direct.collect(), measured.peer.iter().map(Peer::pair).collect());
-    let reach = excerpt.topology.pairs.iter().filter(|route| route.peer_access.is_direct()).map(Route::pair);
+    let asked = !excerpt
+        .request
+        .probes_left_out
+        .iter()
+        .any(|group| group == PEERS);
+    let Some(measured) = excerpt.measurements.as_ref().filter(|_| asked) else {
+        return 0;
+    };
+    let direct = measured
+        .peer
+        .iter()
+        .filter(|cell| cell.path == Path::Direct)
+        .map(Peer::pair);
+    let (direct, any): (HashSet<Pair>, HashSet<Pair>) = (
+        direct.collect(),
+        measured.peer.iter().map(Peer::pair).collect(),
+    );
+    let reach = excerpt
+        .topology
+        .pairs
+        .iter()
+        .filter(|route| route.peer_access.is_direct())
+        .map(Route::pair);
     let reach: HashSet<Pair> = reach.collect();
     let gpus: Vec<u32> = excerpt.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let lacks = |pair: &Pair| if reach.contains(pair) { !direct.contains(pair) } else { !any.contains(pair) };
-    Pair::ordered(&gpus).iter().filter(|pair| lacks(pair)).count()
+    let lacks = |pair: &Pair| {
+        if reach.contains(pair) {
+            !direct.contains(pair)
+        } else {
+            !any.contains(pair)
+        }
+    };
+    Pair::ordered(&gpus)
+        .iter()
+        .filter(|pair| lacks(pair))
+        .count()
 }
 
 /// Makes a healthy report inconclusive that has no row of some pairs.
@@ -197,7 +241,10 @@ fn doubt(excerpt: &mut Excerpt) {
         return;
     }
     excerpt.verdict.verdict = Conclusion::Inconclusive;
-    excerpt.verdict.untested = excerpt.verdict.untested.max(u32::try_from(lacking).unwrap_or(u32::MAX));
+    excerpt.verdict.untested = excerpt
+        .verdict
+        .untested
+        .max(u32::try_from(lacking).unwrap_or(u32::MAX));
     excerpt.findings.push(super::excerpt::Finding {
         code: "not-tested".into(),
         severity: Severity::Warning,
@@ -210,8 +257,12 @@ fn doubt(excerpt: &mut Excerpt) {
 
 fn refusal(text: &[u8], why: &serde_json::Error) -> NoReport {
     match serde_json::from_slice::<Head>(text) {
-        Ok(Head { schema: Some(schema) }) if schema != SCHEMA => of_schema(&schema),
-        Ok(Head { schema: None }) => NoReport::Broken("is not a peerscope report: it has no \"schema\"".into()),
+        Ok(Head {
+            schema: Some(schema),
+        }) if schema != SCHEMA => of_schema(&schema),
+        Ok(Head { schema: None }) => {
+            NoReport::Broken("is not a peerscope report: it has no \"schema\"".into())
+        }
         Ok(_) => NoReport::Broken(format!("is not a complete report: {why}")),
         Err(why) => NoReport::Broken(format!("is not JSON: {why}")),
     }
@@ -219,28 +270,82 @@ fn refusal(text: &[u8], why: &serde_json::Error) -> NoReport {
 
 fn of_schema(schema: &str) -> NoReport {
     let short: String = schema.chars().take(80).collect();
-    if ["peerscope.fleet/", "peerscope.comparison/", "peerscope.journal/"].iter().any(|own| schema.starts_with(own)) {
+    if [
+        "peerscope.fleet/",
+        "peerscope.comparison/",
+        "peerscope.journal/",
+    ]
+    .iter()
+    .any(|own| schema.starts_with(own))
+    {
         return NoReport::Other;
     }
-    NoReport::Broken(format!("has the schema '{short}', this version reads {SCHEMA}"))
+    NoReport::Broken(format!(
+        "has the schema '{short}', this version reads {SCHEMA}"
+    ))
 }
 
 fn digest(file: &str, mut excerpt: Excerpt) -> Digest {
     doubt(&mut excerpt);
     let node = name(file, &excerpt);
-    let Excerpt { tool, started_at, machine, request, snapshot, topology, measurements, findings, verdict, .. } =
-        excerpt;
-    let classes: Vec<_> = topology.pairs.iter().map(|route| (route.pair(), route.class)).collect();
-    let numa: HashMap<u32, Option<u32>> = snapshot.gpus.iter().map(|gpu| (gpu.index, gpu.numa_node)).collect();
-    let figures = Figures::of(measurements.as_ref(), classes.iter().copied().collect(), numa);
+    let Excerpt {
+        tool,
+        started_at,
+        machine,
+        request,
+        snapshot,
+        topology,
+        measurements,
+        findings,
+        verdict,
+        ..
+    } = excerpt;
+    let classes: Vec<_> = topology
+        .pairs
+        .iter()
+        .map(|route| (route.pair(), route.class))
+        .collect();
+    let numa: HashMap<u32, Option<u32>> = snapshot
+        .gpus
+        .iter()
+        .map(|gpu| (gpu.index, gpu.numa_node))
+        .collect();
+    let figures = Figures::of(
+        measurements.as_ref(),
+        classes.iter().copied().collect(),
+        numa,
+    );
     let mut links = BTreeMap::new();
     for pcie in topology.links.iter().filter_map(|link| link.pcie.as_ref()) {
-        links.extend(pcie.gpu.map(|gpu| (gpu, (shape(pcie.now), shape(pcie.possible), pcie.slot.clone()))));
+        links.extend(pcie.gpu.map(|gpu| {
+            (
+                gpu,
+                (shape(pcie.now), shape(pcie.possible), pcie.slot.clone()),
+            )
+        }));
     }
     let gpus = snapshot.gpus.into_iter().map(|gpu| {
         let (link, link_possible, slot) = links.remove(&gpu.index).unwrap_or_default();
-        let super::excerpt::Gpu { index, pci, uuid, name, serial, vbios, .. } = gpu;
-        Gpu { index, pci, uuid, name, serial, vbios, slot, link, link_possible }
+        let super::excerpt::Gpu {
+            index,
+            pci,
+            uuid,
+            name,
+            serial,
+            vbios,
+            ..
+        } = gpu;
+        Gpu {
+            index,
+            pci,
+            uuid,
+            name,
+            serial,
+            vbios,
+            slot,
+            link,
+            link_possible,
+        }
     });
     let gpus = gpus.collect();
     Digest {
@@ -249,7 +354,9 @@ fn digest(file: &str, mut excerpt: Excerpt) -> Digest {
         started_at,
         machine,
         version: tool.version,
-        interrupted: measurements.as_ref().is_some_and(|measured| measured.interrupted || measured.cut_off),
+        interrupted: measurements
+            .as_ref()
+            .is_some_and(|measured| measured.interrupted || measured.cut_off),
         profile: measurements.map(|measured| measured.profile),
         gpus_left_out: request.gpus_left_out,
         driver: snapshot.host.driver_version,
@@ -282,20 +389,46 @@ fn name(file: &str, excerpt: &Excerpt) -> String {
 }
 
 fn shape(shape: Shape) -> Option<String> {
-    let generation = shape.generation.map(|generation| format!("Gen{generation}"));
+    let generation = shape
+        .generation
+        .map(|generation| format!("Gen{generation}"));
     let width = shape.width.map(|width| format!("x{width}"));
     let parts: Vec<_> = generation.into_iter().chain(width).collect();
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 fn link(link: super::excerpt::Link) -> Link {
-    let super::excerpt::Link { upper, lower, kind, label, capacity_gbps, possible_gbps, .. } = link;
-    Link { ends: [upper, lower], kind, label, capacity_gbps, possible_gbps }
+    let super::excerpt::Link {
+        upper,
+        lower,
+        kind,
+        label,
+        capacity_gbps,
+        possible_gbps,
+        ..
+    } = link;
+    Link {
+        ends: [upper, lower],
+        kind,
+        label,
+        capacity_gbps,
+        possible_gbps,
+    }
 }
 
 fn finding(finding: super::excerpt::Finding) -> Finding {
-    let super::excerpt::Finding { code, severity, subject, message } = finding;
-    Finding { code, severity, subject, message }
+    let super::excerpt::Finding {
+        code,
+        severity,
+        subject,
+        message,
+    } = finding;
+    Finding {
+        code,
+        severity,
+        subject,
+        message,
+    }
 }
 
 impl Digest {
@@ -327,11 +460,23 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_changes_no_digest() {
-        let samples =
-            [sample::healthy(8), sample::loaded(), sample::pcie_box(), sample::unknown(3), sample::nothing_measured()];
-        let mut texts: Vec<String> =
-            samples.iter().map(|report| render(report, named("json").unwrap(), &Style::PLAIN)).collect();
-        for file in ["h200x4-standard", "h200x4-masked", "h200x2-worker-killed", "h200x2-beside-copies"] {
+        let samples = [
+            sample::healthy(8),
+            sample::loaded(),
+            sample::pcie_box(),
+            sample::unknown(3),
+            sample::nothing_measured(),
+        ];
+        let mut texts: Vec<String> = samples
+            .iter()
+            .map(|report| render(report, named("json").unwrap(), &Style::PLAIN))
+            .collect();
+        for file in [
+            "h200x4-standard",
+            "h200x4-masked",
+            "h200x2-worker-killed",
+            "h200x2-beside-copies",
+        ] {
             let path = format!("{}/tests/data/{file}.json", env!("CARGO_MANIFEST_DIR"));
             texts.push(std::fs::read_to_string(path).unwrap());
         }
@@ -341,7 +486,11 @@ mod tests {
             let compact = digest_of(text.as_bytes()).unwrap();
             assert!(super::super::prune::pruned(text.as_bytes(), &mut Vec::new()).is_some());
             assert_eq!(compact, whole);
-            assert!(compact.profile.is_none() || compact.verdict.tested == 0 || !compact.figures.is_empty());
+            assert!(
+                compact.profile.is_none()
+                    || compact.verdict.tested == 0
+                    || !compact.figures.is_empty()
+            );
         }
     }
 
@@ -349,22 +498,39 @@ mod tests {
     fn patterns_of_flows_and_what_was_counted_of_them_are_figures() {
         let mut report = sample::loaded();
         let measured = report.measurements.as_mut().unwrap();
-        measured.counted[3].nvlink_sent_bytes = measured.counted[3].nvlink_sent_bytes.map(|all| Bytes(all.0 / 2));
+        measured.counted[3].nvlink_sent_bytes = measured.counted[3]
+            .nvlink_sent_bytes
+            .map(|all| Bytes(all.0 / 2));
         measured.counted[5].links[7].received_percent = Some(1.0);
         measured.counted[6].disturbed = true;
         let digest = digest_of(&serde_json::to_vec(&report).unwrap()).unwrap();
         let of = |what: &What| -> Vec<(Ends, Option<f32>)> {
-            let figures = digest.figures.iter().filter(|figure| &digest.kinds[usize::from(figure.kind)].what == what);
+            let figures = digest
+                .figures
+                .iter()
+                .filter(|figure| &digest.kinds[usize::from(figure.kind)].what == what);
             figures.map(|figure| (figure.ends, figure.value)).collect()
         };
-        assert_eq!(of(&What::Load("ring".into())), [(Ends::Machine, Some(3120.0))]);
-        assert_eq!(of(&What::Load("all to one, GPU 0".into())), [(Ends::Machine, Some(399.0))]);
+        assert_eq!(
+            of(&What::Load("ring".into())),
+            [(Ends::Machine, Some(3120.0))]
+        );
+        assert_eq!(
+            of(&What::Load("all to one, GPU 0".into())),
+            [(Ends::Machine, Some(399.0))]
+        );
         let sent = of(&What::Counted("ring, sent".into()));
         let expected = [100.0, 100.0, 100.0, 50.0, 100.0, 100.0, f32::NAN, 100.0];
         assert_eq!(sent.len(), 8);
         for (gpu, ((ends, value), expected)) in sent.into_iter().zip(expected).enumerate() {
             let gpu = u16::try_from(gpu).unwrap();
-            assert_eq!((ends, value), (Ends::Gpus(gpu, gpu), Some(expected).filter(|value| !value.is_nan())));
+            assert_eq!(
+                (ends, value),
+                (
+                    Ends::Gpus(gpu, gpu),
+                    Some(expected).filter(|value| !value.is_nan())
+                )
+            );
         }
         let least = of(&What::LeastLink("ring, received".into()));
         assert_eq!((least[5].1, least[6].1), (Some(18.0), None));
@@ -381,13 +547,20 @@ mod tests {
         assert!(why("{}").contains("no \"schema\""));
         assert!(why(r#"{"schema": "other/1"}"#).contains("'other/1'"));
         assert!(why(r#"{"schema": "peerscope.report/1"}"#).starts_with("is not a complete report"));
-        assert_eq!(digest_of(br#"{"schema": "peerscope.fleet/1"}"#), Err(NoReport::Other));
+        assert_eq!(
+            digest_of(br#"{"schema": "peerscope.fleet/1"}"#),
+            Err(NoReport::Other)
+        );
     }
 
     #[test]
     fn a_node_has_the_name_of_its_host_or_else_of_its_file() {
         let mut report = sample::unknown(2);
-        let of = |report: &Report| digest_of(&serde_json::to_vec(report).unwrap()).unwrap().node;
+        let of = |report: &Report| {
+            digest_of(&serde_json::to_vec(report).unwrap())
+                .unwrap()
+                .node
+        };
         report.snapshot.host.hostname = crate::model::reading::Reading::Known("rack1".into());
         assert_eq!(of(&report), "rack1");
         report.snapshot.host.hostname = Err(crate::model::reading::Unknown::Unsupported).into();

@@ -108,7 +108,10 @@ pub struct Route {
 
 impl Route {
     pub const fn pair(&self) -> Pair {
-        Pair { source: self.source, destination: self.destination }
+        Pair {
+            source: self.source,
+            destination: self.destination,
+        }
     }
 }
 
@@ -167,7 +170,10 @@ pub struct Peer {
 
 impl Peer {
     pub const fn pair(&self) -> Pair {
-        Pair { source: self.source, destination: self.destination }
+        Pair {
+            source: self.source,
+            destination: self.destination,
+        }
     }
 }
 

@@ -18,14 +18,29 @@ use super::sources::Gathered;
 ///
 /// A sentence that names the file.
 pub fn write(folder: &Path, gathered: &Gathered, fleet: &Fleet) -> Result<(), String> {
-    std::fs::create_dir_all(folder).map_err(|why| format!("cannot make the folder {}: {why}", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .map_err(|why| format!("cannot make the folder {}: {why}", folder.display()))?;
     let (digests, _) = newest(&gathered.digests);
     let rows: Vec<(&Node, &Digest)> = fleet.nodes.iter().zip(digests).collect();
-    table(folder, "nodes", NODES, |to| rows.iter().try_for_each(|(node, digest)| nodes(to, node, digest)))?;
-    table(folder, "gpus", GPUS, |to| rows.iter().try_for_each(|(node, digest)| gpus(to, node, digest)))?;
-    table(folder, "links", LINKS, |to| rows.iter().try_for_each(|(node, digest)| links(to, node, digest)))?;
-    table(folder, "cells", CELLS, |to| rows.iter().try_for_each(|(node, digest)| cells(to, node, digest)))?;
-    table(folder, "findings", FINDINGS, |to| rows.iter().try_for_each(|(node, _)| findings(to, node)))
+    table(folder, "nodes", NODES, |to| {
+        rows.iter()
+            .try_for_each(|(node, digest)| nodes(to, node, digest))
+    })?;
+    table(folder, "gpus", GPUS, |to| {
+        rows.iter()
+            .try_for_each(|(node, digest)| gpus(to, node, digest))
+    })?;
+    table(folder, "links", LINKS, |to| {
+        rows.iter()
+            .try_for_each(|(node, digest)| links(to, node, digest))
+    })?;
+    table(folder, "cells", CELLS, |to| {
+        rows.iter()
+            .try_for_each(|(node, digest)| cells(to, node, digest))
+    })?;
+    table(folder, "findings", FINDINGS, |to| {
+        rows.iter().try_for_each(|(node, _)| findings(to, node))
+    })
 }
 
 /// Columns of the node table.
@@ -178,10 +193,21 @@ fn links(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
 }
 
 fn cells(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()> {
-    let kinds: Vec<_> =
-        digest.kinds.iter().map(|kind| (kind, kind.what.setup(), kind.class.map(|class| class.to_string()))).collect();
+    let kinds: Vec<_> = digest
+        .kinds
+        .iter()
+        .map(|kind| {
+            (
+                kind,
+                kind.what.setup(),
+                kind.class.map(|class| class.to_string()),
+            )
+        })
+        .collect();
     digest.figures.iter().try_for_each(|figure: &Figure| {
-        let Some((kind, setup, class)) = kinds.get(usize::from(figure.kind)) else { return Ok(()) };
+        let Some((kind, setup, class)) = kinds.get(usize::from(figure.kind)) else {
+            return Ok(());
+        };
         row(
             to,
             [
@@ -191,8 +217,16 @@ fn cells(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
                 setup.into(),
                 class.as_ref().into(),
                 kind.bytes.into(),
-                figure.ends.gpus().map(|[source, _]| u64::from(source)).into(),
-                figure.ends.gpus().map(|[_, destination]| u64::from(destination)).into(),
+                figure
+                    .ends
+                    .gpus()
+                    .map(|[source, _]| u64::from(source))
+                    .into(),
+                figure
+                    .ends
+                    .gpus()
+                    .map(|[_, destination]| u64::from(destination))
+                    .into(),
                 figure.value.map(wide).into(),
                 kind.what.unit().into(),
                 figure.percent.map(wide).into(),
@@ -206,7 +240,13 @@ fn findings(to: &mut dyn Write, node: &Node) -> std::io::Result<()> {
         let (severity, subject) = (found.severity.to_string(), found.subject.to_string());
         row(
             to,
-            [(&node.node).into(), (&found.code).into(), (&severity).into(), (&subject).into(), (&found.message).into()],
+            [
+                (&node.node).into(),
+                (&found.code).into(),
+                (&severity).into(),
+                (&subject).into(),
+                (&found.message).into(),
+            ],
         )
     })
 }
@@ -220,22 +260,45 @@ mod tests {
         let mut text = Vec::new();
         row(
             &mut text,
-            ["plain".into(), "a,b".into(), "say \"x\"\n".into(), Value::None, "".into(), 0.1.into(), 7_u64.into()],
+            [
+                "plain".into(),
+                "a,b".into(),
+                "say \"x\"\n".into(),
+                Value::None,
+                "".into(),
+                0.1.into(),
+                7_u64.into(),
+            ],
         )
         .unwrap();
-        assert_eq!(String::from_utf8(text).unwrap(), "plain,\"a,b\",\"say \"\"x\"\"\n\",,\"\",0.1,7\n");
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "plain,\"a,b\",\"say \"\"x\"\"\n\",,\"\",0.1,7\n"
+        );
     }
 
     #[test]
     fn every_row_of_every_table_has_its_columns() {
-        let gathered = Gathered { digests: super::super::testing::fleet_of(3), ..Gathered::default() };
+        let gathered = Gathered {
+            digests: super::super::testing::fleet_of(3),
+            ..Gathered::default()
+        };
         let fleet = super::super::testing::assessed(&gathered);
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &gathered, &fleet).unwrap();
-        for (name, least) in [("nodes", 3), ("gpus", 24), ("links", 24), ("cells", 168), ("findings", 0)] {
+        for (name, least) in [
+            ("nodes", 3),
+            ("gpus", 24),
+            ("links", 24),
+            ("cells", 168),
+            ("findings", 0),
+        ] {
             let text = std::fs::read_to_string(folder.path().join(format!("{name}.csv"))).unwrap();
             let rows: Vec<usize> = text.lines().map(fields).collect();
-            assert!(rows.len() > least && rows.iter().all(|fields| *fields == rows[0]), "{name}: {rows:?}");
+            assert!(
+                rows.len() > least && rows.iter().all(|fields| *fields == rows[0]),
+                "{name}: {rows:?}"
+            );
         }
     }
 

@@ -12,24 +12,42 @@ use crate::report::{Style, named, render, sample};
 
 /// Reports as they are written.
 static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let samples = [sample::healthy(2), sample::loaded(), sample::pcie_box(), sample::unknown(3)];
-    samples.iter().map(|report| render(report, named("json").unwrap(), &Style::PLAIN)).collect()
+    let samples = [
+        sample::healthy(2),
+        sample::loaded(),
+        sample::pcie_box(),
+        sample::unknown(3),
+    ];
+    samples
+        .iter()
+        .map(|report| render(report, named("json").unwrap(), &Style::PLAIN))
+        .collect()
 });
 
-static BASES: LazyLock<Vec<Value>> =
-    LazyLock::new(|| TEXTS.iter().map(|text| serde_json::from_str(text).unwrap()).collect());
+static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    TEXTS
+        .iter()
+        .map(|text| serde_json::from_str(text).unwrap())
+        .collect()
+});
 
 static OTHERS: LazyLock<Vec<Digest>> = LazyLock::new(|| fleet_of(5));
 
 /// One file among others: it becomes a node, a broken file with a sentence, or is left out.
 fn among_others(text: &[u8]) -> Result<(), String> {
-    let mut gathered = Gathered { digests: OTHERS.clone(), ..Gathered::default() };
+    let mut gathered = Gathered {
+        digests: OTHERS.clone(),
+        ..Gathered::default()
+    };
     match read("fuzz.json", text, &mut Vec::new()) {
         Ok(digest) => gathered.digests.push(digest),
         Err(NoReport::Other) => gathered.others += 1,
         Err(NoReport::Broken(why)) => {
             fuzz::assert_is_sentence(&why)?;
-            gathered.broken.push(Broken { file: "fuzz.json".into(), why });
+            gathered.broken.push(Broken {
+                file: "fuzz.json".into(),
+                why,
+            });
         }
     }
     let fleet = assessed(&gathered);
@@ -37,7 +55,16 @@ fn among_others(text: &[u8]) -> Result<(), String> {
         return Err(format!("{} nodes are left", fleet.nodes.len()));
     }
     for format in ["text", "json", "html", "markdown", "junit", "prometheus"] {
-        if super::formats::render(&fleet, format, &Style { verbose: true, ..Style::PLAIN }).is_empty() {
+        if super::formats::render(
+            &fleet,
+            format,
+            &Style {
+                verbose: true,
+                ..Style::PLAIN
+            },
+        )
+        .is_empty()
+        {
             return Err(format!("{format} is empty"));
         }
     }
@@ -48,12 +75,21 @@ fn among_others(text: &[u8]) -> Result<(), String> {
 #[test]
 fn fuzz_fleets_with_a_report_of_broken_structure() {
     let strategy = (0..BASES.len(), fuzz::mutations(), proptest::bool::ANY);
-    fuzz::run("fleet, structure", 0.03, &strategy, |(base, mutations, tidy)| {
-        let value = fuzz::mutated(&BASES[base], &mutations);
-        // As peerscope writes it, what a digest does not need is taken out before it is read.
-        let text = if tidy { crate::report::json::tidy(&value) } else { value.to_string() };
-        among_others(text.as_bytes())
-    });
+    fuzz::run(
+        "fleet, structure",
+        0.03,
+        &strategy,
+        |(base, mutations, tidy)| {
+            let value = fuzz::mutated(&BASES[base], &mutations);
+            // As peerscope writes it, what a digest does not need is taken out before it is read.
+            let text = if tidy {
+                crate::report::json::tidy(&value)
+            } else {
+                value.to_string()
+            };
+            among_others(text.as_bytes())
+        },
+    );
 }
 
 #[test]

@@ -38,9 +38,21 @@ const SAME: [(&str, &str, &str); 5] = [
         "number of GPUs",
         "Look for the GPU that is not there: 'peerscope check' on the node, lspci, the kernel log",
     ),
-    (DRIVER, "driver version", "Install the driver that the other nodes have"),
-    (VBIOS, "video BIOS of the GPUs", "Compare with the vendor's firmware list and update the odd nodes"),
-    (LINKS, "PCIe links of the GPUs", "Run 'peerscope check' on the node: it names the link that is narrow"),
+    (
+        DRIVER,
+        "driver version",
+        "Install the driver that the other nodes have",
+    ),
+    (
+        VBIOS,
+        "video BIOS of the GPUs",
+        "Compare with the vendor's firmware list and update the odd nodes",
+    ),
+    (
+        LINKS,
+        "PCIe links of the GPUs",
+        "Run 'peerscope check' on the node: it names the link that is narrow",
+    ),
     (
         TOPOLOGY,
         "topology",
@@ -52,7 +64,12 @@ const SAME: [(&str, &str, &str); 5] = [
 pub fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
     let unknown = || "unknown".to_owned();
     let of_gpus = |fact: fn(&super::digest::Gpu) -> Option<&String>| {
-        tally(digest.gpus.iter().map(|gpu| fact(gpu).cloned().unwrap_or_else(unknown)))
+        tally(
+            digest
+                .gpus
+                .iter()
+                .map(|gpu| fact(gpu).cloned().unwrap_or_else(unknown)),
+        )
     };
     BTreeMap::from([
         ("model", model(digest)),
@@ -77,10 +94,18 @@ fn number_of_gpus(digest: &Digest) -> String {
 
 /// The GPUs' models: `NVIDIA H200`.
 fn model(digest: &Digest) -> String {
-    let mut names: Vec<&str> = digest.gpus.iter().map(|gpu| gpu.name.as_deref().unwrap_or("unknown model")).collect();
+    let mut names: Vec<&str> = digest
+        .gpus
+        .iter()
+        .map(|gpu| gpu.name.as_deref().unwrap_or("unknown model"))
+        .collect();
     names.sort_unstable();
     names.dedup();
-    if names.is_empty() { "no GPU".to_owned() } else { names.join(" and ") }
+    if names.is_empty() {
+        "no GPU".to_owned()
+    } else {
+        names.join(" and ")
+    }
 }
 
 /// `56 x NV18`.
@@ -107,7 +132,11 @@ fn tally_all(values: impl Iterator<Item = String>) -> String {
 }
 
 fn listed(counts: &[(String, usize)]) -> String {
-    counts.iter().map(|(value, count)| format!("{count} x {value}")).collect::<Vec<_>>().join(", ")
+    counts
+        .iter()
+        .map(|(value, count)| format!("{count} x {value}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
@@ -125,34 +154,64 @@ pub type Facts<'a> = (&'a str, &'a BTreeMap<&'static str, String>);
 
 /// How facts are spread, by model.
 pub fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
-    let mut models: BTreeMap<&str, BTreeMap<&'static str, BTreeMap<&str, Vec<&str>>>> = BTreeMap::new();
+    let mut models: BTreeMap<&str, BTreeMap<&'static str, BTreeMap<&str, Vec<&str>>>> =
+        BTreeMap::new();
     for (node, facts) in nodes {
         let of_model = models.entry(&facts["model"]).or_default();
-        for (key, value) in facts.iter().filter(|(key, _)| !["model", RACK].contains(key)) {
-            of_model.entry(key).or_default().entry(value).or_default().push(node);
+        for (key, value) in facts
+            .iter()
+            .filter(|(key, _)| !["model", RACK].contains(key))
+        {
+            of_model
+                .entry(key)
+                .or_default()
+                .entry(value)
+                .or_default()
+                .push(node);
         }
     }
     let mut attributes = Vec::new();
     for (model, facts) in models {
         for (attribute, values) in facts {
-            let mut values: Vec<Share> = values.into_iter().map(|(value, nodes)| share(value, nodes)).collect();
-            values.order_by(|one, other| other.count.cmp(&one.count).then_with(|| one.value.cmp(&other.value)));
-            attributes.push(Attribute { model: model.to_owned(), attribute, values });
+            let mut values: Vec<Share> = values
+                .into_iter()
+                .map(|(value, nodes)| share(value, nodes))
+                .collect();
+            values.order_by(|one, other| {
+                other
+                    .count
+                    .cmp(&one.count)
+                    .then_with(|| one.value.cmp(&other.value))
+            });
+            attributes.push(Attribute {
+                model: model.to_owned(),
+                attribute,
+                values,
+            });
         }
     }
     attributes
 }
 
 fn share(value: &str, nodes: Vec<&str>) -> Share {
-    Share { value: value.to_owned(), count: nodes.len(), nodes: names::fold(nodes) }
+    Share {
+        value: value.to_owned(),
+        count: nodes.len(),
+        nodes: names::fold(nodes),
+    }
 }
 
 /// Nodes that have another value than nearly all others of their model.
 pub fn odd(inventory: &[Attribute]) -> Vec<Finding> {
     let mut found = Vec::new();
     for attribute in inventory {
-        let Some((_, what, next_step)) = SAME.iter().find(|(key, ..)| *key == attribute.attribute) else { continue };
-        let Some((usual, others)) = attribute.values.split_first() else { continue };
+        let Some((_, what, next_step)) = SAME.iter().find(|(key, ..)| *key == attribute.attribute)
+        else {
+            continue;
+        };
+        let Some((usual, others)) = attribute.values.split_first() else {
+            continue;
+        };
         let all: usize = attribute.values.iter().map(|share| share.count).sum();
         if all < FEWEST {
             continue;
@@ -192,10 +251,16 @@ mod tests {
 
     fn found(change: impl Fn(usize, &mut Digest)) -> Vec<Finding> {
         let mut nodes = fleet_of(20);
-        nodes.iter_mut().enumerate().for_each(|(at, digest)| change(at, digest));
+        nodes
+            .iter_mut()
+            .enumerate()
+            .for_each(|(at, digest)| change(at, digest));
         let facts: Vec<_> = nodes.iter().map(facts).collect();
-        let pairs: Vec<Facts<'_>> =
-            nodes.iter().zip(&facts).map(|(digest, facts)| (digest.node.as_str(), facts)).collect();
+        let pairs: Vec<Facts<'_>> = nodes
+            .iter()
+            .zip(&facts)
+            .map(|(digest, facts)| (digest.node.as_str(), facts))
+            .collect();
         odd(&spread(&pairs))
     }
 
@@ -208,16 +273,29 @@ mod tests {
                 digest.gpus[3].vbios = Some("other".into());
             }
         });
-        assert_eq!(one.iter().map(|finding| finding.nodes.as_str()).collect::<Vec<_>>(), ["node007", "node007"]);
+        assert_eq!(
+            one.iter()
+                .map(|finding| finding.nodes.as_str())
+                .collect::<Vec<_>>(),
+            ["node007", "node007"]
+        );
         assert!(one[1].message.contains("1 x other"), "{}", one[1].message);
         let gone = found(|at, digest| digest.gpus.truncate(if at == 2 { 7 } else { 8 }));
-        assert!(gone.iter().any(|finding| finding.message.starts_with("number of GPUs: 7")), "{gone:?}");
+        assert!(
+            gone.iter()
+                .any(|finding| finding.message.starts_with("number of GPUs: 7")),
+            "{gone:?}"
+        );
     }
 
     #[test]
     fn two_kinds_of_nodes_are_not_odd() {
-        assert_eq!(found(|at, digest| digest.driver = Some((at % 2).to_string())), []);
-        let kernels = found(|at, digest| digest.kernel = Some(if at == 0 { "6.9" } else { "6.8" }.into()));
+        assert_eq!(
+            found(|at, digest| digest.driver = Some((at % 2).to_string())),
+            []
+        );
+        let kernels =
+            found(|at, digest| digest.kernel = Some(if at == 0 { "6.9" } else { "6.8" }.into()));
         assert_eq!(kernels, [], "kernels may differ");
     }
 }

@@ -81,7 +81,12 @@ impl What {
     /// The setup in words.
     pub fn setup(&self) -> String {
         match self {
-            Self::Peer { path, direction, engine, issuer } => {
+            Self::Peer {
+                path,
+                direction,
+                engine,
+                issuer,
+            } => {
                 let engine = match engine {
                     Engine::Copy => "copy engine",
                     Engine::Kernel => "kernel",
@@ -99,7 +104,10 @@ impl What {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = self.class.map(|class| format!("{class} ")).unwrap_or_default();
+        let class = self
+            .class
+            .map(|class| format!("{class} "))
+            .unwrap_or_default();
         match &self.what {
             What::Peer { .. } => write!(f, "{class}copies ({})", self.what.setup()),
             What::Latency { path } => write!(f, "{class}latency ({path})"),
@@ -107,7 +115,9 @@ impl fmt::Display for Kind {
             What::Host(setup) => write!(f, "host copies ({setup})"),
             What::Load(pattern) => write!(f, "several flows at once ({pattern})"),
             What::Counted(setup) => write!(f, "counted on NVLinks of known traffic ({setup})"),
-            What::LeastLink(setup) => write!(f, "counted on the least NVLink of an equal share ({setup})"),
+            What::LeastLink(setup) => {
+                write!(f, "counted on the least NVLink of an equal share ({setup})")
+            }
         }
     }
 }
@@ -161,14 +171,25 @@ impl Figures {
         classes: HashMap<Pair, LinkClass>,
         numa: HashMap<u32, Option<u32>>,
     ) -> Self {
-        let mut figures = Self { classes, numa, kinds: Vec::new(), figures: Vec::new() };
+        let mut figures = Self {
+            classes,
+            numa,
+            kinds: Vec::new(),
+            figures: Vec::new(),
+        };
         if let Some(measured) = measured {
             measured.peer.iter().for_each(|cell| figures.peer(cell));
-            measured.latency.iter().for_each(|cell| figures.latency(cell));
+            measured
+                .latency
+                .iter()
+                .for_each(|cell| figures.latency(cell));
             measured.local.iter().for_each(|cell| figures.local(cell));
             measured.host.iter().for_each(|cell| figures.host(cell));
             measured.load.iter().for_each(|cell| figures.load(cell));
-            measured.counted.iter().for_each(|cell| figures.counted(cell));
+            measured
+                .counted
+                .iter()
+                .for_each(|cell| figures.counted(cell));
         }
         figures
     }
@@ -177,51 +198,115 @@ impl Figures {
         if cell.placement != Placement::REFERENCE {
             return;
         }
-        let Peer { path, direction, engine, issuer, .. } = *cell;
-        let what = What::Peer { path, direction, engine, issuer };
+        let Peer {
+            path,
+            direction,
+            engine,
+            issuer,
+            ..
+        } = *cell;
+        let what = What::Peer {
+            path,
+            direction,
+            engine,
+            issuer,
+        };
         let sound = is_sound(cell.status, Some(cell.verified), cell.disturbed);
-        self.add(what, [cell.source, cell.destination], cell.bytes, cell.achieved_gbps.filter(|_| sound), cell.percent);
+        self.add(
+            what,
+            [cell.source, cell.destination],
+            cell.bytes,
+            cell.achieved_gbps.filter(|_| sound),
+            cell.percent,
+        );
     }
 
     fn latency(&mut self, cell: &Latency) {
         let sound = is_sound(cell.status, None, cell.disturbed);
         let what = What::Latency { path: cell.path };
-        self.add(what, [cell.source, cell.destination], cell.bytes, cell.latency_us.filter(|_| sound), None);
+        self.add(
+            what,
+            [cell.source, cell.destination],
+            cell.bytes,
+            cell.latency_us.filter(|_| sound),
+            None,
+        );
     }
 
     fn local(&mut self, cell: &Local) {
         let sound = is_sound(cell.status, None, cell.disturbed);
-        self.add(What::Local, [cell.gpu, cell.gpu], cell.bytes, cell.achieved_gbps.filter(|_| sound), None);
+        self.add(
+            What::Local,
+            [cell.gpu, cell.gpu],
+            cell.bytes,
+            cell.achieved_gbps.filter(|_| sound),
+            None,
+        );
     }
 
     fn host(&mut self, cell: &HostCopy) {
         let Some(gpu) = cell.gpu else { return };
-        let memory = cell.memory.map(|memory| format!("{memory:?}").to_lowercase());
+        let memory = cell
+            .memory
+            .map(|memory| format!("{memory:?}").to_lowercase());
         let near = match (self.numa.get(&gpu).copied().flatten(), cell.numa_node) {
             (Some(own), Some(node)) if own == node => Some("near"),
             (Some(_), Some(_)) => Some("far"),
             _ => None,
         };
-        let words =
-            [memory.as_deref(), cell.direction.as_deref(), cell.engine.as_deref(), cell.allocation.as_deref(), near];
+        let words = [
+            memory.as_deref(),
+            cell.direction.as_deref(),
+            cell.engine.as_deref(),
+            cell.allocation.as_deref(),
+            near,
+        ];
         let mut setup: Vec<_> = words.into_iter().flatten().map(str::to_owned).collect();
-        setup.extend(cell.at_once.filter(|number| *number > 1).map(|number| format!("{number} at once")));
-        let sound = is_sound(cell.status.unwrap_or(Status::Skipped), cell.verified, cell.disturbed);
+        setup.extend(
+            cell.at_once
+                .filter(|number| *number > 1)
+                .map(|number| format!("{number} at once")),
+        );
+        let sound = is_sound(
+            cell.status.unwrap_or(Status::Skipped),
+            cell.verified,
+            cell.disturbed,
+        );
         let value = cell.achieved_gbps.filter(|_| sound);
-        self.add(What::Host(setup.join(", ")), [gpu, gpu], cell.bytes.unwrap_or(0), value, cell.percent);
+        self.add(
+            What::Host(setup.join(", ")),
+            [gpu, gpu],
+            cell.bytes.unwrap_or(0),
+            value,
+            cell.percent,
+        );
     }
 
     fn load(&mut self, cell: &Load) {
         let sound = is_sound(cell.status, Some(cell.verified), cell.disturbed);
-        let kind = Kind { what: What::Load(named(&cell.pattern, &cell.of)), class: None, bytes: cell.bytes };
-        self.put(kind, Ends::Machine, cell.achieved_gbps.filter(|_| sound), cell.percent);
+        let kind = Kind {
+            what: What::Load(named(&cell.pattern, &cell.of)),
+            class: None,
+            bytes: cell.bytes,
+        };
+        self.put(
+            kind,
+            Ends::Machine,
+            cell.achieved_gbps.filter(|_| sound),
+            cell.percent,
+        );
     }
 
     /// NVLinks alone: PCIe counters are read as "at least".
     fn counted(&mut self, cell: &Counted) {
         let name = named(&cell.pattern, &cell.of);
         let ways = [
-            ("sent", cell.nvlink_sent_bytes, cell.sent_bytes, least(cell.links.iter().map(|link| link.sent_percent))),
+            (
+                "sent",
+                cell.nvlink_sent_bytes,
+                cell.sent_bytes,
+                least(cell.links.iter().map(|link| link.sent_percent)),
+            ),
             (
                 "received",
                 cell.nvlink_received_bytes,
@@ -231,10 +316,18 @@ impl Figures {
         ];
         for (way, counted, known, least) in ways.into_iter().filter(|(_, _, known, _)| *known > 0) {
             #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-            let share = counted.map(|counted| 100.0 * counted as f64 / known as f64).filter(|_| !cell.disturbed);
+            let share = counted
+                .map(|counted| 100.0 * counted as f64 / known as f64)
+                .filter(|_| !cell.disturbed);
             let setup = format!("{name}, {way}");
             self.add(What::Counted(setup.clone()), [cell.gpu; 2], 0, share, None);
-            self.add(What::LeastLink(setup), [cell.gpu; 2], 0, least.filter(|_| !cell.disturbed), None);
+            self.add(
+                What::LeastLink(setup),
+                [cell.gpu; 2],
+                0,
+                least.filter(|_| !cell.disturbed),
+                None,
+            );
         }
     }
 
@@ -246,39 +339,77 @@ impl Figures {
         value: Option<f64>,
         percent: Option<f64>,
     ) {
-        let (Ok(from), Ok(to)) = (u16::try_from(source), u16::try_from(destination)) else { return };
-        let class = self.classes.get(&Pair { source, destination }).copied();
-        self.put(Kind { what, class, bytes }, Ends::Gpus(from, to), value, percent);
+        let (Ok(from), Ok(to)) = (u16::try_from(source), u16::try_from(destination)) else {
+            return;
+        };
+        let class = self
+            .classes
+            .get(&Pair {
+                source,
+                destination,
+            })
+            .copied();
+        self.put(
+            Kind { what, class, bytes },
+            Ends::Gpus(from, to),
+            value,
+            percent,
+        );
     }
 
     fn put(&mut self, kind: Kind, ends: Ends, value: Option<f64>, percent: Option<f64>) {
-        let place = self.kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
-            self.kinds.push(kind);
-            self.kinds.len() - 1
-        });
-        let Ok(kind) = u16::try_from(place) else { return };
+        let place = self
+            .kinds
+            .iter()
+            .position(|known| *known == kind)
+            .unwrap_or_else(|| {
+                self.kinds.push(kind);
+                self.kinds.len() - 1
+            });
+        let Ok(kind) = u16::try_from(place) else {
+            return;
+        };
         let value = value.and_then(figure);
         let percent = percent.and_then(figure).filter(|_| value.is_some());
-        self.figures.push(Figure { kind, ends, value, percent });
+        self.figures.push(Figure {
+            kind,
+            ends,
+            value,
+            percent,
+        });
     }
 }
 
 /// A pattern of flows by its own name and by what sets it apart.
 fn named(pattern: &Pattern, of: &str) -> String {
-    if of.is_empty() { pattern.to_string() } else { format!("{pattern}, {of}") }
+    if of.is_empty() {
+        pattern.to_string()
+    } else {
+        format!("{pattern}, {of}")
+    }
 }
 
 /// The share of the link with the least, where an equal share is 100; none for one link, or where one is not known.
 fn least(shares: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
-    let links = u32::try_from(shares.len()).ok().filter(|links| *links > 1)?;
+    let links = u32::try_from(shares.len())
+        .ok()
+        .filter(|links| *links > 1)?;
     let shares: Vec<f64> = shares.collect::<Option<_>>()?;
-    shares.into_iter().min_by(f64::total_cmp).map(|least| least * f64::from(links))
+    shares
+        .into_iter()
+        .min_by(f64::total_cmp)
+        .map(|least| least * f64::from(links))
 }
 
 /// What can be a figure.
-#[allow(clippy::cast_possible_truncation, reason = "seven digits are more than any measurement has")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "seven digits are more than any measurement has"
+)]
 fn figure(value: f64) -> Option<f32> {
-    (value.is_finite() && value > 0.0).then_some(value as f32).filter(|value| value.is_finite() && *value > 0.0)
+    (value.is_finite() && value > 0.0)
+        .then_some(value as f32)
+        .filter(|value| value.is_finite() && *value > 0.0)
 }
 
 fn is_sound(status: Status, verified: Option<Verified>, disturbed: bool) -> bool {

@@ -38,7 +38,11 @@ fn parts(list: &str) -> Result<Vec<&str>, String> {
         }
     }
     parts.push(&list[start..]);
-    if inside { Err(format!("'{list}' does not close its bracket")) } else { Ok(parts) }
+    if inside {
+        Err(format!("'{list}' does not close its bracket"))
+    } else {
+        Ok(parts)
+    }
 }
 
 /// Adds the names of `r[1-2]n[01-04]`.
@@ -51,8 +55,14 @@ fn each(part: &str, names: &mut Vec<String>) -> Result<(), String> {
         if heads.len().saturating_mul(numbers.len()) + names.len() > MOST {
             return Err(format!("'{part}' makes more than {MOST} names"));
         }
-        heads =
-            heads.iter().flat_map(|head| numbers.iter().map(move |number| format!("{head}{before}{number}"))).collect();
+        heads = heads
+            .iter()
+            .flat_map(|head| {
+                numbers
+                    .iter()
+                    .map(move |number| format!("{head}{before}{number}"))
+            })
+            .collect();
         rest = after;
     }
     names.extend(heads.into_iter().map(|head| head + rest));
@@ -66,7 +76,10 @@ fn numbers(inner: &str) -> Result<Vec<String>, String> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse::<usize>().ok().filter(|_| digits).ok_or_else(|| format!("has '{range}', which is no range"))
+            text.parse::<usize>()
+                .ok()
+                .filter(|_| digits)
+                .ok_or_else(|| format!("has '{range}', which is no range"))
         };
         let (from, to) = (number(first)?, number(last)?);
         if to < from || to - from >= MOST {
@@ -88,9 +101,17 @@ struct Cut<'a> {
 fn cut(name: &str) -> Cut<'_> {
     // A domain is no part of the numbering.
     let host = name.split_once('.').map_or(name, |(host, _)| host);
-    let end = host.rfind(|c: char| c.is_ascii_digit()).map_or(host.len(), |at| at + 1);
-    let start = host[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    Cut { head: &name[..start], digits: &name[start..end], tail: &name[end..] }
+    let end = host
+        .rfind(|c: char| c.is_ascii_digit())
+        .map_or(host.len(), |at| at + 1);
+    let start = host[..end]
+        .trim_end_matches(|c: char| c.is_ascii_digit())
+        .len();
+    Cut {
+        head: &name[..start],
+        digits: &name[start..end],
+        tail: &name[end..],
+    }
 }
 
 /// What stands before the last number of a name: what names of one rack have in common where it is numbered
@@ -113,13 +134,18 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     cuts.order_by(|(one, a), (other, b)| {
         (one.head, one.tail, a, one.digits).cmp(&(other.head, other.tail, b, other.digits))
     });
-    let same = |one: &(Cut<'_>, _), other: &(Cut<'_>, _)| one.0.head == other.0.head && one.0.tail == other.0.tail;
+    let same = |one: &(Cut<'_>, _), other: &(Cut<'_>, _)| {
+        one.0.head == other.0.head && one.0.tail == other.0.tail
+    };
     let groups = cuts.chunk_by(same).map(|group| {
         let Cut { head, tail, digits } = &group[0].0;
         if group.len() == 1 {
             return format!("{head}{digits}{tail}");
         }
-        let runs: Vec<_> = group.chunk_by(|one, next| follows(one, next)).map(run).collect();
+        let runs: Vec<_> = group
+            .chunk_by(|one, next| follows(one, next))
+            .map(run)
+            .collect();
         format!("{head}[{}]{tail}", runs.join(","))
     });
     groups.collect::<Vec<_>>().join(",")
@@ -129,7 +155,9 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 fn follows((one, a): &(Cut<'_>, Option<u64>), (next, b): &(Cut<'_>, Option<u64>)) -> bool {
     let width = one.digits.len();
     let expected = a.and_then(|a| a.checked_add(1));
-    expected.is_some() && expected == *b && expected.is_some_and(|number| format!("{number:0width$}") == next.digits)
+    expected.is_some()
+        && expected == *b
+        && expected.is_some_and(|number| format!("{number:0width$}") == next.digits)
 }
 
 fn run(run: &[(Cut<'_>, Option<u64>)]) -> String {
@@ -150,8 +178,14 @@ mod tests {
     #[test]
     fn lists_are_read_as_slurm_writes_them() {
         for (list, names) in [
-            ("node[001-003,7],gpu1", vec!["node001", "node002", "node003", "node7", "gpu1"]),
-            ("r[1-2]n[09-10]-ib", vec!["r1n09-ib", "r1n10-ib", "r2n09-ib", "r2n10-ib"]),
+            (
+                "node[001-003,7],gpu1",
+                vec!["node001", "node002", "node003", "node7", "gpu1"],
+            ),
+            (
+                "r[1-2]n[09-10]-ib",
+                vec!["r1n09-ib", "r1n10-ib", "r2n09-ib", "r2n10-ib"],
+            ),
             ("a, b\nc", vec!["a", "b", "c"]),
             ("", vec![]),
             ("n[8-11]", vec!["n8", "n9", "n10", "n11"]),
@@ -162,8 +196,17 @@ mod tests {
 
     #[test]
     fn a_list_that_makes_no_sense_says_why() {
-        for list in ["n[1-", "n]1", "n[[1]]", "n[b-c]", "n[3-1]", "n[]", "n[1-99999999]", "n[1-2000]m[1-2000]", "n[+1]"]
-        {
+        for list in [
+            "n[1-",
+            "n]1",
+            "n[[1]]",
+            "n[b-c]",
+            "n[3-1]",
+            "n[]",
+            "n[1-99999999]",
+            "n[1-2000]m[1-2000]",
+            "n[+1]",
+        ] {
             assert!(expand(list).is_err(), "{list}");
         }
     }
@@ -171,7 +214,10 @@ mod tests {
     #[test]
     fn names_are_folded_as_slurm_folds_them() {
         for (names, list) in [
-            (&["node003", "node001", "node002", "node007"][..], "node[001-003,007]"),
+            (
+                &["node003", "node001", "node002", "node007"][..],
+                "node[001-003,007]",
+            ),
             (&["n9", "n10", "n11"], "n[9-11]"),
             (&["n09", "n10", "n9"], "n[09,9-10]"),
             (&["login", "login"], "login"),
@@ -183,20 +229,33 @@ mod tests {
         ] {
             assert_eq!(folded(names), list, "{names:?}");
         }
-        assert_eq!(folded(&["n18446744073709551615", "n99999999999999999999"]).matches(',').count(), 1);
+        assert_eq!(
+            folded(&["n18446744073709551615", "n99999999999999999999"])
+                .matches(',')
+                .count(),
+            1
+        );
     }
 
     #[test]
     fn what_is_folded_is_read_back() {
-        let names: Vec<String> =
-            (0..300).step_by(7).flat_map(|n| [format!("n{n:03}"), format!("n{n}"), format!("r{n}c{n}")]).collect();
+        let names: Vec<String> = (0..300)
+            .step_by(7)
+            .flat_map(|n| [format!("n{n:03}"), format!("n{n}"), format!("r{n}c{n}")])
+            .collect();
         let all: BTreeSet<String> = names.iter().cloned().collect();
-        let back: BTreeSet<String> = expand(&fold(names.iter().map(String::as_str))).unwrap().into_iter().collect();
+        let back: BTreeSet<String> = expand(&fold(names.iter().map(String::as_str)))
+            .unwrap()
+            .into_iter()
+            .collect();
         assert_eq!(back, all);
     }
 
     #[test]
     fn a_rack_is_what_stands_before_the_last_number() {
-        assert_eq!((head("r7n012"), head("login"), head("é1x2")), ("r7n", "login", "é1x"));
+        assert_eq!(
+            (head("r7n012"), head("login"), head("é1x2")),
+            ("r7n", "login", "é1x")
+        );
     }
 }

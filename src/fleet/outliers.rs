@@ -63,29 +63,58 @@ struct Position {
 
 /// Compares the figures of each cohort.
 pub fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
-    let mut compared = Compared { figures: vec![Vec::new(); cohorts.len()], ..Compared::default() };
+    let mut compared = Compared {
+        figures: vec![Vec::new(); cohorts.len()],
+        ..Compared::default()
+    };
     let mut rows = rows(nodes, cohorts, &mut compared.kinds);
     rows.par_sort_unstable_by_key(|row| (row.position(), row.node));
     for of_kind in rows.chunk_by(|one, next| (one.cohort, one.kind) == (next.cohort, next.kind)) {
-        let (Some(first), mut odd, mut positions) = (of_kind.first(), 0, Vec::new()) else { continue };
+        let (Some(first), mut odd, mut positions) = (of_kind.first(), 0, Vec::new()) else {
+            continue;
+        };
         let kind = first.kind as usize;
-        for rows in of_kind.chunk_by(|one, next| one.ends == next.ends).filter(|rows| rows.len() >= FEWEST) {
-            let Some(ends) = rows.first().map(|row| row.ends) else { continue };
+        for rows in of_kind
+            .chunk_by(|one, next| one.ends == next.ends)
+            .filter(|rows| rows.len() >= FEWEST)
+        {
+            let Some(ends) = rows.first().map(|row| row.ends) else {
+                continue;
+            };
             let values: Vec<f32> = rows.iter().map(|row| row.value).collect();
-            let Some(robust) = Robust::of(&values) else { continue };
+            let Some(robust) = Robust::of(&values) else {
+                continue;
+            };
             for row in rows {
-                let Some(found) = robust.odd(row.value, compared.kinds[kind].what.is_time()) else { continue };
+                let Some(found) = robust.odd(row.value, compared.kinds[kind].what.is_time()) else {
+                    continue;
+                };
                 odd += 1;
-                let low =
-                    Low { kind, ends, value: row.value, median: robust.median, z: found.z, percent: found.percent };
+                let low = Low {
+                    kind,
+                    ends,
+                    value: row.value,
+                    median: robust.median,
+                    z: found.z,
+                    percent: found.percent,
+                };
                 compared.low.entry(row.node as usize).or_default().push(low);
             }
             let percents: Option<Vec<f32>> = rows.iter().map(|row| row.percent).collect();
             let percent = percents.and_then(|mut percents| median(&mut percents));
-            positions.push(Position { ends, robust, percent });
+            positions.push(Position {
+                ends,
+                robust,
+                percent,
+            });
         }
         let cohort = first.cohort as usize;
-        compared.positions.extend(low_positions(&compared.kinds[kind], &positions, nodes, &cohorts[cohort]));
+        compared.positions.extend(low_positions(
+            &compared.kinds[kind],
+            &positions,
+            nodes,
+            &cohorts[cohort],
+        ));
         compared.figures[cohort].extend(figures(&compared.kinds[kind], of_kind, &positions, odd));
     }
     compared
@@ -112,7 +141,14 @@ fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Ro
             let node = u32::try_from(*place).unwrap_or(u32::MAX);
             rows.extend(digest.figures.iter().filter_map(|figure| {
                 let kind = *of_digest.get(usize::from(figure.kind))?;
-                Some(Row { cohort, kind, ends: figure.ends, node, value: figure.value?, percent: figure.percent })
+                Some(Row {
+                    cohort,
+                    kind,
+                    ends: figure.ends,
+                    node,
+                    value: figure.value?,
+                    percent: figure.percent,
+                })
             }));
         }
     }
@@ -125,7 +161,10 @@ fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Opt
     let mut nodes: Vec<u32> = rows.iter().map(|row| row.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    let mut spreads: Vec<f32> = positions.iter().map(|position| position.robust.spread).collect();
+    let mut spreads: Vec<f32> = positions
+        .iter()
+        .map(|position| position.robust.spread)
+        .collect();
     Some(Figures {
         probe: kind.what.probe(),
         setup: kind.what.setup(),
@@ -144,26 +183,53 @@ fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Opt
 
 /// The figure in twice the bits, without digits that it never had.
 pub fn wide(value: f32) -> f64 {
-    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
+    value
+        .to_string()
+        .parse()
+        .unwrap_or_else(|_| f64::from(value))
 }
 
 /// Positions that are low against the other positions of the same machines.
-fn low_positions(kind: &Kind, positions: &[Position], nodes: &[&Digest], cohort: &Members) -> Vec<Finding> {
+fn low_positions(
+    kind: &Kind,
+    positions: &[Position],
+    nodes: &[&Digest],
+    cohort: &Members,
+) -> Vec<Finding> {
     if positions.len() < FEWEST_POSITIONS {
         return Vec::new();
     }
     let shares: Option<Vec<f32>> = positions.iter().map(|position| position.percent).collect();
-    let values = shares.unwrap_or_else(|| positions.iter().map(|position| position.robust.median).collect());
-    let Some(robust) = Robust::of(&values) else { return Vec::new() };
+    let values = shares.unwrap_or_else(|| {
+        positions
+            .iter()
+            .map(|position| position.robust.median)
+            .collect()
+    });
+    let Some(robust) = Robust::of(&values) else {
+        return Vec::new();
+    };
     let is_time = kind.what.is_time();
     let mut low: Vec<Low> = Vec::new();
     for (position, value) in positions.iter().zip(values) {
         low.extend(robust.odd(value, is_time).map(|odd| {
-            let (value, median) = (position.robust.median, position.robust.median * 100.0 / odd.percent);
-            Low { kind: 0, ends: position.ends, value, median, z: odd.z, percent: odd.percent }
+            let (value, median) = (
+                position.robust.median,
+                position.robust.median * 100.0 / odd.percent,
+            );
+            Low {
+                kind: 0,
+                ends: position.ends,
+                value,
+                median,
+                z: odd.z,
+                percent: odd.percent,
+            }
         }));
     }
-    let Some(worst) = worst(&low) else { return Vec::new() };
+    let Some(worst) = worst(&low) else {
+        return Vec::new();
+    };
     let blame = Blame::of(&low);
     vec![Finding {
         code: "fleet-position-low",
@@ -193,15 +259,21 @@ fn low_positions(kind: &Kind, positions: &[Position], nodes: &[&Digest], cohort:
 
 /// The figure that stands out most.
 pub fn worst(low: &[Low]) -> Option<&Low> {
-    low.iter().max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
+    low.iter()
+        .max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
 }
 
 /// A finding for each node with figures that stand out.
 pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
     let mut found: Vec<(f32, Finding)> = Vec::new();
     for (place, low) in &compared.low {
-        let (Some(worst), Some(digest)) = (worst(low), nodes.get(*place)) else { continue };
-        found.push((worst.z.abs(), finding(digest, low, worst, &compared.kinds[worst.kind])));
+        let (Some(worst), Some(digest)) = (worst(low), nodes.get(*place)) else {
+            continue;
+        };
+        found.push((
+            worst.z.abs(),
+            finding(digest, low, worst, &compared.kinds[worst.kind]),
+        ));
     }
     found.order_by(|(one, _), (other, _)| other.total_cmp(one));
     found.into_iter().map(|(_, finding)| finding).collect()
@@ -209,10 +281,18 @@ pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
 
 fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
     let blame = Blame::of(low);
-    let measured = digest.figures.iter().filter(|figure| figure.value.is_some()).count();
+    let measured = digest
+        .figures
+        .iter()
+        .filter(|figure| figure.value.is_some())
+        .count();
     let short = |value: f32| crate::model::rounding::short(f64::from(value));
     let unit = kind.what.unit();
-    let what = if kind.what.is_time() { "slower" } else { "lower" };
+    let what = if kind.what.is_time() {
+        "slower"
+    } else {
+        "lower"
+    };
     Finding {
         code: "fleet-figure-low",
         severity: Severity::Warning,
@@ -263,7 +343,11 @@ mod tests {
     fn healthy_nodes_have_no_outlier() {
         let (compared, found) = compared(&fleet_of(60));
         assert_eq!((found, compared.positions.len()), (Vec::new(), 0));
-        assert!(compared.figures[0].iter().all(|figures| figures.nodes == 60 && figures.odd == 0));
+        assert!(
+            compared.figures[0]
+                .iter()
+                .all(|figures| figures.nodes == 60 && figures.odd == 0)
+        );
     }
 
     #[test]
@@ -272,9 +356,18 @@ mod tests {
         slow(&mut nodes[11], 3, 0.9);
         slow(&mut nodes[12], 5, 0.97);
         let (_, found) = compared(&nodes);
-        let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node011", &[3][..]));
-        assert!(one.message.starts_with("GPU 3: ") && one.message.contains("90% of its median"), "{}", one.message);
+        let [one] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (one.nodes.as_str(), one.gpus.as_slice()),
+            ("node011", &[3][..])
+        );
+        assert!(
+            one.message.starts_with("GPU 3: ") && one.message.contains("90% of its median"),
+            "{}",
+            one.message
+        );
     }
 
     #[test]
@@ -294,24 +387,54 @@ mod tests {
     fn a_pattern_of_flows_that_is_low_names_the_machine_and_no_gpu() {
         let mut nodes = loaded_fleet_of(20);
         assert_eq!(compared(&nodes).1, []);
-        lower(&mut nodes[4], |what| matches!(what, What::Load(name) if name == "ring"), None, 0.7);
+        lower(
+            &mut nodes[4],
+            |what| matches!(what, What::Load(name) if name == "ring"),
+            None,
+            0.7,
+        );
         let (_, found) = compared(&nodes);
-        let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node004", &[][..]));
-        assert!(one.message.starts_with("the machine as a whole: 1 of "), "{}", one.message);
+        let [one] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (one.nodes.as_str(), one.gpus.as_slice()),
+            ("node004", &[][..])
+        );
         assert!(
-            one.message.contains("worst several flows at once (ring) at 21") && one.message.contains(" GB/s, 70% of")
+            one.message.starts_with("the machine as a whole: 1 of "),
+            "{}",
+            one.message
+        );
+        assert!(
+            one.message
+                .contains("worst several flows at once (ring) at 21")
+                && one.message.contains(" GB/s, 70% of")
         );
     }
 
     #[test]
     fn links_that_count_less_than_on_other_nodes_name_their_gpu() {
         let mut nodes = loaded_fleet_of(20);
-        lower(&mut nodes[7], |what| matches!(what, What::LeastLink(_)), Some(2), 0.5);
+        lower(
+            &mut nodes[7],
+            |what| matches!(what, What::LeastLink(_)),
+            Some(2),
+            0.5,
+        );
         let (_, found) = compared(&nodes);
-        let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node007", &[2][..]));
-        assert!(one.message.contains("%, 50% of its median"), "{}", one.message);
+        let [one] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (one.nodes.as_str(), one.gpus.as_slice()),
+            ("node007", &[2][..])
+        );
+        assert!(
+            one.message.contains("%, 50% of its median"),
+            "{}",
+            one.message
+        );
     }
 
     /// Lowers figures of some kinds, of one GPU or of all.
@@ -339,6 +462,12 @@ mod tests {
         assert_eq!(found, []);
         let position = &compared.positions[0];
         assert_eq!((position.gpus.as_slice(), position.count), (&[6][..], 30));
-        assert!(position.message.starts_with("GPU 6 in the middle of all 30 nodes"), "{}", position.message);
+        assert!(
+            position
+                .message
+                .starts_with("GPU 6 in the middle of all 30 nodes"),
+            "{}",
+            position.message
+        );
     }
 }

@@ -69,7 +69,10 @@ pub fn headline(fleet: &Fleet) -> String {
         ),
     };
     if verdict.missing > 0 {
-        text += &format!("; {} of the list without a report", count(verdict.missing, "node"));
+        text += &format!(
+            "; {} of the list without a report",
+            count(verdict.missing, "node")
+        );
     }
     if !fleet.findings.is_empty() {
         text += &format!("; {} of the fleet", count(fleet.findings.len(), "finding"));
@@ -79,9 +82,16 @@ pub fn headline(fleet: &Fleet) -> String {
 
 fn what_was_read(fleet: &Fleet) -> String {
     let read = &fleet.read;
-    let mut text = format!("{} read, {}", count(read.reports, "report"), count(fleet.cohorts.len(), "cohort"));
+    let mut text = format!(
+        "{} read, {}",
+        count(read.reports, "report"),
+        count(fleet.cohorts.len(), "cohort")
+    );
     if read.superseded > 0 {
-        text += &format!("; {} replaced by a newer one of the same node", read.superseded);
+        text += &format!(
+            "; {} replaced by a newer one of the same node",
+            read.superseded
+        );
     }
     if !read.broken.is_empty() {
         text += &format!("; {} unreadable", count(read.broken.len(), "file"));
@@ -98,13 +108,20 @@ fn findings(page: &mut Page, fleet: &Fleet) {
         }
     }
     for (code, alike) in by_code {
-        let shown = if page.verbose() || alike.len() <= SHOWN + 1 { alike.len() } else { SHOWN };
+        let shown = if page.verbose() || alike.len() <= SHOWN + 1 {
+            alike.len()
+        } else {
+            SHOWN
+        };
         for finding in &alike[..shown] {
             one(page, finding);
         }
         if let Some(worst) = alike[shown..].iter().map(|finding| finding.severity).max() {
-            let nodes: Vec<_> =
-                alike[shown..].iter().filter_map(|finding| names::expand(&finding.nodes).ok()).flatten().collect();
+            let nodes: Vec<_> = alike[shown..]
+                .iter()
+                .filter_map(|finding| names::expand(&finding.nodes).ok())
+                .flatten()
+                .collect();
             let text = format!(
                 "{} more like this: {} [{code}]",
                 alike.len() - shown,
@@ -121,9 +138,17 @@ fn one(page: &mut Page, finding: &Finding) {
         1 if !finding.nodes.is_empty() => format!("{}: {}", finding.nodes, finding.message),
         _ => finding.message.clone(),
     };
-    let nodes = if finding.count > 1 { finding.nodes.clone() } else { String::new() };
+    let nodes = if finding.count > 1 {
+        finding.nodes.clone()
+    } else {
+        String::new()
+    };
     let below = vec![("nodes", nodes), ("next", finding.next_step.clone())];
-    page.finding(label(finding.severity), &format!("{text} [{}]", finding.code), below);
+    page.finding(
+        label(finding.severity),
+        &format!("{text} [{}]", finding.code),
+        below,
+    );
 }
 
 const fn label(severity: Severity) -> (&'static str, Paint) {
@@ -160,7 +185,12 @@ fn codes(page: &mut Page, fleet: &Fleet) {
     table.captions(["code", "severity", "nodes", "which"]);
     for code in &fleet.codes {
         let severity = Cell::new(code.severity.to_string(), paint(code.severity));
-        table.row([(&code.code).into(), severity, code.count.to_string().into(), cut(&code.nodes).into()]);
+        table.row([
+            (&code.code).into(),
+            severity,
+            code.count.to_string().into(),
+            cut(&code.nodes).into(),
+        ]);
     }
     page.table(table);
 }
@@ -171,9 +201,15 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
     for verdict in [Conclusion::Faulty, Conclusion::Inconclusive] {
         let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for node in fleet.nodes.iter().filter(|node| node.verdict == verdict) {
-            alike.entry(what_is_wrong(node)).or_default().push(&node.node);
+            alike
+                .entry(what_is_wrong(node))
+                .or_default()
+                .push(&node.node);
         }
-        let mut alike: Vec<_> = alike.into_iter().map(|(wrong, nodes)| (verdict, wrong, nodes)).collect();
+        let mut alike: Vec<_> = alike
+            .into_iter()
+            .map(|(wrong, nodes)| (verdict, wrong, nodes))
+            .collect();
         alike.order_by_key(|(.., nodes)| Reverse(nodes.len()));
         rows.append(&mut alike);
     }
@@ -181,28 +217,52 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
         return;
     }
     page.heading("Nodes that are not healthy, by findings");
-    let shown = if page.verbose() || rows.len() <= ROWS + 1 { rows.len() } else { ROWS };
+    let shown = if page.verbose() || rows.len() <= ROWS + 1 {
+        rows.len()
+    } else {
+        ROWS
+    };
     let mut table = words(4);
     table.captions(["verdict", "nodes", "which", "findings"]);
     for (verdict, wrong, nodes) in &rows[..shown] {
         let (word, paint) = conclusion(*verdict);
         let list = names::fold(nodes.iter().copied());
         let list = if page.verbose() { list } else { cut(&list) };
-        table.row([Cell::new(word, paint), nodes.len().to_string().into(), list.into(), wrong.into()]);
+        table.row([
+            Cell::new(word, paint),
+            nodes.len().to_string().into(),
+            list.into(),
+            wrong.into(),
+        ]);
     }
     page.table(table);
-    rest(page, rows[shown..].iter().flat_map(|(.., nodes)| nodes.iter().copied()));
+    rest(
+        page,
+        rows[shown..]
+            .iter()
+            .flat_map(|(.., nodes)| nodes.iter().copied()),
+    );
 }
 
 /// The codes of its findings, and what was not tested.
 fn what_is_wrong(node: &Node) -> String {
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-    for found in node.findings.iter().filter(|found| found.severity > Severity::Info) {
+    for found in node
+        .findings
+        .iter()
+        .filter(|found| found.severity > Severity::Info)
+    {
         *codes.entry(&found.code).or_default() += 1;
     }
     let mut codes: Vec<String> = codes
         .into_iter()
-        .map(|(code, number)| if number > 1 { format!("{number} x {code}") } else { code.to_owned() })
+        .map(|(code, number)| {
+            if number > 1 {
+                format!("{number} x {code}")
+            } else {
+                code.to_owned()
+            }
+        })
         .collect();
     if node.untested > 0 {
         codes.push(format!("{} not tested", node.untested));
@@ -213,23 +273,54 @@ fn what_is_wrong(node: &Node) -> String {
 fn rest<'a>(page: &mut Page, nodes: impl Iterator<Item = &'a str>) {
     let nodes: Vec<&str> = nodes.collect();
     if !nodes.is_empty() {
-        page.note(Paint::Faint, &format!("and {} more: {}", nodes.len(), names::fold(nodes.iter().copied())));
+        page.note(
+            Paint::Faint,
+            &format!(
+                "and {} more: {}",
+                nodes.len(),
+                names::fold(nodes.iter().copied())
+            ),
+        );
     }
 }
 
 /// GPUs by their lowest share of what the cohort reaches.
 fn heat(page: &mut Page, fleet: &Fleet) {
-    let mut low: Vec<&Node> = fleet.nodes.iter().filter(|node| !node.percent_of_cohort.is_empty()).collect();
-    let named: BTreeSet<u32> = low.iter().flat_map(|node| node.percent_of_cohort.keys().copied()).collect();
-    let Some(last) = named.last().copied() else { return };
+    let mut low: Vec<&Node> = fleet
+        .nodes
+        .iter()
+        .filter(|node| !node.percent_of_cohort.is_empty())
+        .collect();
+    let named: BTreeSet<u32> = low
+        .iter()
+        .flat_map(|node| node.percent_of_cohort.keys().copied())
+        .collect();
+    let Some(last) = named.last().copied() else {
+        return;
+    };
     // A number that no machine has must not make a table of as many columns.
-    let gpus: Vec<u32> = if (last as usize) < MOST_GPUS { (0..=last).collect() } else { named.into_iter().collect() };
-    let lowest = |node: &Node| node.percent_of_cohort.values().copied().fold(f64::INFINITY, f64::min);
+    let gpus: Vec<u32> = if (last as usize) < MOST_GPUS {
+        (0..=last).collect()
+    } else {
+        named.into_iter().collect()
+    };
+    let lowest = |node: &Node| {
+        node.percent_of_cohort
+            .values()
+            .copied()
+            .fold(f64::INFINITY, f64::min)
+    };
     low.order_by(|one, other| lowest(one).total_cmp(&lowest(other)));
     page.heading("Figures that are low, per cent of the cohort's median, by GPU");
-    let shown = if page.verbose() || low.len() <= ROWS + 1 { low.len() } else { ROWS };
+    let shown = if page.verbose() || low.len() <= ROWS + 1 {
+        low.len()
+    } else {
+        ROWS
+    };
     let mut table = Table::of_figures(gpus.len() + 1);
-    let captions = gpus.iter().map(|gpu| Cell::new(gpu.to_string(), Paint::Faint));
+    let captions = gpus
+        .iter()
+        .map(|gpu| Cell::new(gpu.to_string(), Paint::Faint));
     table.head_row(std::iter::once(Cell::from("")).chain(captions));
     for node in &low[..shown] {
         let cell = |gpu| match node.percent_of_cohort.get(gpu) {
@@ -243,13 +334,24 @@ fn heat(page: &mut Page, fleet: &Fleet) {
 }
 
 fn list(page: &mut Page, fleet: &Fleet) {
-    let Some(list) = fleet.list.as_ref().filter(|list| list.unexpected_count > 0) else { return };
+    let Some(list) = fleet.list.as_ref().filter(|list| list.unexpected_count > 0) else {
+        return;
+    };
     page.heading("Nodes that are not on the list");
-    page.note(Paint::Plain, &format!("{}: {}", count(list.unexpected_count, "node"), list.unexpected));
+    page.note(
+        Paint::Plain,
+        &format!(
+            "{}: {}",
+            count(list.unexpected_count, "node"),
+            list.unexpected
+        ),
+    );
 }
 
 fn changes(page: &mut Page, fleet: &Fleet) {
-    let Some(changes) = &fleet.changes else { return };
+    let Some(changes) = &fleet.changes else {
+        return;
+    };
     page.heading(&format!("Changes since {}", changes.since));
     let before = page.blocks().len();
     let lists = [
@@ -263,9 +365,11 @@ fn changes(page: &mut Page, fleet: &Fleet) {
             page.item(2, 16, what, Paint::Faint, &format!("{key}: {nodes}"));
         }
     }
-    for (what, nodes) in
-        [("other GPUs", &changes.other_gpus), ("new nodes", &changes.new_nodes), ("no report", &changes.lost_nodes)]
-    {
+    for (what, nodes) in [
+        ("other GPUs", &changes.other_gpus),
+        ("new nodes", &changes.new_nodes),
+        ("no report", &changes.lost_nodes),
+    ] {
         if !nodes.is_empty() {
             page.item(2, 16, what, Paint::Faint, nodes);
         }
@@ -276,7 +380,11 @@ fn changes(page: &mut Page, fleet: &Fleet) {
 }
 
 fn inventory(page: &mut Page, fleet: &Fleet) {
-    let all: Vec<_> = fleet.inventory.iter().filter(|attribute| attribute.values.len() > 1 || page.verbose()).collect();
+    let all: Vec<_> = fleet
+        .inventory
+        .iter()
+        .filter(|attribute| attribute.values.len() > 1 || page.verbose())
+        .collect();
     if all.is_empty() {
         return;
     }
@@ -287,7 +395,13 @@ fn inventory(page: &mut Page, fleet: &Fleet) {
         for share in &attribute.values {
             let [model, value, nodes] =
                 [&attribute.model, &share.value, &share.nodes].map(|text| Cell::from(cut(text)));
-            table.row([model, attribute.attribute.into(), value, share.count.to_string().into(), nodes]);
+            table.row([
+                model,
+                attribute.attribute.into(),
+                value,
+                share.count.to_string().into(),
+                nodes,
+            ]);
         }
     }
     page.table(table);
@@ -298,27 +412,54 @@ fn cohorts(page: &mut Page, fleet: &Fleet) {
         return;
     }
     page.heading("Cohorts: the same GPUs, connected in the same way");
-    let shown = if page.verbose() { fleet.cohorts.len() } else { fleet.cohorts.len().min(ROWS) };
+    let shown = if page.verbose() {
+        fleet.cohorts.len()
+    } else {
+        fleet.cohorts.len().min(ROWS)
+    };
     let mut table = words(5);
     table.captions(["", "nodes", "model", "topology", "which"]);
     for cohort in &fleet.cohorts[..shown] {
-        let Cohort { cohort: number, count, model, topology, nodes, .. } = cohort;
+        let Cohort {
+            cohort: number,
+            count,
+            model,
+            topology,
+            nodes,
+            ..
+        } = cohort;
         let [model, topology, nodes] = [model, topology, nodes].map(|text| Cell::from(cut(text)));
-        table.row([number.to_string().into(), count.to_string().into(), model, topology, nodes]);
+        table.row([
+            number.to_string().into(),
+            count.to_string().into(),
+            model,
+            topology,
+            nodes,
+        ]);
     }
     page.table(table);
-    let compared = fleet.cohorts.iter().filter(|cohort| !cohort.figures.is_empty());
+    let compared = fleet
+        .cohorts
+        .iter()
+        .filter(|cohort| !cohort.figures.is_empty());
     let shown = if page.verbose() { usize::MAX } else { 3 };
     for cohort in compared.take(shown) {
         figures(page, cohort);
     }
-    let small: usize =
-        fleet.cohorts.iter().filter(|cohort| cohort.count < super::outliers::FEWEST).map(|cohort| cohort.count).sum();
+    let small: usize = fleet
+        .cohorts
+        .iter()
+        .filter(|cohort| cohort.count < super::outliers::FEWEST)
+        .map(|cohort| cohort.count)
+        .sum();
     if small > 0 {
         let least = super::outliers::FEWEST;
         page.note(
             Paint::Faint,
-            &format!("figures of {} were not compared: fewer than {least} of a kind", count(small, "node")),
+            &format!(
+                "figures of {} were not compared: fewer than {least} of a kind",
+                count(small, "node")
+            ),
         );
     }
 }
@@ -328,13 +469,37 @@ fn figures(page: &mut Page, cohort: &Cohort) {
     let mut table = Table::of_figures(8);
     table.captions(["", "nodes", "median", "min", "max", "spread", "unit", "odd"]);
     for figures in &cohort.figures {
-        let class = figures.class.as_ref().map(|class| format!(" {class}")).unwrap_or_default();
-        let setup = if figures.setup.is_empty() { String::new() } else { format!(": {}", figures.setup) };
+        let class = figures
+            .class
+            .as_ref()
+            .map(|class| format!(" {class}"))
+            .unwrap_or_default();
+        let setup = if figures.setup.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", figures.setup)
+        };
         let label = format!("{}{class}{setup}", figures.probe);
-        let [median, min, max, spread] =
-            [figures.median, figures.min, figures.max, figures.spread].map(|figure| Cell::from(short(figure)));
-        let odd = Cell::new(figures.odd.to_string(), if figures.odd > 0 { Paint::Warning } else { Paint::Plain });
-        table.row([label.into(), figures.nodes.to_string().into(), median, min, max, spread, figures.unit.into(), odd]);
+        let [median, min, max, spread] = [figures.median, figures.min, figures.max, figures.spread]
+            .map(|figure| Cell::from(short(figure)));
+        let odd = Cell::new(
+            figures.odd.to_string(),
+            if figures.odd > 0 {
+                Paint::Warning
+            } else {
+                Paint::Plain
+            },
+        );
+        table.row([
+            label.into(),
+            figures.nodes.to_string().into(),
+            median,
+            min,
+            max,
+            spread,
+            figures.unit.into(),
+            odd,
+        ]);
     }
     page.table(table);
 }
@@ -346,11 +511,28 @@ fn history(page: &mut Page, fleet: &Fleet) {
     page.heading("Nodes with several reports");
     let mut table = words(4);
     table.captions(["node", "started", "verdict", "findings"]);
-    let several: BTreeSet<&str> = fleet.history.iter().map(|older| older.node.as_str()).collect();
-    for node in fleet.nodes.iter().filter(|node| several.contains(node.node.as_str())) {
-        let codes: BTreeSet<&str> = node.findings.iter().map(|found| found.code.as_str()).collect();
+    let several: BTreeSet<&str> = fleet
+        .history
+        .iter()
+        .map(|older| older.node.as_str())
+        .collect();
+    for node in fleet
+        .nodes
+        .iter()
+        .filter(|node| several.contains(node.node.as_str()))
+    {
+        let codes: BTreeSet<&str> = node
+            .findings
+            .iter()
+            .map(|found| found.code.as_str())
+            .collect();
         let codes: Vec<_> = codes.into_iter().collect();
-        table.row([(&node.node).into(), (&node.started_at).into(), word(node.verdict).into(), codes.join(", ").into()]);
+        table.row([
+            (&node.node).into(),
+            (&node.started_at).into(),
+            word(node.verdict).into(),
+            codes.join(", ").into(),
+        ]);
         for older in fleet.history.iter().filter(|older| older.node == node.node) {
             let faint = |text: &str| Cell::new(text, Paint::Faint);
             table.row([
@@ -373,7 +555,13 @@ fn broken(page: &mut Page, fleet: &Fleet) {
     for broken in fleet.read.broken.iter().take(shown) {
         page.note(Paint::Plain, &format!("{} {}", broken.file, broken.why));
     }
-    if let Some(more) = fleet.read.broken.len().checked_sub(shown).filter(|more| *more > 0) {
+    if let Some(more) = fleet
+        .read
+        .broken
+        .len()
+        .checked_sub(shown)
+        .filter(|more| *more > 0)
+    {
         page.note(Paint::Faint, &format!("and {more} more"));
     }
 }

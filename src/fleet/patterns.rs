@@ -55,17 +55,26 @@ pub fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
             let on: BTreeSet<usize> = found.iter().map(|incident| incident.node).collect();
             Code {
                 code: code.to_owned(),
-                severity: found.iter().map(|incident| incident.severity).max().unwrap_or(Severity::Info),
+                severity: found
+                    .iter()
+                    .map(|incident| incident.severity)
+                    .max()
+                    .unwrap_or(Severity::Info),
                 nodes: names::fold(on.iter().map(|place| nodes[*place])),
                 count: on.len(),
                 findings: found.len(),
-                example: found.first().map(|incident| incident.message.to_owned()).unwrap_or_default(),
+                example: found
+                    .first()
+                    .map(|incident| incident.message.to_owned())
+                    .unwrap_or_default(),
             }
         })
         .collect();
     codes.order_by(|one, other| {
         let key = |code: &Code| (code.severity, code.count);
-        key(other).cmp(&key(one)).then_with(|| one.code.cmp(&other.code))
+        key(other)
+            .cmp(&key(one))
+            .then_with(|| one.code.cmp(&other.code))
     });
     codes
 }
@@ -127,7 +136,11 @@ fn position(code: &str, gpu: u32, on: &[usize], all: usize, nodes: &[&str]) -> F
 }
 
 /// Findings whose nodes have a fact in common that other nodes have not.
-pub fn shared(incidents: &[Incident<'_>], nodes: &[&str], facts: &[BTreeMap<&'static str, String>]) -> Vec<Finding> {
+pub fn shared(
+    incidents: &[Incident<'_>],
+    nodes: &[&str],
+    facts: &[BTreeMap<&'static str, String>],
+) -> Vec<Finding> {
     let mut found = Vec::new();
     for (code, incidents) in by_code(incidents) {
         let on: BTreeSet<usize> = incidents.iter().map(|incident| incident.node).collect();
@@ -138,9 +151,19 @@ pub fn shared(incidents: &[Incident<'_>], nodes: &[&str], facts: &[BTreeMap<&'st
             let (value, explained) = explains(key, &on, facts)?;
             Some((explained, *key, *words, value))
         });
-        let Some((_, key, words, value)) = best.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) else { continue };
-        let with = facts.iter().filter(|facts| facts.get(key).is_some_and(|own| own == value)).count();
-        let both = on.iter().filter(|place| facts[**place].get(key).is_some_and(|own| own == value)).count();
+        let Some((_, key, words, value)) =
+            best.max_by(|(one, ..), (other, ..)| one.total_cmp(other))
+        else {
+            continue;
+        };
+        let with = facts
+            .iter()
+            .filter(|facts| facts.get(key).is_some_and(|own| own == value))
+            .count();
+        let both = on
+            .iter()
+            .filter(|place| facts[**place].get(key).is_some_and(|own| own == value))
+            .count();
         found.push(Finding {
             code: "fleet-finding-shared",
             severity: Severity::Warning,
@@ -178,10 +201,16 @@ fn explains<'a>(
         *values.entry(facts[*place].get(key)?).or_default() += 1;
     }
     let (value, both) = values.into_iter().max_by_key(|(_, count)| *count)?;
-    let with = facts.iter().filter(|facts| facts.get(key) == Some(value)).count();
+    let with = facts
+        .iter()
+        .filter(|facts| facts.get(key) == Some(value))
+        .count();
     #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-    let (of_nodes, of_fact, of_all) =
-        (both as f64 / on.len() as f64, both as f64 / with as f64, with as f64 / facts.len() as f64);
+    let (of_nodes, of_fact, of_all) = (
+        both as f64 / on.len() as f64,
+        both as f64 / with as f64,
+        with as f64 / facts.len() as f64,
+    );
     // A fact of half the nodes is no mark of any.
     (both >= FEWEST && of_nodes >= EXPLAINED && of_fact >= EXPLAINED && of_all <= 0.5)
         .then_some((value, of_nodes * of_fact))
@@ -192,11 +221,19 @@ mod tests {
     use super::*;
 
     fn incident(node: usize, gpus: &[u32]) -> Incident<'static> {
-        Incident { code: "pcie-narrow", node, severity: Severity::Error, gpus: gpus.to_vec(), message: "narrow" }
+        Incident {
+            code: "pcie-narrow",
+            node,
+            severity: Severity::Error,
+            gpus: gpus.to_vec(),
+            message: "narrow",
+        }
     }
 
     fn names_of(number: usize) -> Vec<String> {
-        (0..number).map(|at| format!("r{}n{:02}", at / 10, at % 10)).collect()
+        (0..number)
+            .map(|at| format!("r{}n{:02}", at / 10, at % 10))
+            .collect()
     }
 
     #[test]
@@ -205,13 +242,26 @@ mod tests {
         let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
         let same: Vec<_> = (0..8).map(|node| incident(node, &[5])).collect();
         let found = positions(&same, &nodes, 8);
-        assert_eq!((found.len(), found[0].gpus.as_slice(), found[0].nodes.as_str()), (1, &[5][..], "r0n[00-07]"));
-        let spread: Vec<_> = (0..16).map(|node| incident(node, &[u32::try_from(node).unwrap() % 8])).collect();
+        assert_eq!(
+            (
+                found.len(),
+                found[0].gpus.as_slice(),
+                found[0].nodes.as_str()
+            ),
+            (1, &[5][..], "r0n[00-07]")
+        );
+        let spread: Vec<_> = (0..16)
+            .map(|node| incident(node, &[u32::try_from(node).unwrap() % 8]))
+            .collect();
         assert_eq!(positions(&spread, &nodes, 8), []);
         let two: Vec<_> = (0..2).map(|node| incident(node, &[5])).collect();
         assert_eq!(positions(&two, &nodes, 8), []);
         let pairs: Vec<_> = (0..8).map(|node| incident(node, &[5, 6])).collect();
-        assert_eq!(positions(&pairs, &nodes, 8), [], "nobody knows which of the two");
+        assert_eq!(
+            positions(&pairs, &nodes, 8),
+            [],
+            "nobody knows which of the two"
+        );
     }
 
     #[test]
@@ -230,11 +280,16 @@ mod tests {
         let rack: Vec<_> = (10..20).map(|node| incident(node, &[])).collect();
         let found = shared(&rack, &nodes, &facts);
         assert!(
-            found[0].message.contains("10 of 10 nodes") && found[0].message.contains("begin with r1n"),
+            found[0].message.contains("10 of 10 nodes")
+                && found[0].message.contains("begin with r1n"),
             "{found:?}"
         );
         let firmware: Vec<_> = (0..40).step_by(7).map(|node| incident(node, &[])).collect();
-        assert!(shared(&firmware, &nodes, &facts)[0].message.contains("video BIOS is old"));
+        assert!(
+            shared(&firmware, &nodes, &facts)[0]
+                .message
+                .contains("video BIOS is old")
+        );
         let none: Vec<_> = [3, 14, 25, 36].map(|node| incident(node, &[])).into();
         assert_eq!(shared(&none, &nodes, &facts), []);
     }
@@ -243,6 +298,9 @@ mod tests {
     fn codes_are_counted_by_node() {
         let incidents = [incident(0, &[1]), incident(0, &[2]), incident(3, &[1])];
         let codes = codes(&incidents, &["a0", "a1", "a2", "a3"]);
-        assert_eq!((codes[0].count, codes[0].findings, codes[0].nodes.as_str()), (2, 3, "a[0,3]"));
+        assert_eq!(
+            (codes[0].count, codes[0].findings, codes[0].nodes.as_str()),
+            (2, 3, "a[0,3]")
+        );
     }
 }

@@ -28,7 +28,10 @@ type Rules = &'static [(&'static str, Rule)];
 const REPORT: Rules = &[
     ("tool", Rule::Keep),
     ("request", Rule::Keep),
-    ("snapshot", Rule::Members(&[("host", Rule::Keep), ("gpus", Rule::Elements(&[]))])),
+    (
+        "snapshot",
+        Rule::Members(&[("host", Rule::Keep), ("gpus", Rule::Elements(&[]))]),
+    ),
     (
         "topology",
         Rule::Members(&[
@@ -57,7 +60,9 @@ const LEVELS: usize = 8;
 /// What ends an object and a list on each level.
 static ENDS: LazyLock<Vec<[Finder<'static>; 2]>> = LazyLock::new(|| {
     let end = |level, c| Finder::new(&format!("\n{}{c}", "  ".repeat(level))).into_owned();
-    (0..LEVELS).map(|level| [end(level, '}'), end(level, ']')]).collect()
+    (0..LEVELS)
+        .map(|level| [end(level, '}'), end(level, ']')])
+        .collect()
 });
 
 /// So far into a copy stands its placement, bytes.
@@ -65,10 +70,17 @@ const HEAD: usize = 320;
 
 /// The reference placement as it is written, and what any begins with.
 static PLACEMENT: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
-    let words = ["\"source\": \"side\"", "\"destination\": \"side\"", "\"host\": \"non-blocking\""];
+    let words = [
+        "\"source\": \"side\"",
+        "\"destination\": \"side\"",
+        "\"host\": \"non-blocking\"",
+    ];
     let any = "\"placement\": {";
     let reference = format!("{any}\n          {}\n", words.join(",\n          "));
-    [Finder::new(&reference).into_owned(), Finder::new(any).into_owned()]
+    [
+        Finder::new(&reference).into_owned(),
+        Finder::new(any).into_owned(),
+    ]
 });
 
 /// The text with what a digest needs; none where it is not of the form that `peerscope` writes.
@@ -78,7 +90,9 @@ pub fn pruned(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     pruner.line_is(b"{")?;
     pruner.members(1, REPORT)?;
     pruner.line_is(b"}")?;
-    text.get(pruner.at..).is_none_or(|rest| rest.trim_ascii().is_empty()).then_some(())
+    text.get(pruner.at..)
+        .is_none_or(|rest| rest.trim_ascii().is_empty())
+        .then_some(())
 }
 
 struct Pruner<'a> {
@@ -130,7 +144,10 @@ impl<'a> Pruner<'a> {
     /// A member that is an object or a list, over several lines.
     fn block(&mut self, level: usize, key: &[u8], line: &[u8], rules: Rules) -> Option<()> {
         let is_list = line.ends_with(b"[");
-        let rule = rules.iter().find(|(known, _)| known.as_bytes() == key).map(|(_, rule)| rule);
+        let rule = rules
+            .iter()
+            .find(|(known, _)| known.as_bytes() == key)
+            .map(|(_, rule)| rule);
         match (rule, is_list) {
             (Some(Rule::Members(rules)), false) => {
                 self.keep(line);
@@ -158,7 +175,8 @@ impl<'a> Pruner<'a> {
                 self.rest_of_line()
             }
             (None, _) => {
-                self.out.extend_from_slice(line.strip_suffix(if is_list { b"[" } else { b"{" })?);
+                self.out
+                    .extend_from_slice(line.strip_suffix(if is_list { b"[" } else { b"{" })?);
                 self.out.extend_from_slice(b"null");
                 self.at = self.end_of(level, is_list)?;
                 self.rest_of_line()
@@ -203,7 +221,8 @@ impl<'a> Pruner<'a> {
     /// The line that ends an object or a list, with its comma.
     fn end(&mut self, level: usize, c: u8) -> Option<()> {
         let line = self.line()?;
-        let ends = is_indented(line, level) && matches!(line.get(2 * level..)?, [end] | [end, b','] if *end == c);
+        let ends = is_indented(line, level)
+            && matches!(line.get(2 * level..)?, [end] | [end, b','] if *end == c);
         ends.then(|| self.keep(line))
     }
 
@@ -215,7 +234,8 @@ impl<'a> Pruner<'a> {
 }
 
 fn is_indented(line: &[u8], level: usize) -> bool {
-    line.get(..2 * level).is_some_and(|indent| indent.iter().all(|byte| *byte == b' '))
+    line.get(..2 * level)
+        .is_some_and(|indent| indent.iter().all(|byte| *byte == b' '))
         && line.get(2 * level).is_some_and(|byte| *byte != b' ')
 }
 
@@ -243,13 +263,31 @@ mod tests {
 
     #[test]
     fn what_is_left_is_json_with_what_is_needed() {
-        for report in [sample::healthy(8), sample::pcie_box(), sample::unknown(3), sample::nothing_measured()] {
+        for report in [
+            sample::healthy(8),
+            sample::pcie_box(),
+            sample::unknown(3),
+            sample::nothing_measured(),
+        ] {
             let text = json(&report);
             let short = prune(&text).unwrap();
-            assert!(short.len() * 2 < text.len() || text.len() < 20_000, "{} of {}", short.len(), text.len());
-            let (short, whole): (Value, Value) =
-                (serde_json::from_str(&short).unwrap(), serde_json::from_str(&text).unwrap());
-            for path in ["/schema", "/verdict", "/snapshot/host", "/snapshot/gpus/0/vbios", "/measurements/local"] {
+            assert!(
+                short.len() * 2 < text.len() || text.len() < 20_000,
+                "{} of {}",
+                short.len(),
+                text.len()
+            );
+            let (short, whole): (Value, Value) = (
+                serde_json::from_str(&short).unwrap(),
+                serde_json::from_str(&text).unwrap(),
+            );
+            for path in [
+                "/schema",
+                "/verdict",
+                "/snapshot/host",
+                "/snapshot/gpus/0/vbios",
+                "/measurements/local",
+            ] {
                 assert_eq!(short.pointer(path), whole.pointer(path), "{path}");
             }
             let left = short.pointer("/snapshot/pci").unwrap();

@@ -57,8 +57,10 @@ pub fn gather(paths: &[PathBuf]) -> Gathered {
     for path in paths {
         list(path, 0, &mut files, &mut gathered.broken);
     }
-    let read: Vec<Vec<One>> =
-        files.par_iter().map_init(<[Vec<u8>; 2]>::default, |buffers, path| file(path, buffers)).collect();
+    let read: Vec<Vec<One>> = files
+        .par_iter()
+        .map_init(<[Vec<u8>; 2]>::default, |buffers, path| file(path, buffers))
+        .collect();
     for one in read.into_iter().flatten() {
         match one {
             Ok(digest) => gathered.digests.push(digest),
@@ -66,7 +68,9 @@ pub fn gather(paths: &[PathBuf]) -> Gathered {
             Err((file, NoReport::Broken(why))) => gathered.broken.push(Broken { file, why }),
         }
     }
-    gathered.broken.order_by(|one, other| one.file.cmp(&other.file));
+    gathered
+        .broken
+        .order_by(|one, other| one.file.cmp(&other.file));
     gathered
 }
 
@@ -77,9 +81,16 @@ fn shown(path: &Path) -> String {
 /// The files of a path; of a folder those whose names say that they may have reports. A folder that cannot be read is
 /// listed like a file.
 fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Broken>) {
-    let mut cannot = |why: String| broken.push(Broken { file: shown(path), why });
+    let mut cannot = |why: String| {
+        broken.push(Broken {
+            file: shown(path),
+            why,
+        })
+    };
     match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() && depth == DEEPEST => cannot(format!("lies in more than {DEEPEST} folders")),
+        Ok(found) if found.is_dir() && depth == DEEPEST => {
+            cannot(format!("lies in more than {DEEPEST} folders"))
+        }
         Ok(found) if found.is_dir() => match std::fs::read_dir(path) {
             Ok(entries) => within(entries.flatten().collect(), depth, files, broken),
             Err(why) => cannot(format!("cannot be read: {why}")),
@@ -90,10 +101,17 @@ fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Br
 }
 
 /// The same of what is in a folder, in the order of names.
-fn within(mut entries: Vec<DirEntry>, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Broken>) {
+fn within(
+    mut entries: Vec<DirEntry>,
+    depth: usize,
+    files: &mut Vec<PathBuf>,
+    broken: &mut Vec<Broken>,
+) {
     entries.order_by_key(DirEntry::file_name);
     for entry in entries {
-        let Ok(kind) = entry.file_type() else { continue };
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
         let path = entry.path();
         // A link to a folder may lead back to here, and a pipe waits for whoever writes to it.
         let is_report = may_have_reports(&entry.file_name().to_string_lossy())
@@ -106,7 +124,10 @@ fn within(mut entries: Vec<DirEntry>, depth: usize, files: &mut Vec<PathBuf>, br
 
 fn may_have_reports(name: &str) -> bool {
     // A file that is being written, or that a tool hides.
-    let hidden = name.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
+    let hidden = name
+        .rsplit('/')
+        .next()
+        .is_some_and(|name| name.starts_with('.'));
     let name = name.to_ascii_lowercase();
     !hidden && ENDS.iter().any(|end| name.ends_with(end))
 }
@@ -119,17 +140,29 @@ fn file(path: &Path, [text, scratch]: &mut [Vec<u8>; 2]) -> Vec<One> {
         let length = fill(&mut file, &mut head)?;
         Ok((file, head, length))
     });
-    let broken = |why: &std::io::Error| vec![Err((name.clone(), NoReport::Broken(format!("cannot be read: {why}"))))];
+    let broken = |why: &std::io::Error| {
+        vec![Err((
+            name.clone(),
+            NoReport::Broken(format!("cannot be read: {why}")),
+        ))]
+    };
     let (file, head, length) = match opened {
         Ok(opened) => opened,
         Err(why) => return broken(&why),
     };
     let head = &head[..length];
     if head.starts_with(&GZIP) {
-        return compressed(&name, std::io::Cursor::new(head.to_vec()).chain(file), scratch);
+        return compressed(
+            &name,
+            std::io::Cursor::new(head.to_vec()).chain(file),
+            scratch,
+        );
     }
     if is_tar(head) {
-        return archive(&name, std::io::Cursor::new(head.to_vec()).chain(BufReader::new(file)));
+        return archive(
+            &name,
+            std::io::Cursor::new(head.to_vec()).chain(BufReader::new(file)),
+        );
     }
     text.clear();
     text.extend_from_slice(head);
@@ -140,7 +173,8 @@ fn file(path: &Path, [text, scratch]: &mut [Vec<u8>; 2]) -> Vec<One> {
 }
 
 fn is_tar(head: &[u8]) -> bool {
-    head.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1))
+    head.get(TAR.0..)
+        .is_some_and(|rest| rest.starts_with(TAR.1))
 }
 
 /// As much as there is, up to all of it.
@@ -160,9 +194,13 @@ fn fill(from: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
 /// Adds the rest of a report, which is not longer than reports are.
 fn whole(from: impl Read, text: &mut Vec<u8>) -> std::io::Result<()> {
     let before = text.len() as u64;
-    from.take(recording::LONGEST + 1 - before).read_to_end(text)?;
+    from.take(recording::LONGEST + 1 - before)
+        .read_to_end(text)?;
     if text.len() as u64 > recording::LONGEST {
-        return Err(std::io::Error::other(format!("it is longer than {} bytes", recording::LONGEST)));
+        return Err(std::io::Error::other(format!(
+            "it is longer than {} bytes",
+            recording::LONGEST
+        )));
     }
     Ok(())
 }
@@ -171,8 +209,12 @@ fn whole(from: impl Read, text: &mut Vec<u8>) -> std::io::Result<()> {
 fn compressed(name: &str, from: impl Read + Send, scratch: &mut Vec<u8>) -> Vec<One> {
     let mut from = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(from));
     let mut head = [0; TAR.0 + TAR.1.len()];
-    let broken =
-        |why: &std::io::Error| vec![Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))];
+    let broken = |why: &std::io::Error| {
+        vec![Err((
+            name.to_owned(),
+            NoReport::Broken(format!("cannot be unpacked: {why}")),
+        ))]
+    };
     let length = match fill(&mut from, &mut head) {
         Ok(length) => length,
         Err(why) => return broken(&why),
@@ -194,7 +236,12 @@ fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
     let mut archive = tar::Archive::new(from);
     let entries = match archive.entries() {
         Ok(entries) => entries,
-        Err(why) => return vec![Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))],
+        Err(why) => {
+            return vec![Err((
+                name.to_owned(),
+                NoReport::Broken(format!("cannot be unpacked: {why}")),
+            ))];
+        }
     };
     // An archive that is torn says so again and again.
     let mut found = Vec::new();
@@ -218,15 +265,22 @@ fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
 const BATCH: usize = 64;
 
 fn read_batch(batch: &mut Vec<Unpacked>) -> Vec<One> {
-    let read_one =
-        |one: Unpacked| one.and_then(|(name, text)| read(&name, &text, &mut Vec::new()).map_err(|why| (name, why)));
-    std::mem::take(batch).into_par_iter().map(read_one).collect()
+    let read_one = |one: Unpacked| {
+        one.and_then(|(name, text)| read(&name, &text, &mut Vec::new()).map_err(|why| (name, why)))
+    };
+    std::mem::take(batch)
+        .into_par_iter()
+        .map(read_one)
+        .collect()
 }
 
 /// An entry of an archive with its text; none where it is no report.
 fn unpacked<R: Read>(archive: &str, entry: std::io::Result<tar::Entry<'_, R>>) -> Option<Unpacked> {
     let broken = |name: &str, why: &std::io::Error| {
-        Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))
+        Err((
+            name.to_owned(),
+            NoReport::Broken(format!("cannot be unpacked: {why}")),
+        ))
     };
     let entry = match entry {
         Ok(entry) => entry,
@@ -281,7 +335,11 @@ mod tests {
     }
 
     fn nodes(gathered: &Gathered) -> Vec<&str> {
-        gathered.digests.iter().map(|digest| digest.node.as_str()).collect()
+        gathered
+            .digests
+            .iter()
+            .map(|digest| digest.node.as_str())
+            .collect()
     }
 
     #[test]
@@ -296,14 +354,25 @@ mod tests {
         put("deep/b.json", report("b").as_bytes());
         put("deep/notes.txt", b"no report");
         put("deep/.hidden.json", b"being written");
-        put("c.tar", &tar_of(&[("x/c.json", &report("c")), ("x/readme", "text"), ("x/d.json", &report("d"))]));
+        put(
+            "c.tar",
+            &tar_of(&[
+                ("x/c.json", &report("c")),
+                ("x/readme", "text"),
+                ("x/d.json", &report("d")),
+            ]),
+        );
         put("e.tgz", &gz(&tar_of(&[("e.json", &report("e"))])));
         put("f.json.gz", &gz(report("f").as_bytes()));
         put("g.json", b"{\"schema\": \"peerscope.fleet/1\"}");
         let found = gather(&[folder.path().to_owned()]);
         assert_eq!(nodes(&found), ["a", "c", "d", "b", "e", "f"]);
         assert_eq!((found.broken.as_slice(), found.others), (&[][..], 1));
-        assert!(found.digests[1].file.ends_with("c.tar:x/c.json"), "{}", found.digests[1].file);
+        assert!(
+            found.digests[1].file.ends_with("c.tar:x/c.json"),
+            "{}",
+            found.digests[1].file
+        );
     }
 
     #[test]
@@ -319,7 +388,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.json"), report("a")).unwrap();
         let pipe = folder.path().join("b.json");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
         assert_eq!(nodes(&gather(&[folder.path().to_owned()])), ["a"]);
     }
 
@@ -343,8 +419,20 @@ mod tests {
         }
         let found = gather(&[folder.path().to_owned(), folder.path().join("nowhere.json")]);
         assert!(nodes(&found).contains(&"a"), "{found:?}");
-        let names: Vec<_> =
-            found.broken.iter().map(|broken| broken.file.rsplit('/').next().unwrap().chars().next().unwrap()).collect();
+        let names: Vec<_> = found
+            .broken
+            .iter()
+            .map(|broken| {
+                broken
+                    .file
+                    .rsplit('/')
+                    .next()
+                    .unwrap()
+                    .chars()
+                    .next()
+                    .unwrap()
+            })
+            .collect();
         for name in "23467n".chars() {
             assert!(names.contains(&name), "{name}: {:?}", found.broken);
         }

@@ -23,11 +23,19 @@ pub fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
 fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
     report.machine = "live".into();
     report.snapshot.host.hostname = Reading::Known("node".to_owned());
-    let digest = read("node.json", &serde_json::to_vec(&report).unwrap(), &mut Vec::new()).unwrap();
+    let digest = read(
+        "node.json",
+        &serde_json::to_vec(&report).unwrap(),
+        &mut Vec::new(),
+    )
+    .unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let one = |number| {
-        let mut digest =
-            Digest { node: format!("node{number:03}"), file: format!("node{number:03}.json"), ..digest.clone() };
+        let mut digest = Digest {
+            node: format!("node{number:03}"),
+            file: format!("node{number:03}.json"),
+            ..digest.clone()
+        };
         for (at, gpu) in digest.gpus.iter_mut().enumerate() {
             gpu.uuid = Some(format!("GPU-{number}-{at}"));
         }

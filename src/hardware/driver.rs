@@ -122,7 +122,12 @@ pub trait Driver: HostDriver {
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError>;
 
     /// Lets `device` reach the memory of `peer`, or no longer. Doing so twice is no error.
-    fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError>;
+    fn set_peer_access(
+        &self,
+        device: Device,
+        peer: Device,
+        enabled: bool,
+    ) -> Result<(), HardwareError>;
 
     /// A new stream that does not synchronise with the legacy default stream.
     fn create_stream(&self, device: Device) -> Result<Stream, HardwareError>;
@@ -141,11 +146,22 @@ pub trait Driver: HostDriver {
     fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError>;
 
     /// Enqueues a copy of the first `bytes` bytes by a copy engine, on a stream of either device.
-    fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError>;
+    fn copy(
+        &self,
+        stream: Stream,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError>;
 
     /// Enqueues the same copy by a kernel on the stream's device, which needs peer access.
-    fn kernel_copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64)
-    -> Result<(), HardwareError>;
+    fn kernel_copy(
+        &self,
+        stream: Stream,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError>;
 
     /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
@@ -187,7 +203,13 @@ pub trait Driver: HostDriver {
     /// Enqueues a kernel on the legacy default stream that compares the first `bytes` bytes with the pattern
     /// of `seed`, on the buffer's own device. One at a time for each device, until its
     /// [`Driver::checked`].
-    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<(), HardwareError>;
+    fn check(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+    ) -> Result<(), HardwareError>;
 
     /// Waits for the last [`Driver::check`] of a buffer, and says what it counted in so many bytes.
     fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError>;

@@ -41,7 +41,9 @@ impl HostRoom {
     /// available, nor than the control group leaves.
     pub fn most(self, taken: u64) -> u64 {
         let of_all = self.available.0.saturating_add(taken) / SHARE;
-        let of_group = self.group_leaves.map_or(u64::MAX, |left| left.0.saturating_add(taken) / GROUP_PART);
+        let of_group = self
+            .group_leaves
+            .map_or(u64::MAX, |left| left.0.saturating_add(taken) / GROUP_PART);
         of_all.min(of_group)
     }
 }
@@ -76,7 +78,11 @@ pub trait HostDriver {
     fn host_free(&self, buffer: HostBuffer) -> Result<(), HardwareError>;
 
     /// Page-locks pageable memory. The buffer is the same one, registered.
-    fn host_register(&self, device: Device, buffer: HostBuffer) -> Result<HostBuffer, HardwareError>;
+    fn host_register(
+        &self,
+        device: Device,
+        buffer: HostBuffer,
+    ) -> Result<HostBuffer, HardwareError>;
 
     /// Unlocks registered memory. The buffer is the same one, pageable.
     fn host_unregister(&self, buffer: HostBuffer) -> Result<HostBuffer, HardwareError>;
@@ -125,13 +131,24 @@ pub trait HostDriver {
 
     /// Compares the first `bytes` bytes with the pattern of `seed`, by the processor, as they are now: what is still
     /// on its way is not waited for.
-    fn host_check(&self, buffer: HostBuffer, bytes: u64, seed: u64, poison: u64)
-    -> Result<PatternCheck, HardwareError>;
+    fn host_check(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+    ) -> Result<PatternCheck, HardwareError>;
 
     /// Looks at some words all over the first `bytes` bytes, the last one first, as they are now, and compares them
     /// with the pattern of `seed`: so quickly that most of what is on its way has not arrived meanwhile. What it
     /// counts are the words that it looked at.
-    fn host_look(&self, buffer: HostBuffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError>;
+    fn host_look(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+    ) -> Result<PatternCheck, HardwareError>;
 
     /// Copies to and from the host that a device says it makes at the same time as kernels.
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError>;

@@ -24,7 +24,10 @@ const LONGEST: usize = 160;
 pub fn read(log: &Path) -> io::Result<String> {
     // O_NONBLOCK: without it the end of the log would be waited at.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let mut log: File = OpenOptions::new().read(true).custom_flags(flags).open(log)?;
+    let mut log: File = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(log)?;
     let (mut text, mut record) = (Vec::new(), vec![0; 16 << 10]);
     while text.len() < MOST {
         match log.read(&mut record) {
@@ -54,9 +57,14 @@ pub fn messages(log: &str) -> impl Iterator<Item = (u64, &str)> {
 pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
     let mut found: Vec<Xid> = Vec::new();
     for (microseconds, message) in messages {
-        let Some(mut xid) = xid(message) else { continue };
+        let Some(mut xid) = xid(message) else {
+            continue;
+        };
         xid.seconds_since_boot = microseconds / 1_000_000;
-        if let Some(before) = found.iter().position(|other| (other.pci, other.code) == (xid.pci, xid.code)) {
+        if let Some(before) = found
+            .iter()
+            .position(|other| (other.pci, other.code) == (xid.pci, xid.code))
+        {
             xid.times = found.remove(before).times.saturating_add(1);
         }
         found.push(xid);
@@ -68,12 +76,34 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
 fn xid(message: &str) -> Option<Xid> {
     let (_, rest) = message.split_once("NVRM: Xid (PCI:")?;
     let (address, rest) = rest.split_once("): ")?;
-    let pci = address.parse().or_else(|_| format!("{address}.0").parse()).ok()?;
+    let pci = address
+        .parse()
+        .or_else(|_| format!("{address}.0").parse())
+        .ok()?;
     let (code, text) = rest.split_once(',').unwrap_or((rest, ""));
-    let of_process = |part: &&str| ["pid=", "name=", "Ch "].iter().any(|key| part.starts_with(key));
-    let text: Vec<_> = text.split(", ").map(str::trim).skip_while(|part| part.is_empty() || of_process(part)).collect();
-    let text: String = text.join(", ").trim_end_matches('.').chars().take(LONGEST).collect();
-    Some(Xid { pci, code: code.trim().parse().ok()?, text, times: 1, seconds_since_boot: 0 })
+    let of_process = |part: &&str| {
+        ["pid=", "name=", "Ch "]
+            .iter()
+            .any(|key| part.starts_with(key))
+    };
+    let text: Vec<_> = text
+        .split(", ")
+        .map(str::trim)
+        .skip_while(|part| part.is_empty() || of_process(part))
+        .collect();
+    let text: String = text
+        .join(", ")
+        .trim_end_matches('.')
+        .chars()
+        .take(LONGEST)
+        .collect();
+    Some(Xid {
+        pci,
+        code: code.trim().parse().ok()?,
+        text,
+        times: 1,
+        seconds_since_boot: 0,
+    })
 }
 
 #[cfg(test)]
@@ -94,21 +124,49 @@ mod tests {
         let found = xids(messages(LOG));
         let said: Vec<_> = found
             .iter()
-            .map(|xid| (xid.pci.to_string(), xid.code, xid.text.as_str(), xid.times, xid.seconds_since_boot))
+            .map(|xid| {
+                (
+                    xid.pci.to_string(),
+                    xid.code,
+                    xid.text.as_str(),
+                    xid.times,
+                    xid.seconds_since_boot,
+                )
+            })
             .collect();
         assert_eq!(
             said,
             [
-                ("0000:1b:00.0".into(), 13, "Graphics SM Warp Exception on (GPC 0)", 1, 5),
-                ("0000:1b:00.0".into(), 79, "GPU has fallen off the bus", 2, 86400),
-                ("0001:02:00.0".into(), 31, "intr 10000000. MMU Fault", 1, 86400),
+                (
+                    "0000:1b:00.0".into(),
+                    13,
+                    "Graphics SM Warp Exception on (GPC 0)",
+                    1,
+                    5
+                ),
+                (
+                    "0000:1b:00.0".into(),
+                    79,
+                    "GPU has fallen off the bus",
+                    2,
+                    86400
+                ),
+                (
+                    "0001:02:00.0".into(),
+                    31,
+                    "intr 10000000. MMU Fault",
+                    1,
+                    86400
+                ),
             ]
         );
     }
 
     #[test]
     fn a_log_that_never_ends_gives_no_more_than_a_few() {
-        let many: Vec<_> = (0..1000).map(|code| format!("NVRM: Xid (PCI:0000:1b:00): {code}, x")).collect();
+        let many: Vec<_> = (0..1000)
+            .map(|code| format!("NVRM: Xid (PCI:0000:1b:00): {code}, x"))
+            .collect();
         let found = xids(many.iter().map(|message| (1, message.as_str())));
         assert_eq!((found.len(), found[0].code), (MOST_XIDS, 936));
     }
@@ -116,7 +174,10 @@ mod tests {
     #[test]
     fn a_log_that_is_not_there_is_an_error_and_an_empty_one_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(&folder.path().join("kmsg")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            read(&folder.path().join("kmsg")).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
         std::fs::write(folder.path().join("kmsg"), "").unwrap();
         assert_eq!(read(&folder.path().join("kmsg")).unwrap(), "");
     }

@@ -26,12 +26,17 @@ impl Kills {
     }
 
     fn at(root: &Path) -> Self {
-        Self { group: group_file(root).and_then(|file| counter(&file)), machine: counter(&root.join("proc/vmstat")) }
+        Self {
+            group: group_file(root).and_then(|file| counter(&file)),
+            machine: counter(&root.join("proc/vmstat")),
+        }
     }
 
     fn why_at(self, root: &Path, process: u32) -> Option<String> {
         let now = Self::at(root);
-        let rose = |before: Option<u64>, now: Option<u64>| before.zip(now).is_some_and(|(before, now)| now > before);
+        let rose = |before: Option<u64>, now: Option<u64>| {
+            before.zip(now).is_some_and(|(before, now)| now > before)
+        };
         let what = if rose(self.group, now.group) {
             "the kernel ended a process of its control group, which ran out of memory"
         } else if rose(self.machine, now.machine) {
@@ -39,7 +44,9 @@ impl Kills {
         } else {
             return None;
         };
-        let logged = logged(&root.join("dev/kmsg"), process).map(|line| format!(" ({line})")).unwrap_or_default();
+        let logged = logged(&root.join("dev/kmsg"), process)
+            .map(|line| format!(" ({line})"))
+            .unwrap_or_default();
         Some(format!("{what}{logged}"))
     }
 }
@@ -47,7 +54,8 @@ impl Kills {
 /// The number behind `oom_kill` in a file of counters.
 fn counter(file: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    text.lines()
+        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
 /// The file with the counters of this process's control group for memory, of either version. In a
@@ -58,11 +66,16 @@ fn group_file(root: &Path) -> Option<PathBuf> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let (folder, file) = match controllers {
             "" => ("sys/fs/cgroup", "memory.events"),
-            _ if controllers.split(',').any(|one| one == "memory") => ("sys/fs/cgroup/memory", "memory.oom_control"),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.oom_control")
+            }
             _ => return None,
         };
         let folder = root.join(folder);
-        Some([folder.join(path.trim_start_matches('/')).join(file), folder.join(file)])
+        Some([
+            folder.join(path.trim_start_matches('/')).join(file),
+            folder.join(file),
+        ])
     });
     files.flatten().find(|file| file.is_file())
 }
@@ -100,31 +113,64 @@ mod tests {
         let events = "sys/fs/cgroup/system.slice/check.service/memory.events";
         let root = machine(&[
             ("proc/self/cgroup", "0::/system.slice/check.service\n"),
-            (events, "low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 0\n"),
+            (
+                events,
+                "low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 0\n",
+            ),
             ("proc/vmstat", "nr_free_pages 1\noom_kill 70\n"),
         ]);
         let before = Kills::at(root.path());
-        assert_eq!(before, Kills { group: Some(3), machine: Some(70) });
-        assert_eq!(before.why_at(root.path(), 4711), None, "somebody else killed it");
+        assert_eq!(
+            before,
+            Kills {
+                group: Some(3),
+                machine: Some(70)
+            }
+        );
+        assert_eq!(
+            before.why_at(root.path(), 4711),
+            None,
+            "somebody else killed it"
+        );
         write(&root, events, "oom 2\noom_kill 4\n");
         write(&root, "proc/vmstat", "oom_kill 71\n");
         let why = before.why_at(root.path(), 4711).unwrap();
-        assert_eq!(why, "the kernel ended a process of its control group, which ran out of memory");
+        assert_eq!(
+            why,
+            "the kernel ended a process of its control group, which ran out of memory"
+        );
         std::fs::create_dir(root.path().join("dev")).unwrap();
         let log = "6,1,2,-;Memory cgroup out of memory: Killed process 471 (other)\n\
                    3,9,8,-;Memory cgroup out of memory: Killed process 4711 (peerscope) total-vm:9kB\n";
         write(&root, "dev/kmsg", log);
         let why = before.why_at(root.path(), 4711).unwrap();
-        assert!(why.ends_with("(Memory cgroup out of memory: Killed process 4711 (peerscope) total-vm:9kB)"), "{why}");
+        assert!(
+            why.ends_with(
+                "(Memory cgroup out of memory: Killed process 4711 (peerscope) total-vm:9kB)"
+            ),
+            "{why}"
+        );
     }
 
     #[test]
     fn older_groups_containers_and_machines_without_any_are_read_as_well() {
         let older = machine(&[
-            ("proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/job/7\n0::/\n"),
-            ("sys/fs/cgroup/memory/job/7/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            (
+                "proc/self/cgroup",
+                "9:name=systemd:/\n4:cpu,memory:/job/7\n0::/\n",
+            ),
+            (
+                "sys/fs/cgroup/memory/job/7/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            ),
         ]);
-        assert_eq!(Kills::at(older.path()), Kills { group: Some(2), machine: None });
+        assert_eq!(
+            Kills::at(older.path()),
+            Kills {
+                group: Some(2),
+                machine: None
+            }
+        );
         let container = machine(&[
             ("proc/self/cgroup", "0::/kubepods/pod1/abc\n"),
             ("sys/fs/cgroup/memory.events", "oom_kill 5\n"),
@@ -134,7 +180,12 @@ mod tests {
         let before = Kills::at(none.path());
         assert_eq!(before.group, None);
         write(&none, "proc/vmstat", "oom_kill 2\n");
-        assert!(before.why_at(none.path(), 1).unwrap().contains("the machine ran out of memory"));
+        assert!(
+            before
+                .why_at(none.path(), 1)
+                .unwrap()
+                .contains("the machine ran out of memory")
+        );
         // Counters that are not there say nothing.
         assert_eq!(Kills::default().why_at(none.path(), 1), None);
     }

@@ -37,9 +37,16 @@ const ENOUGH_LOCKED: u64 = 1 << 30;
 /// A sentence that names the limit.
 pub fn enough_address_space() -> Result<(), String> {
     const ENOUGH: u64 = 1 << 30;
-    let short = getrlimit(Resource::As).current.is_some_and(|limit| limit < ENOUGH);
+    let short = getrlimit(Resource::As)
+        .current
+        .is_some_and(|limit| limit < ENOUGH);
     let limit = if short { blame(Scarce::Memory) } else { None };
-    limit.map_or(Ok(()), |limit| Err(format!("{limit}, and at least {} are needed: raise it", ENOUGH >> 10)))
+    limit.map_or(Ok(()), |limit| {
+        Err(format!(
+            "{limit}, and at least {} are needed: raise it",
+            ENOUGH >> 10
+        ))
+    })
 }
 
 /// Whether a limit has kept this process from anything.
@@ -68,7 +75,13 @@ pub enum Scarce {
 pub fn raise() {
     let files = getrlimit(Resource::Nofile);
     // Where it cannot be raised, it is named when it is reached.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: files.maximum,
+            ..files
+        },
+    );
 }
 
 /// Whether a limit has kept this process from anything so far.
@@ -82,13 +95,16 @@ pub fn blame(scarce: Scarce) -> Option<String> {
     let found = match scarce {
         Scarce::Files => open_files(),
         Scarce::LastFiles => last_files(),
-        Scarce::Threads => pids(&root()).or_else(threads_by_memory).or_else(|| processes(u64::MAX)),
+        Scarce::Threads => pids(&root())
+            .or_else(threads_by_memory)
+            .or_else(|| processes(u64::MAX)),
         Scarce::Memory => memory(),
         Scarce::Locked => locked(),
         Scarce::FileSize => file_size(),
-        Scarce::Something => {
-            short_of_files().or_else(|| pids(&root())).or_else(|| processes(ENOUGH_PROCESSES)).or_else(memory)
-        }
+        Scarce::Something => short_of_files()
+            .or_else(|| pids(&root()))
+            .or_else(|| processes(ENOUGH_PROCESSES))
+            .or_else(memory),
     };
     WAS_IN_THE_WAY.fetch_or(found.is_some(), Ordering::Relaxed);
     found
@@ -99,11 +115,14 @@ pub fn blame(scarce: Scarce) -> Option<String> {
 pub fn of_error(error: &io::Error) -> Option<String> {
     // Of one that a library has wrapped only the kind is left, and too many open files have none.
     let code = error.raw_os_error();
-    let no_file_left = || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0).err() == Some(Errno::MFILE);
+    let no_file_left =
+        || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0).err() == Some(Errno::MFILE);
     match error.kind() {
         ErrorKind::OutOfMemory => blame(Scarce::Memory),
         ErrorKind::FileTooLarge => blame(Scarce::FileSize),
-        _ if code == Some(Errno::MFILE.raw_os_error()) || (code.is_none() && no_file_left()) => blame(Scarce::Files),
+        _ if code == Some(Errno::MFILE.raw_os_error()) || (code.is_none() && no_file_left()) => {
+            blame(Scarce::Files)
+        }
         _ => None,
     }
 }
@@ -115,7 +134,9 @@ pub fn not_started(sentence: String, error: &io::Error) -> HardwareError {
         _ => of_error(error),
     };
     match limit {
-        Some(limit) => HardwareError::new(super::ErrorKind::Hindered, format!("{limit}: {sentence}")),
+        Some(limit) => {
+            HardwareError::new(super::ErrorKind::Hindered, format!("{limit}: {sentence}"))
+        }
         None => HardwareError::new(super::ErrorKind::Other, sentence),
     }
 }
@@ -125,43 +146,61 @@ fn named(what: &str, option: &str, value: u64) -> String {
 }
 
 fn open_files() -> Option<String> {
-    getrlimit(Resource::Nofile).current.map(|limit| named("open files", "-n", limit))
+    getrlimit(Resource::Nofile)
+        .current
+        .map(|limit| named("open files", "-n", limit))
 }
 
 fn short_of_files() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
-    if limit < ENOUGH_FILES { open_files() } else { last_files() }
+    if limit < ENOUGH_FILES {
+        open_files()
+    } else {
+        last_files()
+    }
 }
 
 fn last_files() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
     // Not to be counted is the same as none left.
     let used = std::fs::read_dir("/proc/self/fd").map_or(u64::MAX, |files| files.count() as u64);
-    (used.saturating_add(FREE_FILES) > limit).then(open_files).flatten()
+    (used.saturating_add(FREE_FILES) > limit)
+        .then(open_files)
+        .flatten()
 }
 
 /// The limit of the user's processes, if it is below so many. It does not bind root.
 fn processes(enough: u64) -> Option<String> {
-    let limit = getrlimit(Resource::Nproc).current.filter(|limit| *limit < enough && !getuid().is_root())?;
+    let limit = getrlimit(Resource::Nproc)
+        .current
+        .filter(|limit| *limit < enough && !getuid().is_root())?;
     Some(named("processes and threads", "-u", limit))
 }
 
 /// The limit of address space, if it is below what a driver may need, or nearly used up.
 fn memory() -> Option<String> {
     let limit = getrlimit(Resource::As).current?;
-    let is_short = limit < ENOUGH_ADDRESSES || used_addresses()?.saturating_add(FREE_ADDRESSES) > limit;
+    let is_short =
+        limit < ENOUGH_ADDRESSES || used_addresses()?.saturating_add(FREE_ADDRESSES) > limit;
     is_short.then(|| format!("{} KiB", named("address space", "-v", limit >> 10)))
 }
 
 /// Bytes of address space that this process has mapped.
 fn used_addresses() -> Option<u64> {
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm")
+        .ok()?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()?;
     Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
 /// The limit of locked memory, if it is below what drivers and their programs may need. It does not bind root.
 fn locked() -> Option<String> {
-    let limit = getrlimit(Resource::Memlock).current.filter(|limit| *limit < ENOUGH_LOCKED && !getuid().is_root())?;
+    let limit = getrlimit(Resource::Memlock)
+        .current
+        .filter(|limit| *limit < ENOUGH_LOCKED && !getuid().is_root())?;
     Some(format!("{} KiB", named("locked memory", "-l", limit >> 10)))
 }
 
@@ -169,18 +208,28 @@ fn locked() -> Option<String> {
 fn threads_by_memory() -> Option<String> {
     const STACK: u64 = 16 << 20;
     let limit = getrlimit(Resource::As).current?;
-    (used_addresses()?.saturating_add(STACK) > limit).then(memory).flatten()
+    (used_addresses()?.saturating_add(STACK) > limit)
+        .then(memory)
+        .flatten()
 }
 
 fn file_size() -> Option<String> {
     let limit = getrlimit(Resource::Fsize).current?;
-    Some(format!("the limit of the size of files (ulimit -f) is {limit} bytes"))
+    Some(format!(
+        "the limit of the size of files (ulimit -f) is {limit} bytes"
+    ))
 }
 
 /// The limit of processes and threads of the control group, such as a container's, if it is reached: its
 /// own, or one of those above it.
 fn pids(root: &Path) -> Option<String> {
-    let read = |file: PathBuf| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let read = |file: PathBuf| {
+        std::fs::read_to_string(file)
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let folders = groups.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -190,7 +239,11 @@ fn pids(root: &Path) -> Option<String> {
             _ => return None,
         });
         let own = top.join(path.trim_start_matches('/'));
-        let above: Vec<_> = own.ancestors().take_while(|folder| folder.starts_with(&top)).map(Path::to_owned).collect();
+        let above: Vec<_> = own
+            .ancestors()
+            .take_while(|folder| folder.starts_with(&top))
+            .map(Path::to_owned)
+            .collect();
         Some(above)
     });
     folders.flatten().find_map(|folder| {
@@ -222,7 +275,11 @@ mod tests {
         write("sys/fs/cgroup/a/pids.current", "10\n");
         assert_eq!(pids(folder.path()), None);
         write("sys/fs/cgroup/a/pids.current", "32\n");
-        assert!(pids(folder.path()).unwrap().contains("container (pids.max) is 32"));
+        assert!(
+            pids(folder.path())
+                .unwrap()
+                .contains("container (pids.max) is 32")
+        );
         // The first version, and a container that sees its own group as the top.
         write("proc/self/cgroup", "8:pids:/docker/1\n0::/\n");
         write("sys/fs/cgroup/pids/pids.max", "20\n");
@@ -240,10 +297,18 @@ mod tests {
         );
         let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
         // A stream that would have to be waited for is no limit, whoever the user is.
-        assert_eq!(of_error(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())), None);
+        assert_eq!(
+            of_error(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())),
+            None
+        );
         let error = not_started("it failed".into(), &files);
         assert_eq!(error.kind, super::super::ErrorKind::Hindered);
-        assert!(error.message.starts_with("the limit of open files (ulimit -n) is "), "{error}");
+        assert!(
+            error
+                .message
+                .starts_with("the limit of open files (ulimit -n) is "),
+            "{error}"
+        );
         assert!(error.message.ends_with(": it failed"), "{error}");
     }
 }

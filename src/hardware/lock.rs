@@ -42,7 +42,10 @@ impl Lock {
     /// Lets other processes inherit it. The kernel closes their files from the last one opened to the first, so
     /// those of the driver before these.
     fn pass_on(&self) {
-        let files = [self.socket.as_ref().map(AsFd::as_fd), self.device.as_ref().map(AsFd::as_fd)];
+        let files = [
+            self.socket.as_ref().map(AsFd::as_fd),
+            self.device.as_ref().map(AsFd::as_fd),
+        ];
         // Where it cannot be, the next check may begin a little early.
         for file in files.into_iter().flatten() {
             let _ = fcntl_setfd(file, FdFlags::empty());
@@ -68,7 +71,10 @@ impl Machine {
     pub fn lock(&self) -> Result<Lock, NotLocked> {
         match self {
             Self::Live => lock_both(&name(), &root()).inspect(Lock::pass_on),
-            Self::Simulated(_) => Ok(Lock { socket: None, device: None }),
+            Self::Simulated(_) => Ok(Lock {
+                socket: None,
+                device: None,
+            }),
         }
     }
 
@@ -101,7 +107,8 @@ fn lock_both(name: &[u8], root: &Path) -> Result<Lock, NotLocked> {
 }
 
 fn lock(name: &[u8]) -> Result<UnixListener, NotLocked> {
-    match SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address)) {
+    match SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address))
+    {
         Ok(socket) => Ok(socket),
         Err(why) if why.kind() == ErrorKind::AddrInUse => Err(NotLocked::Taken),
         Err(why) => Err(NotLocked::Impossible(format!(
@@ -112,7 +119,9 @@ fn lock(name: &[u8]) -> Result<UnixListener, NotLocked> {
 
 /// Locks the driver's control device; nothing where there is none that can be locked.
 fn lock_device(root: &Path) -> Result<Option<File>, NotLocked> {
-    let Ok(device) = File::open(root.join("dev/nvidiactl")) else { return Ok(None) };
+    let Ok(device) = File::open(root.join("dev/nvidiactl")) else {
+        return Ok(None);
+    };
     match flock(&device, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(device)),
         Err(why) if why == Errno::WOULDBLOCK => Err(NotLocked::Taken),
@@ -133,7 +142,10 @@ impl Holder {
     /// Whether that process has ended, so that it is only a worker of it that still holds the lock. Not known of one
     /// that cannot be seen from here.
     pub fn is_gone(&self) -> bool {
-        let Some(pid) = self.process.and_then(|process| Pid::from_raw(i32::try_from(process).ok()?)) else {
+        let Some(pid) = self
+            .process
+            .and_then(|process| Pid::from_raw(i32::try_from(process).ok()?))
+        else {
             return false;
         };
         test_kill_process(pid) == Err(Errno::SRCH)
@@ -147,7 +159,11 @@ impl Holder {
         let (process, user) = live::peer(&socket)?;
         // 0 is a process of another container.
         let process = Some(process).filter(|process| *process != 0);
-        Ok(Self { process, user: Some(user), age: process.and_then(age) })
+        Ok(Self {
+            process,
+            user: Some(user),
+            age: process.and_then(age),
+        })
     }
 }
 
@@ -167,7 +183,11 @@ impl fmt::Display for Holder {
         if let Some(age) = self.age {
             let since = OffsetDateTime::from(SystemTime::now() - age);
             let (hour, minute, second) = since.time().as_hms();
-            write!(f, ", since {hour:02}:{minute:02}:{second:02} UTC ({} s)", age.as_secs())?;
+            write!(
+                f,
+                ", since {hour:02}:{minute:02}:{second:02} UTC ({} s)",
+                age.as_secs()
+            )?;
         }
         Ok(())
     }
@@ -177,10 +197,17 @@ impl fmt::Display for Holder {
 fn age(process: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // Behind the name, which may hold anything; the start is field 22, in ticks since the machine's start.
-    let ticks: u64 = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(19)?.parse().ok()?;
+    let ticks: u64 = stat
+        .get(stat.rfind(')')? + 1..)?
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()?;
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let up = Duration::new(u64::try_from(up.tv_sec).ok()?, 0);
-    up.checked_sub(Duration::from_secs(ticks / rustix::param::clock_ticks_per_second().max(1)))
+    up.checked_sub(Duration::from_secs(
+        ticks / rustix::param::clock_ticks_per_second().max(1),
+    ))
 }
 
 /// The name of a user of this machine.
@@ -208,18 +235,30 @@ mod tests {
         let first = lock(&name).unwrap();
         // Far more often than the kernel keeps connections for a process that takes none.
         for _ in 0..10_000 {
-            assert!(matches!(lock(&name), Err(NotLocked::Taken)), "it was taken twice");
+            assert!(
+                matches!(lock(&name), Err(NotLocked::Taken)),
+                "it was taken twice"
+            );
         }
         for _ in 0..10 {
             let holder = Holder::of(&name).unwrap();
             assert_eq!(holder.process, Some(std::process::id()));
             assert_eq!(holder.user, Some(rustix::process::getuid().as_raw()));
-            assert!(holder.age.is_some_and(|age| age < Duration::from_secs(3600)), "{holder:?}");
-            let words = holder.to_string();
             assert!(
-                words.starts_with(&format!("another peerscope checks this machine: process {}", std::process::id()))
+                holder
+                    .age
+                    .is_some_and(|age| age < Duration::from_secs(3600)),
+                "{holder:?}"
             );
-            assert!(words.contains(", since ") && words.ends_with(" s)"), "{words}");
+            let words = holder.to_string();
+            assert!(words.starts_with(&format!(
+                "another peerscope checks this machine: process {}",
+                std::process::id()
+            )));
+            assert!(
+                words.contains(", since ") && words.ends_with(" s)"),
+                "{words}"
+            );
         }
         drop(first);
         assert!(lock(&name).is_ok(), "it was not given back");
@@ -240,7 +279,11 @@ mod tests {
                     })
                 })
                 .collect();
-            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|held| *held).count()
+            threads
+                .into_iter()
+                .filter_map(|thread| thread.join().ok())
+                .filter(|held| *held)
+                .count()
         });
         assert_eq!(held, 1);
     }
@@ -249,22 +292,43 @@ mod tests {
     fn a_holder_that_does_not_listen_or_is_not_seen_is_reported_as_far_as_it_is_known() {
         // Bound and not listening: whoever it is, it is not asked for ever.
         let name = own("deaf");
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name).unwrap()).unwrap();
-        assert!(matches!(lock(&name), Err(NotLocked::Taken)), "it was taken twice");
+        assert!(
+            matches!(lock(&name), Err(NotLocked::Taken)),
+            "it was taken twice"
+        );
         assert!(Holder::of(&name).is_err());
         assert_eq!(
             Holder::default().to_string(),
             "another peerscope checks this machine: a process that cannot be seen from here"
         );
-        let hidden = Holder { process: Some(7), user: Some(4_000_000_000), age: None };
-        assert_eq!(hidden.to_string(), "another peerscope checks this machine: process 7 of user 4000000000");
+        let hidden = Holder {
+            process: Some(7),
+            user: Some(4_000_000_000),
+            age: None,
+        };
+        assert_eq!(
+            hidden.to_string(),
+            "another peerscope checks this machine: process 7 of user 4000000000"
+        );
     }
 
     #[test]
     fn where_there_can_be_no_lock_a_sentence_says_so() {
-        let Err(NotLocked::Impossible(why)) = lock(&[b'x'; 300]) else { panic!("a name that is too long") };
-        assert!(why.starts_with("this machine could not be locked ("), "{why}");
+        let Err(NotLocked::Impossible(why)) = lock(&[b'x'; 300]) else {
+            panic!("a name that is too long")
+        };
+        assert!(
+            why.starts_with("this machine could not be locked ("),
+            "{why}"
+        );
     }
 
     #[test]
@@ -275,23 +339,41 @@ mod tests {
         std::fs::write(root.path().join("dev/nvidiactl"), "").unwrap();
         let held = lock_device(root.path()).unwrap();
         assert!(held.is_some());
-        assert!(matches!(lock_device(root.path()), Err(NotLocked::Taken)), "it was taken twice");
+        assert!(
+            matches!(lock_device(root.path()), Err(NotLocked::Taken)),
+            "it was taken twice"
+        );
         drop(held);
-        assert!(lock_device(root.path()).unwrap().is_some(), "it was not given back");
+        assert!(
+            lock_device(root.path()).unwrap().is_some(),
+            "it was not given back"
+        );
     }
 
     #[test]
     fn where_one_lock_cannot_be_had_the_other_is_taken() {
         let root = tempfile::tempdir().unwrap();
         let too_long = [b'x'; 300];
-        assert!(matches!(lock_both(&too_long, root.path()), Err(NotLocked::Impossible(_))));
+        assert!(matches!(
+            lock_both(&too_long, root.path()),
+            Err(NotLocked::Impossible(_))
+        ));
         std::fs::create_dir(root.path().join("dev")).unwrap();
         std::fs::write(root.path().join("dev/nvidiactl"), "").unwrap();
         let held = lock_both(&too_long, root.path()).unwrap();
-        assert!(matches!(lock_both(&own("other"), root.path()), Err(NotLocked::Taken)));
-        assert!(matches!(lock_both(&too_long, root.path()), Err(NotLocked::Taken)));
+        assert!(matches!(
+            lock_both(&own("other"), root.path()),
+            Err(NotLocked::Taken)
+        ));
+        assert!(matches!(
+            lock_both(&too_long, root.path()),
+            Err(NotLocked::Taken)
+        ));
         drop(held);
-        assert!(lock_both(&own("other"), root.path()).is_ok(), "it was not given back");
+        assert!(
+            lock_both(&own("other"), root.path()).is_ok(),
+            "it was not given back"
+        );
     }
 
     #[test]
@@ -302,7 +384,10 @@ mod tests {
 
     #[test]
     fn who_has_ended_is_told_from_who_cannot_be_seen() {
-        let holder = |process| Holder { process, ..Holder::default() };
+        let holder = |process| Holder {
+            process,
+            ..Holder::default()
+        };
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         assert!(holder(Some(child.id())).is_gone());
@@ -313,12 +398,21 @@ mod tests {
     #[test]
     fn what_a_worker_has_left_of_it_still_locks() {
         let name = own("inherited");
-        let lock = Lock { socket: Some(super::lock(&name).unwrap()), device: None };
+        let lock = Lock {
+            socket: Some(super::lock(&name).unwrap()),
+            device: None,
+        };
         lock.pass_on();
         // It has what it inherits for as long as its end of the pipe is open.
-        let mut worker = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut worker = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(lock);
-        assert!(matches!(super::lock(&name), Err(NotLocked::Taken)), "it was given up");
+        assert!(
+            matches!(super::lock(&name), Err(NotLocked::Taken)),
+            "it was given up"
+        );
         drop(worker.stdin.take());
         worker.wait().unwrap();
         assert!(super::lock(&name).is_ok());

@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::driver::{Buffer, Device, DeviceInfo, DeviceMemory, Driver, Event, PatternCheck, Stream};
+pub use self::driver::{
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, Event, PatternCheck, Stream,
+};
 pub use self::host::{HostBuffer, HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Lock, NotLocked};
@@ -72,7 +74,13 @@ impl Machine {
     /// A sentence that names the machine and lists those that exist, or that names the file, line
     /// and key that are wrong.
     pub fn parse(name: &str) -> Result<Self, String> {
-        if name == "live" { Ok(Self::Live) } else { sim::Simulated::find(name).map(Arc::new).map(Self::Simulated) }
+        if name == "live" {
+            Ok(Self::Live)
+        } else {
+            sim::Simulated::find(name)
+                .map(Arc::new)
+                .map(Self::Simulated)
+        }
     }
 
     /// `live`, or the simulated machine's name.
@@ -105,7 +113,10 @@ impl Machine {
     /// It is none.
     pub fn described(description: &[u8]) -> serde_json::Result<Self> {
         let spec = serde_json::from_slice(description)?;
-        Ok(Self::Simulated(Arc::new(sim::Simulated { name: "described".into(), spec })))
+        Ok(Self::Simulated(Arc::new(sim::Simulated {
+            name: "described".into(),
+            spec,
+        })))
     }
 
     /// Where CUDA looks for an MPS daemon by default, if one is there.
@@ -164,13 +175,20 @@ pub struct HardwareError {
 impl HardwareError {
     /// An error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), code: None }
+        Self {
+            kind,
+            message: message.into(),
+            code: None,
+        }
     }
 
     /// The same, for this return code.
     #[must_use]
     pub fn with_code(self, code: u32) -> Self {
-        Self { code: Some(code), ..self }
+        Self {
+            code: Some(code),
+            ..self
+        }
     }
 }
 
@@ -214,7 +232,13 @@ pub enum GpuGroup {
 
 impl GpuGroup {
     /// In the order in which they are read.
-    pub const ALL: [Self; 5] = [Self::Identity, Self::Pcie, Self::NvLink, Self::State, Self::LinkErrors];
+    pub const ALL: [Self; 5] = [
+        Self::Identity,
+        Self::Pcie,
+        Self::NvLink,
+        Self::State,
+        Self::LinkErrors,
+    ];
 }
 
 /// The PCI side of a machine.
@@ -341,7 +365,11 @@ pub trait Telemetry: Send + Sync {
     /// How long answers are waited for that are usually waited for so long. Where time passes with the driver's clock
     /// alone, a slow host is no reason to go without them.
     fn patience(&self, usual: Duration) -> Duration {
-        if self.follows_the_driver() { usual.max(FOR_SLOW_HOSTS) } else { usual }
+        if self.follows_the_driver() {
+            usual.max(FOR_SLOW_HOSTS)
+        } else {
+            usual
+        }
     }
 
     /// What this GPU has moved, for whomever.

@@ -21,7 +21,9 @@ impl During {
         match (is_load, self.loaded) {
             (false, true) => {}
             (false, false) => (self.begin, self.end) = (taken, taken),
-            (true, false) => (self.begin, self.end, self.loaded) = (self.begin.max(1).min(taken), taken, true),
+            (true, false) => {
+                (self.begin, self.end, self.loaded) = (self.begin.max(1).min(taken), taken, true)
+            }
             (true, true) => self.end = taken,
         }
     }
@@ -33,7 +35,12 @@ impl During {
 }
 
 /// What the readings of a GPU come to.
-pub fn summary(gpu: u32, all: &Readings, during: During, counted: Option<&LoadCounted>) -> AroundLoad {
+pub fn summary(
+    gpu: u32,
+    all: &Readings,
+    during: During,
+    counted: Option<&LoadCounted>,
+) -> AroundLoad {
     let earlier = all.part(0..during.begin);
     let loaded = all.part(during.begin..during.end);
     let later = all.part(during.end..usize::MAX);
@@ -45,7 +52,8 @@ pub fn summary(gpu: u32, all: &Readings, during: During, counted: Option<&LoadCo
         let (before, after) = both?;
         Some(of(after)?.saturating_sub(of(before)?))
     };
-    let errors = both.and_then(|(before, after)| Some(added(before.pcie_errors?, after.pcie_errors?)));
+    let errors =
+        both.and_then(|(before, after)| Some(added(before.pcie_errors?, after.pcie_errors?)));
     let reason = match (before, later.last(), counted) {
         (None, ..) => Some("NVML gave no reading before the first load pattern"),
         (_, None, _) => Some("NVML gave no reading after the last load pattern"),
@@ -75,7 +83,9 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
 
 fn one(sample: Option<&LinkSample>) -> Readings {
     let mut readings = Readings::default();
-    sample.into_iter().for_each(|sample| readings.push(sample, 1));
+    sample
+        .into_iter()
+        .for_each(|sample| readings.push(sample, 1));
     readings
 }
 
@@ -85,7 +95,9 @@ fn readings(readings: &Readings) -> GpuReadings {
         let known = || all().filter_map(of);
         Some([known().min()?, known().max()?])
     };
-    let mut throttle_reasons: Vec<String> = all().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
+    let mut throttle_reasons: Vec<String> = all()
+        .flat_map(|sample| sample.throttle_reasons.iter().cloned())
+        .collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     GpuReadings {
@@ -105,7 +117,11 @@ mod tests {
     fn sample(replays: u64, celsius: u32, reasons: &[&str]) -> LinkSample {
         LinkSample {
             replays: Some(replays),
-            pcie_errors: Some(PcieErrors { correctable: 2 * replays, non_fatal: 0, fatal: 0 }),
+            pcie_errors: Some(PcieErrors {
+                correctable: 2 * replays,
+                non_fatal: 0,
+                fatal: 0,
+            }),
             ecc_uncorrected: Some(0),
             temperature_c: Some(celsius),
             sm_clock_mhz: Some(1980),
@@ -116,7 +132,9 @@ mod tests {
 
     fn during(rounds: &[(bool, usize)]) -> During {
         let mut during = During::default();
-        rounds.iter().for_each(|(is_load, taken)| during.ended(*is_load, *taken));
+        rounds
+            .iter()
+            .for_each(|(is_load, taken)| during.ended(*is_load, *taken));
         assert!(during.is_some());
         during
     }
@@ -131,22 +149,62 @@ mod tests {
             sample(9, 41, &[]),
         ];
         let during = during(&[(false, 1), (false, 2), (true, 3), (true, 4), (false, 5)]);
-        let counted = LoadCounted { nvlinks: vec![NvLinksCounted { gpu: 3, added: Vec::new() }], aer: Vec::new() };
+        let counted = LoadCounted {
+            nvlinks: vec![NvLinksCounted {
+                gpu: 3,
+                added: Vec::new(),
+            }],
+            aer: Vec::new(),
+        };
         let seen = summary(3, &samples.iter().collect(), during, Some(&counted));
-        assert_eq!((seen.gpu, seen.replays_added, seen.ecc_uncorrected_added), (3, Some(5), Some(0)));
-        assert_eq!(seen.pcie_errors_added.map(|errors| errors.correctable), Some(10));
-        assert_eq!((seen.before.readings, seen.during.readings, seen.after.readings), (1, 2, 1));
-        let celsius = [&seen.before, &seen.during, &seen.after].map(|readings| readings.temperature_c);
+        assert_eq!(
+            (seen.gpu, seen.replays_added, seen.ecc_uncorrected_added),
+            (3, Some(5), Some(0))
+        );
+        assert_eq!(
+            seen.pcie_errors_added.map(|errors| errors.correctable),
+            Some(10)
+        );
+        assert_eq!(
+            (
+                seen.before.readings,
+                seen.during.readings,
+                seen.after.readings
+            ),
+            (1, 2, 1)
+        );
+        let celsius =
+            [&seen.before, &seen.during, &seen.after].map(|readings| readings.temperature_c);
         assert_eq!(celsius, [Some([31, 31]), Some([40, 44]), Some([41, 41])]);
-        assert_eq!((seen.before.throttle_reasons[0].as_str(), seen.during.throttle_reasons.len()), ("hw-thermal", 1));
-        assert_eq!((seen.during.memory_clock_mhz, seen.nvlink_errors, seen.reason), (None, Some(Vec::new()), None));
+        assert_eq!(
+            (
+                seen.before.throttle_reasons[0].as_str(),
+                seen.during.throttle_reasons.len()
+            ),
+            ("hw-thermal", 1)
+        );
+        assert_eq!(
+            (
+                seen.during.memory_clock_mhz,
+                seen.nvlink_errors,
+                seen.reason
+            ),
+            (None, Some(Vec::new()), None)
+        );
     }
 
     #[test]
     fn what_was_read_first_of_all_comes_before_and_what_is_missing_is_told() {
         let samples = [sample(1, 30, &[]), sample(2, 36, &[])];
         let seen = summary(0, &samples.iter().collect(), during(&[(true, 2)]), None);
-        assert_eq!((seen.before.readings, seen.during.readings, seen.replays_added), (1, 1, Some(1)));
+        assert_eq!(
+            (
+                seen.before.readings,
+                seen.during.readings,
+                seen.replays_added
+            ),
+            (1, 1, Some(1))
+        );
         assert!(seen.reason.unwrap().contains("after the last"));
         let seen = summary(0, &Readings::default(), during(&[(true, 0)]), None);
         assert_eq!((seen.replays_added, seen.after.temperature_c), (None, None));

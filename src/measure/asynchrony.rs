@@ -43,7 +43,12 @@ pub struct HazardSample {
 
 impl Bench<'_> {
     /// Runs a loop of launches on one GPU, with a wait for it or another one in each turn.
-    pub(super) fn launch_loop(&self, round: &Round, samples: u32, turns: u32) -> Result<Outcome, HardwareError> {
+    pub(super) fn launch_loop(
+        &self,
+        round: &Round,
+        samples: u32,
+        turns: u32,
+    ) -> Result<Outcome, HardwareError> {
         let (gpu, waited_for) = of_loop(round).ok_or_else(not_asked)?;
         let (device, other) = (self.seat(gpu)?.device, self.seat(waited_for)?.device);
         let stream = *self.streams(device, 1)?.first().ok_or_else(not_asked)?;
@@ -62,10 +67,19 @@ impl Bench<'_> {
         let name = || format!("GPU {gpu} works, wait for GPU {waited_for} in each turn");
         self.show("loop", name, || {
             for _ in 0..turns.min(TURNS_SHOWN) {
-                self.call(|| format!("launch the kernel on GPU {gpu}"), || self.driver.spin(stream, LOOP_KERNEL))?;
-                self.call(|| format!("wait for GPU {waited_for}"), || self.driver.drain(other))?;
+                self.call(
+                    || format!("launch the kernel on GPU {gpu}"),
+                    || self.driver.spin(stream, LOOP_KERNEL),
+                )?;
+                self.call(
+                    || format!("wait for GPU {waited_for}"),
+                    || self.driver.drain(other),
+                )?;
             }
-            self.call(|| format!("wait for GPU {gpu}"), || self.driver.drain(device))
+            self.call(
+                || format!("wait for GPU {gpu}"),
+                || self.driver.drain(device),
+            )
         })?;
         Ok(Outcome::LaunchLoop { loops })
     }
@@ -75,11 +89,19 @@ impl Bench<'_> {
     pub(super) fn hazard(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
         let ground = self.ground(round)?;
         let host = ground.host.ok_or_else(not_asked)?[1];
-        let stream = *self.streams(ground.device, 1)?.first().ok_or_else(not_asked)?;
-        let within = Pair { source: ground.gpu, destination: ground.gpu };
+        let stream = *self
+            .streams(ground.device, 1)?
+            .first()
+            .ok_or_else(not_asked)?;
+        let within = Pair {
+            source: ground.gpu,
+            destination: ground.gpu,
+        };
         let mut all = Vec::new();
         for _ in 0..samples {
-            let seed = self.seeds.next(within, Engine::Copy, Side::Source, Path::Staged);
+            let seed = self
+                .seeds
+                .next(within, Engine::Copy, Side::Source, Path::Staged);
             // What else was in there is gone.
             self.contents.borrow_mut().remove(&ground.gpu);
             self.driver.fill(ground.send, ground.bytes, seed)?;
@@ -95,7 +117,11 @@ impl Bench<'_> {
                 stale_percent = old_share()?;
                 self.driver.synchronize(stream)
             })?;
-            all.push(HazardSample { stale_percent, after_wait_percent: old_share()?, copy_ns });
+            all.push(HazardSample {
+                stale_percent,
+                after_wait_percent: old_share()?,
+                copy_ns,
+            });
         }
         Ok(Outcome::Hazard { samples: all })
     }
@@ -109,7 +135,9 @@ fn of_loop(round: &Round) -> Option<(u32, u32)> {
 
 /// The cell of a loop; none where the round is of another kind.
 pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> {
-    let Action::LaunchLoop { turns, .. } = round.task.action else { return None };
+    let Action::LaunchLoop { turns, .. } = round.task.action else {
+        return None;
+    };
     let (gpu, synchronized) = of_loop(round)?;
     let mut cell = LaunchLoop {
         gpu,
@@ -128,7 +156,10 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
         return Some(cell);
     };
     let us = |ns: &dyn Fn(&LoopTimes) -> f64| -> Vec<f64> {
-        loops.iter().map(|times| ns(times) / 1e3 / f64::from(turns.max(1))).collect()
+        loops
+            .iter()
+            .map(|times| ns(times) / 1e3 / f64::from(turns.max(1)))
+            .collect()
     };
     let whole = us(&|times| times.whole_ns);
     (cell.turn_us, cell.host_us) = (median(&whole), median(&us(&|times| times.host_ns)));
@@ -141,7 +172,9 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
 
 /// The cell of data that is read too early; none where the round is of another kind.
 pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
-    let Action::Hazard { .. } = round.task.action else { return None };
+    let Action::Hazard { .. } = round.task.action else {
+        return None;
+    };
     let (gpu, numa_node, memory) = super::ground::ends(round)?;
     let mut cell = Hazard {
         gpu,
@@ -159,10 +192,13 @@ pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
         cell.ending = Ending::without(status, reason);
         return Some(cell);
     };
-    let over = |figure: &dyn Fn(&HazardSample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
+    let over =
+        |figure: &dyn Fn(&HazardSample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
     let stale = over(&|sample| sample.stale_percent);
     cell.stale_percent = median(&stale);
-    cell.stale_after_wait_percent = over(&|sample| sample.after_wait_percent).into_iter().reduce(f64::max);
+    cell.stale_after_wait_percent = over(&|sample| sample.after_wait_percent)
+        .into_iter()
+        .reduce(f64::max);
     cell.copy_us = median(&over(&|sample| sample.copy_ns / 1e3));
     cell.samples = count(&stale);
     if cell.stale_percent.is_none() {

@@ -34,10 +34,15 @@ impl Bench<'_> {
         rows: u32,
         copies: u32,
     ) -> Result<Vec<Row>, HardwareError> {
-        pairs.iter().try_for_each(|pair| self.set_path(*pair, setup.path))?;
+        pairs
+            .iter()
+            .try_for_each(|pair| self.set_path(*pair, setup.path))?;
         let shape = Shape::of(setup, copies.max(1));
         let marks = shape.copies.max(MARKED_COPIES).max(FIXED_COST_COPIES);
-        let lanes = pairs.iter().map(|pair| self.lane(*pair, setup, marks)).collect::<Result<Vec<_>, _>>()?;
+        let lanes = pairs
+            .iter()
+            .map(|pair| self.lane(*pair, setup, marks))
+            .collect::<Result<Vec<_>, _>>()?;
         let checked = self.cannot_check(pairs).is_none();
         if checked {
             if !self.is_filled(pairs) {
@@ -45,9 +50,17 @@ impl Bench<'_> {
             }
             self.poison(pairs)?;
         }
-        let mut found: Vec<_> = lanes.iter().map(|lane| empty(lane, setup, &shape, pairs.len())).collect();
+        let mut found: Vec<_> = lanes
+            .iter()
+            .map(|lane| empty(lane, setup, &shape, pairs.len()))
+            .collect();
         let mut left = rows + MORE_ROWS;
-        while left > 0 && !pairs.iter().zip(&found).all(|(pair, row)| self.is_enough(*pair, setup, row, rows)) {
+        while left > 0
+            && !pairs
+                .iter()
+                .zip(&found)
+                .all(|(pair, row)| self.is_enough(*pair, setup, row, rows))
+        {
             self.one_more(&lanes, shape, &mut found)?;
             left -= 1;
         }
@@ -72,7 +85,10 @@ impl Bench<'_> {
         copies: u32,
     ) -> Result<Vec<Row>, HardwareError> {
         let kind = (setup.engine, setup.issuer, setup.path, setup.bytes);
-        let alone = |pair: &Pair| self.bandwidth(&[*pair], setup, rows, copies).map(|mut rows| rows.remove(0));
+        let alone = |pair: &Pair| {
+            self.bandwidth(&[*pair], setup, rows, copies)
+                .map(|mut rows| rows.remove(0))
+        };
         if self.at_once.borrow().is_apart(kind) {
             return pairs.iter().map(alone).collect();
         }
@@ -96,13 +112,26 @@ impl Bench<'_> {
     }
 
     /// Rows of one of several pairs by itself, to compare.
-    fn rows_alone(&self, pair: Pair, setup: Setup, rows: u32, copies: u32) -> Result<Vec<super::Span>, HardwareError> {
+    fn rows_alone(
+        &self,
+        pair: Pair,
+        setup: Setup,
+        rows: u32,
+        copies: u32,
+    ) -> Result<Vec<super::Span>, HardwareError> {
         let shape = Shape::of(setup, copies.max(1));
         let lanes = [self.lane(pair, setup, shape.copies)?];
-        (0..rows).map(|_| Ok(self.row(&lanes, shape)?.remove(0).spans.remove(0))).collect()
+        (0..rows)
+            .map(|_| Ok(self.row(&lanes, shape)?.remove(0).spans.remove(0)))
+            .collect()
     }
 
-    fn one_more(&self, lanes: &[Lane], shape: Shape, found: &mut [Row]) -> Result<(), HardwareError> {
+    fn one_more(
+        &self,
+        lanes: &[Lane],
+        shape: Shape,
+        found: &mut [Row],
+    ) -> Result<(), HardwareError> {
         for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
             row.rows.extend(timed.spans);
             row.host_ns.push(timed.host_ns);
@@ -125,9 +154,15 @@ impl Bench<'_> {
 
     /// Rows of small copies, whose time tells what a copy costs beside its bytes. On the staged path they would
     /// say something of its staging.
-    fn small_rows(&self, lanes: &[Lane], setup: Setup, found: &mut [Row]) -> Result<(), HardwareError> {
+    fn small_rows(
+        &self,
+        lanes: &[Lane],
+        setup: Setup,
+        found: &mut [Row],
+    ) -> Result<(), HardwareError> {
         let one_way = (setup.path, setup.direction) == (Path::Direct, Direction::OneWay);
-        if !one_way || setup.placement != Placement::REFERENCE || setup.bytes.0 <= FIXED_COST_BYTES {
+        if !one_way || setup.placement != Placement::REFERENCE || setup.bytes.0 <= FIXED_COST_BYTES
+        {
             return Ok(());
         }
         let shape = Shape::of(setup.with_bytes(Bytes(FIXED_COST_BYTES)), FIXED_COST_COPIES);
@@ -139,12 +174,21 @@ impl Bench<'_> {
 
     /// Where the two directions of a round did not run at the same time, a row more in which each copy has its
     /// own time.
-    fn marked_row(&self, lanes: &[Lane], shape: Shape, found: &mut [Row]) -> Result<(), HardwareError> {
+    fn marked_row(
+        &self,
+        lanes: &[Lane],
+        shape: Shape,
+        found: &mut [Row],
+    ) -> Result<(), HardwareError> {
         let [one, other] = &*found else { return Ok(()) };
         if one.at_once > 1 || at_the_same_time(one, other) {
             return Ok(());
         }
-        let shape = Shape { marked: true, copies: MARKED_COPIES, ..shape };
+        let shape = Shape {
+            marked: true,
+            copies: MARKED_COPIES,
+            ..shape
+        };
         for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
             row.marked = timed.spans;
         }
@@ -154,8 +198,14 @@ impl Bench<'_> {
     /// Whether a copy took as long as others of the pair, alone or with what its placement cost other pairs: the
     /// default stream of the source costs a row on H200 18 us, two thirds of a per cent, and always the same.
     fn is_as_seen(&self, pair: Pair, setup: Setup, copy_ns: f64) -> bool {
-        let Some(pace) = self.pace_seen(pair, setup) else { return true };
-        let cost = self.placement_ns.borrow().get(&setup.of_any_size()).copied();
+        let Some(pace) = self.pace_seen(pair, setup) else {
+            return true;
+        };
+        let cost = self
+            .placement_ns
+            .borrow()
+            .get(&setup.of_any_size())
+            .copied();
         let agrees = |expected: f64| spread_percent(&[expected, copy_ns]) <= Some(AGREE_PERCENT);
         agrees(pace) || cost.is_some_and(|cost| agrees(pace + cost))
     }
@@ -164,11 +214,17 @@ impl Bench<'_> {
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn learn_pace(&self, pairs: &[Pair], setup: Setup, found: &[Row]) {
         for (pair, row) in pairs.iter().zip(found) {
-            let Some(ns) = median(settled(&row.copy_ns())) else { continue };
+            let Some(ns) = median(settled(&row.copy_ns())) else {
+                continue;
+            };
             if setup.placement == Placement::REFERENCE {
-                self.pace.borrow_mut().insert((*pair, setup.of_any_size()), ns / setup.bytes.0 as f64);
+                self.pace
+                    .borrow_mut()
+                    .insert((*pair, setup.of_any_size()), ns / setup.bytes.0 as f64);
             } else if let Some(pace) = self.pace_seen(*pair, setup) {
-                self.placement_ns.borrow_mut().insert(setup.of_any_size(), ns - pace);
+                self.placement_ns
+                    .borrow_mut()
+                    .insert(setup.of_any_size(), ns - pace);
             }
         }
     }
@@ -177,7 +233,10 @@ impl Bench<'_> {
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn pace_seen(&self, pair: Pair, setup: Setup) -> Option<f64> {
         let reference = setup.of_any_size().with_placement(Placement::REFERENCE);
-        self.pace.borrow().get(&(pair, reference)).map(|pace| pace * setup.bytes.0 as f64)
+        self.pace
+            .borrow()
+            .get(&(pair, reference))
+            .map(|pace| pace * setup.bytes.0 as f64)
     }
 }
 
@@ -187,7 +246,11 @@ fn empty(lane: &Lane, setup: Setup, shape: &Shape, pairs: usize) -> Row {
         stream: stream_of(setup.placement, setup.issuer),
         copies: shape.copies,
         // Of a pair both ways there are two lanes.
-        at_once: if setup.direction == Direction::BothWays { 1 } else { u32::try_from(pairs).unwrap_or(u32::MAX) },
+        at_once: if setup.direction == Direction::BothWays {
+            1
+        } else {
+            u32::try_from(pairs).unwrap_or(u32::MAX)
+        },
         ..Row::default()
     }
 }
@@ -204,16 +267,36 @@ mod tests {
         let driver = Machine::parse("h200x2").unwrap().driver().unwrap();
         let select = |index: u32| {
             let info = &driver.devices()[index as usize];
-            Selection { index, uuid: info.uuid.clone(), pci: info.pci, ..Selection::default() }
+            Selection {
+                index,
+                uuid: info.uuid.clone(),
+                pci: info.pci,
+                ..Selection::default()
+            }
         };
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
-        let pairs = [Pair { source: 0, destination: 1 }, Pair { source: 1, destination: 0 }];
+        let pairs = [
+            Pair {
+                source: 0,
+                destination: 1,
+            },
+            Pair {
+                source: 1,
+                destination: 0,
+            },
+        ];
         let reference = Setup::REFERENCE.with_bytes(Bytes(1 << 20));
         let side = Placement::REFERENCE;
-        let default =
-            reference.with_placement(Placement { source: StreamKind::Default, host: HostMode::NonBlocking, ..side });
+        let default = reference.with_placement(Placement {
+            source: StreamKind::Default,
+            host: HostMode::NonBlocking,
+            ..side
+        });
         let row = |us: f64| Row {
-            rows: vec![crate::measure::Span { start_ns: 0.0, end_ns: us * 1e3 }],
+            rows: vec![crate::measure::Span {
+                start_ns: 0.0,
+                end_ns: us * 1e3,
+            }],
             copies: 1,
             ..Row::default()
         };
@@ -222,6 +305,11 @@ mod tests {
         let is_enough = |pair: usize, us: f64| bench.is_as_seen(pairs[pair], default, us * 1e3);
         assert!(is_enough(0, 100.1) && !is_enough(0, 101.0) && !is_enough(1, 121.0));
         bench.learn_pace(&pairs[..1], default, &[row(101.0)]);
-        assert!(is_enough(1, 121.0) && is_enough(1, 120.0) && !is_enough(1, 122.0) && !is_enough(1, 119.0));
+        assert!(
+            is_enough(1, 121.0)
+                && is_enough(1, 120.0)
+                && !is_enough(1, 122.0)
+                && !is_enough(1, 119.0)
+        );
     }
 }

@@ -88,7 +88,10 @@ impl<'a> Bench<'a> {
         one_by_one: bool,
         opening: &mut dyn FnMut(u32),
     ) -> Self {
-        let found: Vec<_> = selections.iter().map(|wanted| find(driver.devices(), wanted)).collect();
+        let found: Vec<_> = selections
+            .iter()
+            .map(|wanted| find(driver.devices(), wanted))
+            .collect();
         let devices: Vec<Device> = found.iter().flatten().map(|info| info.device).collect();
         let mut opened: Map<Device, _> = Map::default();
         if one_by_one {
@@ -141,7 +144,9 @@ impl<'a> Bench<'a> {
                 bench.seats.insert(wanted.index, seat);
             }
         }
-        seats::note_kernels(&mut bench.facts, |gpu| driver.kernels_failure(bench.seats.get(&gpu)?.device));
+        seats::note_kernels(&mut bench.facts, |gpu| {
+            driver.kernels_failure(bench.seats.get(&gpu)?.device)
+        });
         bench.facts.peer_access = bench.ask_peer_access(selections, opening);
         bench
     }
@@ -155,11 +160,19 @@ impl<'a> Bench<'a> {
     pub(super) fn pairs(&self, round: &Round) -> Result<Vec<Pair>, HardwareError> {
         let pairs: Option<Vec<_>> = round.flows.iter().map(|flow| flow.pair()).collect();
         pairs.filter(|pairs| !pairs.is_empty()).ok_or_else(|| {
-            HardwareError::new(ErrorKind::Unsupported, "this version does not copy to or from host memory")
+            HardwareError::new(
+                ErrorKind::Unsupported,
+                "this version does not copy to or from host memory",
+            )
         })
     }
 
-    fn take_seat(&self, device: Device, wanted: &Selection, limit: Bytes) -> Result<Seat, HardwareError> {
+    fn take_seat(
+        &self,
+        device: Device,
+        wanted: &Selection,
+        limit: Bytes,
+    ) -> Result<Seat, HardwareError> {
         let size = seats::buffer(self.driver.memory(device)?, wanted, limit)?;
         let gate = self.driver.create_stream(device)?;
         Ok(Seat {
@@ -173,26 +186,46 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn ask_peer_access(&self, selections: &[Selection], opening: &mut dyn FnMut(u32)) -> Vec<CudaPeerAccess> {
+    fn ask_peer_access(
+        &self,
+        selections: &[Selection],
+        opening: &mut dyn FnMut(u32),
+    ) -> Vec<CudaPeerAccess> {
         let indices: Vec<u32> = selections.iter().map(|wanted| wanted.index).collect();
         let mut last = None;
         let ask = |pair: Pair| -> Option<CudaPeerAccess> {
-            let (source, destination) = (self.seats.get(&pair.source)?, self.seats.get(&pair.destination)?);
+            let (source, destination) = (
+                self.seats.get(&pair.source)?,
+                self.seats.get(&pair.destination)?,
+            );
             if last.replace(pair.source) != Some(pair.source) {
                 opening(pair.source);
             }
-            let answer = self.driver.can_access_peer(source.device, destination.device);
+            let answer = self
+                .driver
+                .can_access_peer(source.device, destination.device);
             let possible = answer.as_ref().ok().copied();
             let error = match answer {
                 Ok(true) => self.enable(source.device, destination.device).err(),
                 answer => answer.err(),
             };
             let failure_code = error.as_ref().and_then(|error| error.code);
-            let hindered = error.as_ref().is_some_and(|error| error.kind == ErrorKind::Hindered);
+            let hindered = error
+                .as_ref()
+                .is_some_and(|error| error.kind == ErrorKind::Hindered);
             let failure = error.map(|error| error.to_string());
-            Some(CudaPeerAccess { pair, possible, failure, failure_code, hindered })
+            Some(CudaPeerAccess {
+                pair,
+                possible,
+                failure,
+                failure_code,
+                hindered,
+            })
         };
-        Pair::ordered(&indices).into_iter().filter_map(ask).collect()
+        Pair::ordered(&indices)
+            .into_iter()
+            .filter_map(ask)
+            .collect()
     }
 
     /// Lets one device reach another's memory. Systems without NVSwitch allow only some peers at a
@@ -203,7 +236,13 @@ impl<'a> Bench<'a> {
         }
         let result = match self.driver.set_peer_access(device, peer, true) {
             Err(error) if error.kind == ErrorKind::TooManyPeers => {
-                let others: Vec<_> = self.enabled.borrow().iter().filter(|(of, _)| *of == device).copied().collect();
+                let others: Vec<_> = self
+                    .enabled
+                    .borrow()
+                    .iter()
+                    .filter(|(of, _)| *of == device)
+                    .copied()
+                    .collect();
                 for (of, other) in others {
                     self.disable(of, other)?;
                 }
@@ -220,13 +259,27 @@ impl<'a> Bench<'a> {
     pub(super) fn reach_only(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
         let mut wanted = BTreeSet::new();
         for pair in pairs {
-            wanted.insert((self.seat(pair.source)?.device, self.seat(pair.destination)?.device));
+            wanted.insert((
+                self.seat(pair.source)?.device,
+                self.seat(pair.destination)?.device,
+            ));
         }
         let sources: BTreeSet<Device> = wanted.iter().map(|(source, _)| *source).collect();
-        let of_sources = |pair: &&(Device, Device)| sources.contains(&pair.0) && !wanted.contains(*pair);
-        let others: Vec<_> = self.enabled.borrow().iter().filter(of_sources).copied().collect();
-        others.into_iter().try_for_each(|(source, other)| self.disable(source, other))?;
-        wanted.into_iter().try_for_each(|(source, destination)| self.enable(source, destination))
+        let of_sources =
+            |pair: &&(Device, Device)| sources.contains(&pair.0) && !wanted.contains(*pair);
+        let others: Vec<_> = self
+            .enabled
+            .borrow()
+            .iter()
+            .filter(of_sources)
+            .copied()
+            .collect();
+        others
+            .into_iter()
+            .try_for_each(|(source, other)| self.disable(source, other))?;
+        wanted
+            .into_iter()
+            .try_for_each(|(source, destination)| self.enable(source, destination))
     }
 
     fn disable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
@@ -240,12 +293,19 @@ impl<'a> Bench<'a> {
 
     /// Switches peer access of a pair on for the direct path, off for the staged one, both ways.
     pub(super) fn set_path(&self, pair: Pair, path: Path) -> Result<(), HardwareError> {
-        let (source, destination) = (self.seat(pair.source)?.device, self.seat(pair.destination)?.device);
+        let (source, destination) = (
+            self.seat(pair.source)?.device,
+            self.seat(pair.destination)?.device,
+        );
         match path {
             Path::Direct => {
                 self.enable(source, destination)?;
                 // Pairs whose access is granted one way only are still copied that way.
-                if self.facts.said_of(pair.reversed()).is_some_and(|said| said.possible == Some(true)) {
+                if self
+                    .facts
+                    .said_of(pair.reversed())
+                    .is_some_and(|said| said.possible == Some(true))
+                {
                     self.enable(destination, source)?;
                 }
                 Ok(())
@@ -259,24 +319,36 @@ impl<'a> Bench<'a> {
 
     /// Whether the source of a pair may reach the memory of its destination now.
     pub(super) fn is_enabled(&self, pair: Pair) -> bool {
-        let ends = self.seat(pair.source).ok().zip(self.seat(pair.destination).ok());
+        let ends = self
+            .seat(pair.source)
+            .ok()
+            .zip(self.seat(pair.destination).ok());
         ends.is_some_and(|(one, other)| self.enabled.borrow().contains(&(one.device, other.device)))
     }
 
     pub(super) fn seat(&self, index: u32) -> Result<&Seat, HardwareError> {
-        self.seats
-            .get(&index)
-            .ok_or_else(|| HardwareError::new(ErrorKind::Other, format!("GPU {index} was not opened")))
+        self.seats.get(&index).ok_or_else(|| {
+            HardwareError::new(ErrorKind::Other, format!("GPU {index} was not opened"))
+        })
     }
 
     /// A device that is open.
     pub(super) fn any_device(&self) -> Result<Device, HardwareError> {
-        let first = self.seats.iter().min_by_key(|(index, _)| **index).map(|(_, seat)| seat.device);
+        let first = self
+            .seats
+            .iter()
+            .min_by_key(|(index, _)| **index)
+            .map(|(_, seat)| seat.device);
         first.ok_or_else(|| HardwareError::new(ErrorKind::Other, "no GPU was opened"))
     }
 
     /// The current stream of one side of a pair in a placement.
-    pub(super) fn current_stream(&self, pair: Pair, placement: Placement, side: Side) -> Result<Stream, HardwareError> {
+    pub(super) fn current_stream(
+        &self,
+        pair: Pair,
+        placement: Placement,
+        side: Side,
+    ) -> Result<Stream, HardwareError> {
         let seat = self.seat(match side {
             Side::Source => pair.source,
             Side::Destination => pair.destination,
@@ -298,7 +370,11 @@ impl<'a> Bench<'a> {
     }
 
     /// Some streams of a device, created once and used again in the next round.
-    pub(super) fn streams(&self, device: Device, count: usize) -> Result<Vec<Stream>, HardwareError> {
+    pub(super) fn streams(
+        &self,
+        device: Device,
+        count: usize,
+    ) -> Result<Vec<Stream>, HardwareError> {
         let mut streams = self.streams.borrow_mut();
         let streams = streams.entry(device).or_default();
         while streams.len() < count {
@@ -323,12 +399,19 @@ impl<'a> Bench<'a> {
     /// # Errors
     ///
     /// That of what was enqueued; or a device was late every time, which says nothing about the hardware.
-    pub(super) fn gated<T>(&self, mut enqueue: impl FnMut() -> Result<T, HardwareError>) -> Result<T, HardwareError> {
+    pub(super) fn gated<T>(
+        &self,
+        mut enqueue: impl FnMut() -> Result<T, HardwareError>,
+    ) -> Result<T, HardwareError> {
         let mut late = Vec::new();
         for _ in 0..GATE_TRIES {
             let result = enqueue();
             // Where something could not be enqueued, it may be a gate.
-            late = if result.is_ok() { self.driver.late(GATE_PATIENCE) } else { Vec::new() };
+            late = if result.is_ok() {
+                self.driver.late(GATE_PATIENCE)
+            } else {
+                Vec::new()
+            };
             let release = || {
                 self.driver.release();
                 Ok(())
@@ -338,7 +421,9 @@ impl<'a> Bench<'a> {
             if late.is_empty() {
                 return opened.and(result);
             }
-            self.seats.values().try_for_each(|seat| self.driver.drain(seat.device))?;
+            self.seats
+                .values()
+                .try_for_each(|seat| self.driver.drain(seat.device))?;
             // What has opened by itself meanwhile is void as well.
             self.driver.expired();
         }
@@ -347,7 +432,10 @@ impl<'a> Bench<'a> {
 
     /// These devices came to their gates too late.
     fn used_by_others(&self, late: &[Device]) -> HardwareError {
-        let own = self.seats.iter().filter(|(_, seat)| late.contains(&seat.device));
+        let own = self
+            .seats
+            .iter()
+            .filter(|(_, seat)| late.contains(&seat.device));
         let gpus: BTreeSet<u32> = own.map(|(index, _)| *index).collect();
         let gpus: Vec<String> = gpus.iter().map(|index| format!("GPU {index}")).collect();
         let are = if gpus.len() == 1 { "is" } else { "are" };
@@ -362,7 +450,10 @@ impl<'a> Bench<'a> {
 
     /// Where times of a device are counted from: the opening of its gate.
     pub(super) fn opening(&self, opened: Event) -> Origin {
-        Origin { event: opened, at: self.released.get() }
+        Origin {
+            event: opened,
+            at: self.released.get(),
+        }
     }
 
     /// What ran between two events.
@@ -371,10 +462,18 @@ impl<'a> Bench<'a> {
     ///
     /// A time is no number, which says nothing about the copy.
     #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
-    pub(super) fn span(&self, origin: Origin, start: Event, end: Event) -> Result<Span, HardwareError> {
+    pub(super) fn span(
+        &self,
+        origin: Origin,
+        start: Event,
+        end: Event,
+    ) -> Result<Span, HardwareError> {
         let start_ns = origin.at.as_nanos() as f64 + self.driver.elapsed_ns(origin.event, start)?;
         // Not from the origin: drivers give times as floats of some seven digits.
-        let span = Span { start_ns, end_ns: start_ns + self.driver.elapsed_ns(start, end)? };
+        let span = Span {
+            start_ns,
+            end_ns: start_ns + self.driver.elapsed_ns(start, end)?,
+        };
         if !(span.start_ns.is_finite() && span.end_ns.is_finite()) {
             let why = "the driver gave a time that is no number: no figure can be made of it";
             return Err(HardwareError::new(ErrorKind::Hindered, why));
@@ -387,11 +486,16 @@ impl<'a> Bench<'a> {
     /// # Errors
     ///
     /// One took no time, although the driver said that it had enqueued it.
-    pub(super) fn spans(&self, origin: Origin, marks: &[Event]) -> Result<Vec<Span>, HardwareError> {
+    pub(super) fn spans(
+        &self,
+        origin: Origin,
+        marks: &[Event],
+    ) -> Result<Vec<Span>, HardwareError> {
         let span = |ends: &[Event]| match self.span(origin, ends[0], ends[1])? {
-            span if span.length_ns() <= 0.0 => {
-                Err(HardwareError::new(ErrorKind::Other, "a copy took no time: it was not made"))
-            }
+            span if span.length_ns() <= 0.0 => Err(HardwareError::new(
+                ErrorKind::Other,
+                "a copy took no time: it was not made",
+            )),
             span => Ok(span),
         };
         marks.windows(2).map(span).collect()

@@ -61,7 +61,8 @@ impl Bench<'_> {
         let ground = self.ground(round)?;
         let mut calls = Vec::new();
         for (direction, work) in copies(ground.host.is_some()) {
-            let [free, held] = [HostMode::NonBlocking, HostMode::Blocking].map(|host| copy(direction, host));
+            let [free, held] =
+                [HostMode::NonBlocking, HostMode::Blocking].map(|host| copy(direction, host));
             let (mut free, mut held) = (CallTimes::of(free), CallTimes::of(held));
             // The first of each warms up and is not counted.
             for sample in 0..=samples {
@@ -87,8 +88,17 @@ impl Bench<'_> {
                         times.push(host_ns, work_ns);
                     }
                 }
-                let name =
-                    || format!("{}, {}", asked.call, if asked.busy { "with work" } else { "nothing to wait for" });
+                let name = || {
+                    format!(
+                        "{}, {}",
+                        asked.call,
+                        if asked.busy {
+                            "with work"
+                        } else {
+                            "nothing to wait for"
+                        }
+                    )
+                };
                 self.show("calls", name, || self.waited(&ground, asked).map(drop))?;
                 calls.push(times);
             }
@@ -103,10 +113,19 @@ impl Bench<'_> {
         let host_ns = self.timed(|| self.enqueue_work(ground, stream, work))?;
         self.driver.record(end, stream)?;
         let launched = self.last_call();
-        let wait = || self.call(|| "wait for its end".into(), || self.driver.synchronize_event(end));
+        let wait = || {
+            self.call(
+                || "wait for its end".into(),
+                || self.driver.synchronize_event(end),
+            )
+        };
         let blocking_ns = host_ns + self.timed(wait)?;
         self.note_between(ground, work, [start, end], launched)?;
-        Ok(CalledOnce { host_ns, blocking_ns, whole_ns: self.lasted(start, end)? })
+        Ok(CalledOnce {
+            host_ns,
+            blocking_ns,
+            whole_ns: self.lasted(start, end)?,
+        })
     }
 
     /// One launch or wait: nanoseconds of the host in the call, and of the work.
@@ -135,7 +154,14 @@ impl Bench<'_> {
         if asked.busy {
             self.note_between(ground, Work::Kernel(KERNEL), [start, end], launched)?;
         }
-        Ok((host_ns, if asked.busy { self.lasted(start, end)? } else { 0.0 }))
+        Ok((
+            host_ns,
+            if asked.busy {
+                self.lasted(start, end)?
+            } else {
+                0.0
+            },
+        ))
     }
 
     /// Notes work between two events for a timeline.
@@ -151,18 +177,33 @@ impl Bench<'_> {
         }
         let (stream, _) = self.stream_and_events(ground)?;
         let (gpu, stream) = (ground.gpu, stream.id);
-        self.worked(Ran { name: work.name(gpu), kind: work.kind(), gpu, stream, start, end, call })
+        self.worked(Ran {
+            name: work.name(gpu),
+            kind: work.kind(),
+            gpu,
+            stream,
+            start,
+            end,
+            call,
+        })
     }
 
     fn stream_and_events(&self, ground: &Ground) -> Result<(Stream, [Event; 2]), HardwareError> {
-        let (streams, events) = (self.streams(ground.device, 1)?, self.events(ground.device, 2)?);
+        let (streams, events) = (
+            self.streams(ground.device, 1)?,
+            self.events(ground.device, 2)?,
+        );
         Ok((streams[0], [events[0], events[1]]))
     }
 }
 
 impl CallTimes {
     const fn of(asked: Asked) -> Self {
-        Self { asked, host_ns: Vec::new(), work_ns: Vec::new() }
+        Self {
+            asked,
+            host_ns: Vec::new(),
+            work_ns: Vec::new(),
+        }
     }
 
     fn push(&mut self, host_ns: f64, work_ns: f64) {
@@ -174,21 +215,42 @@ impl CallTimes {
 /// The copies of a round.
 fn copies(with_host: bool) -> Vec<(Option<HostDirection>, Work)> {
     match with_host {
-        true => vec![(Some(HostDirection::ToDevice), Work::In), (Some(HostDirection::ToHost), Work::Out)],
+        true => vec![
+            (Some(HostDirection::ToDevice), Work::In),
+            (Some(HostDirection::ToHost), Work::Out),
+        ],
         false => vec![(None, Work::Within)],
     }
 }
 
 const fn copy(direction: Option<HostDirection>, host: HostMode) -> Asked {
-    Asked { call: Call::Copy, direction, host, busy: true }
+    Asked {
+        call: Call::Copy,
+        direction,
+        host,
+        busy: true,
+    }
 }
 
 /// Launches, and waits with and without something to wait for.
 fn waits() -> Vec<Asked> {
-    let asked = |call, host, busy| Asked { call, direction: None, host, busy };
-    let waits = [Call::SynchronizeStream, Call::SynchronizeEvent, Call::SynchronizeDevice];
-    let both = waits.into_iter().flat_map(|call| [true, false].map(|busy| asked(call, HostMode::Blocking, busy)));
-    std::iter::once(asked(Call::Launch, HostMode::NonBlocking, true)).chain(both).collect()
+    let asked = |call, host, busy| Asked {
+        call,
+        direction: None,
+        host,
+        busy,
+    };
+    let waits = [
+        Call::SynchronizeStream,
+        Call::SynchronizeEvent,
+        Call::SynchronizeDevice,
+    ];
+    let both = waits
+        .into_iter()
+        .flat_map(|call| [true, false].map(|busy| asked(call, HostMode::Blocking, busy)));
+    std::iter::once(asked(Call::Launch, HostMode::NonBlocking, true))
+        .chain(both)
+        .collect()
 }
 
 /// The cells of a round; none where it is of another kind.
@@ -197,15 +259,26 @@ pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
         return Vec::new();
     };
     if let Outcome::Calls { calls } = outcome {
-        return calls.iter().map(|times| measured(round, ends, times)).collect();
+        return calls
+            .iter()
+            .map(|times| measured(round, ends, times))
+            .collect();
     }
     let with_host = ends.2.is_some();
     let hosts = [HostMode::NonBlocking, HostMode::Blocking];
-    let asked = copies(with_host).into_iter().flat_map(|(direction, _)| hosts.map(|host| copy(direction, host)));
+    let asked = copies(with_host)
+        .into_iter()
+        .flat_map(|(direction, _)| hosts.map(|host| copy(direction, host)));
     let waits = if with_host { Vec::new() } else { waits() };
     let (status, reason) = without_figures(outcome);
     let ending = Ending::without(status, reason);
-    asked.chain(waits).map(|asked| HostCall { ending: ending.clone(), ..empty(round, ends, asked) }).collect()
+    asked
+        .chain(waits)
+        .map(|asked| HostCall {
+            ending: ending.clone(),
+            ..empty(round, ends, asked)
+        })
+        .collect()
 }
 
 fn measured(round: &Round, ends: Ends, times: &CallTimes) -> HostCall {
@@ -224,7 +297,12 @@ fn measured(round: &Round, ends: Ends, times: &CallTimes) -> HostCall {
 type Ends = (u32, Option<u32>, Option<HostMemory>);
 
 fn empty(round: &Round, (gpu, numa_node, memory): Ends, asked: Asked) -> HostCall {
-    let Asked { call, direction, host, busy } = asked;
+    let Asked {
+        call,
+        direction,
+        host,
+        busy,
+    } = asked;
     HostCall {
         gpu,
         call,

@@ -24,24 +24,45 @@ pub struct Check {
 
 impl Check {
     /// All is right.
-    pub const OK: Self = Self { verified: Verified::Ok, detail: None };
+    pub const OK: Self = Self {
+        verified: Verified::Ok,
+        detail: None,
+    };
 
     /// Nothing is known, for this reason.
     pub fn inconclusive(why: impl Into<String>) -> Self {
-        Self { verified: Verified::Inconclusive, detail: Some(why.into()) }
+        Self {
+            verified: Verified::Inconclusive,
+            detail: Some(why.into()),
+        }
     }
 
     /// What the check kernel counted, in words.
     pub fn of(counted: &PatternCheck) -> Self {
-        let Some(first) = counted.first_wrong else { return Self::OK };
-        let (wrong, never, whole) = (counted.wrong - counted.poisoned, counted.poisoned, Bytes(counted.words * 8));
+        let Some(first) = counted.first_wrong else {
+            return Self::OK;
+        };
+        let (wrong, never, whole) = (
+            counted.wrong - counted.poisoned,
+            counted.poisoned,
+            Bytes(counted.words * 8),
+        );
         let (wrong, never) = (Bytes(wrong * 8), Bytes(never * 8));
         if counted.poisoned == counted.wrong {
-            let detail = format!("{never} of {whole} were never written, the first at byte {first}");
-            return Self { verified: Verified::Dropped, detail: Some(detail) };
+            let detail =
+                format!("{never} of {whole} were never written, the first at byte {first}");
+            return Self {
+                verified: Verified::Dropped,
+                detail: Some(detail),
+            };
         }
-        let detail = format!("{wrong} of {whole} are wrong and {never} were never written, the first at byte {first}");
-        Self { verified: Verified::Corrupt, detail: Some(detail) }
+        let detail = format!(
+            "{wrong} of {whole} are wrong and {never} were never written, the first at byte {first}"
+        );
+        Self {
+            verified: Verified::Corrupt,
+            detail: Some(detail),
+        }
     }
 }
 
@@ -50,7 +71,9 @@ impl Bench<'_> {
     /// where the other end of a pair holds less: what is sent to somebody else later is the same pattern.
     pub(super) fn fill(&self, pairs: &[Pair], setup: Setup) -> Result<(), HardwareError> {
         for &pair in pairs {
-            let seed = self.seeds.next(pair, setup.engine, setup.issuer, setup.path);
+            let seed = self
+                .seeds
+                .next(pair, setup.engine, setup.issuer, setup.path);
             let send = self.seat(pair.source)?.send;
             self.driver.fill(send, send.bytes, seed)?;
             self.contents.borrow_mut().insert(pair.source, seed);
@@ -63,14 +86,17 @@ impl Bench<'_> {
         for &pair in pairs {
             let (destination, bytes) = (self.seat(pair.destination)?, self.both_hold(pair)?);
             // The poison of a number is the complement of its pattern.
-            self.driver.poison(destination.receive, bytes, self.sent(pair))?;
+            self.driver
+                .poison(destination.receive, bytes, self.sent(pair))?;
         }
         self.settle(pairs, |pair| pair.destination)
     }
 
     /// Why what these pairs copy cannot be checked, if so: a GPU of theirs has no kernels.
     pub(super) fn cannot_check(&self, pairs: &[Pair]) -> Option<&str> {
-        let mut gpus = pairs.iter().flat_map(|pair| [pair.source, pair.destination]);
+        let mut gpus = pairs
+            .iter()
+            .flat_map(|pair| [pair.source, pair.destination]);
         gpus.find_map(|gpu| self.facts().kernels_failure_of(gpu))
     }
 
@@ -81,26 +107,47 @@ impl Bench<'_> {
     }
 
     /// Compares what these pairs received with what they sent, on the receiving GPUs, all at once.
-    pub(super) fn compare(&self, pairs: &[Pair], bytes: u64) -> Result<Vec<PatternCheck>, HardwareError> {
+    pub(super) fn compare(
+        &self,
+        pairs: &[Pair],
+        bytes: u64,
+    ) -> Result<Vec<PatternCheck>, HardwareError> {
         for &pair in pairs {
             let seed = self.sent(pair);
-            self.driver.check(self.seat(pair.destination)?.receive, bytes, seed, seed)?;
+            self.driver
+                .check(self.seat(pair.destination)?.receive, bytes, seed, seed)?;
         }
-        pairs.iter().map(|pair| self.driver.checked(self.seat(pair.destination)?.receive, bytes)).collect()
+        pairs
+            .iter()
+            .map(|pair| {
+                self.driver
+                    .checked(self.seat(pair.destination)?.receive, bytes)
+            })
+            .collect()
     }
 
     /// Bytes that both buffers of a pair hold.
     pub(super) fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
-        Ok(self.seat(pair.source)?.send.bytes.min(self.seat(pair.destination)?.receive.bytes))
+        Ok(self
+            .seat(pair.source)?
+            .send
+            .bytes
+            .min(self.seat(pair.destination)?.receive.bytes))
     }
 
     fn sent(&self, pair: Pair) -> u64 {
-        self.contents.borrow().get(&pair.source).copied().unwrap_or_default()
+        self.contents
+            .borrow()
+            .get(&pair.source)
+            .copied()
+            .unwrap_or_default()
     }
 
     fn settle(&self, pairs: &[Pair], side: impl Fn(&Pair) -> u32) -> Result<(), HardwareError> {
         let device = |pair| self.seat(side(pair)).map(|seat: &Seat| seat.device);
-        pairs.iter().try_for_each(|pair| self.driver.synchronize(Stream::default_of(device(pair)?)))
+        pairs
+            .iter()
+            .try_for_each(|pair| self.driver.synchronize(Stream::default_of(device(pair)?)))
     }
 }
 
@@ -132,10 +179,30 @@ mod tests {
     }
 
     fn round(action: Action, pairs: &[(u32, u32)], mib: u64) -> Round {
-        let flows = pairs.iter().map(|&(source, destination)| Pair { source, destination }.into()).collect();
-        let task = Task { setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)), action };
+        let flows = pairs
+            .iter()
+            .map(|&(source, destination)| {
+                Pair {
+                    source,
+                    destination,
+                }
+                .into()
+            })
+            .collect();
+        let task = Task {
+            setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)),
+            action,
+        };
         let deadline = std::time::Duration::from_secs(5);
-        Round { id: 0, slot: 0, flows, task, deadline, timeline: false, name: String::new() }
+        Round {
+            id: 0,
+            slot: 0,
+            flows,
+            task,
+            deadline,
+            timeline: false,
+            name: String::new(),
+        }
     }
 
     #[test]
@@ -152,15 +219,29 @@ mod tests {
         right(verify(1, 256));
         right(verify(2, 64));
         // A row that is tried again behind the verification of another pair.
-        right(bench.run_one(&round(Action::Bandwidth { rows: 1, copies: 1 }, &[(0, 1)], 256)));
+        right(bench.run_one(&round(
+            Action::Bandwidth { rows: 1, copies: 1 },
+            &[(0, 1)],
+            256,
+        )));
         right(verify(1, 256));
         right(verify(2, 64));
-        let load = Action::Load { pattern: Pattern::TwoIntoOne, rows: 1, copies: 4, counted: false };
+        let load = Action::Load {
+            pattern: Pattern::TwoIntoOne,
+            rows: 1,
+            copies: 4,
+            counted: false,
+        };
         right(bench.run_one(&round(load, &[(0, 1), (3, 1)], 108)));
     }
 
     fn check(wrong: u64, poisoned: u64) -> Check {
-        Check::of(&PatternCheck { words: 1 << 20, wrong, poisoned, first_wrong: (wrong > 0).then_some(64) })
+        Check::of(&PatternCheck {
+            words: 1 << 20,
+            wrong,
+            poisoned,
+            first_wrong: (wrong > 0).then_some(64),
+        })
     }
 
     #[test]

@@ -41,10 +41,18 @@ impl Counters {
         let watched = |gpu: &crate::model::snapshot::Gpu| {
             let links = gpu.nvlinks.known().map_or(&[][..], Vec::as_slice).iter();
             let active = links.filter(|link| link.active == Reading::Known(true));
-            Watched { gpu: gpu.index, links: active.map(|link| link.link).collect() }
+            Watched {
+                gpu: gpu.index,
+                links: active.map(|link| link.link).collect(),
+            }
         };
         let gpus = snapshot.gpus.iter().map(watched).collect();
-        Self { telemetry: Arc::clone(telemetry), gpus, before: None, whole: Whole::of(rounds) }
+        Self {
+            telemetry: Arc::clone(telemetry),
+            gpus,
+            before: None,
+            whole: Whole::of(rounds),
+        }
     }
 
     /// Reads them before a round.
@@ -59,8 +67,12 @@ impl Counters {
         let moved = self.whole.ended(id, outcome);
         let carried = |(flow, bytes): &(Flow, Bytes)| self.telemetry.carried(*flow, bytes.0);
         moved.iter().flatten().for_each(carried);
-        let Some((round, before)) = self.before.take_if(|(round, _)| round.id == id) else { return Vec::new() };
-        let Some(moved) = moved else { return Vec::new() };
+        let Some((round, before)) = self.before.take_if(|(round, _)| round.id == id) else {
+            return Vec::new();
+        };
+        let Some(moved) = moved else {
+            return Vec::new();
+        };
         let after = self.read(true);
         let of = |watched: &Watched| {
             let counts = [before.get(&watched.gpu), after.get(&watched.gpu)];
@@ -72,7 +84,9 @@ impl Counters {
     /// What others have moved over NVLinks while load patterns ran, once the last one has ended: of the GPUs with whose
     /// links something else was done.
     pub fn foreign(&mut self) -> Vec<Background> {
-        let Some((before, own)) = self.whole.take() else { return Vec::new() };
+        let Some((before, own)) = self.whole.take() else {
+            return Vec::new();
+        };
         let after = self.read(false);
         foreign(&before, &after, &own)
     }
@@ -96,20 +110,38 @@ impl Counters {
         }
         drop(answer);
         let until = Instant::now() + self.telemetry.patience(PATIENCE);
-        let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        let next = || {
+            inbox
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+                .ok()
+        };
         std::iter::from_fn(next).collect()
     }
 }
 
 /// What a GPU counted of known traffic; none where none of it was its own.
-fn counted(round: &Round, watched: &Watched, moved: &[(Flow, Bytes)], counts: [Option<&Counts>; 2]) -> Option<Counted> {
-    let Action::Load { pattern, .. } = round.task.action else { return None };
+fn counted(
+    round: &Round,
+    watched: &Watched,
+    moved: &[(Flow, Bytes)],
+    counts: [Option<&Counts>; 2],
+) -> Option<Counted> {
+    let Action::Load { pattern, .. } = round.task.action else {
+        return None;
+    };
     let gpu = Endpoint::Gpu(watched.gpu);
     if !round.flows.iter().any(|flow| flow.ends().contains(&gpu)) {
         return None;
     }
-    let sum =
-        |is: &dyn Fn(&Flow) -> bool| Bytes(moved.iter().filter(|(flow, _)| is(flow)).map(|(_, bytes)| bytes.0).sum());
+    let sum = |is: &dyn Fn(&Flow) -> bool| {
+        Bytes(
+            moved
+                .iter()
+                .filter(|(flow, _)| is(flow))
+                .map(|(_, bytes)| bytes.0)
+                .sum(),
+        )
+    };
     let mut counted = Counted {
         sent_bytes: sum(&|flow| flow.from == gpu && flow.pair().is_some()),
         received_bytes: sum(&|flow| flow.to == gpu && flow.pair().is_some()),
@@ -118,13 +150,24 @@ fn counted(round: &Round, watched: &Watched, moved: &[(Flow, Bytes)], counts: [O
         ..Counted::unread(watched.gpu, pattern, round.name.clone(), None)
     };
     let [Some(before), Some(after)] = counts else {
-        return Some(Counted { reason: Some("NVML did not answer in time".into()), ..counted });
+        return Some(Counted {
+            reason: Some("NVML did not answer in time".into()),
+            ..counted
+        });
     };
-    let added = |way: usize| Some(Bytes(after.nvlink?[way].saturating_sub(before.nvlink?[way])));
+    let added = |way: usize| {
+        Some(Bytes(
+            after.nvlink?[way].saturating_sub(before.nvlink?[way]),
+        ))
+    };
     (counted.nvlink_sent_bytes, counted.nvlink_received_bytes) = (added(0), added(1));
     let added = |way: usize| Some(Bytes(wrapping_added(before.pcie?[way], after.pcie?[way])));
     (counted.pcie_sent_bytes, counted.pcie_received_bytes) = (added(0), added(1));
-    counted.links = watched.links.iter().filter_map(|link| share(*link, before, after)).collect();
+    counted.links = watched
+        .links
+        .iter()
+        .filter_map(|link| share(*link, before, after))
+        .collect();
     counted.share();
     counted.reason = missing(watched, before, after);
     Some(counted)
@@ -141,11 +184,23 @@ pub(super) const fn wrapping_added(before: u64, after: u64) -> u64 {
 
 /// What one link counted, where it was read both times.
 fn share(link: u8, before: &Counts, after: &Counts) -> Option<LinkShare> {
-    let of = |counts: &Counts| counts.links.iter().find(|(number, _)| *number == link).map(|(_, counted)| *counted);
+    let of = |counts: &Counts| {
+        counts
+            .links
+            .iter()
+            .find(|(number, _)| *number == link)
+            .map(|(_, counted)| *counted)
+    };
     let (before, after) = (of(before)?, of(after)?);
     let added = |way: usize| Some(Bytes(after[way].saturating_sub(before[way])));
     let (sent_percent, received_percent) = (None, None);
-    Some(LinkShare { link, sent_bytes: added(0), received_bytes: added(1), sent_percent, received_percent })
+    Some(LinkShare {
+        link,
+        sent_bytes: added(0),
+        received_bytes: added(1),
+        sent_percent,
+        received_percent,
+    })
 }
 
 /// Why a count is missing.
@@ -153,7 +208,10 @@ fn missing(watched: &Watched, before: &Counts, after: &Counts) -> Option<String>
     if let Some(failure) = before.failure.as_ref().or(after.failure.as_ref()) {
         return Some(failure.clone());
     }
-    let (no_nvlink, no_pcie) = (after.nvlink.is_none() && !watched.links.is_empty(), after.pcie.is_none());
+    let (no_nvlink, no_pcie) = (
+        after.nvlink.is_none() && !watched.links.is_empty(),
+        after.pcie.is_none(),
+    );
     let what = match (no_nvlink, no_pcie) {
         (false, false) => return None,
         (true, false) => "what goes over NVLinks",

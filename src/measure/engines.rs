@@ -60,20 +60,33 @@ pub struct EnginesSample {
 
 impl Bench<'_> {
     /// Lets copies and kernels go two by two.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are positive")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times are positive"
+    )]
     pub(super) fn engines(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
         let ground = self.ground(round)?;
-        let alone = |work| Ok(self.set_off(&ground, &[work])?.into_iter().fold(0.0, f64::max));
+        let alone = |work| {
+            Ok(self
+                .set_off(&ground, &[work])?
+                .into_iter()
+                .fold(0.0, f64::max))
+        };
         let beside = |one: (Work, f64), other: (Work, f64)| -> Result<SideBySide, HardwareError> {
             let ends = self.set_off(&ground, &[one.0, other.0])?;
-            Ok(SideBySide { alone_ns: [one.1, other.1], together_ns: [ends[0], ends[1]] })
+            Ok(SideBySide {
+                alone_ns: [one.1, other.1],
+                together_ns: [ends[0], ends[1]],
+            })
         };
         let mut all = Vec::new();
         // The first one warms up and is not counted.
         for _ in 0..=samples {
             let up = (Work::In, alone(Work::In)?);
             let down = (Work::Out, alone(Work::Out)?);
-            let as_long = |copy_ns: f64| (Work::Kernel(Duration::from_nanos(copy_ns as u64)), copy_ns);
+            let as_long =
+                |copy_ns: f64| (Work::Kernel(Duration::from_nanos(copy_ns as u64)), copy_ns);
             all.push(EnginesSample {
                 opposite: beside(up, down)?,
                 both_to_device: beside(up, up)?,
@@ -83,13 +96,18 @@ impl Bench<'_> {
             });
         }
         all.remove(0);
-        Ok(Outcome::Engines { reported: self.driver.copy_engines(ground.device).ok(), samples: all })
+        Ok(Outcome::Engines {
+            reported: self.driver.copy_engines(ground.device).ok(),
+            samples: all,
+        })
     }
 }
 
 /// The cell of a round; none where it is of another kind.
 pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
-    let Action::Engines { .. } = round.task.action else { return None };
+    let Action::Engines { .. } = round.task.action else {
+        return None;
+    };
     let (gpu, numa_node, _) = super::ground::ends(round)?;
     let mut cell = Engines {
         gpu,
@@ -111,7 +129,12 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
         return Some(cell);
     };
     let over = |which: &dyn Fn(&EnginesSample) -> SideBySide| {
-        median(&samples.iter().map(|sample| which(sample).percent()).collect::<Vec<_>>())
+        median(
+            &samples
+                .iter()
+                .map(|sample| which(sample).percent())
+                .collect::<Vec<_>>(),
+        )
     };
     cell.reported = *reported;
     cell.opposite_percent = over(&|sample| sample.opposite);
@@ -119,7 +142,12 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     cell.both_to_host_percent = over(&|sample| sample.both_to_host);
     cell.kernel_to_device_percent = over(&|sample| sample.kernel_to_device);
     cell.kernel_to_host_percent = over(&|sample| sample.kernel_to_host);
-    cell.samples = count(&samples.iter().map(|sample| sample.opposite.together_ns[0]).collect::<Vec<_>>());
+    cell.samples = count(
+        &samples
+            .iter()
+            .map(|sample| sample.opposite.together_ns[0])
+            .collect::<Vec<_>>(),
+    );
     cell.observed = observed(&cell);
     if cell.opposite_percent.is_none() {
         cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
@@ -129,11 +157,16 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
 
 /// Copy engines that were at work at the same time.
 fn observed(cell: &Engines) -> Option<u32> {
-    let overlaps = |percent: Option<f64>| percent.map(|percent| u32::from(percent > OVERLAPS_PERCENT));
+    let overlaps =
+        |percent: Option<f64>| percent.map(|percent| u32::from(percent > OVERLAPS_PERCENT));
     if overlaps(cell.kernel_to_device_percent)? + overlaps(cell.kernel_to_host_percent)? == 0 {
         return Some(0);
     }
-    let more = [cell.opposite_percent, cell.both_to_device_percent, cell.both_to_host_percent];
+    let more = [
+        cell.opposite_percent,
+        cell.both_to_device_percent,
+        cell.both_to_host_percent,
+    ];
     Some(1 + more.into_iter().map(overlaps).sum::<Option<u32>>()?)
 }
 
@@ -143,10 +176,25 @@ mod tests {
 
     #[test]
     fn what_takes_turns_does_not_overlap_and_what_shares_a_link_does() {
-        let percent = |alone_ns, together_ns| SideBySide { alone_ns, together_ns }.percent().round();
-        assert_eq!(percent([10.0, 10.0], [10.0, 20.0]), 0.0, "one after the other");
+        let percent = |alone_ns, together_ns| {
+            SideBySide {
+                alone_ns,
+                together_ns,
+            }
+            .percent()
+            .round()
+        };
+        assert_eq!(
+            percent([10.0, 10.0], [10.0, 20.0]),
+            0.0,
+            "one after the other"
+        );
         assert_eq!(percent([10.0, 10.0], [10.5, 10.8]), 94.0, "side by side");
-        assert_eq!(percent([10.0, 10.0], [19.8, 20.0]), 98.0, "side by side at half the rate");
+        assert_eq!(
+            percent([10.0, 10.0], [19.8, 20.0]),
+            98.0,
+            "side by side at half the rate"
+        );
         // H200: 55.5 each way, 51 while both are busy.
         assert_eq!(percent([1.21, 1.21], [1.30, 1.31]), 98.0);
         // One direction is half as fast.

@@ -16,7 +16,9 @@ pub(super) fn read_links(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::
     let (answer, inbox) = mpsc::channel();
     for gpu in gpus {
         let mut gpu = gpu.clone();
-        let Reading::Known(links) = &mut gpu.nvlinks else { continue };
+        let Reading::Known(links) = &mut gpu.nvlinks else {
+            continue;
+        };
         links.retain(|link| link.active.get() == Some(true));
         if links.is_empty() {
             continue;
@@ -35,9 +37,16 @@ pub(super) fn read_links(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::
 }
 
 /// What was read in time.
-pub(super) fn collect_links(inbox: &mpsc::Receiver<Links>, patience: Duration) -> HashMap<u32, Vec<NvLink>> {
+pub(super) fn collect_links(
+    inbox: &mpsc::Receiver<Links>,
+    patience: Duration,
+) -> HashMap<u32, Vec<NvLink>> {
     let until = Instant::now() + patience;
-    let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    let next = || {
+        inbox
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+            .ok()
+    };
     std::iter::from_fn(next).collect()
 }
 

@@ -10,12 +10,17 @@ use crate::model::measurement::Status;
 pub(super) fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
     match outcome {
         // What this driver cannot do is no fault of the path, nor is what this process was kept from.
-        Outcome::Failed { error } if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Hindered) => {
+        Outcome::Failed { error }
+            if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Hindered) =>
+        {
             (Status::Skipped, Some(error.message.clone()))
         }
         Outcome::Failed { error } => (Status::Failed, Some(error.message.clone())),
         Outcome::Lost { status, reason } => (*status, Some(reason.clone())),
-        _ => (Status::Failed, Some("the worker gave an answer to another question".into())),
+        _ => (
+            Status::Failed,
+            Some("the worker gave an answer to another question".into()),
+        ),
     }
 }
 
@@ -31,15 +36,29 @@ pub(super) struct Rates {
 
 /// The times of the flow at this place of a round, or why there are none.
 pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Option<String>)> {
-    let Outcome::Rows { rows } = outcome else { return Err(without_figures(outcome)) };
-    let Some(row) = rows.get(at) else { return Err((Status::Failed, Some("the worker gave no samples".into()))) };
-    let reverse = rows.iter().enumerate().find(|(other, _)| *other != at).map(|(_, row)| row);
+    let Outcome::Rows { rows } = outcome else {
+        return Err(without_figures(outcome));
+    };
+    let Some(row) = rows.get(at) else {
+        return Err((Status::Failed, Some("the worker gave no samples".into())));
+    };
+    let reverse = rows
+        .iter()
+        .enumerate()
+        .find(|(other, _)| *other != at)
+        .map(|(_, row)| row);
     let copy_ns = match reverse {
         Some(reverse) if !at_the_same_time(row, reverse) => both_ways(&row.marked, &reverse.marked),
         _ => settled(&row.copy_ns()).to_vec(),
     };
     let (small_ns, host_ns) = (row.small_ns(), row.host_ns.clone());
-    Ok(Rates { copy_ns, small_ns, host_ns, at_once: row.at_once, check: row.check.clone() })
+    Ok(Rates {
+        copy_ns,
+        small_ns,
+        host_ns,
+        at_once: row.at_once,
+        check: row.check.clone(),
+    })
 }
 
 /// How far the rows of two directions may lie apart at either end, as a share of their length: what one
@@ -79,13 +98,25 @@ const SLACK_SHARE: f64 = 0.1;
 /// the other's.
 fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     let all: Vec<f64> = one.iter().map(|span| span.length_ns()).collect();
-    let whole = |spans: &[Span]| Some(Span { start_ns: spans.first()?.start_ns, end_ns: spans.last()?.end_ns });
-    let (Some(own), Some(others)) = (whole(one), whole(other)) else { return all };
+    let whole = |spans: &[Span]| {
+        Some(Span {
+            start_ns: spans.first()?.start_ns,
+            end_ns: spans.last()?.end_ns,
+        })
+    };
+    let (Some(own), Some(others)) = (whole(one), whole(other)) else {
+        return all;
+    };
     // Two devices' clocks agree to some microseconds, and neither direction starts exactly when the
     // other does.
     let slack = SLACK_SHARE * median(&all).unwrap_or(0.0);
-    let (from, to) = (own.start_ns.max(others.start_ns) - slack, own.end_ns.min(others.end_ns) + slack);
-    let within = one.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
+    let (from, to) = (
+        own.start_ns.max(others.start_ns) - slack,
+        own.end_ns.min(others.end_ns) + slack,
+    );
+    let within = one
+        .iter()
+        .filter(|span| span.start_ns >= from && span.end_ns <= to);
     let within: Vec<f64> = within.map(|span| span.length_ns()).collect();
     if 2 * within.len() >= all.len() {
         return within;
@@ -95,7 +126,9 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     } else {
         own.end_ns.max(others.end_ns) - own.start_ns.min(others.start_ns)
     };
-    all.iter().map(|ns| ns * together / own.length_ns()).collect()
+    all.iter()
+        .map(|ns| ns * together / own.length_ns())
+        .collect()
 }
 
 /// The least share of a copy that must be done while the other direction is busy for its rate to be known.
@@ -113,7 +146,11 @@ fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
     let counted: Vec<f64> = one.get(1..)?.iter().map(|span| span.length_ns()).collect();
     let (from, to) = (other.first()?.start_ns, other.last()?.end_ns);
     let slack = SLACK_SHARE * median(&counted)?;
-    let in_time = one.iter().skip(1).filter(|span| span.end_ns <= to + slack).count();
+    let in_time = one
+        .iter()
+        .skip(1)
+        .filter(|span| span.end_ns <= to + slack)
+        .count();
     if 2 * in_time >= counted.len() {
         return None;
     }
@@ -124,7 +161,11 @@ fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
         (beside(span) > 0.0 && done >= LEAST_DONE).then_some(beside(span) / done)
     };
     let counted = one.iter().skip(1).filter(|span| pace(span).is_some());
-    pace(counted.max_by(|one, other| beside(one).total_cmp(&beside(other))).or_else(|| one.first())?)
+    pace(
+        counted
+            .max_by(|one, other| beside(one).total_cmp(&beside(other)))
+            .or_else(|| one.first())?,
+    )
 }
 
 /// How many samples there are.
@@ -138,24 +179,50 @@ mod tests {
 
     /// Copies that follow each other, from these times.
     fn row(times: [f64; 4]) -> Vec<Span> {
-        times.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
+        times
+            .windows(2)
+            .map(|ends| Span {
+                start_ns: ends[0],
+                end_ns: ends[1],
+            })
+            .collect()
     }
 
     #[test]
     fn directions_at_the_same_time_count_as_they_are() {
-        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([0.5, 10.5, 20.5, 30.5])), [10.0; 3]);
+        assert_eq!(
+            while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([0.5, 10.5, 20.5, 30.5])),
+            [10.0; 3]
+        );
     }
 
     #[test]
     fn a_direction_that_starts_a_copy_later_is_not_slower() {
-        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([10.0, 20.0, 30.0, 40.0])), [10.0; 2]);
-        assert_eq!(while_both(&row([10.0, 20.0, 30.0, 40.0]), &row([0.0, 10.0, 20.0, 30.0])), [10.0; 2]);
+        assert_eq!(
+            while_both(
+                &row([0.0, 10.0, 20.0, 30.0]),
+                &row([10.0, 20.0, 30.0, 40.0])
+            ),
+            [10.0; 2]
+        );
+        assert_eq!(
+            while_both(
+                &row([10.0, 20.0, 30.0, 40.0]),
+                &row([0.0, 10.0, 20.0, 30.0])
+            ),
+            [10.0; 2]
+        );
     }
 
     #[test]
     fn what_a_slow_direction_copies_alone_does_not_count() {
         let marks = |ends: [f64; 5]| -> Vec<Span> {
-            ends.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
+            ends.windows(2)
+                .map(|ends| Span {
+                    start_ns: ends[0],
+                    end_ns: ends[1],
+                })
+                .collect()
         };
         let fast = marks([0.0, 10.0, 20.0, 30.0, 40.0]);
         // At 50, 40 and 20% of the other's rate while both are busy, and alone as fast.
@@ -166,10 +233,17 @@ mod tests {
         ] {
             let ns = slowed(&marks(ends), &fast).unwrap();
             assert!((ns - takes).abs() < 1e-9, "{takes}: {ns}");
-            assert_eq!(slowed(&fast, &marks(ends)), None, "the other one was never alone");
+            assert_eq!(
+                slowed(&fast, &marks(ends)),
+                None,
+                "the other one was never alone"
+            );
         }
         // Where a counted copy ran beside the other direction, the start of the row does not decide.
-        assert_eq!(slowed(&marks([0.0, 30.0, 40.0, 50.0, 60.0]), &fast), Some(10.0));
+        assert_eq!(
+            slowed(&marks([0.0, 30.0, 40.0, 50.0, 60.0]), &fast),
+            Some(10.0)
+        );
         // Started a copy later, or in turns: not slower.
         assert_eq!(slowed(&marks([10.0, 20.0, 30.0, 40.0, 50.0]), &fast), None);
         assert_eq!(slowed(&marks([40.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);
@@ -178,7 +252,19 @@ mod tests {
 
     #[test]
     fn directions_that_take_turns_have_half_each() {
-        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([50.0, 60.0, 70.0, 80.0])), [20.0; 3]);
-        assert_eq!(while_both(&row([50.0, 60.0, 70.0, 80.0]), &row([0.0, 10.0, 20.0, 30.0])), [20.0; 3]);
+        assert_eq!(
+            while_both(
+                &row([0.0, 10.0, 20.0, 30.0]),
+                &row([50.0, 60.0, 70.0, 80.0])
+            ),
+            [20.0; 3]
+        );
+        assert_eq!(
+            while_both(
+                &row([50.0, 60.0, 70.0, 80.0]),
+                &row([0.0, 10.0, 20.0, 30.0])
+            ),
+            [20.0; 3]
+        );
     }
 }

@@ -35,8 +35,13 @@ pub(super) struct Whole {
 
 impl Whole {
     pub(super) fn of(rounds: &[Round]) -> Self {
-        let loads = rounds.iter().filter(|round| matches!(round.task.action, Action::Load { .. }));
-        Self { left: loads.map(|round| (round.id, round.clone())).collect(), ..Self::default() }
+        let loads = rounds
+            .iter()
+            .filter(|round| matches!(round.task.action, Action::Load { .. }));
+        Self {
+            left: loads.map(|round| (round.id, round.clone())).collect(),
+            ..Self::default()
+        }
     }
 
     /// Hears what was read before a round, while nothing else is copied.
@@ -91,22 +96,43 @@ pub(super) fn foreign(
 ) -> Vec<Background> {
     let mut gpus: Vec<u32> = before.keys().copied().collect();
     gpus.sort_unstable();
-    let all: Vec<Beyond> = gpus.iter().flat_map(|gpu| beyond(*gpu, before, after, own)).flatten().collect();
+    let all: Vec<Beyond> = gpus
+        .iter()
+        .flat_map(|gpu| beyond(*gpu, before, after, own))
+        .flatten()
+        .collect();
     let percents = || all.iter().map(Beyond::percent);
     let span = percents().fold(f64::MIN, f64::max) - percents().fold(f64::MAX, f64::min);
     if all.len() > 2 && span < ALIKE_PERCENT {
         return Vec::new();
     }
-    let foreign: BTreeSet<u32> = all.iter().filter(|beyond| beyond.is_foreign()).map(|beyond| beyond.gpu).collect();
+    let foreign: BTreeSet<u32> = all
+        .iter()
+        .filter(|beyond| beyond.is_foreign())
+        .map(|beyond| beyond.gpu)
+        .collect();
     let rate = |gpu: u32, way: usize| {
-        let beyond = all.iter().find(|beyond| (beyond.gpu, beyond.way) == (gpu, way))?;
-        let bytes = if beyond.is_foreign() { beyond.bytes } else { 0.0 };
+        let beyond = all
+            .iter()
+            .find(|beyond| (beyond.gpu, beyond.way) == (gpu, way))?;
+        let bytes = if beyond.is_foreign() {
+            beyond.bytes
+        } else {
+            0.0
+        };
         Some(GbPerSecond(bytes / 1e9 / beyond.seconds))
     };
     let seen = |gpu: u32| Background {
         nvlink_sent_gbps: rate(gpu, 0),
         nvlink_received_gbps: rate(gpu, 1),
-        ..Background::unread(LeftAlone { gpu, ..LeftAlone::default() }, Moment::Load, None)
+        ..Background::unread(
+            LeftAlone {
+                gpu,
+                ..LeftAlone::default()
+            },
+            Moment::Load,
+            None,
+        )
     };
     foreign.into_iter().map(seen).collect()
 }
@@ -120,15 +146,26 @@ fn beyond(
     own: &[(Flow, Bytes)],
 ) -> [Option<Beyond>; 2] {
     let end = Endpoint::Gpu(gpu);
-    let is_own = [|flow: &Flow, end: Endpoint| flow.from == end, |flow: &Flow, end: Endpoint| flow.to == end];
+    let is_own = [
+        |flow: &Flow, end: Endpoint| flow.from == end,
+        |flow: &Flow, end: Endpoint| flow.to == end,
+    ];
     [0, 1].map(|way| {
         let (before, after) = (before.get(&gpu)?, after.get(&gpu)?);
         let counted = after.nvlink?[way].saturating_sub(before.nvlink?[way]) as f64;
         // At most this long: it is the least that others moved at.
         let seconds = after.answered.saturating_sub(before.asked).as_secs_f64();
-        let of_way = own.iter().filter(|(flow, _)| flow.pair().is_some() && is_own[way](flow, end));
+        let of_way = own
+            .iter()
+            .filter(|(flow, _)| flow.pair().is_some() && is_own[way](flow, end));
         let own: f64 = of_way.map(|(_, bytes)| bytes.0 as f64).sum();
-        (seconds > 0.0).then_some(Beyond { gpu, way, bytes: (counted - own).max(0.0), own, seconds })
+        (seconds > 0.0).then_some(Beyond {
+            gpu,
+            way,
+            bytes: (counted - own).max(0.0),
+            own,
+            seconds,
+        })
     })
 }
 
@@ -144,19 +181,45 @@ mod tests {
     fn counts(at_ms: u64, nvlink: [[u64; 2]; 3]) -> HashMap<u32, Counts> {
         let of = |nvlink: [u64; 2]| {
             let at = Duration::from_millis(at_ms);
-            Counts { asked: at, answered: at, nvlink: Some(nvlink), ..Counts::default() }
+            Counts {
+                asked: at,
+                answered: at,
+                nvlink: Some(nvlink),
+                ..Counts::default()
+            }
         };
-        (0..).zip(nvlink).map(|(gpu, nvlink)| (gpu, of(nvlink))).collect()
+        (0..)
+            .zip(nvlink)
+            .map(|(gpu, nvlink)| (gpu, of(nvlink)))
+            .collect()
     }
 
     /// Each of three GPUs sent 10 GB to the next, in 100 ms.
     fn seen(after: [[u64; 2]; 3]) -> Vec<(u32, f64, f64)> {
-        let own: Vec<(Flow, Bytes)> =
-            (0..3).map(|source| (Pair { source, destination: (source + 1) % 3 }.into(), Bytes(10 * GB))).collect();
+        let own: Vec<(Flow, Bytes)> = (0..3)
+            .map(|source| {
+                (
+                    Pair {
+                        source,
+                        destination: (source + 1) % 3,
+                    }
+                    .into(),
+                    Bytes(10 * GB),
+                )
+            })
+            .collect();
         let found = foreign(&counts(50, [[7, 7]; 3]), &counts(150, after), &own);
-        assert!(found.iter().all(|seen| seen.moment == Moment::Load && seen.uses_nvlink()));
+        assert!(
+            found
+                .iter()
+                .all(|seen| seen.moment == Moment::Load && seen.uses_nvlink())
+        );
         let rates = |seen: &Background| {
-            (seen.gpu, seen.nvlink_sent_gbps.unwrap().0.round(), seen.nvlink_received_gbps.unwrap().0.round())
+            (
+                seen.gpu,
+                seen.nvlink_sent_gbps.unwrap().0.round(),
+                seen.nvlink_received_gbps.unwrap().0.round(),
+            )
         };
         found.iter().map(rates).collect()
     }
@@ -167,7 +230,10 @@ mod tests {
         assert_eq!(seen([[own; 2]; 3]), []);
         // What small copies add, and what healthy machines differ by.
         assert_eq!(seen([[own + GB / 10, own], [own; 2], [own; 2]]), []);
-        assert_eq!(seen([[own + 3 * GB, own], [own; 2], [own, own + 3 * GB]]), [(0, 30.0, 0.0), (2, 0.0, 30.0)]);
+        assert_eq!(
+            seen([[own + 3 * GB, own], [own; 2], [own, own + 3 * GB]]),
+            [(0, 30.0, 0.0), (2, 0.0, 30.0)]
+        );
     }
 
     #[test]

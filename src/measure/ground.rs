@@ -57,15 +57,31 @@ impl Work {
 impl Bench<'_> {
     /// What a round on one GPU needs. Its bytes are as many as every buffer holds.
     pub(super) fn ground(&self, round: &Round) -> Result<Ground, HardwareError> {
-        let gpu = round.flows.iter().flat_map(|flow| flow.ends()).find_map(Endpoint::gpu).ok_or_else(no_gpu)?;
+        let gpu = round
+            .flows
+            .iter()
+            .flat_map(|flow| flow.ends())
+            .find_map(Endpoint::gpu)
+            .ok_or_else(no_gpu)?;
         let seat = self.seat(gpu)?;
         let host = match round.flows.iter().find_map(host_end) {
-            Some((memory, node)) => Some(self.host_buffers(seat.device, memory, node, round.task.setup.bytes.0)?),
+            Some((memory, node)) => {
+                Some(self.host_buffers(seat.device, memory, node, round.task.setup.bytes.0)?)
+            }
             None => None,
         };
         let in_host = host.into_iter().flatten().map(|buffer| buffer.bytes);
-        let bytes = in_host.chain([seat.send.bytes, seat.receive.bytes]).fold(round.task.setup.bytes.0, u64::min);
-        Ok(Ground { gpu, device: seat.device, send: seat.send, receive: seat.receive, host, bytes })
+        let bytes = in_host
+            .chain([seat.send.bytes, seat.receive.bytes])
+            .fold(round.task.setup.bytes.0, u64::min);
+        Ok(Ground {
+            gpu,
+            device: seat.device,
+            send: seat.send,
+            receive: seat.receive,
+            host,
+            bytes,
+        })
     }
 
     /// Two buffers of host memory, the second of which is written.
@@ -83,22 +99,46 @@ impl Bench<'_> {
     }
 
     /// Enqueues work.
-    pub(super) fn enqueue_work(&self, ground: &Ground, stream: Stream, work: Work) -> Result<(), HardwareError> {
-        let Ground { send, receive, bytes, .. } = *ground;
-        let host = || ground.host.ok_or_else(|| HardwareError::new(ErrorKind::Other, "no host memory was planned"));
+    pub(super) fn enqueue_work(
+        &self,
+        ground: &Ground,
+        stream: Stream,
+        work: Work,
+    ) -> Result<(), HardwareError> {
+        let Ground {
+            send,
+            receive,
+            bytes,
+            ..
+        } = *ground;
+        let host = || {
+            ground
+                .host
+                .ok_or_else(|| HardwareError::new(ErrorKind::Other, "no host memory was planned"))
+        };
         let run = || match work {
-            Work::In => self.driver.copy_to_device(stream, receive, host()?[0], bytes),
+            Work::In => self
+                .driver
+                .copy_to_device(stream, receive, host()?[0], bytes),
             Work::Out => self.driver.copy_to_host(stream, host()?[1], send, bytes),
             Work::Within => self.driver.copy(stream, receive, send, bytes),
             Work::Kernel(length) => self.driver.spin(stream, length),
         };
-        let verb = if matches!(work, Work::Kernel(_)) { "launch the " } else { "" };
+        let verb = if matches!(work, Work::Kernel(_)) {
+            "launch the "
+        } else {
+            ""
+        };
         self.call(|| format!("{verb}{}", work.name(ground.gpu)), run)
     }
 
     /// Lets pieces of work go at the same time, each in a stream of its own, and says how many nanoseconds after that
     /// each has ended.
-    pub(super) fn set_off(&self, ground: &Ground, works: &[Work]) -> Result<Vec<f64>, HardwareError> {
+    pub(super) fn set_off(
+        &self,
+        ground: &Ground,
+        works: &[Work],
+    ) -> Result<Vec<f64>, HardwareError> {
         let streams = self.streams(ground.device, works.len())?;
         let ends = self.events(ground.device, works.len())?;
         let opened = self.gated(|| {
@@ -110,7 +150,9 @@ impl Bench<'_> {
             }
             Ok(opened)
         })?;
-        streams.iter().try_for_each(|stream| self.driver.synchronize(*stream))?;
+        streams
+            .iter()
+            .try_for_each(|stream| self.driver.synchronize(*stream))?;
         self.gates_held()?;
         ends.iter().map(|end| self.lasted(opened, *end)).collect()
     }
@@ -121,9 +163,15 @@ impl Bench<'_> {
     ///
     /// The time is no number, or the second is not after the first.
     pub(super) fn lasted(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
-        let origin = Origin { event: start, at: Duration::ZERO };
+        let origin = Origin {
+            event: start,
+            at: Duration::ZERO,
+        };
         let spans = self.spans(origin, &[start, end])?;
-        spans.first().map(|span| span.length_ns()).ok_or_else(no_gpu)
+        spans
+            .first()
+            .map(|span| span.length_ns())
+            .ok_or_else(no_gpu)
     }
 }
 
@@ -147,5 +195,9 @@ pub(super) fn ends(round: &Round) -> Option<(u32, Option<u32>, Option<HostMemory
         Endpoint::Host { node, memory } => Some((node, memory)),
         Endpoint::Gpu(_) => None,
     });
-    Some((gpu, host.and_then(|(node, _)| node), host.map(|(_, memory)| memory)))
+    Some((
+        gpu,
+        host.and_then(|(node, _)| node),
+        host.map(|(_, memory)| memory),
+    ))
 }

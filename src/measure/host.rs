@@ -69,7 +69,13 @@ impl Bench<'_> {
         found.and_then(|rows| back.map(|()| Outcome::Rows { rows }))
     }
 
-    fn host_rows(&self, flows: &[Flow], setup: Setup, rows: u32, copies: u32) -> Result<Vec<Row>, HardwareError> {
+    fn host_rows(
+        &self,
+        flows: &[Flow],
+        setup: Setup,
+        rows: u32,
+        copies: u32,
+    ) -> Result<Vec<Row>, HardwareError> {
         let mut legs: Vec<Leg> = Vec::new();
         for flow in flows {
             let lent: Vec<_> = legs.iter().map(|leg| leg.on_host).collect();
@@ -85,12 +91,15 @@ impl Bench<'_> {
         let mut found: Vec<_> = legs.iter().map(|leg| empty(leg, copies)).collect();
         let mut left = rows + MORE_ROWS;
         while left > 0 && !found.iter().all(|row| is_enough(row, rows)) {
-            for (row, (span, host_ns)) in found.iter_mut().zip(self.host_row(&legs, setup, copies)?) {
+            for (row, (span, host_ns)) in found.iter_mut().zip(self.host_row(&legs, setup, copies)?)
+            {
                 row.rows.push(span);
                 row.host_ns.push(host_ns);
             }
             left -= 1;
-            if legs.iter().any(|leg| leg.memory == HostMemory::Pageable) && found[0].rows.len() >= rows as usize {
+            if legs.iter().any(|leg| leg.memory == HostMemory::Pageable)
+                && found[0].rows.len() >= rows as usize
+            {
                 // The processor's copies scatter, and more of them would not agree either.
                 break;
             }
@@ -103,26 +112,59 @@ impl Bench<'_> {
 
     /// What a flow needs.
     fn leg(&self, flow: Flow, setup: Setup, lent: &[Lent]) -> Result<Leg, HardwareError> {
-        let odd = || HardwareError::new(ErrorKind::Other, "these are no copies between host and GPU");
+        let odd =
+            || HardwareError::new(ErrorKind::Other, "these are no copies between host and GPU");
         let (gpu, to_device, memory, node) = parts(flow).ok_or_else(odd)?;
         let seat = self.seat(gpu)?;
         let on_device = if to_device { seat.receive } else { seat.send };
         // A stream for each direction, neither of which waits for the other.
-        let kind = if to_device { StreamKind::Side } else { StreamKind::Default };
-        let placement = Placement { source: kind, ..Placement::REFERENCE };
-        let within = Pair { source: gpu, destination: gpu };
+        let kind = if to_device {
+            StreamKind::Side
+        } else {
+            StreamKind::Default
+        };
+        let placement = Placement {
+            source: kind,
+            ..Placement::REFERENCE
+        };
+        let within = Pair {
+            source: gpu,
+            destination: gpu,
+        };
         let stream = self.current_stream(within, placement, Side::Source)?;
         let events = self.events(seat.device, 4)?;
-        let marks = if to_device { [events[0], events[1]] } else { [events[2], events[3]] };
+        let marks = if to_device {
+            [events[0], events[1]]
+        } else {
+            [events[2], events[3]]
+        };
         let on_host = self.lend(seat.device, (memory, node), setup.bytes.0, to_device, lent)?;
         let (seed, before) = (0, None);
-        Ok(Leg { gpu, to_device, memory, node, on_host, on_device, stream, kind, marks, seed, before })
+        Ok(Leg {
+            gpu,
+            to_device,
+            memory,
+            node,
+            on_host,
+            on_device,
+            stream,
+            kind,
+            marks,
+            seed,
+            before,
+        })
     }
 
     /// Fills where bytes come from and poisons where they are to arrive.
     fn prepare(&self, leg: &mut Leg, bytes: u64) -> Result<(), HardwareError> {
-        let within = Pair { source: leg.gpu, destination: leg.gpu };
-        let fresh = || self.seeds.next(within, Engine::Copy, Side::Source, Path::Staged);
+        let within = Pair {
+            source: leg.gpu,
+            destination: leg.gpu,
+        };
+        let fresh = || {
+            self.seeds
+                .next(within, Engine::Copy, Side::Source, Path::Staged)
+        };
         let kernels = self.facts().kernels_failure_of(leg.gpu).is_none();
         let default = Stream::default_of(leg.on_device.device);
         if leg.to_device {
@@ -133,7 +175,8 @@ impl Bench<'_> {
             }
             if kernels {
                 self.driver.poison(leg.on_device, bytes, leg.seed)?;
-                self.driver.check(leg.on_device, bytes, leg.seed, leg.seed)?;
+                self.driver
+                    .check(leg.on_device, bytes, leg.seed, leg.seed)?;
                 leg.before = Some(self.driver.checked(leg.on_device, bytes)?);
             }
             return Ok(());
@@ -142,7 +185,8 @@ impl Bench<'_> {
         leg.seed = held.unwrap_or_else(fresh);
         if held.is_none() && kernels {
             // All of it: what the GPU sends to its peers is filled with the same.
-            self.driver.fill(leg.on_device, leg.on_device.bytes, leg.seed)?;
+            self.driver
+                .fill(leg.on_device, leg.on_device.bytes, leg.seed)?;
             self.driver.synchronize(default)?;
             self.contents.borrow_mut().insert(leg.gpu, leg.seed);
         }
@@ -156,10 +200,13 @@ impl Bench<'_> {
             return Ok(None);
         }
         if !leg.to_device {
-            let counted = self.driver.host_check(leg.on_host.buffer, bytes, leg.seed, leg.seed)?;
+            let counted = self
+                .driver
+                .host_check(leg.on_host.buffer, bytes, leg.seed, leg.seed)?;
             return Ok(Some(Check::of(&counted)));
         }
-        self.driver.check(leg.on_device, bytes, leg.seed, leg.seed)?;
+        self.driver
+            .check(leg.on_device, bytes, leg.seed, leg.seed)?;
         let counted = self.driver.checked(leg.on_device, bytes)?;
         let blind = leg.before.filter(|before| before.poisoned != before.words);
         Ok(Some(match blind {
@@ -172,7 +219,12 @@ impl Bench<'_> {
     }
 
     /// Times one row of each leg, all at once: the row, and the host's nanoseconds for one copy.
-    fn host_row(&self, legs: &[Leg], setup: Setup, copies: u32) -> Result<Vec<(Span, f64)>, HardwareError> {
+    fn host_row(
+        &self,
+        legs: &[Leg],
+        setup: Setup,
+        copies: u32,
+    ) -> Result<Vec<(Span, f64)>, HardwareError> {
         let (began, bytes) = (self.driver.now(), setup.bytes.0);
         let (mut gated, mut host) = (false, Vec::new());
         self.gated(|| {
@@ -181,24 +233,38 @@ impl Bench<'_> {
                 gated = self.shut_legs(legs)?;
             }
             for leg in legs {
-                self.host_copy(leg, setup.engine, if gated { WARM_BYTES.min(bytes) } else { bytes })?;
+                self.host_copy(
+                    leg,
+                    setup.engine,
+                    if gated { WARM_BYTES.min(bytes) } else { bytes },
+                )?;
                 self.driver.record(leg.marks[0], leg.stream)?;
-                let ns = self.timed(|| (0..copies).try_for_each(|_| self.host_copy(leg, setup.engine, bytes)))?;
+                let ns = self.timed(|| {
+                    (0..copies).try_for_each(|_| self.host_copy(leg, setup.engine, bytes))
+                })?;
                 host.push(ns / f64::from(copies));
                 self.driver.record(leg.marks[1], leg.stream)?;
             }
             Ok(())
         })?;
-        legs.iter().try_for_each(|leg| self.driver.synchronize(leg.stream))?;
+        legs.iter()
+            .try_for_each(|leg| self.driver.synchronize(leg.stream))?;
         self.gates_held()?;
         let span = |leg: &Leg| {
             let origin = match gated {
                 true => self.opening(self.seat(leg.gpu)?.opened),
-                false => Origin { event: leg.marks[0], at: began },
+                false => Origin {
+                    event: leg.marks[0],
+                    at: began,
+                },
             };
-            self.spans(origin, &leg.marks).map(|mut spans| spans.remove(0))
+            self.spans(origin, &leg.marks)
+                .map(|mut spans| spans.remove(0))
         };
-        legs.iter().zip(host).map(|(leg, ns)| Ok((span(leg)?, ns))).collect()
+        legs.iter()
+            .zip(host)
+            .map(|(leg, ns)| Ok((span(leg)?, ns)))
+            .collect()
     }
 
     /// Closes the gate of each GPU; whether it could. Where streams cannot be held, one direction by itself is
@@ -206,9 +272,14 @@ impl Bench<'_> {
     fn shut_legs(&self, legs: &[Leg]) -> Result<bool, HardwareError> {
         let mut shut: Vec<(u32, Event)> = Vec::new();
         for leg in legs {
-            let closed = shut.iter().find(|(gpu, _)| *gpu == leg.gpu).map(|(_, opened)| *opened);
+            let closed = shut
+                .iter()
+                .find(|(gpu, _)| *gpu == leg.gpu)
+                .map(|(_, opened)| *opened);
             let opened = match closed.map_or_else(|| self.close_gate(leg.gpu), Ok) {
-                Err(error) if error.kind == ErrorKind::Unsupported && legs.len() == 1 => return Ok(false),
+                Err(error) if error.kind == ErrorKind::Unsupported && legs.len() == 1 => {
+                    return Ok(false);
+                }
                 opened => opened?,
             };
             shut.push((leg.gpu, opened));
@@ -218,12 +289,21 @@ impl Bench<'_> {
     }
 
     fn host_copy(&self, leg: &Leg, engine: Engine, bytes: u64) -> Result<(), HardwareError> {
-        let Leg { stream, on_device, on_host: Lent { buffer, .. }, .. } = *leg;
+        let Leg {
+            stream,
+            on_device,
+            on_host: Lent { buffer, .. },
+            ..
+        } = *leg;
         match (leg.to_device, engine) {
             (true, Engine::Copy) => self.driver.copy_to_device(stream, on_device, buffer, bytes),
-            (true, Engine::Kernel) => self.driver.kernel_copy_to_device(stream, on_device, buffer, bytes),
+            (true, Engine::Kernel) => self
+                .driver
+                .kernel_copy_to_device(stream, on_device, buffer, bytes),
             (false, Engine::Copy) => self.driver.copy_to_host(stream, buffer, on_device, bytes),
-            (false, Engine::Kernel) => self.driver.kernel_copy_to_host(stream, buffer, on_device, bytes),
+            (false, Engine::Kernel) => self
+                .driver
+                .kernel_copy_to_host(stream, buffer, on_device, bytes),
         }
     }
 
@@ -236,13 +316,27 @@ impl Bench<'_> {
                 "copies with memory that is page-locked anew have one flow",
             ));
         };
-        let odd = || HardwareError::new(ErrorKind::Other, "these are no copies between host and GPU");
+        let odd =
+            || HardwareError::new(ErrorKind::Other, "these are no copies between host and GPU");
         let (_, _, memory, node) = parts(*flow).ok_or_else(odd)?;
         let as_pageable = match *flow {
-            Flow { from: Endpoint::Host { .. }, to } => {
-                Flow { from: Endpoint::Host { node, memory: HostMemory::Pageable }, to }
-            }
-            Flow { from, .. } => Flow { from, to: Endpoint::Host { node, memory: HostMemory::Pageable } },
+            Flow {
+                from: Endpoint::Host { .. },
+                to,
+            } => Flow {
+                from: Endpoint::Host {
+                    node,
+                    memory: HostMemory::Pageable,
+                },
+                to,
+            },
+            Flow { from, .. } => Flow {
+                from,
+                to: Endpoint::Host {
+                    node,
+                    memory: HostMemory::Pageable,
+                },
+            },
         };
         let mut leg = match memory {
             HostMemory::Registered => self.leg(as_pageable, setup, &[])?,
@@ -272,8 +366,11 @@ impl Bench<'_> {
             self.prepare(leg, setup.bytes.0)?;
         }
         let device = leg.on_device.device;
-        let (registered, lock) =
-            self.clocked(|| self.driver.host_register(device, pageable.buffer).map_err(of_host))?;
+        let (registered, lock) = self.clocked(|| {
+            self.driver
+                .host_register(device, pageable.buffer)
+                .map_err(of_host)
+        })?;
         leg.on_host.buffer = registered;
         let copied = self.copy_and_wait(leg, setup);
         let (_, unlock) = self.clocked(|| self.driver.host_unregister(registered))?;
@@ -285,7 +382,8 @@ impl Bench<'_> {
     /// One copy with memory that is allocated page-locked for it. The check stands in `before`: the memory is gone.
     fn pinned_anew(&self, leg: &mut Leg, setup: Setup) -> Result<(Span, f64), HardwareError> {
         let (device, kept, bytes) = (leg.on_device.device, leg.on_host, setup.bytes.0);
-        let (buffer, lock) = self.clocked(|| self.take_host(device, (HostMemory::Pinned, leg.node), bytes))?;
+        let (buffer, lock) =
+            self.clocked(|| self.take_host(device, (HostMemory::Pinned, leg.node), bytes))?;
         leg.on_host = Lent { buffer, seed: None };
         let copied = self.prepare(leg, bytes).and_then(|()| {
             let copied = self.copy_and_wait(leg, setup)?;
@@ -313,9 +411,13 @@ impl Bench<'_> {
             return Ok(None);
         }
         if !leg.to_device {
-            return self.driver.host_check(leg.on_host.buffer, bytes, leg.seed, leg.seed).map(Some);
+            return self
+                .driver
+                .host_check(leg.on_host.buffer, bytes, leg.seed, leg.seed)
+                .map(Some);
         }
-        self.driver.check(leg.on_device, bytes, leg.seed, leg.seed)?;
+        self.driver
+            .check(leg.on_device, bytes, leg.seed, leg.seed)?;
         self.driver.checked(leg.on_device, bytes).map(Some)
     }
 
@@ -327,14 +429,23 @@ impl Bench<'_> {
     ) -> Result<(T, Span), HardwareError> {
         let start_ns = self.driver.now().as_nanos() as f64;
         let done = run()?;
-        Ok((done, Span { start_ns, end_ns: self.driver.now().as_nanos() as f64 }))
+        Ok((
+            done,
+            Span {
+                start_ns,
+                end_ns: self.driver.now().as_nanos() as f64,
+            },
+        ))
     }
 }
 
 /// What several times come to, from the beginning of the first on.
 fn together(spans: [Span; 3]) -> Span {
     let start_ns = spans[0].start_ns;
-    Span { start_ns, end_ns: start_ns + spans.iter().map(|span| span.length_ns()).sum::<f64>() }
+    Span {
+        start_ns,
+        end_ns: start_ns + spans.iter().map(|span| span.length_ns()).sum::<f64>(),
+    }
 }
 
 fn is_enough(row: &Row, wanted: u32) -> bool {
@@ -343,5 +454,11 @@ fn is_enough(row: &Row, wanted: u32) -> bool {
 }
 
 fn empty(leg: &Leg, copies: u32) -> Row {
-    Row { gpu: leg.gpu, stream: leg.kind, copies, at_once: 1, ..Row::default() }
+    Row {
+        gpu: leg.gpu,
+        stream: leg.kind,
+        copies,
+        at_once: 1,
+        ..Row::default()
+    }
 }

@@ -11,16 +11,30 @@ use crate::model::placement::Direction;
 use crate::model::units::GbPerSecond;
 
 /// The cells of a round.
-pub(super) fn cells(flows: &[Flow], setup: Setup, allocation: Allocation, outcome: &Outcome) -> Vec<HostCopy> {
+pub(super) fn cells(
+    flows: &[Flow],
+    setup: Setup,
+    allocation: Allocation,
+    outcome: &Outcome,
+) -> Vec<HostCopy> {
     if setup.direction == Direction::BothWays {
-        return both_ways(flows, setup, allocation, outcome).into_iter().collect();
+        return both_ways(flows, setup, allocation, outcome)
+            .into_iter()
+            .collect();
     }
     let at_once = u32::try_from(flows.len()).unwrap_or(u32::MAX);
     let cell = |(at, flow): (usize, &Flow)| {
-        let cell = HostCopy { at_once, ..empty(*flow, setup, allocation)? };
+        let cell = HostCopy {
+            at_once,
+            ..empty(*flow, setup, allocation)?
+        };
         Some(match row(outcome, at) {
             Ok(row) => with(cell, &[row], setup),
-            Err((status, reason)) => HostCopy { status, reason, ..cell },
+            Err((status, reason)) => HostCopy {
+                status,
+                reason,
+                ..cell
+            },
         })
     };
     flows.iter().enumerate().filter_map(cell).collect()
@@ -28,14 +42,29 @@ pub(super) fn cells(flows: &[Flow], setup: Setup, allocation: Allocation, outcom
 
 /// The row of a flow, or why there is none.
 fn row(outcome: &Outcome, at: usize) -> Result<&Row, (Status, Option<String>)> {
-    let Outcome::Rows { rows } = outcome else { return Err(without_figures(outcome)) };
-    rows.get(at).ok_or_else(|| (Status::Failed, Some("the worker gave no samples".into())))
+    let Outcome::Rows { rows } = outcome else {
+        return Err(without_figures(outcome));
+    };
+    rows.get(at)
+        .ok_or_else(|| (Status::Failed, Some("the worker gave no samples".into())))
 }
 
-fn both_ways(flows: &[Flow], setup: Setup, allocation: Allocation, outcome: &Outcome) -> Option<HostCopy> {
-    let up = flows.iter().position(|flow| matches!(flow.to, Endpoint::Gpu(_)))?;
-    let down = flows.iter().position(|flow| matches!(flow.from, Endpoint::Gpu(_)))?;
-    let cell = HostCopy { direction: HostDirection::BothWays, ..empty(flows[up], setup, allocation)? };
+fn both_ways(
+    flows: &[Flow],
+    setup: Setup,
+    allocation: Allocation,
+    outcome: &Outcome,
+) -> Option<HostCopy> {
+    let up = flows
+        .iter()
+        .position(|flow| matches!(flow.to, Endpoint::Gpu(_)))?;
+    let down = flows
+        .iter()
+        .position(|flow| matches!(flow.from, Endpoint::Gpu(_)))?;
+    let cell = HostCopy {
+        direction: HostDirection::BothWays,
+        ..empty(flows[up], setup, allocation)?
+    };
     let rows = row(outcome, up).and_then(|up| Ok((up, row(outcome, down)?)));
     Some(match rows {
         Ok((up, down)) => HostCopy {
@@ -43,13 +72,20 @@ fn both_ways(flows: &[Flow], setup: Setup, allocation: Allocation, outcome: &Out
             to_host_gbps: median(&rates(down, setup)).map(GbPerSecond),
             ..with(cell, &[up, down], setup)
         },
-        Err((status, reason)) => HostCopy { status, reason, ..cell },
+        Err((status, reason)) => HostCopy {
+            status,
+            reason,
+            ..cell
+        },
     })
 }
 
 /// GB/s of each row.
 fn rates(row: &Row, setup: Setup) -> Vec<f64> {
-    settled(&row.copy_ns()).iter().map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0).collect()
+    settled(&row.copy_ns())
+        .iter()
+        .map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0)
+        .collect()
 }
 
 /// A cell with what these rows of it, one for each direction, have come to.
@@ -58,14 +94,26 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
     let of_rows: Vec<Vec<f64>> = rows.iter().map(|row| rates(row, setup)).collect();
     let medians: Option<Vec<f64>> = of_rows.iter().map(|rates| median(rates)).collect();
     let Some(medians) = medians else {
-        return HostCopy { status: Status::Failed, reason: Some("the worker gave no samples".into()), ..cell };
+        return HostCopy {
+            status: Status::Failed,
+            reason: Some("the worker gave no samples".into()),
+            ..cell
+        };
     };
-    let host_ns: Vec<f64> = rows.iter().flat_map(|row| row.host_ns.iter().copied()).collect();
+    let host_ns: Vec<f64> = rows
+        .iter()
+        .flat_map(|row| row.host_ns.iter().copied())
+        .collect();
     let check = worst(rows);
     HostCopy {
-        achieved_gbps: Some(GbPerSecond(medians.iter().sum::<f64>() / medians.len() as f64)),
+        achieved_gbps: Some(GbPerSecond(
+            medians.iter().sum::<f64>() / medians.len() as f64,
+        )),
         samples: of_rows.iter().map(|rates| count(rates)).min().unwrap_or(0),
-        spread_percent: of_rows.iter().filter_map(|rates| spread_percent(rates)).reduce(f64::max),
+        spread_percent: of_rows
+            .iter()
+            .filter_map(|rates| spread_percent(rates))
+            .reduce(f64::max),
         host_blocked_us: median(&host_ns).map(|ns| ns / 1e3),
         verified: check.verified,
         verification_detail: check.detail,
@@ -76,7 +124,10 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
 /// What the checks of all directions come to: bytes that are known to be wrong first.
 fn worst(rows: &[&Row]) -> Check {
     let unchecked = Check::inconclusive("not checked, since the GPU kernels could not be loaded");
-    let checks: Vec<_> = rows.iter().map(|row| row.check.clone().unwrap_or_else(|| unchecked.clone())).collect();
+    let checks: Vec<_> = rows
+        .iter()
+        .map(|row| row.check.clone().unwrap_or_else(|| unchecked.clone()))
+        .collect();
     let wrong = checks.iter().find(|check| check.verified.is_wrong());
     let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
     wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
@@ -85,8 +136,12 @@ fn worst(rows: &[&Row]) -> Check {
 /// The cell of a flow between host and GPU, without figures.
 fn empty(flow: Flow, setup: Setup, allocation: Allocation) -> Option<HostCopy> {
     let (gpu, node, memory, direction) = match (flow.from, flow.to) {
-        (Endpoint::Host { node, memory }, Endpoint::Gpu(gpu)) => (gpu, node, memory, HostDirection::ToDevice),
-        (Endpoint::Gpu(gpu), Endpoint::Host { node, memory }) => (gpu, node, memory, HostDirection::ToHost),
+        (Endpoint::Host { node, memory }, Endpoint::Gpu(gpu)) => {
+            (gpu, node, memory, HostDirection::ToDevice)
+        }
+        (Endpoint::Gpu(gpu), Endpoint::Host { node, memory }) => {
+            (gpu, node, memory, HostDirection::ToHost)
+        }
         _ => return None,
     };
     Some(blank(gpu, node, memory, direction, setup, allocation))

@@ -10,7 +10,11 @@ use crate::model::units::Bytes;
 
 /// The host's memory is nothing of a GPU's: that there is none says nothing of the hardware.
 pub(super) fn of_host(error: HardwareError) -> HardwareError {
-    let kind = if error.kind == ErrorKind::OutOfMemory { ErrorKind::Hindered } else { error.kind };
+    let kind = if error.kind == ErrorKind::OutOfMemory {
+        ErrorKind::Hindered
+    } else {
+        error.kind
+    };
     HardwareError { kind, ..error }
 }
 
@@ -27,11 +31,20 @@ impl Bench<'_> {
     ) -> Result<Lent, HardwareError> {
         let is_lent = |kept: &Kept| lent.iter().any(|lent| lent.buffer.id == kept.buffer.id);
         let fits = |kept: &&Kept| {
-            let Kept { node: of, buffer, .. } = kept;
+            let Kept {
+                node: of, buffer, ..
+            } = kept;
             (buffer.memory, *of) == (memory, node) && buffer.bytes >= bytes && !is_lent(kept)
         };
         let best = |kept: &&Kept| kept.seed.is_some() != filled;
-        let found = self.hosts.kept.borrow().iter().filter(fits).min_by_key(best).copied();
+        let found = self
+            .hosts
+            .kept
+            .borrow()
+            .iter()
+            .filter(fits)
+            .min_by_key(best)
+            .copied();
         if let Some(Kept { buffer, seed, .. }) = found {
             return Ok(Lent { buffer, seed });
         }
@@ -39,14 +52,20 @@ impl Bench<'_> {
             self.let_go(|kept| !is_lent(kept))?;
         }
         let buffer = self.take_host(device, (memory, node), bytes)?;
-        self.hosts.kept.borrow_mut().push(Kept { node, buffer, seed: None });
+        self.hosts.kept.borrow_mut().push(Kept {
+            node,
+            buffer,
+            seed: None,
+        });
         Ok(Lent { buffer, seed: None })
     }
 
     /// Notes what a buffer holds now.
     pub(super) fn holds(&self, buffer: HostBuffer, seed: Option<u64>) {
         let mut kept = self.hosts.kept.borrow_mut();
-        kept.iter_mut().filter(|kept| kept.buffer.id == buffer.id).for_each(|kept| kept.seed = seed);
+        kept.iter_mut()
+            .filter(|kept| kept.buffer.id == buffer.id)
+            .for_each(|kept| kept.seed = seed);
     }
 
     /// Gives back what is not worth keeping: all but pinned memory.
@@ -55,10 +74,18 @@ impl Bench<'_> {
     }
 
     fn let_go(&self, which: impl Fn(&Kept) -> bool) -> Result<(), HardwareError> {
-        let (gone, kept) = self.hosts.kept.take().into_iter().partition::<Vec<_>, _>(which);
+        let (gone, kept) = self
+            .hosts
+            .kept
+            .take()
+            .into_iter()
+            .partition::<Vec<_>, _>(which);
         self.hosts.kept.replace(kept);
         // One that cannot be freed must not keep the others.
-        let freed: Vec<_> = gone.into_iter().map(|kept| self.free_host(kept.buffer)).collect();
+        let freed: Vec<_> = gone
+            .into_iter()
+            .map(|kept| self.free_host(kept.buffer))
+            .collect();
         freed.into_iter().collect()
     }
 
@@ -74,7 +101,10 @@ impl Bench<'_> {
         bytes: u64,
     ) -> Result<HostBuffer, HardwareError> {
         self.room(bytes)?;
-        let buffer = self.driver.host_allocate(device, memory, node, bytes).map_err(of_host)?;
+        let buffer = self
+            .driver
+            .host_allocate(device, memory, node, bytes)
+            .map_err(of_host)?;
         self.hosts.taken.set(self.hosts.taken.get() + bytes);
         Ok(buffer)
     }
@@ -82,7 +112,9 @@ impl Bench<'_> {
     /// Gives memory of the host back.
     pub(super) fn free_host(&self, buffer: HostBuffer) -> Result<(), HardwareError> {
         self.driver.host_free(buffer)?;
-        self.hosts.taken.set(self.hosts.taken.get().saturating_sub(buffer.bytes));
+        self.hosts
+            .taken
+            .set(self.hosts.taken.get().saturating_sub(buffer.bytes));
         Ok(())
     }
 

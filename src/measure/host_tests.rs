@@ -36,7 +36,10 @@ fn measured(spec: MachineSpec, name: Name) -> Measurements {
         deadline: None,
         serial: false,
     });
-    let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+    let outcomes = rounds
+        .iter()
+        .map(|round| (round.id, bench.run_one(round)))
+        .collect();
     assemble(&rounds, &outcomes, &topology)
 }
 
@@ -47,19 +50,36 @@ fn machine(name: &str) -> MachineSpec {
 }
 
 /// The rate of re-used memory by copy engine, of one GPU or of all.
-fn rate(found: &Measurements, gpu: u32, memory: HostMemory, direction: HostDirection, at_once: u32) -> f64 {
+fn rate(
+    found: &Measurements,
+    gpu: u32,
+    memory: HostMemory,
+    direction: HostDirection,
+    at_once: u32,
+) -> f64 {
     let is = |copy: &&HostCopy| {
         (copy.gpu, copy.memory, copy.direction, copy.at_once) == (gpu, memory, direction, at_once)
             && (copy.allocation, copy.engine) == (Allocation::Reused, Engine::Copy)
     };
-    let copy = found.host.iter().find(is).unwrap_or_else(|| panic!("{gpu} {memory} {direction} {at_once}"));
-    assert_eq!((copy.status, copy.verified), (Status::Measured, Verified::Ok), "{copy:?}");
+    let copy = found
+        .host
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("{gpu} {memory} {direction} {at_once}"));
+    assert_eq!(
+        (copy.status, copy.verified),
+        (Status::Measured, Verified::Ok),
+        "{copy:?}"
+    );
     copy.achieved_gbps.unwrap().0
 }
 
 #[track_caller]
 fn near(figure: f64, expected: f64, percent: f64) {
-    assert!((figure / expected - 1.0).abs() <= percent / 100.0, "{figure:.2} is not {expected}");
+    assert!(
+        (figure / expected - 1.0).abs() <= percent / 100.0,
+        "{figure:.2} is not {expected}"
+    );
 }
 
 #[test]
@@ -73,20 +93,46 @@ fn standard_measures_what_the_machine_was_recorded_with() {
         near(rate(&found, gpu, Pageable, ToDevice, 1), 8.5, 1.0);
         near(rate(&found, gpu, Pageable, ToHost, 1), 13.5, 1.0);
     }
-    let sum = |direction| (0..8).map(|gpu| rate(&found, gpu, Pinned, direction, 8)).sum::<f64>();
+    let sum = |direction| {
+        (0..8)
+            .map(|gpu| rate(&found, gpu, Pinned, direction, 8))
+            .sum::<f64>()
+    };
     near(sum(ToDevice), 149.0, 2.0);
     near(sum(ToHost), 87.0, 2.0);
     // Memory that is page-locked anew, once for the one node.
-    let anew: Vec<_> = found.host.iter().filter(|copy| copy.allocation == Allocation::Anew).collect();
-    assert_eq!(anew.iter().map(|copy| (copy.gpu, copy.memory)).collect::<Vec<_>>(), [(0, Pinned), (0, Registered)]);
-    assert!(anew.iter().all(|copy| copy.verified == Verified::Ok && copy.status == Status::Measured), "{anew:?}");
+    let anew: Vec<_> = found
+        .host
+        .iter()
+        .filter(|copy| copy.allocation == Allocation::Anew)
+        .collect();
+    assert_eq!(
+        anew.iter()
+            .map(|copy| (copy.gpu, copy.memory))
+            .collect::<Vec<_>>(),
+        [(0, Pinned), (0, Registered)]
+    );
+    assert!(
+        anew.iter()
+            .all(|copy| copy.verified == Verified::Ok && copy.status == Status::Measured),
+        "{anew:?}"
+    );
     // 575 + 120 ms for a GiB, and the copy.
-    near(anew[0].achieved_gbps.unwrap().0, 1.0 / (1.0 / 55.3 + 0.695 / 1.0737), 2.0);
-    let [pinning] = found.pinning.as_slice() else { panic!("{:?}", found.pinning) };
+    near(
+        anew[0].achieved_gbps.unwrap().0,
+        1.0 / (1.0 / 55.3 + 0.695 / 1.0737),
+        2.0,
+    );
+    let [pinning] = found.pinning.as_slice() else {
+        panic!("{:?}", found.pinning)
+    };
     near(pinning.allocate_ms_per_gib.unwrap(), 575.0, 1.0);
     near(pinning.register_ms_per_gib.unwrap(), 280.0, 1.0);
     assert_eq!(pinning.allocating_takes_bytes, Some(pinning.bytes));
-    assert_eq!(pinning.copying_takes_bytes, Some(Bytes(2 * pinning.bytes.0)));
+    assert_eq!(
+        pinning.copying_takes_bytes,
+        Some(Bytes(2 * pinning.bytes.0))
+    );
     assert_eq!(found.host.len(), 8 * 5 + 2 + 2 * 8);
 }
 
@@ -97,8 +143,10 @@ fn full_measures_every_node_and_kernels() {
     let found = measured(spec, Name::Full);
     let of = |gpu, node, engine| {
         let is = |copy: &&HostCopy| {
-            (copy.gpu, copy.numa_node, copy.engine, copy.memory) == (gpu, Some(node), engine, Pinned)
-                && (copy.direction, copy.at_once, copy.allocation) == (HostDirection::ToHost, 1, Allocation::Reused)
+            (copy.gpu, copy.numa_node, copy.engine, copy.memory)
+                == (gpu, Some(node), engine, Pinned)
+                && (copy.direction, copy.at_once, copy.allocation)
+                    == (HostDirection::ToHost, 1, Allocation::Reused)
         };
         found.host.iter().find(is).unwrap().achieved_gbps.unwrap().0
     };
@@ -106,33 +154,68 @@ fn full_measures_every_node_and_kernels() {
     near(of(0, 1, Engine::Copy), 9.0, 3.0);
     near(of(7, 0, Engine::Copy), 9.0, 3.0);
     near(of(7, 1, Engine::Kernel), 27.1, 3.0);
-    assert_eq!(found.pinning.iter().map(|pinning| pinning.numa_node).collect::<Vec<_>>(), [Some(0), Some(1)]);
-    assert!(found.cells().all(|cell| cell.status == Status::Measured), "everything has a figure");
+    assert_eq!(
+        found
+            .pinning
+            .iter()
+            .map(|pinning| pinning.numa_node)
+            .collect::<Vec<_>>(),
+        [Some(0), Some(1)]
+    );
+    assert!(
+        found.cells().all(|cell| cell.status == Status::Measured),
+        "everything has a figure"
+    );
 }
 
 #[test]
 fn one_gpu_is_a_machine_too_and_quick_measures_its_pinned_copies_alone() {
     let found = measured(machine("single"), Name::Standard);
-    near(rate(&found, 0, Pinned, HostDirection::ToDevice, 1), 27.1, 3.0);
+    near(
+        rate(&found, 0, Pinned, HostDirection::ToDevice, 1),
+        27.1,
+        3.0,
+    );
     assert!(found.host.iter().all(|copy| copy.at_once == 1));
     let quick = measured(machine("single"), Name::Quick);
     near(rate(&quick, 0, Pinned, HostDirection::ToHost, 1), 27.1, 3.0);
-    assert_eq!((quick.cells().count(), measured(machine("h200x2"), Name::Quick).host.len()), (2, 0));
+    assert_eq!(
+        (
+            quick.cells().count(),
+            measured(machine("h200x2"), Name::Quick).host.len()
+        ),
+        (2, 0)
+    );
 }
 
 #[test]
 fn bytes_that_get_lost_on_the_way_are_seen_in_either_direction() {
-    let fault = |direction, memory, fault| HostFault { gpu: Some(0), node: None, memory, direction, fault };
-    for (direction, way) in [(Way::ToDevice, HostDirection::ToDevice), (Way::ToHost, HostDirection::ToHost)] {
-        for (wrong, verified) in
-            [(CopyFault::Dropped, Verified::Dropped), (CopyFault::Corrupt { words: 1 }, Verified::Corrupt)]
-        {
+    let fault = |direction, memory, fault| HostFault {
+        gpu: Some(0),
+        node: None,
+        memory,
+        direction,
+        fault,
+    };
+    for (direction, way) in [
+        (Way::ToDevice, HostDirection::ToDevice),
+        (Way::ToHost, HostDirection::ToHost),
+    ] {
+        for (wrong, verified) in [
+            (CopyFault::Dropped, Verified::Dropped),
+            (CopyFault::Corrupt { words: 1 }, Verified::Corrupt),
+        ] {
             let mut spec = machine("h200x2");
             spec.faults.host = vec![fault(Some(direction), None, wrong)];
             let found = measured(spec, Name::Standard);
             for copy in &found.host {
-                let hit = copy.gpu == 0 && (copy.direction == way || copy.direction == HostDirection::BothWays);
-                assert_eq!(copy.verified, if hit { verified } else { Verified::Ok }, "{wrong:?} {copy:?}");
+                let hit = copy.gpu == 0
+                    && (copy.direction == way || copy.direction == HostDirection::BothWays);
+                assert_eq!(
+                    copy.verified,
+                    if hit { verified } else { Verified::Ok },
+                    "{wrong:?} {copy:?}"
+                );
             }
         }
     }
@@ -144,41 +227,85 @@ fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
     let mut spec = machine("h200x2");
     spec.host.memory_available = Bytes(640 * MIB);
     let found = measured(spec.clone(), Name::Full);
-    assert!(found.cells().all(|cell| cell.status == Status::Measured), "everything has a figure");
+    assert!(
+        found.cells().all(|cell| cell.status == Status::Measured),
+        "everything has a figure"
+    );
     assert!(found.host.iter().all(|copy| copy.bytes == Bytes(5 * MIB)));
     // Half of what the group leaves. The simulated machine refuses more than all.
     spec.host.group_leaves = Bytes(16 * MIB);
     let found = measured(spec.clone(), Name::Standard);
-    assert!(found.host.iter().all(|copy| copy.bytes == Bytes(MIB) && copy.status == Status::Measured));
-    assert!(found.pinning[0].limit.as_ref().unwrap().contains("leaves"), "{:?}", found.pinning);
+    assert!(
+        found
+            .host
+            .iter()
+            .all(|copy| copy.bytes == Bytes(MIB) && copy.status == Status::Measured)
+    );
+    assert!(
+        found.pinning[0].limit.as_ref().unwrap().contains("leaves"),
+        "{:?}",
+        found.pinning
+    );
     // Too little for anything.
     spec.host.group_leaves = Bytes(MIB);
     let found = measured(spec, Name::Standard);
     for cell in found.cells() {
         assert_eq!(cell.status, Status::Skipped);
-        assert!(cell.reason.unwrap().contains("of the host's memory are taken"), "{:?}", cell.reason);
+        assert!(
+            cell.reason
+                .unwrap()
+                .contains("of the host's memory are taken"),
+            "{:?}",
+            cell.reason
+        );
     }
 }
 
 #[test]
 fn memory_that_cannot_be_page_locked_costs_its_figures_only() {
     let mut spec = machine("h200x2");
-    spec.faults.pinning = Some(InitFault { code: 2, meaning: "out of memory".into() });
+    spec.faults.pinning = Some(InitFault {
+        code: 2,
+        meaning: "out of memory".into(),
+    });
     spec.host.lock_limit = Bytes(64 << 10);
     let found = measured(spec, Name::Standard);
     for copy in &found.host {
         let measured = copy.memory == Pageable;
-        assert_eq!(copy.status, if measured { Status::Measured } else { Status::Skipped }, "{copy:?}");
+        assert_eq!(
+            copy.status,
+            if measured {
+                Status::Measured
+            } else {
+                Status::Skipped
+            },
+            "{copy:?}"
+        );
         assert_eq!(copy.reason.is_some(), !measured);
     }
     let pinning = &found.pinning[0];
-    assert_eq!((pinning.status, pinning.limit_bytes), (Status::Skipped, Some(Bytes(64 << 10))));
-    assert!(pinning.reason.as_ref().unwrap().contains("cuMemHostAlloc"), "{pinning:?}");
+    assert_eq!(
+        (pinning.status, pinning.limit_bytes),
+        (Status::Skipped, Some(Bytes(64 << 10)))
+    );
+    assert!(
+        pinning.reason.as_ref().unwrap().contains("cuMemHostAlloc"),
+        "{pinning:?}"
+    );
 }
 
 #[test]
 fn without_kernels_there_are_figures_and_no_verification() {
     let found = measured(machine("no-kernels"), Name::Standard);
-    let copies: Vec<_> = found.host.iter().filter(|copy| copy.status == Status::Measured).collect();
-    assert!(copies.len() > 8 && copies.iter().all(|copy| copy.verified == Verified::Inconclusive));
+    let copies: Vec<_> = found
+        .host
+        .iter()
+        .filter(|copy| copy.status == Status::Measured)
+        .collect();
+    assert!(
+        copies.len() > 8
+            && copies
+                .iter()
+                .all(|copy| copy.verified == Verified::Inconclusive)
+    );
 }

@@ -47,8 +47,21 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) const fn of(setup: Setup, copies: u32) -> Self {
-        let Setup { engine, path, placement, bytes, .. } = setup;
-        Self { engine, path, placement, bytes: bytes.0, copies, marked: false }
+        let Setup {
+            engine,
+            path,
+            placement,
+            bytes,
+            ..
+        } = setup;
+        Self {
+            engine,
+            path,
+            placement,
+            bytes: bytes.0,
+            copies,
+            marked: false,
+        }
     }
 
     /// Whether the event of this copy, from 1 on, is recorded.
@@ -74,7 +87,12 @@ struct HostTime {
 }
 
 impl Bench<'_> {
-    pub(super) fn lane(&self, pair: Pair, setup: Setup, copies: u32) -> Result<Lane, HardwareError> {
+    pub(super) fn lane(
+        &self,
+        pair: Pair,
+        setup: Setup,
+        copies: u32,
+    ) -> Result<Lane, HardwareError> {
         let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
         let (partner_side, issuer_index, partner_index) = match setup.issuer {
             Side::Source => (Side::Destination, pair.source, pair.destination),
@@ -85,9 +103,21 @@ impl Bench<'_> {
         // The partner's event lies behind those that it may need itself, where both ways are copied.
         let count = copies as usize + 1;
         let marks = self.events(issuing.device, count)?;
-        let ready = *self.events(partner.device, count + 1)?.last().ok_or_else(no_events)?;
+        let ready = *self
+            .events(partner.device, count + 1)?
+            .last()
+            .ok_or_else(no_events)?;
         let (from, to) = (source.send, destination.receive);
-        Ok(Lane { from, to, issuing, partner, issuer_index, partner_index, marks, ready })
+        Ok(Lane {
+            from,
+            to,
+            issuing,
+            partner,
+            issuer_index,
+            partner_index,
+            marks,
+            ready,
+        })
     }
 
     /// Times one row of each lane, all at once.
@@ -112,7 +142,15 @@ impl Bench<'_> {
             }
             for (lane, host) in lanes.iter().zip(&mut host) {
                 // Without a gate it must last until the others are enqueued.
-                self.copy_once(lane, shape, if gated { WARM_BYTES.min(shape.bytes) } else { shape.bytes })?;
+                self.copy_once(
+                    lane,
+                    shape,
+                    if gated {
+                        WARM_BYTES.min(shape.bytes)
+                    } else {
+                        shape.bytes
+                    },
+                )?;
                 host.copies += self.timed(|| self.enqueue(lane, shape))?;
             }
             Ok(())
@@ -121,7 +159,11 @@ impl Bench<'_> {
         let mut waited = 0.0;
         for (lane, host) in lanes.iter().zip(&mut host) {
             waited += self.timed(|| self.driver.synchronize_event(lane.end(shape)))?;
-            host.copies += if is_blocking(shape.placement) { waited } else { 0.0 };
+            host.copies += if is_blocking(shape.placement) {
+                waited
+            } else {
+                0.0
+            };
         }
         // Not before the copies have ended: on H200 the mere waiting of a stream of the source makes each copy that the
         // destination issues 3.4 µs longer (docs/measurement.md), which nobody else's figure has.
@@ -136,12 +178,18 @@ impl Bench<'_> {
         let times = |(lane, host): (&Lane, HostTime)| {
             let origin = match gated {
                 true => self.opening(self.seat(lane.issuer_index)?.opened),
-                false => Origin { event: lane.marks[0], at: began },
+                false => Origin {
+                    event: lane.marks[0],
+                    at: began,
+                },
             };
             let marked = (0..=shape.copies).filter(|copy| *copy == 0 || shape.has_mark(*copy));
             let marks: Vec<_> = marked.map(|copy| lane.marks[copy as usize]).collect();
             let host_ns = host.around + host.copies / f64::from(shape.copies);
-            Ok(Timed { spans: self.spans(origin, &marks)?, host_ns })
+            Ok(Timed {
+                spans: self.spans(origin, &marks)?,
+                host_ns,
+            })
         };
         lanes.iter().zip(host).map(times).collect()
     }
@@ -153,7 +201,9 @@ impl Bench<'_> {
     fn shut(&self, lanes: &[Lane]) -> Result<bool, HardwareError> {
         for gated in lanes {
             let opened = match self.close_gate(gated.issuer_index) {
-                Err(error) if error.kind == ErrorKind::Unsupported && lanes.len() == 1 => return Ok(false),
+                Err(error) if error.kind == ErrorKind::Unsupported && lanes.len() == 1 => {
+                    return Ok(false);
+                }
                 opened => opened?,
             };
             for lane in lanes {
@@ -174,7 +224,8 @@ impl Bench<'_> {
         for copy in 1..=shape.copies {
             self.copy_once(lane, shape, shape.bytes)?;
             if shape.has_mark(copy) {
-                self.driver.record(lane.marks[copy as usize], lane.issuing)?;
+                self.driver
+                    .record(lane.marks[copy as usize], lane.issuing)?;
             }
         }
         Ok(())
@@ -183,13 +234,21 @@ impl Bench<'_> {
     fn copy_once(&self, lane: &Lane, shape: Shape, bytes: u64) -> Result<(), HardwareError> {
         match shape.engine {
             Engine::Copy => self.driver.copy(lane.issuing, lane.to, lane.from, bytes),
-            Engine::Kernel => self.driver.kernel_copy(lane.issuing, lane.to, lane.from, bytes),
+            Engine::Kernel => self
+                .driver
+                .kernel_copy(lane.issuing, lane.to, lane.from, bytes),
         }
     }
 
     /// Host nanoseconds that something took.
-    #[allow(clippy::cast_precision_loss, reason = "host times need no more than 53 bits")]
-    pub(super) fn timed(&self, run: impl FnOnce() -> Result<(), HardwareError>) -> Result<f64, HardwareError> {
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "host times need no more than 53 bits"
+    )]
+    pub(super) fn timed(
+        &self,
+        run: impl FnOnce() -> Result<(), HardwareError>,
+    ) -> Result<f64, HardwareError> {
         let began = self.driver.now();
         run()?;
         Ok(self.driver.now().saturating_sub(began).as_nanos() as f64)

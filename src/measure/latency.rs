@@ -11,7 +11,12 @@ use crate::model::placement::{Pair, Path, Side};
 use crate::plan::{LATENCY_COPIES, stream_of};
 
 impl Bench<'_> {
-    pub(super) fn latency(&self, pair: Pair, setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
+    pub(super) fn latency(
+        &self,
+        pair: Pair,
+        setup: Setup,
+        samples: u32,
+    ) -> Result<Outcome, HardwareError> {
         self.set_path(pair, setup.path)?;
         let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
         let stream = self.current_stream(pair, setup.placement, Side::Source)?;
@@ -26,7 +31,10 @@ impl Bench<'_> {
                     self.driver.wait(stream, opened)?;
                 }
                 self.driver.record(events[0], stream)?;
-                let copy = || self.driver.copy(stream, destination.receive, source.send, setup.bytes.0);
+                let copy = || {
+                    self.driver
+                        .copy(stream, destination.receive, source.send, setup.bytes.0)
+                };
                 enqueue_ns = self.timed(|| (0..LATENCY_COPIES).try_for_each(|_| copy()))?;
                 self.driver.record(events[1], stream)
             })?;
@@ -35,14 +43,25 @@ impl Bench<'_> {
             self.gates_held()?;
             let origin = match setup.path {
                 Path::Direct => self.opening(source.opened),
-                Path::Staged => Origin { event: events[0], at: began },
+                Path::Staged => Origin {
+                    event: events[0],
+                    at: began,
+                },
             };
             rows.extend(self.spans(origin, &events)?);
         }
         rows.remove(0);
         host_ns.remove(0);
         let stream = stream_of(setup.placement, Side::Source);
-        let row = Row { gpu: pair.source, stream, copies: LATENCY_COPIES, rows, host_ns, at_once: 1, ..Row::default() };
+        let row = Row {
+            gpu: pair.source,
+            stream,
+            copies: LATENCY_COPIES,
+            rows,
+            host_ns,
+            at_once: 1,
+            ..Row::default()
+        };
         Ok(Outcome::Rows { rows: vec![row] })
     }
 }

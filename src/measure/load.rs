@@ -57,10 +57,19 @@ struct Run {
 
 impl Bench<'_> {
     /// Runs a load pattern.
-    pub(super) fn load(&self, round: &Round, rows: u32, copies: u32) -> Result<Outcome, HardwareError> {
+    pub(super) fn load(
+        &self,
+        round: &Round,
+        rows: u32,
+        copies: u32,
+    ) -> Result<Outcome, HardwareError> {
         let found = self.load_rows(round, rows, copies);
         let back = self.give_back();
-        found.and_then(|load| back.map(|()| Outcome::Load { load: Box::new(load) }))
+        found.and_then(|load| {
+            back.map(|()| Outcome::Load {
+                load: Box::new(load),
+            })
+        })
     }
 
     fn load_rows(&self, round: &Round, rows: u32, copies: u32) -> Result<LoadTimes, HardwareError> {
@@ -79,20 +88,30 @@ impl Bench<'_> {
                 Some(sample) => samples.push(sample),
                 None if more > 0 && lengthen(&ran, &mut each) => more -= 1,
                 None => {
-                    let why = "the flows did not run at the same time: no figure can be made of them";
+                    let why =
+                        "the flows did not run at the same time: no figure can be made of them";
                     return Err(HardwareError::new(ErrorKind::Hindered, why));
                 }
             }
         }
-        let checks = runs.iter().map(|run| self.run_arrived(run, bytes)).collect::<Result<_, _>>()?;
-        Ok(LoadTimes { samples, checks, copied: runs.iter().map(|run| run.copied).collect() })
+        let checks = runs
+            .iter()
+            .map(|run| self.run_arrived(run, bytes))
+            .collect::<Result<_, _>>()?;
+        Ok(LoadTimes {
+            samples,
+            checks,
+            copied: runs.iter().map(|run| run.copied).collect(),
+        })
     }
 
     /// Lets the GPUs of all flows reach each other at the same time. Where a GPU can reach only some, what these flows
     /// do not need is let go first, also the way back.
     fn reach_all(&self, flows: &[Flow]) -> Result<(), HardwareError> {
         let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
-        pairs.iter().try_for_each(|pair| self.set_path(*pair, Path::Direct))?;
+        pairs
+            .iter()
+            .try_for_each(|pair| self.set_path(*pair, Path::Direct))?;
         let lacks = || pairs.iter().find(|pair| !self.is_enabled(**pair));
         if lacks().is_some() {
             self.reach_only(&pairs)?;
@@ -100,7 +119,9 @@ impl Bench<'_> {
         match lacks() {
             None => Ok(()),
             Some(pair) => {
-                let why = format!("this system lets a GPU reach only so many others at a time, and {pair} is one more");
+                let why = format!(
+                    "this system lets a GPU reach only so many others at a time, and {pair} is one more"
+                );
                 Err(HardwareError::new(ErrorKind::Unsupported, why))
             }
         }
@@ -120,7 +141,9 @@ impl Bench<'_> {
                     let number = areas.entry(index).or_default();
                     let offset = *number * bytes.next_multiple_of(AREA_STEP);
                     *number += 1;
-                    self.driver.part(self.seat(index)?.receive, offset, bytes).map(Place::Device)
+                    self.driver
+                        .part(self.seat(index)?.receive, offset, bytes)
+                        .map(Place::Device)
                 }
                 Endpoint::Host { node, memory } => {
                     let on_host = self.lend(seat.device, (memory, node), bytes, sends, &lent)?;
@@ -139,7 +162,17 @@ impl Bench<'_> {
             let stream = *self.streams(seat.device, *number)?.last().ok_or_else(odd)?;
             let mut ends = flow.ends().into_iter().filter_map(Endpoint::gpu);
             let kernels = ends.all(|gpu| self.facts().kernels_failure_of(gpu).is_none());
-            runs.push(Run { from, to, gpu, engine, stream, kernels, seed: 0, before: None, copied: 0 });
+            runs.push(Run {
+                from,
+                to,
+                gpu,
+                engine,
+                stream,
+                kernels,
+                seed: 0,
+                before: None,
+                copied: 0,
+            });
         }
         Ok(runs)
     }
@@ -147,8 +180,14 @@ impl Bench<'_> {
     /// Fills where bytes come from and poisons where they are to arrive.
     fn prepare_run(&self, run: &mut Run, bytes: u64) -> Result<(), HardwareError> {
         let kernels = run.kernels;
-        let within = Pair { source: run.gpu, destination: run.gpu };
-        let fresh = || self.seeds.next(within, Mover::Copy, Side::Source, Path::Direct);
+        let within = Pair {
+            source: run.gpu,
+            destination: run.gpu,
+        };
+        let fresh = || {
+            self.seeds
+                .next(within, Mover::Copy, Side::Source, Path::Direct)
+        };
         match run.from {
             Place::Host(from) => {
                 run.seed = from.seed.unwrap_or_else(fresh);
@@ -171,7 +210,12 @@ impl Bench<'_> {
             Place::Host(to) => {
                 self.holds(to.buffer, None);
                 self.driver.host_poison(to.buffer, bytes, run.seed)?;
-                let whole = PatternCheck { words: bytes / 8, wrong: 0, poisoned: bytes / 8, first_wrong: None };
+                let whole = PatternCheck {
+                    words: bytes / 8,
+                    wrong: 0,
+                    poisoned: bytes / 8,
+                    first_wrong: None,
+                };
                 run.before = kernels.then_some(whole);
             }
             Place::Device(to) if kernels => {
@@ -184,28 +228,44 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn counted_in(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<PatternCheck, HardwareError> {
+    fn counted_in(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        seed: u64,
+    ) -> Result<PatternCheck, HardwareError> {
         self.driver.check(buffer, bytes, seed, seed)?;
         self.driver.checked(buffer, bytes)
     }
 
     /// Whether the bytes of a flow have arrived; none where that cannot be checked.
     fn run_arrived(&self, run: &Run, bytes: u64) -> Result<Option<Check>, HardwareError> {
-        let Some(before) = run.before else { return Ok(None) };
+        let Some(before) = run.before else {
+            return Ok(None);
+        };
         if before.poisoned != before.words {
             let (words, seen) = (before.words, before.poisoned);
-            let why = format!("the check itself does not work: of {words} words that were poisoned it saw {seen}");
+            let why = format!(
+                "the check itself does not work: of {words} words that were poisoned it saw {seen}"
+            );
             return Ok(Some(Check::inconclusive(why)));
         }
         let counted = match run.to {
             Place::Device(to) => self.counted_in(to, bytes, run.seed)?,
-            Place::Host(to) => self.driver.host_check(to.buffer, bytes, run.seed, run.seed)?,
+            Place::Host(to) => self
+                .driver
+                .host_check(to.buffer, bytes, run.seed, run.seed)?,
         };
         Ok(Some(Check::of(&counted)))
     }
 
     /// Times one row of each flow, with so many copies of each.
-    fn load_row(&self, runs: &mut [Run], bytes: u64, copies: &[u32]) -> Result<Vec<Ran>, HardwareError> {
+    fn load_row(
+        &self,
+        runs: &mut [Run],
+        bytes: u64,
+        copies: &[u32],
+    ) -> Result<Vec<Ran>, HardwareError> {
         let marks = self.marks(runs, copies)?;
         let (mut opened, mut tries) = (BTreeMap::<u32, Event>::new(), 0);
         self.gated(|| {
@@ -233,17 +293,27 @@ impl Bench<'_> {
             }
             Ok(())
         })?;
-        runs.iter().try_for_each(|run| self.driver.synchronize(run.stream))?;
+        runs.iter()
+            .try_for_each(|run| self.driver.synchronize(run.stream))?;
         self.gates_held()?;
         let mut ran = Vec::new();
         for ((run, marks), copies) in runs.iter_mut().zip(&marks).zip(copies) {
-            let open = opened.get(&run.gpu).copied().ok_or_else(|| HardwareError::new(ErrorKind::Other, "no gate"))?;
+            let open = opened
+                .get(&run.gpu)
+                .copied()
+                .ok_or_else(|| HardwareError::new(ErrorKind::Other, "no gate"))?;
             let spans = self.spans(self.opening(open), marks)?;
             // Counters see rows that are void too.
             run.copied += tries * (WARM_BYTES.min(bytes) + bytes * u64::from(*copies));
             let begin = spans.first().map_or(0.0, |span| span.start_ns);
             let ends = spans.iter().map(|span| span.end_ns).collect();
-            ran.push(Ran { gpu: run.gpu, engine: run.engine, bytes, begin, ends });
+            ran.push(Ran {
+                gpu: run.gpu,
+                engine: run.engine,
+                bytes,
+                begin,
+                ends,
+            });
         }
         Ok(ran)
     }
@@ -252,44 +322,76 @@ impl Bench<'_> {
     fn marks(&self, runs: &[Run], copies: &[u32]) -> Result<Vec<Vec<Event>>, HardwareError> {
         let mut taken: BTreeMap<u32, usize> = BTreeMap::new();
         let marks = |(run, copies): (&Run, &u32)| {
-            let (first, count) = (taken.get(&run.gpu).copied().unwrap_or(0), *copies as usize + 1);
+            let (first, count) = (
+                taken.get(&run.gpu).copied().unwrap_or(0),
+                *copies as usize + 1,
+            );
             taken.insert(run.gpu, first + count);
-            self.events(run.stream.device, first + count).map(|events| events[first..].to_vec())
+            self.events(run.stream.device, first + count)
+                .map(|events| events[first..].to_vec())
         };
         runs.iter().zip(copies).map(marks).collect()
     }
 
     fn copy_run(&self, run: &Run, bytes: u64) -> Result<(), HardwareError> {
         match (run.from, run.to) {
-            (Place::Device(from), Place::Device(to)) => self.driver.copy(run.stream, to, from, bytes),
-            (Place::Host(from), Place::Device(to)) => self.driver.copy_to_device(run.stream, to, from.buffer, bytes),
-            (Place::Device(from), Place::Host(to)) => self.driver.copy_to_host(run.stream, to.buffer, from, bytes),
-            (Place::Host(_), Place::Host(_)) => Err(HardwareError::new(ErrorKind::Other, "no copy within the host")),
+            (Place::Device(from), Place::Device(to)) => {
+                self.driver.copy(run.stream, to, from, bytes)
+            }
+            (Place::Host(from), Place::Device(to)) => {
+                self.driver
+                    .copy_to_device(run.stream, to, from.buffer, bytes)
+            }
+            (Place::Device(from), Place::Host(to)) => {
+                self.driver.copy_to_host(run.stream, to.buffer, from, bytes)
+            }
+            (Place::Host(_), Place::Host(_)) => Err(HardwareError::new(
+                ErrorKind::Other,
+                "no copy within the host",
+            )),
         }
     }
 }
 
 /// Copies of each flow, so that the slowest has this many and all last about as long. Those that are copied in turn have
 /// as many as each other.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a clamped, positive count")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a clamped, positive count"
+)]
 fn copies_each(trial: &[Ran], copies: u32) -> Vec<u32> {
-    let mut each: Vec<f64> = trial.iter().map(|ran| ran.length() / f64::from(TRIAL_COPIES)).collect();
+    let mut each: Vec<f64> = trial
+        .iter()
+        .map(|ran| ran.length() / f64::from(TRIAL_COPIES))
+        .collect();
     for flows in in_turn(trial) {
         let longest = flows.iter().map(|flow| each[*flow]).fold(0.0, f64::max);
         flows.into_iter().for_each(|flow| each[flow] = longest);
     }
     let slowest = each.iter().copied().fold(0.0, f64::max);
-    let of =
-        |ns: &f64| (f64::from(copies) * slowest / ns.max(1.0)).round().clamp(f64::from(copies), f64::from(MOST_COPIES));
+    let of = |ns: &f64| {
+        (f64::from(copies) * slowest / ns.max(1.0))
+            .round()
+            .clamp(f64::from(copies), f64::from(MOST_COPIES))
+    };
     each.iter().map(|ns| of(ns) as u32).collect()
 }
 
 /// Gives flows more copies that were through before others had a second one; whether there are such.
 fn lengthen(ran: &[Ran], each: &mut [u32]) -> bool {
-    let second = ran.iter().filter_map(|ran| ran.ends.get(1)).copied().fold(0.0, f64::max);
+    let second = ran
+        .iter()
+        .filter_map(|ran| ran.ends.get(1))
+        .copied()
+        .fold(0.0, f64::max);
     let early = |ran: &Ran| ran.ends.last().is_some_and(|end| *end < second);
     let mut longer = false;
-    for (_, copies) in ran.iter().zip(each).filter(|(ran, copies)| early(ran) && **copies < MOST_COPIES) {
+    for (_, copies) in ran
+        .iter()
+        .zip(each)
+        .filter(|(ran, copies)| early(ran) && **copies < MOST_COPIES)
+    {
         *copies = copies.saturating_mul(4).min(MOST_COPIES);
         longer = true;
     }
@@ -298,7 +400,9 @@ fn lengthen(ran: &[Ran], each: &mut [u32]) -> bool {
 
 /// The pattern of a round; none where it is another round.
 pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
-    let Action::Load { pattern, .. } = round.task.action else { return None };
+    let Action::Load { pattern, .. } = round.task.action else {
+        return None;
+    };
     let without = |status, reason| LoadPattern {
         bytes: round.task.setup.bytes,
         ..LoadPattern::without(pattern, round.name.clone(), &round.flows, status, reason)
@@ -310,14 +414,31 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
             return Some(without(status, reason));
         }
     };
-    let of_flow = |at: usize| load.samples.iter().filter_map(|sample| sample.flows_gbps.get(at)).copied().collect();
+    let of_flow = |at: usize| {
+        load.samples
+            .iter()
+            .filter_map(|sample| sample.flows_gbps.get(at))
+            .copied()
+            .collect()
+    };
     let rates: Vec<Vec<f64>> = (0..round.flows.len()).map(of_flow).collect();
     if load.samples.is_empty() || rates.iter().any(|rates| rates.len() < load.samples.len()) {
-        return Some(without(Status::Failed, Some("the worker gave no samples".into())));
+        return Some(without(
+            Status::Failed,
+            Some("the worker gave no samples".into()),
+        ));
     }
-    let totals: Vec<f64> = load.samples.iter().map(|sample: &Sample| sample.gbps).collect();
+    let totals: Vec<f64> = load
+        .samples
+        .iter()
+        .map(|sample: &Sample| sample.gbps)
+        .collect();
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
-    let checks: Vec<Check> = load.checks.iter().map(|check| check.clone().unwrap_or_else(unchecked)).collect();
+    let checks: Vec<Check> = load
+        .checks
+        .iter()
+        .map(|check| check.clone().unwrap_or_else(unchecked))
+        .collect();
     let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
         let check = checks.get(at);
         LoadFlow {
@@ -329,7 +450,13 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     };
     let Check { verified, detail } = worst(&round.flows, &checks);
     Some(LoadPattern {
-        flows: round.flows.iter().zip(&medians).enumerate().map(flow).collect(),
+        flows: round
+            .flows
+            .iter()
+            .zip(&medians)
+            .enumerate()
+            .map(flow)
+            .collect(),
         achieved_gbps: median(&totals).map(GbPerSecond),
         fairness: jain(&medians),
         samples: count(&totals),
@@ -347,8 +474,14 @@ fn unchecked() -> Check {
 /// What the checks of all flows come to: bytes that are known to be wrong first.
 fn worst(flows: &[Flow], checks: &[Check]) -> Check {
     let of = |(flow, check): (&Flow, &Check)| {
-        let detail = check.detail.as_ref().map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
-        Check { verified: check.verified, detail }
+        let detail = check
+            .detail
+            .as_ref()
+            .map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
+        Check {
+            verified: check.verified,
+            detail,
+        }
     };
     let checks: Vec<Check> = flows.iter().zip(checks).map(of).collect();
     let wrong = checks.iter().find(|check| check.verified.is_wrong());
@@ -366,8 +499,17 @@ fn jain(rates: &[f64]) -> Option<f64> {
 
 /// Bytes that each flow of a round has copied; none where it has not ended well.
 pub(super) fn copied(round: &Round, outcome: &Outcome) -> Option<Vec<(Flow, Bytes)>> {
-    let Outcome::Load { load } = outcome else { return None };
-    Some(round.flows.iter().copied().zip(load.copied.iter().copied().map(Bytes)).collect())
+    let Outcome::Load { load } = outcome else {
+        return None;
+    };
+    Some(
+        round
+            .flows
+            .iter()
+            .copied()
+            .zip(load.copied.iter().copied().map(Bytes))
+            .collect(),
+    )
 }
 
 #[cfg(test)]

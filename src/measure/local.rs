@@ -16,12 +16,23 @@ use crate::plan::LOCAL_COPIES;
 
 impl Bench<'_> {
     /// Times rows of copies within a GPU, each behind a gate of its own.
-    pub(super) fn local(&self, gpu: u32, setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
+    pub(super) fn local(
+        &self,
+        gpu: u32,
+        setup: Setup,
+        samples: u32,
+    ) -> Result<Outcome, HardwareError> {
         let seat = self.seat(gpu)?;
-        let within = Pair { source: gpu, destination: gpu };
+        let within = Pair {
+            source: gpu,
+            destination: gpu,
+        };
         let stream = self.current_stream(within, setup.placement, Side::Source)?;
         let events = self.events(seat.device, 2)?;
-        let copy = || self.driver.copy(stream, seat.receive, seat.send, setup.bytes.0);
+        let copy = || {
+            self.driver
+                .copy(stream, seat.receive, seat.send, setup.bytes.0)
+        };
         let mut rows = Vec::new();
         for _ in 0..samples {
             let (began, mut gated) = (self.driver.now(), false);
@@ -41,7 +52,14 @@ impl Bench<'_> {
             })?;
             self.driver.synchronize(stream)?;
             self.gates_held()?;
-            let origin = if gated { self.opening(seat.opened) } else { Origin { event: events[0], at: began } };
+            let origin = if gated {
+                self.opening(seat.opened)
+            } else {
+                Origin {
+                    event: events[0],
+                    at: began,
+                }
+            };
             rows.extend(self.spans(origin, &events)?);
         }
         Ok(Outcome::Within { rows })
@@ -65,7 +83,10 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
         return cell;
     };
     let bytes = setup.bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
-    let gbps: Vec<_> = rows.iter().map(|row| GbPerSecond::of(bytes, row.length_ns()).0).collect();
+    let gbps: Vec<_> = rows
+        .iter()
+        .map(|row| GbPerSecond::of(bytes, row.length_ns()).0)
+        .collect();
     cell.achieved_gbps = median(&gbps).map(GbPerSecond);
     cell.samples = count(&gbps);
     cell.spread_percent = spread_percent(&gbps);
@@ -87,12 +108,23 @@ mod tests {
         let row = |gbps: f64| {
             #[allow(clippy::cast_precision_loss, reason = "a small size")]
             let end_ns = f64::from(LOCAL_COPIES) * bytes as f64 / gbps;
-            Span { start_ns: 0.0, end_ns }
+            Span {
+                start_ns: 0.0,
+                end_ns,
+            }
         };
-        let outcome = Outcome::Within { rows: vec![row(2000.0), row(2100.0), row(2050.0)] };
+        let outcome = Outcome::Within {
+            rows: vec![row(2000.0), row(2100.0), row(2050.0)],
+        };
         let cell = cell(3, Setup::REFERENCE.with_bytes(Bytes(bytes)), &outcome);
-        assert!((cell.achieved_gbps.unwrap().0 - 2050.0).abs() < 1e-6, "{cell:?}");
-        assert_eq!((cell.gpu, cell.samples, cell.status), (3, 3, Status::Measured));
+        assert!(
+            (cell.achieved_gbps.unwrap().0 - 2050.0).abs() < 1e-6,
+            "{cell:?}"
+        );
+        assert_eq!(
+            (cell.gpu, cell.samples, cell.status),
+            (3, 3, Status::Measured)
+        );
         assert!(cell.spread_percent.unwrap() > 4.0);
     }
 
@@ -101,7 +133,13 @@ mod tests {
         let setup = Setup::REFERENCE.with_bytes(Bytes(MIB));
         for (outcome, status) in [
             (Outcome::Within { rows: Vec::new() }, Status::Failed),
-            (Outcome::Lost { status: Status::Hung, reason: "late".into() }, Status::Hung),
+            (
+                Outcome::Lost {
+                    status: Status::Hung,
+                    reason: "late".into(),
+                },
+                Status::Hung,
+            ),
             (Outcome::Rows { rows: Vec::new() }, Status::Failed),
         ] {
             let cell = cell(0, setup, &outcome);

@@ -40,8 +40,14 @@ pub struct Marked {
 
 impl Marker {
     /// For these rounds; none where no load pattern is among them.
-    pub fn new(telemetry: &Arc<dyn Telemetry>, snapshot: &Snapshot, rounds: &[Round]) -> Option<Self> {
-        let loads = rounds.iter().filter(|round| matches!(round.task.action, Action::Load { .. }));
+    pub fn new(
+        telemetry: &Arc<dyn Telemetry>,
+        snapshot: &Snapshot,
+        rounds: &[Round],
+    ) -> Option<Self> {
+        let loads = rounds
+            .iter()
+            .filter(|round| matches!(round.task.action, Action::Load { .. }));
         let mut loads = loads.map(|round| round.id);
         let first = loads.next()?;
         // The second one where there is one: around the first the counters of traffic are read.
@@ -50,22 +56,37 @@ impl Marker {
         let copies = rounds.first().is_some_and(|round| round.id < first);
         // What the facts have is of the same moment where nothing is copied before.
         let marked = || Marked {
-            links: snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.nvlinks.known()?.clone()))).collect(),
+            links: snapshot
+                .gpus
+                .iter()
+                .filter_map(|gpu| Some((gpu.index, gpu.nvlinks.known()?.clone())))
+                .collect(),
             functions: snapshot.pci.clone(),
         };
         let left_out = snapshot.gpus.iter().any(Gpu::has_link_errors_left_out);
         let state = match (copies, left_out) {
             (true, _) => State::NotYet,
-            (false, true) => State::UnderWay(read_links(&telemetry, &gpus), read_functions(&telemetry)),
+            (false, true) => {
+                State::UnderWay(read_links(&telemetry, &gpus), read_functions(&telemetry))
+            }
             (false, false) => State::Read(marked()),
         };
-        Some(Self { telemetry, gpus, first, during, state })
+        Some(Self {
+            telemetry,
+            gpus,
+            first,
+            during,
+            state,
+        })
     }
 
     /// Hears that a round begins; whether a reading of every GPU is to be taken now.
     pub fn begins(&mut self, id: u32) -> bool {
         if matches!(self.state, State::NotYet) && id.saturating_add(AHEAD) >= self.first {
-            self.state = State::UnderWay(read_links(&self.telemetry, &self.gpus), read_functions(&self.telemetry));
+            self.state = State::UnderWay(
+                read_links(&self.telemetry, &self.gpus),
+                read_functions(&self.telemetry),
+            );
         }
         if id >= self.first {
             // Where time passes with the driver's clock alone, what is read must not depend on the host's.

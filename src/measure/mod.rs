@@ -206,7 +206,9 @@ impl Row {
 
 /// Nanoseconds of one copy of rows of so many.
 fn each(rows: &[Span], copies: u32) -> Vec<f64> {
-    rows.iter().map(|row| row.length_ns() / f64::from(copies.max(1))).collect()
+    rows.iter()
+        .map(|row| row.length_ns() / f64::from(copies.max(1)))
+        .collect()
 }
 
 /// One sample of an overlap measurement: a copy, and a kernel on the default stream of each GPU.
@@ -245,14 +247,18 @@ impl Bench<'_> {
             }
             // Which of them it was shows when each is run by itself. If none is, it must not be lost.
             Some(Err(error)) => {
-                rounds.first().into_iter().for_each(|head| tell(Told::Apart(head, error.clone())));
+                rounds
+                    .first()
+                    .into_iter()
+                    .for_each(|head| tell(Told::Apart(head, error.clone())));
                 // What cannot be waited for shows again.
                 let _ = rounds.iter().try_for_each(|round| self.drain(round));
             }
             None => {}
         }
         for round in rounds {
-            let (outcome, timeline) = self.following(round, || self.near(round, || self.run_one(round)));
+            let (outcome, timeline) =
+                self.following(round, || self.near(round, || self.run_one(round)));
             if let Some(timeline) = timeline {
                 tell(Told::Seen(round, timeline));
             }
@@ -273,7 +279,11 @@ impl Bench<'_> {
             return Outcome::Noted;
         }
         let of_host = match round.task.action {
-            Action::Host { rows, copies, allocation } => Some(self.host(round, rows, copies, allocation)),
+            Action::Host {
+                rows,
+                copies,
+                allocation,
+            } => Some(self.host(round, rows, copies, allocation)),
             Action::Pinning { samples } => Some(self.pinning(round, samples)),
             Action::Load { rows, copies, .. } => Some(self.load(round, rows, copies)),
             _ => self.on_one_gpu(round),
@@ -284,13 +294,18 @@ impl Bench<'_> {
         let result = self.pairs(round).and_then(|pairs| {
             let (pair, setup) = (pairs[0], round.task.setup);
             match round.task.action {
-                Action::Verify => self.verify(&pairs, setup).map(|flows| Outcome::Verified { flows }),
-                Action::Bandwidth { rows, copies } => {
-                    self.bandwidth(&pairs, setup, rows, copies).map(|rows| Outcome::Rows { rows })
-                }
+                Action::Verify => self
+                    .verify(&pairs, setup)
+                    .map(|flows| Outcome::Verified { flows }),
+                Action::Bandwidth { rows, copies } => self
+                    .bandwidth(&pairs, setup, rows, copies)
+                    .map(|rows| Outcome::Rows { rows }),
                 Action::Overlap { samples } => self.overlap(pair, setup, samples),
                 Action::Latency { samples } => self.latency(pair, setup, samples),
-                _ => Err(HardwareError::new(ErrorKind::Other, "these are no copies between GPUs")),
+                _ => Err(HardwareError::new(
+                    ErrorKind::Other,
+                    "these are no copies between GPUs",
+                )),
             }
         });
         result.unwrap_or_else(|error| Outcome::Failed { error })
@@ -299,24 +314,35 @@ impl Bench<'_> {
     /// Outcomes of rounds of the same task, one pair each, run at the same time. None where they are not of that
     /// kind.
     fn at_once(&self, rounds: &[Round]) -> Option<Result<Vec<Outcome>, HardwareError>> {
-        let [Round { task, .. }, _, ..] = rounds else { return None };
+        let [Round { task, .. }, _, ..] = rounds else {
+            return None;
+        };
         let pair = |round: &Round| match round.flows.as_slice() {
             [flow] if round.task == *task => flow.pair(),
             _ => None,
         };
         let pairs = rounds.iter().map(pair).collect::<Option<Vec<Pair>>>()?;
         let outcomes: Result<Vec<_>, _> = match task.action {
-            Action::Verify => self
-                .verify(&pairs, task.setup)
-                .map(|checks| checks.into_iter().map(|check| Outcome::Verified { flows: vec![check] }).collect()),
+            Action::Verify => self.verify(&pairs, task.setup).map(|checks| {
+                checks
+                    .into_iter()
+                    .map(|check| Outcome::Verified { flows: vec![check] })
+                    .collect()
+            }),
             Action::Bandwidth { rows, copies } => self
                 .bandwidth_at_once(&pairs, task.setup, rows, copies)
-                .map(|rows| rows.into_iter().map(|row| Outcome::Rows { rows: vec![row] }).collect()),
+                .map(|rows| {
+                    rows.into_iter()
+                        .map(|row| Outcome::Rows { rows: vec![row] })
+                        .collect()
+                }),
             _ => return None,
         };
         Some(match outcomes {
             // Nothing more can be run here, and which of them it was does not show.
-            Err(error) if error.kind == ErrorKind::Sticky => Ok(vec![Outcome::Failed { error }; rounds.len()]),
+            Err(error) if error.kind == ErrorKind::Sticky => {
+                Ok(vec![Outcome::Failed { error }; rounds.len()])
+            }
             outcomes => outcomes,
         })
     }
@@ -339,34 +365,57 @@ pub enum Told<'r> {
 pub fn assemble(rounds: &[Round], outcomes: &Outcomes, topology: &Topology) -> Measurements {
     let mut tables = Measurements::default();
     let mut verified = Verifications::default();
-    let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
+    let not_reached = Outcome::Lost {
+        status: Status::Skipped,
+        reason: "not reached".into(),
+    };
     for round in rounds {
-        let (setup, outcome) = (round.task.setup, outcomes.get(round.id).unwrap_or(&not_reached));
+        let (setup, outcome) = (
+            round.task.setup,
+            outcomes.get(round.id).unwrap_or(&not_reached),
+        );
         one_gpu::cells(&mut tables, round, outcome);
         tables.load.extend(load::pattern(round, outcome));
         match round.task.action {
             Action::Host { allocation, .. } => {
-                tables.host.extend(host_cells::cells(&round.flows, setup, allocation, outcome));
+                tables
+                    .host
+                    .extend(host_cells::cells(&round.flows, setup, allocation, outcome));
             }
             Action::Pinning { .. } => {
                 let nodes = round.flows.iter().filter_map(|flow| flow.from.node());
-                tables.pinning.extend(nodes.map(|node| pinning::cell(node, setup, outcome)));
+                tables
+                    .pinning
+                    .extend(nodes.map(|node| pinning::cell(node, setup, outcome)));
             }
             Action::Local { .. } => {
                 let within = round.flows.iter().filter_map(|flow| flow.within());
-                tables.local.extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
+                tables
+                    .local
+                    .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
             }
             _ => {}
         }
-        for (at, (&flow, pair)) in round.flows.iter().filter_map(|flow| Some((flow, flow.pair()?))).enumerate() {
+        for (at, (&flow, pair)) in round
+            .flows
+            .iter()
+            .filter_map(|flow| Some((flow, flow.pair()?)))
+            .enumerate()
+        {
             match round.task.action {
                 Action::Verify => verified.take(flow, at, setup, outcome),
                 Action::Bandwidth { .. } => {
                     let rates = figures::rates(outcome, at);
-                    tables.peer.push(peer::cell(pair, setup, rates, &verified, topology));
-                    tables.at_once.extend(together::compared(pair, setup, outcome));
+                    tables
+                        .peer
+                        .push(peer::cell(pair, setup, rates, &verified, topology));
+                    tables
+                        .at_once
+                        .extend(together::compared(pair, setup, outcome));
                 }
-                Action::Overlap { .. } => tables.overlap.extend(overlap::cells(pair, setup, outcome)),
+                Action::Overlap { .. } => {
+                    tables.overlap.extend(overlap::cells(pair, setup, outcome))
+                }
                 Action::Latency { .. } => tables.latency.push(latency::cell(pair, setup, outcome)),
                 _ => {}
             }

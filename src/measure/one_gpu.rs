@@ -27,6 +27,10 @@ pub(super) fn cells(tables: &mut Measurements, round: &Round, outcome: &Outcome)
     tables.pipeline.extend(pipeline::cell(round, outcome));
     tables.engines.extend(engines::cell(round, outcome));
     tables.calls.extend(calls::cells(round, outcome));
-    tables.launch_loop.extend(asynchrony::loop_cell(round, outcome));
-    tables.hazard.extend(asynchrony::hazard_cell(round, outcome));
+    tables
+        .launch_loop
+        .extend(asynchrony::loop_cell(round, outcome));
+    tables
+        .hazard
+        .extend(asynchrony::hazard_cell(round, outcome));
 }

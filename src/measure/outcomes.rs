@@ -18,7 +18,9 @@ impl Outcomes {
     pub fn expect(&mut self, rounds: usize) {
         if rounds > self.placed.len() {
             self.placed.resize(rounds, None);
-            std::mem::take(&mut self.others).into_iter().for_each(|(id, outcome)| self.insert(id, outcome));
+            std::mem::take(&mut self.others)
+                .into_iter()
+                .for_each(|(id, outcome)| self.insert(id, outcome));
         }
     }
 
@@ -47,7 +49,10 @@ impl Outcomes {
 
 impl FromIterator<(u32, Outcome)> for Outcomes {
     fn from_iter<T: IntoIterator<Item = (u32, Outcome)>>(outcomes: T) -> Self {
-        Self { placed: Vec::new(), others: outcomes.into_iter().collect() }
+        Self {
+            placed: Vec::new(),
+            others: outcomes.into_iter().collect(),
+        }
     }
 }
 
@@ -57,7 +62,10 @@ mod tests {
     use crate::model::measurement::Status;
 
     fn lost(reason: &str) -> Outcome {
-        Outcome::Lost { status: Status::Skipped, reason: reason.into() }
+        Outcome::Lost {
+            status: Status::Skipped,
+            reason: reason.into(),
+        }
     }
 
     #[test]
@@ -70,16 +78,31 @@ mod tests {
         outcomes.insert(2, lost("second"));
         outcomes.insert(u32::MAX, lost("far away"));
         let found = [0, 1, 2, 3, 7, u32::MAX].map(|id| outcomes.get(id).cloned());
-        let expected = [None, Some("before the plan"), Some("second"), None, Some("never planned"), Some("far away")];
+        let expected = [
+            None,
+            Some("before the plan"),
+            Some("second"),
+            None,
+            Some("never planned"),
+            Some("far away"),
+        ];
         assert_eq!(found, expected.map(|reason| reason.map(lost)));
         assert_eq!(outcomes.len(), 4);
         outcomes.expect(1);
-        assert_eq!(outcomes.get(2), Some(&lost("second")), "a shorter plan takes nothing away");
+        assert_eq!(
+            outcomes.get(2),
+            Some(&lost("second")),
+            "a shorter plan takes nothing away"
+        );
     }
 
     #[test]
     fn an_outcome_is_small() {
         // There are as many as rounds: what only few have is boxed.
-        assert!(size_of::<Option<Outcome>>() <= 40, "{}", size_of::<Option<Outcome>>());
+        assert!(
+            size_of::<Option<Outcome>>() <= 40,
+            "{}",
+            size_of::<Option<Outcome>>()
+        );
     }
 }

@@ -61,7 +61,12 @@ impl Scene {
 }
 
 impl Bench<'_> {
-    pub(super) fn overlap(&self, pair: Pair, setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
+    pub(super) fn overlap(
+        &self,
+        pair: Pair,
+        setup: Setup,
+        samples: u32,
+    ) -> Result<Outcome, HardwareError> {
         self.set_path(pair, Path::Direct)?;
         let pace = self.pace_of(pair)?;
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
@@ -74,9 +79,19 @@ impl Bench<'_> {
         }
         all.remove(0);
         // The blocking twin does the same on the devices.
-        for (host, wait) in [(HostMode::NonBlocking, WAIT), (HostMode::Blocking, BLOCKING_WAIT)] {
-            let placement = Placement { host, ..setup.placement };
-            self.show("overlap", || placement.to_string(), || self.overlap_once(&scene, wait).map(drop))?;
+        for (host, wait) in [
+            (HostMode::NonBlocking, WAIT),
+            (HostMode::Blocking, BLOCKING_WAIT),
+        ] {
+            let placement = Placement {
+                host,
+                ..setup.placement
+            };
+            self.show(
+                "overlap",
+                || placement.to_string(),
+                || self.overlap_once(&scene, wait).map(drop),
+            )?;
         }
         Ok(Outcome::Overlap { samples: all })
     }
@@ -89,14 +104,23 @@ impl Bench<'_> {
             let setup = Setup::REFERENCE.with_bytes(Bytes(PACE_BYTES.min(largest)));
             self.bandwidth(&[pair], setup, PACE_ROWS, 1)?;
         }
-        let no_pace = || HardwareError::new(ErrorKind::Other, "the pace of a copy could not be measured");
+        let no_pace =
+            || HardwareError::new(ErrorKind::Other, "the pace of a copy could not be measured");
         self.pace.borrow().get(&key).copied().ok_or_else(no_pace)
     }
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are positive")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times are positive"
+    )]
     fn scene(&self, pair: Pair, setup: Setup, copy_ns: f64) -> Result<Scene, HardwareError> {
-        let devices = [self.seat(pair.source)?.device, self.seat(pair.destination)?.device];
-        let (on_source, on_destination) = (self.events(devices[0], 4)?, self.events(devices[1], 4)?);
+        let devices = [
+            self.seat(pair.source)?.device,
+            self.seat(pair.destination)?.device,
+        ];
+        let (on_source, on_destination) =
+            (self.events(devices[0], 4)?, self.events(devices[1], 4)?);
         let length = |share: f64| Duration::from_nanos((copy_ns * share) as u64);
         Ok(Scene {
             pair,
@@ -105,7 +129,10 @@ impl Bench<'_> {
             to: self.current_stream(pair, setup.placement, Side::Destination)?,
             kernels: devices.map(Stream::default_of),
             copy: [on_source[0], on_source[1]],
-            marks: [[on_source[2], on_source[3]], [on_destination[0], on_destination[1]]],
+            marks: [
+                [on_source[2], on_source[3]],
+                [on_destination[0], on_destination[1]],
+            ],
             ready: on_destination[2],
             done: on_destination[3],
             spacer: length(SPACER_SHARE),
@@ -115,7 +142,14 @@ impl Bench<'_> {
 
     fn overlap_once(&self, scene: &Scene, wait: &str) -> Result<OverlapSample, HardwareError> {
         let driver = self.driver;
-        let Scene { from, to, kernels, copy: [copy_start, copy_end], marks, .. } = *scene;
+        let Scene {
+            from,
+            to,
+            kernels,
+            copy: [copy_start, copy_end],
+            marks,
+            ..
+        } = *scene;
         let (mut host_ns, mut launched) = (0.0, [None; 3]);
         let opened = self.gated(|| {
             let opened = self.call(|| "shut the gates".into(), || self.shut_both(scene))?;
@@ -134,25 +168,47 @@ impl Bench<'_> {
         let copied = self.last_call();
         self.call(
             || "wait for all streams".into(),
-            || [from, to].into_iter().chain(kernels).try_for_each(|stream| driver.synchronize(stream)),
+            || {
+                [from, to]
+                    .into_iter()
+                    .chain(kernels)
+                    .try_for_each(|stream| driver.synchronize(stream))
+            },
         )?;
         self.gates_held()?;
         self.note_work(scene, launched)?;
         self.opened(scene.pair.source, opened[0], &[copy_end], copied)?;
-        self.opened(scene.pair.destination, opened[1], &[marks[1][1], scene.done], self.last_call())?;
+        self.opened(
+            scene.pair.destination,
+            opened[1],
+            &[marks[1][1], scene.done],
+            self.last_call(),
+        )?;
 
         let [on_source, on_destination] = [0, 1].map(|side: usize| {
             let [start, end] = marks[side];
             self.span(self.opening(opened[side]), start, end)
         });
         let copy = self.span(self.opening(opened[0]), copy_start, copy_end)?;
-        Ok(OverlapSample { copy, on_source: on_source?, on_destination: on_destination?, host_ns, blocking_ns })
+        Ok(OverlapSample {
+            copy,
+            on_source: on_source?,
+            on_destination: on_destination?,
+            host_ns,
+            blocking_ns,
+        })
     }
 
     /// Closes the gates of both GPUs for all streams of the sample.
     fn shut_both(&self, scene: &Scene) -> Result<[Event; 2], HardwareError> {
-        let opened = [self.close_gate(scene.pair.source)?, self.close_gate(scene.pair.destination)?];
-        for (stream, opened) in [scene.from, scene.to].into_iter().chain(scene.kernels).zip(opened.into_iter().cycle())
+        let opened = [
+            self.close_gate(scene.pair.source)?,
+            self.close_gate(scene.pair.destination)?,
+        ];
+        for (stream, opened) in [scene.from, scene.to]
+            .into_iter()
+            .chain(scene.kernels)
+            .zip(opened.into_iter().cycle())
         {
             self.driver.wait(stream, opened)?;
         }
@@ -160,26 +216,61 @@ impl Bench<'_> {
     }
 
     /// Enqueues the copy with the order that frameworks give it, and says which call launched it.
-    fn enqueue_copy(&self, scene: &Scene, launched: &mut Option<usize>) -> Result<(), HardwareError> {
-        let (driver, &Scene { from, to, copy: [copy_start, copy_end], ready, .. }) = (self.driver, scene);
+    fn enqueue_copy(
+        &self,
+        scene: &Scene,
+        launched: &mut Option<usize>,
+    ) -> Result<(), HardwareError> {
+        let (
+            driver,
+            &Scene {
+                from,
+                to,
+                copy: [copy_start, copy_end],
+                ready,
+                ..
+            },
+        ) = (self.driver, scene);
         let [source, destination] = scene.gpus();
-        self.call(|| format!("record an event on GPU {destination}"), || driver.record(ready, to))?;
-        self.call(|| format!("let GPU {source}'s stream wait for it"), || driver.wait(from, ready))?;
+        self.call(
+            || format!("record an event on GPU {destination}"),
+            || driver.record(ready, to),
+        )?;
+        self.call(
+            || format!("let GPU {source}'s stream wait for it"),
+            || driver.wait(from, ready),
+        )?;
         driver.record(copy_start, from)?;
         let copy = || self.copy_parts(scene);
-        self.call(|| format!("copy {} to GPU {destination}", scene.setup.bytes), copy)?;
+        self.call(
+            || format!("copy {} to GPU {destination}", scene.setup.bytes),
+            copy,
+        )?;
         *launched = self.last_call();
-        self.call(|| format!("record an event on GPU {source}"), || driver.record(copy_end, from))?;
-        self.call(|| format!("let GPU {destination}'s stream wait for it"), || driver.wait(to, copy_end))
+        self.call(
+            || format!("record an event on GPU {source}"),
+            || driver.record(copy_end, from),
+        )?;
+        self.call(
+            || format!("let GPU {destination}'s stream wait for it"),
+            || driver.wait(to, copy_end),
+        )
     }
 
     /// A copy larger than the buffers is made of several, one right after the other.
     fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
-        let (source, destination) = (self.seat(scene.pair.source)?, self.seat(scene.pair.destination)?);
-        let (mut left, most) = (scene.setup.bytes.0, source.send.bytes.min(destination.receive.bytes));
+        let (source, destination) = (
+            self.seat(scene.pair.source)?,
+            self.seat(scene.pair.destination)?,
+        );
+        let (mut left, most) = (
+            scene.setup.bytes.0,
+            source.send.bytes.min(destination.receive.bytes),
+        );
         while left > 0 {
             let part = left.min(most);
-            self.driver.copy(scene.from, destination.receive, source.send, part)?;
+            self.driver
+                .copy(scene.from, destination.receive, source.send, part)?;
             left -= part;
         }
         Ok(())
@@ -187,10 +278,17 @@ impl Bench<'_> {
 
     /// Enqueues spacer and kernel on one side, and says which call launched the kernel.
     fn enqueue_kernel(&self, scene: &Scene, side: usize) -> Result<Option<usize>, HardwareError> {
-        let (stream, [start, end], gpu) = (scene.kernels[side], scene.marks[side], scene.gpus()[side]);
-        self.call(|| format!("launch a spacer on GPU {gpu}"), || self.driver.spin(stream, scene.spacer))?;
+        let (stream, [start, end], gpu) =
+            (scene.kernels[side], scene.marks[side], scene.gpus()[side]);
+        self.call(
+            || format!("launch a spacer on GPU {gpu}"),
+            || self.driver.spin(stream, scene.spacer),
+        )?;
         self.driver.record(start, stream)?;
-        self.call(|| format!("launch the kernel on GPU {gpu}"), || self.driver.spin(stream, scene.kernel))?;
+        self.call(
+            || format!("launch the kernel on GPU {gpu}"),
+            || self.driver.spin(stream, scene.kernel),
+        )?;
         let launched = self.last_call();
         self.driver.record(end, stream)?;
         Ok(launched)
@@ -214,7 +312,15 @@ impl Bench<'_> {
         [0, 1].into_iter().try_for_each(|side: usize| {
             let ([start, end], gpu) = (scene.marks[side], scene.gpus()[side]);
             let (name, call) = ("kernel".to_owned(), launched[side + 1]);
-            self.worked(Ran { name, kind: WorkKind::Kernel, gpu, stream: scene.kernels[side].id, start, end, call })
+            self.worked(Ran {
+                name,
+                kind: WorkKind::Kernel,
+                gpu,
+                stream: scene.kernels[side].id,
+                start,
+                end,
+                call,
+            })
         })
     }
 }
@@ -229,13 +335,19 @@ fn share(kernel: Span, sample: &OverlapSample) -> f64 {
 pub(super) fn cells(pair: Pair, setup: Setup, outcome: &Outcome) -> Vec<Overlap> {
     let hosts = [HostMode::NonBlocking, HostMode::Blocking];
     let sides = [Side::Source, Side::Destination];
-    hosts.into_iter().flat_map(|host| sides.map(|side| cell(pair, setup, host, side, outcome))).collect()
+    hosts
+        .into_iter()
+        .flat_map(|host| sides.map(|side| cell(pair, setup, host, side, outcome)))
+        .collect()
 }
 
 fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Outcome) -> Overlap {
     let mut cell = Overlap {
         pair,
-        placement: Placement { host, ..setup.placement },
+        placement: Placement {
+            host,
+            ..setup.placement
+        },
         compute_on,
         bytes: setup.bytes,
         overlap_percent: None,
@@ -248,7 +360,9 @@ fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Ou
         disturbed: false,
     };
     if let Outcome::Overlap { samples } = outcome {
-        let over = |figure: &dyn Fn(&OverlapSample) -> f64| median(&samples.iter().map(figure).collect::<Vec<_>>());
+        let over = |figure: &dyn Fn(&OverlapSample) -> f64| {
+            median(&samples.iter().map(figure).collect::<Vec<_>>())
+        };
         let kernel = |sample: &OverlapSample| match compute_on {
             Side::Source => sample.on_source,
             Side::Destination => sample.on_destination,

@@ -40,10 +40,18 @@ impl Bench<'_> {
     pub(super) fn pinning(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
         let node = match round.flows.first().map(|flow| flow.from) {
             Some(Endpoint::Host { node, .. }) => node,
-            _ => return Err(HardwareError::new(ErrorKind::Other, "page-locking needs memory of the host")),
+            _ => {
+                return Err(HardwareError::new(
+                    ErrorKind::Other,
+                    "page-locking needs memory of the host",
+                ));
+            }
         };
         let limit = self.driver.host_room().ok().and_then(nearest);
-        let mut pinned = Pinned { limit, ..Pinned::default() };
+        let mut pinned = Pinned {
+            limit,
+            ..Pinned::default()
+        };
         for _ in 0..samples.max(1) {
             if let Err(error) = self.pin(node, round.task.setup, &mut pinned) {
                 if error.kind == ErrorKind::Sticky {
@@ -53,7 +61,9 @@ impl Bench<'_> {
                 break;
             }
         }
-        Ok(Outcome::Pinned { pinned: Box::new(pinned) })
+        Ok(Outcome::Pinned {
+            pinned: Box::new(pinned),
+        })
     }
 
     /// One sample. What was taken is given back, whatever comes of it.
@@ -62,19 +72,23 @@ impl Bench<'_> {
         let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
         let rise = |before: Option<u64>| Some(resident()?.saturating_sub(before?));
         let before = resident();
-        let (buffer, allocate) = self.clocked(|| self.take_host(device, (HostMemory::Pinned, node), bytes))?;
+        let (buffer, allocate) =
+            self.clocked(|| self.take_host(device, (HostMemory::Pinned, node), bytes))?;
         into.allocate_ns.push(allocate.length_ns());
         into.allocating_takes.extend(rise(before));
-        into.free_ns.push(self.clocked(|| self.free_host(buffer))?.1.length_ns());
+        into.free_ns
+            .push(self.clocked(|| self.free_host(buffer))?.1.length_ns());
         let before = resident();
         let pageable = self.take_host(device, (HostMemory::Pageable, node), bytes)?;
-        let registered = self.clocked(|| self.driver.host_register(device, pageable).map_err(of_host)).and_then(
-            |(buffer, register)| {
+        let registered = self
+            .clocked(|| self.driver.host_register(device, pageable).map_err(of_host))
+            .and_then(|(buffer, register)| {
                 let (_, unregister) = self.clocked(|| self.driver.host_unregister(buffer))?;
                 Ok([register.length_ns(), unregister.length_ns()])
-            },
-        );
-        let copy = self.take_host(device, (HostMemory::Pinned, node), bytes).map(|copy| (rise(before), copy));
+            });
+        let copy = self
+            .take_host(device, (HostMemory::Pinned, node), bytes)
+            .map(|copy| (rise(before), copy));
         let freed = copy.and_then(|(taken, copy)| {
             into.copying_takes.extend(taken);
             self.free_host(copy)
@@ -91,11 +105,25 @@ impl Bench<'_> {
 
 /// The limit that comes nearest, in words, with what it leaves.
 fn nearest(room: HostRoom) -> Option<(String, u64)> {
-    let locked = room
-        .lock_limit
-        .map(|limit| (format!("the limit of locked memory (ulimit -l) is {} KiB", limit.0 >> 10), limit.0));
-    let group = room.group_leaves.map(|left| (format!("the control group or container leaves {left}"), left.0));
-    locked.into_iter().chain(group).min_by_key(|(_, left)| *left)
+    let locked = room.lock_limit.map(|limit| {
+        (
+            format!(
+                "the limit of locked memory (ulimit -l) is {} KiB",
+                limit.0 >> 10
+            ),
+            limit.0,
+        )
+    });
+    let group = room.group_leaves.map(|left| {
+        (
+            format!("the control group or container leaves {left}"),
+            left.0,
+        )
+    });
+    locked
+        .into_iter()
+        .chain(group)
+        .min_by_key(|(_, left)| *left)
 }
 
 /// The cell of a round.
@@ -136,9 +164,13 @@ pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinnin
     // A limit of which more was page-locked binds nobody here: the driver does not count, or this is root.
     let binds = |left: u64| pinned.refused.is_some() || left >= setup.bytes.0;
     let limit = pinned.limit.clone().filter(|(_, left)| binds(*left));
-    (cell.limit, cell.limit_bytes) = limit.map_or((None, None), |(limit, left)| (Some(limit), Some(Bytes(left))));
+    (cell.limit, cell.limit_bytes) = limit.map_or((None, None), |(limit, left)| {
+        (Some(limit), Some(Bytes(left)))
+    });
     if let Some(error) = &pinned.refused {
-        let (status, reason) = without_figures(&Outcome::Failed { error: error.clone() });
+        let (status, reason) = without_figures(&Outcome::Failed {
+            error: error.clone(),
+        });
         cell.reason = reason;
         if cell.samples == 0 || cell.register_ms_per_gib.is_none() {
             (cell.status, cell.refused) = (status, true);

@@ -94,25 +94,61 @@ struct Run {
 impl Bench<'_> {
     /// Runs a pipeline in one stream and in several.
     pub(super) fn pipeline(&self, round: &Round) -> Result<Outcome, HardwareError> {
-        let Action::Pipeline { samples, batches, streams } = round.task.action else { return Err(not_asked()) };
+        let Action::Pipeline {
+            samples,
+            batches,
+            streams,
+        } = round.task.action
+        else {
+            return Err(not_asked());
+        };
         let ground = self.ground(round)?;
-        let gated =
-            ground.host.is_some_and(|[buffer, _]| buffer.memory != HostMemory::Pageable) && self.can_hold(&ground)?;
+        let gated = ground
+            .host
+            .is_some_and(|[buffer, _]| buffer.memory != HostMemory::Pageable)
+            && self.can_hold(&ground)?;
         let kernel = self.kernel_beside_copies(&ground, gated)?;
-        let one = Shape { batches, streams: 1, kernel, gated, marked: true };
+        let one = Shape {
+            batches,
+            streams: 1,
+            kernel,
+            gated,
+            marked: true,
+        };
         let several = Shape { streams, ..one };
         let mut times = PipelineTimes::default();
         for shape in [one, several] {
             times.steps.extend(self.flow_once(&ground, shape)?.steps);
-            self.show("pipeline", || name_of(&ground, shape), || self.flow_once(&ground, shape).map(drop))?;
+            self.show(
+                "pipeline",
+                || name_of(&ground, shape),
+                || self.flow_once(&ground, shape).map(drop),
+            )?;
         }
         for _ in 0..samples {
-            times.one_stream_ns.push(self.flow_once(&ground, Shape { marked: false, ..one })?.whole_ns);
-            let run = self.flow_once(&ground, Shape { marked: false, ..several })?;
+            times.one_stream_ns.push(
+                self.flow_once(
+                    &ground,
+                    Shape {
+                        marked: false,
+                        ..one
+                    },
+                )?
+                .whole_ns,
+            );
+            let run = self.flow_once(
+                &ground,
+                Shape {
+                    marked: false,
+                    ..several
+                },
+            )?;
             times.several_streams_ns.push(run.whole_ns);
             times.enqueue_ns.push(run.enqueue_ns);
         }
-        Ok(Outcome::Pipeline { times: Box::new(times) })
+        Ok(Outcome::Pipeline {
+            times: Box::new(times),
+        })
     }
 
     /// Whether streams of this device can be held.
@@ -124,25 +160,41 @@ impl Bench<'_> {
     }
 
     /// The length of a batch's kernel, from the time of its copies.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are positive")]
-    fn kernel_beside_copies(&self, ground: &Ground, gated: bool) -> Result<Duration, HardwareError> {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times are positive"
+    )]
+    fn kernel_beside_copies(
+        &self,
+        ground: &Ground,
+        gated: bool,
+    ) -> Result<Duration, HardwareError> {
         let mut longest = 0.0_f64;
         for work in [Work::In, Work::Out] {
             // The first one warms up.
             for _ in 0..2 {
                 longest = match gated {
-                    true => self.set_off(ground, &[work])?.into_iter().fold(longest, f64::max),
+                    true => self
+                        .set_off(ground, &[work])?
+                        .into_iter()
+                        .fold(longest, f64::max),
                     false => longest.max(self.called(ground, work)?.whole_ns),
                 };
             }
         }
-        Ok(Duration::from_nanos((KERNEL_SHARE * longest).max(SHORTEST_KERNEL_NS) as u64))
+        Ok(Duration::from_nanos(
+            (KERNEL_SHARE * longest).max(SHORTEST_KERNEL_NS) as u64,
+        ))
     }
 
     fn flow_once(&self, ground: &Ground, shape: Shape) -> Result<Run, HardwareError> {
         let streams = self.streams(ground.device, shape.streams as usize)?;
         // The beginning, the end of each stream, and four for each batch.
-        let events = self.events(ground.device, 1 + streams.len() + 4 * shape.batches as usize)?;
+        let events = self.events(
+            ground.device,
+            1 + streams.len() + 4 * shape.batches as usize,
+        )?;
         let (begin, rest) = events.split_first().ok_or_else(not_asked)?;
         let (ends, marks) = rest.split_at(streams.len());
         let began = self.driver.now();
@@ -150,12 +202,19 @@ impl Bench<'_> {
         let mut launched = Vec::new();
         let start = self.gated(|| {
             launched.clear();
-            let start = if shape.gated { self.close_gate(ground.gpu)? } else { *begin };
+            let start = if shape.gated {
+                self.close_gate(ground.gpu)?
+            } else {
+                *begin
+            };
             if !shape.gated {
                 self.driver.record(start, streams[0])?;
             }
-            streams.iter().try_for_each(|stream| self.driver.wait(*stream, start))?;
-            enqueue_ns = self.timed(|| self.enqueue_batches(ground, shape, &streams, marks, &mut launched))?;
+            streams
+                .iter()
+                .try_for_each(|stream| self.driver.wait(*stream, start))?;
+            enqueue_ns =
+                self.timed(|| self.enqueue_batches(ground, shape, &streams, marks, &mut launched))?;
             // The first stream ends after all others.
             for (&stream, &end) in streams.iter().zip(ends).skip(1) {
                 self.driver.record(end, stream)?;
@@ -164,7 +223,10 @@ impl Bench<'_> {
             self.driver.record(ends[0], streams[0])?;
             Ok(start)
         })?;
-        self.call(|| "wait for the last stream".into(), || self.driver.synchronize(streams[0]))?;
+        self.call(
+            || "wait for the last stream".into(),
+            || self.driver.synchronize(streams[0]),
+        )?;
         self.gates_held()?;
         if shape.marked && self.is_shown() {
             self.note_batches(ground, &streams, marks, &launched)?;
@@ -172,9 +234,24 @@ impl Bench<'_> {
                 self.opened(ground.gpu, start, &ends[..1], self.last_call())?;
             }
         }
-        let origin = if shape.gated { self.opening(start) } else { Origin { event: start, at: began } };
-        let steps = if shape.marked { self.steps(origin, shape, marks)? } else { Vec::new() };
-        Ok(Run { whole_ns: self.lasted(start, ends[0])?, enqueue_ns, steps })
+        let origin = if shape.gated {
+            self.opening(start)
+        } else {
+            Origin {
+                event: start,
+                at: began,
+            }
+        };
+        let steps = if shape.marked {
+            self.steps(origin, shape, marks)?
+        } else {
+            Vec::new()
+        };
+        Ok(Run {
+            whole_ns: self.lasted(start, ends[0])?,
+            enqueue_ns,
+            steps,
+        })
     }
 
     /// Enqueues the batches, each in the next stream.
@@ -187,7 +264,13 @@ impl Bench<'_> {
         launched: &mut Vec<(Work, Option<usize>)>,
     ) -> Result<(), HardwareError> {
         for (marks, &stream) in marks.chunks(4).zip(streams.iter().cycle()) {
-            let mark = |at: usize| if shape.marked { self.driver.record(marks[at], stream) } else { Ok(()) };
+            let mark = |at: usize| {
+                if shape.marked {
+                    self.driver.record(marks[at], stream)
+                } else {
+                    Ok(())
+                }
+            };
             mark(0)?;
             for (at, work) in (1..).zip([Work::In, Work::Kernel(shape.kernel), Work::Out]) {
                 self.enqueue_work(ground, stream, work)?;
@@ -206,9 +289,12 @@ impl Bench<'_> {
         marks: &[Event],
         launched: &[(Work, Option<usize>)],
     ) -> Result<(), HardwareError> {
-        for (batch, ((marks, launched), stream)) in
-            (1..).zip(marks.chunks(4).zip(launched.chunks(3)).zip(streams.iter().cycle()))
-        {
+        for (batch, ((marks, launched), stream)) in (1..).zip(
+            marks
+                .chunks(4)
+                .zip(launched.chunks(3))
+                .zip(streams.iter().cycle()),
+        ) {
             for (ends, &(work, call)) in marks.windows(2).zip(launched) {
                 self.worked(Ran {
                     name: format!("{}, batch {batch}", work.name(ground.gpu)),
@@ -224,12 +310,23 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn steps(&self, origin: Origin, shape: Shape, marks: &[Event]) -> Result<Vec<Step>, HardwareError> {
+    fn steps(
+        &self,
+        origin: Origin,
+        shape: Shape,
+        marks: &[Event],
+    ) -> Result<Vec<Step>, HardwareError> {
         let mut steps = Vec::new();
         for (batch, marks) in (0..).zip(marks.chunks(4)) {
             let stages = [Stage::CopyIn, Stage::Kernel, Stage::CopyOut];
             for (stage, span) in stages.into_iter().zip(self.spans(origin, marks)?) {
-                steps.push(Step { streams: shape.streams, stream: batch % shape.streams, batch, stage, span });
+                steps.push(Step {
+                    streams: shape.streams,
+                    stream: batch % shape.streams,
+                    batch,
+                    stage,
+                    span,
+                });
             }
         }
         Ok(steps)
@@ -238,13 +335,26 @@ impl Bench<'_> {
 
 /// A pipeline in a timeline: `pinned, 8 x 8 MiB, streams: 3`.
 fn name_of(ground: &Ground, shape: Shape) -> String {
-    let memory = ground.host.map(|[buffer, _]| format!("{}, ", buffer.memory)).unwrap_or_default();
-    format!("{memory}{} x {}, streams: {}", shape.batches, Bytes(ground.bytes), shape.streams)
+    let memory = ground
+        .host
+        .map(|[buffer, _]| format!("{}, ", buffer.memory))
+        .unwrap_or_default();
+    format!(
+        "{memory}{} x {}, streams: {}",
+        shape.batches,
+        Bytes(ground.bytes),
+        shape.streams
+    )
 }
 
 /// The cell of a round; none where it is of another kind.
 pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
-    let Action::Pipeline { batches, streams, .. } = round.task.action else { return None };
+    let Action::Pipeline {
+        batches, streams, ..
+    } = round.task.action
+    else {
+        return None;
+    };
     let (gpu, numa_node, memory) = super::ground::ends(round)?;
     let mut cell = Pipeline {
         gpu,
@@ -279,20 +389,36 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
 fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
     let us = |samples: &[f64]| median(samples).map(|ns| ns / 1e3);
     let stage = |wanted: Stage| {
-        let alone = times.steps.iter().filter(|step| step.streams == 1 && step.stage == wanted);
+        let alone = times
+            .steps
+            .iter()
+            .filter(|step| step.streams == 1 && step.stage == wanted);
         us(&alone.map(|step| step.span.length_ns()).collect::<Vec<_>>())
     };
-    (cell.one_stream_us, cell.several_streams_us) = (us(&times.one_stream_ns), us(&times.several_streams_ns));
-    (cell.copy_in_us, cell.kernel_us, cell.copy_out_us) =
-        (stage(Stage::CopyIn), stage(Stage::Kernel), stage(Stage::CopyOut));
+    (cell.one_stream_us, cell.several_streams_us) =
+        (us(&times.one_stream_ns), us(&times.several_streams_ns));
+    (cell.copy_in_us, cell.kernel_us, cell.copy_out_us) = (
+        stage(Stage::CopyIn),
+        stage(Stage::Kernel),
+        stage(Stage::CopyOut),
+    );
     cell.enqueue_us = us(&times.enqueue_ns);
     cell.samples = count(&times.several_streams_ns);
     cell.spread_percent = spread_percent(&times.several_streams_ns);
-    cell.speed_up = cell.one_stream_us.zip(cell.several_streams_us).map(|(one, several)| one / several);
+    cell.speed_up = cell
+        .one_stream_us
+        .zip(cell.several_streams_us)
+        .map(|(one, several)| one / several);
     let stages = cell.copy_in_us.zip(cell.kernel_us).zip(cell.copy_out_us);
     if let Some(((copy_in, kernel), copy_out)) = stages {
-        cell.possible_speed_up = Some(possible(cell.batches, cell.streams, [copy_in, kernel, copy_out]));
-        cell.bound = cell.enqueue_us.map(|enqueue| bound(cell.batches, enqueue, kernel, copy_in.max(copy_out)));
+        cell.possible_speed_up = Some(possible(
+            cell.batches,
+            cell.streams,
+            [copy_in, kernel, copy_out],
+        ));
+        cell.bound = cell
+            .enqueue_us
+            .map(|enqueue| bound(cell.batches, enqueue, kernel, copy_in.max(copy_out)));
     }
     if cell.speed_up.is_none() {
         cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
@@ -304,7 +430,10 @@ fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
 /// waits for its stream too.
 fn possible(batches: u32, streams: u32, stages: [f64; 3]) -> f64 {
     let batch: f64 = stages.iter().sum();
-    let longest = stages.into_iter().fold(0.0, f64::max).max(batch / f64::from(streams.max(1)));
+    let longest = stages
+        .into_iter()
+        .fold(0.0, f64::max)
+        .max(batch / f64::from(streams.max(1)));
     f64::from(batches) * batch / (batch + f64::from(batches.saturating_sub(1)) * longest)
 }
 
@@ -330,8 +459,14 @@ mod tests {
     fn what_is_possible_follows_from_the_longest_stage() {
         // Three equal stages, batches without end: three times.
         assert!((possible(10_000, 3, [1.0; 3]) - 3.0).abs() < 1e-3);
-        assert!((possible(4, 3, [1.0; 3]) - 2.0).abs() < 1e-9, "12 stages in 6 steps");
-        assert!((possible(1, 3, [1.0; 3]) - 1.0).abs() < 1e-9, "one batch has nothing to overlap with");
+        assert!(
+            (possible(4, 3, [1.0; 3]) - 2.0).abs() < 1e-9,
+            "12 stages in 6 steps"
+        );
+        assert!(
+            (possible(1, 3, [1.0; 3]) - 1.0).abs() < 1e-9,
+            "one batch has nothing to overlap with"
+        );
         // Two streams hold two batches at a time.
         assert!((possible(10_000, 2, [1.0; 3]) - 2.0).abs() < 1e-3);
         assert!((possible(10_000, 3, [1.0, 10.0, 1.0]) - 1.2).abs() < 1e-3);

@@ -39,14 +39,19 @@ impl Readings {
             places.push(place);
             place = place.saturating_add(*times);
         }
-        places.into_iter().zip(self.runs.iter().map(|(sample, _)| sample))
+        places
+            .into_iter()
+            .zip(self.runs.iter().map(|(sample, _)| sample))
     }
 
     /// The readings from one place up to another, where they are there.
     pub fn part(&self, places: Range<usize>) -> Self {
         let mut part = Self::default();
         for ((sample, times), (place, _)) in self.runs.iter().zip(self.changes()) {
-            let (from, to) = (places.start.max(place), places.end.min(place.saturating_add(*times)));
+            let (from, to) = (
+                places.start.max(place),
+                places.end.min(place.saturating_add(*times)),
+            );
             part.push(sample, to.saturating_sub(from));
         }
         part
@@ -62,7 +67,9 @@ impl Readings {
 impl<'a> FromIterator<&'a LinkSample> for Readings {
     fn from_iter<T: IntoIterator<Item = &'a LinkSample>>(samples: T) -> Self {
         let mut readings = Self::default();
-        samples.into_iter().for_each(|sample| readings.push(sample, 1));
+        samples
+            .into_iter()
+            .for_each(|sample| readings.push(sample, 1));
         readings
     }
 }
@@ -72,7 +79,10 @@ mod tests {
     use super::*;
 
     fn sample(replays: u64) -> LinkSample {
-        LinkSample { replays: Some(replays), ..LinkSample::default() }
+        LinkSample {
+            replays: Some(replays),
+            ..LinkSample::default()
+        }
     }
 
     #[test]
@@ -84,8 +94,14 @@ mod tests {
             together.push(&sample(replays), times);
         }
         assert_eq!(readings, together);
-        let changes: Vec<_> = readings.changes().map(|(place, sample)| (place, sample.replays)).collect();
-        assert_eq!((readings.len(), changes), (5, vec![(0, Some(1)), (3, Some(2)), (4, Some(1))]));
+        let changes: Vec<_> = readings
+            .changes()
+            .map(|(place, sample)| (place, sample.replays))
+            .collect();
+        assert_eq!(
+            (readings.len(), changes),
+            (5, vec![(0, Some(1)), (3, Some(2)), (4, Some(1))])
+        );
         for from in 0..7 {
             for to in from..7 {
                 let part: Readings = told.iter().skip(from).take(to - from).collect();

@@ -41,10 +41,17 @@ pub struct Selection {
 /// # Errors
 ///
 /// Too little of its memory is free.
-pub(super) fn buffer(memory: DeviceMemory, wanted: &Selection, limit: Bytes) -> Result<u64, HardwareError> {
+pub(super) fn buffer(
+    memory: DeviceMemory,
+    wanted: &Selection,
+    limit: Bytes,
+) -> Result<u64, HardwareError> {
     let DeviceMemory { free, total } = memory;
     let (margin, for_whom) = match wanted.shared {
-        true => (SHARED_MARGIN.max(total / SHARED_PART), ", of which most stays free for the processes that hold it"),
+        true => (
+            SHARED_MARGIN.max(total / SHARED_PART),
+            ", of which most stays free for the processes that hold it",
+        ),
         false => (MEMORY_MARGIN, ""),
     };
     let budget = limit.0.min(free.saturating_sub(margin));
@@ -62,21 +69,33 @@ pub(super) fn buffer(memory: DeviceMemory, wanted: &Selection, limit: Bytes) -> 
 }
 
 /// Notes why the kernels could not be loaded: once where that is so of all devices, else for each.
-pub(super) fn note_kernels(facts: &mut DriverFacts, failure: impl Fn(u32) -> Option<HardwareError>) {
-    let usable = facts.devices.iter_mut().filter(|device| device.failure.is_none());
-    let mut of_devices: Vec<_> =
-        usable.map(|device| (failure(device.index).map(|error| error.to_string()), device)).collect();
+pub(super) fn note_kernels(
+    facts: &mut DriverFacts,
+    failure: impl Fn(u32) -> Option<HardwareError>,
+) {
+    let usable = facts
+        .devices
+        .iter_mut()
+        .filter(|device| device.failure.is_none());
+    let mut of_devices: Vec<_> = usable
+        .map(|device| (failure(device.index).map(|error| error.to_string()), device))
+        .collect();
     if of_devices.iter().all(|(failure, _)| failure.is_some()) {
         facts.kernels_failure = of_devices.into_iter().find_map(|(failure, _)| failure);
         return;
     }
-    of_devices.iter_mut().for_each(|(failure, device)| device.kernels_failure = failure.take());
+    of_devices
+        .iter_mut()
+        .for_each(|(failure, device)| device.kernels_failure = failure.take());
 }
 
 pub(super) fn find<'d>(devices: &'d [DeviceInfo], wanted: &Selection) -> Option<&'d DeviceInfo> {
     let same_uuid = |info: &&DeviceInfo| info.uuid.is_some() && info.uuid == wanted.uuid;
     let same_pci = |info: &&DeviceInfo| info.pci.is_some() && info.pci == wanted.pci;
-    devices.iter().find(same_uuid).or_else(|| devices.iter().find(same_pci))
+    devices
+        .iter()
+        .find(same_uuid)
+        .or_else(|| devices.iter().find(same_pci))
 }
 
 /// Why CUDA does not show a GPU that NVML shows.
@@ -105,7 +124,13 @@ mod tests {
     use crate::model::units::GIB;
 
     fn wanted(shared: bool) -> Selection {
-        Selection { index: 0, uuid: None, pci: None, shared, processors: Vec::new() }
+        Selection {
+            index: 0,
+            uuid: None,
+            pci: None,
+            shared,
+            processors: Vec::new(),
+        }
     }
 
     #[test]
@@ -113,7 +138,11 @@ mod tests {
         let limit = Bytes(GIB);
         let both = |free: u64, total: u64| {
             let memory = DeviceMemory { free, total };
-            [false, true].map(|shared| buffer(memory, &wanted(shared), limit).ok().map(|size| 2 * size / MIB))
+            [false, true].map(|shared| {
+                buffer(memory, &wanted(shared), limit)
+                    .ok()
+                    .map(|size| 2 * size / MIB)
+            })
         };
         // Plenty is free: the limit counts, less the small buffers.
         assert_eq!(both(100 * GIB, 141 * GIB), [Some(1020), Some(1020)]);
@@ -121,16 +150,34 @@ mod tests {
         assert_eq!(both(7 * GIB, 141 * GIB), [Some(1020), None]);
         assert_eq!(both(15 * GIB / 2, 141 * GIB), [Some(1020), Some(456)]);
         assert_eq!(both(5 * GIB / 2, 24 * GIB), [Some(1020), Some(508)]);
-        let error = buffer(DeviceMemory { free: GIB, total: 24 * GIB }, &wanted(true), limit).unwrap_err();
+        let error = buffer(
+            DeviceMemory {
+                free: GIB,
+                total: 24 * GIB,
+            },
+            &wanted(true),
+            limit,
+        )
+        .unwrap_err();
         assert_eq!(error.kind, ErrorKind::OutOfMemory);
-        assert!(error.message.contains("for the processes that hold it"), "{error}");
+        assert!(
+            error.message.contains("for the processes that hold it"),
+            "{error}"
+        );
     }
 
     #[test]
     fn kernels_that_one_device_refuses_are_its_own_failure() {
         let facts = |failing: &[u32]| {
-            let device = |index| CudaDevice { index, ordinal: Some(index), ..CudaDevice::default() };
-            let mut facts = DriverFacts { devices: (0..3).map(device).collect(), ..DriverFacts::default() };
+            let device = |index| CudaDevice {
+                index,
+                ordinal: Some(index),
+                ..CudaDevice::default()
+            };
+            let mut facts = DriverFacts {
+                devices: (0..3).map(device).collect(),
+                ..DriverFacts::default()
+            };
             facts.devices[2].failure = Some("not opened".into());
             let refused = || HardwareError::new(ErrorKind::Unsupported, "refused");
             note_kernels(&mut facts, |gpu| failing.contains(&gpu).then(refused));
@@ -139,11 +186,21 @@ mod tests {
         let none = facts(&[]);
         assert!((0..3).all(|gpu| none.kernels_failure_of(gpu).is_none()));
         let one = facts(&[1]);
-        assert_eq!((one.kernels_failure.as_deref(), one.kernels_failure_of(0)), (None, None));
+        assert_eq!(
+            (one.kernels_failure.as_deref(), one.kernels_failure_of(0)),
+            (None, None)
+        );
         assert_eq!(one.kernels_failure_of(1), Some("refused"));
         // Said once, as it always was.
         let all = facts(&[0, 1]);
-        assert!(all.devices.iter().all(|device| device.kernels_failure.is_none()));
-        assert_eq!((all.kernels_failure_of(0), all.kernels_failure_of(1)), (Some("refused"), Some("refused")));
+        assert!(
+            all.devices
+                .iter()
+                .all(|device| device.kernels_failure.is_none())
+        );
+        assert_eq!(
+            (all.kernels_failure_of(0), all.kernels_failure_of(1)),
+            (Some("refused"), Some("refused"))
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(super) struct Seeds {
 impl Seeds {
     /// Seeds that no other process has, as good as certainly.
     pub(super) fn new() -> Self {
-        Self { process: RandomState::new().build_hasher().finish(), count: Cell::new(0) }
+        Self {
+            process: RandomState::new().build_hasher().finish(),
+            count: Cell::new(0),
+        }
     }
 
     /// A number that no other verification of this process has; never 0, whose first pattern word is
@@ -28,7 +31,8 @@ impl Seeds {
             | u64::from(path == Path::Staged) << 2;
         let count = self.count.replace(self.count.get().wrapping_add(1));
         let index = |index: u32| u64::from(index & 0xfff);
-        let own = u64::from(count) << 32 | index(pair.source) << 20 | index(pair.destination) << 8 | axes;
+        let own =
+            u64::from(count) << 32 | index(pair.source) << 20 | index(pair.destination) << 8 | axes;
         match own ^ self.process {
             0 => u64::MAX,
             seed => seed,
@@ -57,8 +61,13 @@ mod tests {
         }
         assert!(!found.contains(&0));
         // Where the count is the same, the rest tells apart.
-        let first =
-            |pair| Seeds { process: 5, count: Cell::new(0) }.next(pair, Engine::Copy, Side::Source, Path::Direct);
+        let first = |pair| {
+            Seeds {
+                process: 5,
+                count: Cell::new(0),
+            }
+            .next(pair, Engine::Copy, Side::Source, Path::Direct)
+        };
         let pairs = Pair::ordered(&(0..72).collect::<Vec<_>>());
         let distinct: std::collections::HashSet<_> = pairs.iter().copied().map(first).collect();
         assert_eq!(distinct.len(), pairs.len());

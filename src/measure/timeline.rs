@@ -37,7 +37,11 @@ pub(super) struct Ran {
 
 impl Bench<'_> {
     /// Runs a round, and notes what is seen of it where it is to be followed.
-    pub(super) fn following(&self, round: &Round, run: impl FnOnce() -> Outcome) -> (Outcome, Option<Timeline>) {
+    pub(super) fn following(
+        &self,
+        round: &Round,
+        run: impl FnOnce() -> Outcome,
+    ) -> (Outcome, Option<Timeline>) {
         if !round.timeline {
             return (run(), None);
         }
@@ -70,7 +74,11 @@ impl Bench<'_> {
         if self.following.round.borrow().is_none() {
             return Ok(());
         }
-        let part = Part { probe: probe.to_owned(), name: name(), ..Part::default() };
+        let part = Part {
+            probe: probe.to_owned(),
+            name: name(),
+            ..Part::default()
+        };
         *self.following.part.borrow_mut() = Some(part);
         let result = run();
         let part = self.following.part.take();
@@ -96,14 +104,24 @@ impl Bench<'_> {
         }
         let start_ns = self.now_ns();
         let result = run();
-        let call = Call { name: name(), start_ns, end_ns: self.now_ns() };
+        let call = Call {
+            name: name(),
+            start_ns,
+            end_ns: self.now_ns(),
+        };
         self.note(|part| part.calls.push(call));
         result
     }
 
     /// The call that was noted last.
     pub(super) fn last_call(&self) -> Option<usize> {
-        self.following.part.borrow().as_ref()?.calls.len().checked_sub(1)
+        self.following
+            .part
+            .borrow()
+            .as_ref()?
+            .calls
+            .len()
+            .checked_sub(1)
     }
 
     /// Notes what ran between two events, both reached.
@@ -112,13 +130,31 @@ impl Bench<'_> {
     ///
     /// The driver does not tell when.
     pub(super) fn worked(&self, ran: Ran) -> Result<(), HardwareError> {
-        let Ran { name, kind, gpu, stream, start, end, call } = ran;
+        let Ran {
+            name,
+            kind,
+            gpu,
+            stream,
+            start,
+            end,
+            call,
+        } = ran;
         let clock = self.following.clocks.borrow().get(&gpu).copied();
-        let Some(clock) = clock.filter(|_| self.is_shown()) else { return Ok(()) };
+        let Some(clock) = clock.filter(|_| self.is_shown()) else {
+            return Ok(());
+        };
         // From the last reading, not from zero: a float has some seven digits.
         let start_ns = clock.mark_ns + self.finite_ns(clock.mark, start)?;
         let end_ns = start_ns + self.finite_ns(start, end)?;
-        let work = Work { name, kind, gpu, stream, start_ns, end_ns, call };
+        let work = Work {
+            name,
+            kind,
+            gpu,
+            stream,
+            start_ns,
+            end_ns,
+            call,
+        };
         self.note(|part| part.work.push(work));
         Ok(())
     }
@@ -137,7 +173,9 @@ impl Bench<'_> {
         waited: Option<usize>,
     ) -> Result<(), HardwareError> {
         let clock = self.following.clocks.borrow().get(&gpu).copied();
-        let Some(clock) = clock.filter(|_| self.is_shown()) else { return Ok(()) };
+        let Some(clock) = clock.filter(|_| self.is_shown()) else {
+            return Ok(());
+        };
         let gpu_ns = clock.mark_ns + self.finite_ns(clock.mark, opened)?;
         let mut until_reached = 0.0_f64;
         for &reached in reached {
@@ -166,7 +204,12 @@ impl Bench<'_> {
     }
 
     fn read_clocks(&self, round: &Round) -> Result<Vec<ClockReading>, HardwareError> {
-        let gpus: BTreeSet<u32> = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
+        let gpus: BTreeSet<u32> = round
+            .flows
+            .iter()
+            .flat_map(|flow| flow.ends())
+            .filter_map(Endpoint::gpu)
+            .collect();
         gpus.into_iter().map(|gpu| self.read_clock(gpu)).collect()
     }
 
@@ -182,13 +225,28 @@ impl Bench<'_> {
             let after = self.now_ns();
             gpu_ns = self.finite_ns(clock.zero, clock.mark)?;
             let rounding = gpu_ns * ROUNDING;
-            (least, most) = (least.max(before - gpu_ns - rounding), most.min(after - gpu_ns + rounding));
+            (least, most) = (
+                least.max(before - gpu_ns - rounding),
+                most.min(after - gpu_ns + rounding),
+            );
         }
-        self.following.clocks.borrow_mut().insert(gpu, GpuClock { mark_ns: gpu_ns, ..clock });
+        self.following.clocks.borrow_mut().insert(
+            gpu,
+            GpuClock {
+                mark_ns: gpu_ns,
+                ..clock
+            },
+        );
         // A clock that was set while they were read, say; the bounds are as wide then as they contradict each other.
         let (least, most) = (least.min(most), least.max(most));
         let (not_before_ns, not_after_ns) = (gpu_ns + least, gpu_ns + most);
-        Ok(ClockReading { gpu, zero_ns: clock.zero_ns, gpu_ns, not_before_ns, not_after_ns })
+        Ok(ClockReading {
+            gpu,
+            zero_ns: clock.zero_ns,
+            gpu_ns,
+            not_before_ns,
+            not_after_ns,
+        })
     }
 
     /// The clock of a GPU, set when it is needed first.
@@ -197,12 +255,24 @@ impl Bench<'_> {
             return Ok(*clock);
         }
         let device = self.seat(gpu)?.device;
-        let within = Pair { source: gpu, destination: gpu };
+        let within = Pair {
+            source: gpu,
+            destination: gpu,
+        };
         let stream = self.current_stream(within, Setup::REFERENCE.placement, Side::Source)?;
-        let [zero, mark] = [self.driver.create_event(device)?, self.driver.create_event(device)?];
+        let [zero, mark] = [
+            self.driver.create_event(device)?,
+            self.driver.create_event(device)?,
+        ];
         self.driver.record(zero, stream)?;
         self.driver.synchronize_event(zero)?;
-        let clock = GpuClock { stream, zero, zero_ns: self.now_ns(), mark, mark_ns: 0.0 };
+        let clock = GpuClock {
+            stream,
+            zero,
+            zero_ns: self.now_ns(),
+            mark,
+            mark_ns: 0.0,
+        };
         self.following.clocks.borrow_mut().insert(gpu, clock);
         Ok(clock)
     }
@@ -210,7 +280,11 @@ impl Bench<'_> {
     fn finite_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
         let time = self.driver.elapsed_ns(start, end)?;
         let why = "the driver gave a time that is no number: no timeline can be made of it";
-        if time.is_finite() { Ok(time) } else { Err(HardwareError::new(ErrorKind::Hindered, why)) }
+        if time.is_finite() {
+            Ok(time)
+        } else {
+            Err(HardwareError::new(ErrorKind::Hindered, why))
+        }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
@@ -231,7 +305,10 @@ mod tests {
     use crate::model::units::{Bytes, MIB};
     use crate::plan::Task;
 
-    const PAIR: Pair = Pair { source: 0, destination: 1 };
+    const PAIR: Pair = Pair {
+        source: 0,
+        destination: 1,
+    };
 
     fn round(action: Action, timeline: bool) -> Round {
         let setup = Setup::REFERENCE.with_bytes(Bytes(64 * MIB));
@@ -250,14 +327,19 @@ mod tests {
     /// What is seen of rounds on two simulated GPUs.
     fn seen(rounds: &[Round]) -> Vec<Timeline> {
         let driver = Machine::parse("h200x2").unwrap().driver().unwrap();
-        let select =
-            |index: u32| Selection { index, pci: driver.devices()[index as usize].pci, ..Selection::default() };
+        let select = |index: u32| Selection {
+            index,
+            pci: driver.devices()[index as usize].pci,
+            ..Selection::default()
+        };
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(512 * MIB));
         let mut seen = Vec::new();
         for round in rounds {
             bench.run(std::slice::from_ref(round), &mut |told| match told {
                 Told::Seen(_, timeline) => seen.push(timeline),
-                Told::Ended(_, outcome) => assert!(!matches!(outcome, Outcome::Failed { .. }), "{outcome:?}"),
+                Told::Ended(_, outcome) => {
+                    assert!(!matches!(outcome, Outcome::Failed { .. }), "{outcome:?}")
+                }
                 Told::Together(_) => panic!("one round was run"),
                 Told::Apart(_, error) => panic!("{error}"),
             });
@@ -267,42 +349,94 @@ mod tests {
 
     #[test]
     fn a_round_that_is_not_followed_leaves_nothing() {
-        assert_eq!(seen(&[round(Action::Overlap { samples: 2 }, false), round(Action::Clocks, false)]), []);
+        assert_eq!(
+            seen(&[
+                round(Action::Overlap { samples: 2 }, false),
+                round(Action::Clocks, false)
+            ]),
+            []
+        );
     }
 
     #[test]
     fn a_placement_and_its_blocking_twin_are_kept_with_what_their_calls_launched() {
         let seen = seen(&[round(Action::Overlap { samples: 3 }, true)]);
-        let names: Vec<_> = seen[0].parts.iter().map(|part| part.name.as_str()).collect();
-        let twin = Placement { host: crate::model::placement::HostMode::Blocking, ..Placement::REFERENCE };
+        let names: Vec<_> = seen[0]
+            .parts
+            .iter()
+            .map(|part| part.name.as_str())
+            .collect();
+        let twin = Placement {
+            host: crate::model::placement::HostMode::Blocking,
+            ..Placement::REFERENCE
+        };
         assert_eq!(names, [Placement::REFERENCE.to_string(), twin.to_string()]);
         for part in &seen[0].parts {
-            let launched: Vec<_> = part.work.iter().map(|work| part.calls[work.call.unwrap()].name.as_str()).collect();
+            let launched: Vec<_> = part
+                .work
+                .iter()
+                .map(|work| part.calls[work.call.unwrap()].name.as_str())
+                .collect();
             assert_eq!(
                 launched,
-                ["copy 64 MiB to GPU 1", "launch the kernel on GPU 0", "launch the kernel on GPU 1"],
+                [
+                    "copy 64 MiB to GPU 1",
+                    "launch the kernel on GPU 0",
+                    "launch the kernel on GPU 1"
+                ],
                 "{part:?}"
             );
-            assert!(part.calls.windows(2).all(|calls| calls[0].end_ns <= calls[1].start_ns), "{part:?}");
-            assert!(part.calls.iter().any(|call| call.name.starts_with("wait for the copy")), "{part:?}");
-            assert_eq!(part.work.iter().map(|work| work.gpu).collect::<Vec<_>>(), [0, 0, 1]);
+            assert!(
+                part.calls
+                    .windows(2)
+                    .all(|calls| calls[0].end_ns <= calls[1].start_ns),
+                "{part:?}"
+            );
+            assert!(
+                part.calls
+                    .iter()
+                    .any(|call| call.name.starts_with("wait for the copy")),
+                "{part:?}"
+            );
+            assert_eq!(
+                part.work.iter().map(|work| work.gpu).collect::<Vec<_>>(),
+                [0, 0, 1]
+            );
         }
-        assert!(seen[0].parts[1].calls.iter().any(|call| call.name.ends_with("blocking call")));
+        assert!(
+            seen[0].parts[1]
+                .calls
+                .iter()
+                .any(|call| call.name.ends_with("blocking call"))
+        );
         assert_eq!(seen[0].problem, None);
     }
 
     #[test]
     fn readings_bound_the_clocks_of_all_gpus_of_a_round() {
         let seen = seen(&[round(Action::Clocks, true), round(Action::Clocks, true)]);
-        let gpus = |timeline: &Timeline| timeline.clocks.iter().map(|reading| reading.gpu).collect::<Vec<_>>();
+        let gpus = |timeline: &Timeline| {
+            timeline
+                .clocks
+                .iter()
+                .map(|reading| reading.gpu)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(seen.iter().map(gpus).collect::<Vec<_>>(), [[0, 1], [0, 1]]);
         for (one, other) in seen[0].clocks.iter().zip(&seen[1].clocks) {
-            assert!(one.zero_ns.to_bits() == other.zero_ns.to_bits(), "the clock is set once");
+            assert!(
+                one.zero_ns.to_bits() == other.zero_ns.to_bits(),
+                "the clock is set once"
+            );
             assert!(one.gpu_ns < other.gpu_ns);
             // The simulation has one clock: its zero lies where the reading says, between both bounds.
             for reading in [one, other] {
-                let off = [reading.not_before_ns, reading.not_after_ns].map(|host| host - reading.gpu_ns);
-                assert!(off[0] <= reading.zero_ns && off[1] - off[0] < 50e3, "{reading:?}");
+                let off =
+                    [reading.not_before_ns, reading.not_after_ns].map(|host| host - reading.gpu_ns);
+                assert!(
+                    off[0] <= reading.zero_ns && off[1] - off[0] < 50e3,
+                    "{reading:?}"
+                );
             }
         }
     }

@@ -12,19 +12,29 @@ use crate::model::units::GbPerSecond;
 impl Row {
     /// Nanoseconds of a copy at the same time as others and alone, where both were measured.
     fn compared(&self) -> Option<(f64, f64)> {
-        let together = if self.together.is_empty() { &self.rows } else { &self.together };
-        Some((median(&each(together, self.copies))?, median(&each(&self.alone, self.copies))?))
+        let together = if self.together.is_empty() {
+            &self.rows
+        } else {
+            &self.together
+        };
+        Some((
+            median(&each(together, self.copies))?,
+            median(&each(&self.alone, self.copies))?,
+        ))
     }
 
     /// Whether it makes a difference that others are copied at the same time.
     pub(super) fn differs_alone(&self) -> bool {
-        self.compared().is_some_and(|(together, alone)| (together / alone - 1.0).abs() * 100.0 > APART_PERCENT)
+        self.compared()
+            .is_some_and(|(together, alone)| (together / alone - 1.0).abs() * 100.0 > APART_PERCENT)
     }
 }
 
 /// The comparison of a round, where it had one.
 pub(super) fn compared(pair: Pair, setup: Setup, outcome: &Outcome) -> Option<AtOnce> {
-    let Outcome::Rows { rows } = outcome else { return None };
+    let Outcome::Rows { rows } = outcome else {
+        return None;
+    };
     let [row] = rows.as_slice() else { return None };
     let (together, alone) = row.compared()?;
     let rate = |ns| GbPerSecond::of(setup.bytes.0, ns);

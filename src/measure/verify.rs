@@ -24,7 +24,9 @@ impl Bench<'_> {
             let why = format!("not checked, since the GPU kernels could not be loaded: {failure}");
             return Ok(vec![Check::inconclusive(why); pairs.len()]);
         }
-        pairs.iter().try_for_each(|pair| self.set_path(*pair, setup.path))?;
+        pairs
+            .iter()
+            .try_for_each(|pair| self.set_path(*pair, setup.path))?;
         match self.copied(pairs, setup) {
             // Full memory says nothing about the path.
             Err(error) if error.kind == ErrorKind::OutOfMemory => {
@@ -42,19 +44,29 @@ impl Bench<'_> {
         let before = self.compare(pairs, bytes)?;
         for &pair in pairs {
             let stream = self.current_stream(pair, setup.placement, setup.issuer)?;
-            let (from, to) = (self.seat(pair.source)?.send, self.seat(pair.destination)?.receive);
+            let (from, to) = (
+                self.seat(pair.source)?.send,
+                self.seat(pair.destination)?.receive,
+            );
             match setup.engine {
                 Engine::Copy => self.driver.copy(stream, to, from, bytes)?,
                 Engine::Kernel => self.driver.kernel_copy(stream, to, from, bytes)?,
             }
         }
         for &pair in pairs {
-            self.driver.synchronize(self.current_stream(pair, setup.placement, setup.issuer)?)?;
+            self.driver
+                .synchronize(self.current_stream(pair, setup.placement, setup.issuer)?)?;
         }
         let after = self.compare(pairs, bytes)?;
-        let check =
-            |((before, after), pair): ((_, _), &Pair)| blind(&before, *pair).unwrap_or_else(|| Check::of(&after));
-        Ok(before.into_iter().zip(after).zip(pairs).map(check).collect())
+        let check = |((before, after), pair): ((_, _), &Pair)| {
+            blind(&before, *pair).unwrap_or_else(|| Check::of(&after))
+        };
+        Ok(before
+            .into_iter()
+            .zip(after)
+            .zip(pairs)
+            .map(check)
+            .collect())
     }
 }
 
@@ -82,12 +94,16 @@ pub(super) struct Verifications(HashMap<(Flow, Setup), Verification>);
 impl Verifications {
     /// Takes the outcome of one, for the flow at this place of its round.
     pub(super) fn take(&mut self, flow: Flow, at: usize, setup: Setup, outcome: &Outcome) {
-        self.0.insert((flow, setup.of_any_size()), verification(outcome, at));
+        self.0
+            .insert((flow, setup.of_any_size()), verification(outcome, at));
     }
 
     /// The one that vouches for copies of this setup.
     pub(super) fn of(&self, flow: Flow, setup: Setup) -> Option<&Verification> {
-        self.0.get(&(flow, setup.of_any_size().with_placement(Placement::REFERENCE)))
+        self.0.get(&(
+            flow,
+            setup.of_any_size().with_placement(Placement::REFERENCE),
+        ))
     }
 }
 
@@ -95,21 +111,42 @@ fn verification(outcome: &Outcome, at: usize) -> Verification {
     if let Outcome::Verified { flows } = outcome
         && let Some(check) = flows.get(at)
     {
-        return Verification { check: check.clone(), lost: None };
+        return Verification {
+            check: check.clone(),
+            lost: None,
+        };
     }
     let (status, reason) = without_figures(outcome);
     let reason = reason.unwrap_or_default();
-    let verified = if status == Status::Skipped { Verified::Skipped } else { Verified::Inconclusive };
-    Verification { check: Check { verified, detail: Some(reason.clone()) }, lost: Some((status, reason)) }
+    let verified = if status == Status::Skipped {
+        Verified::Skipped
+    } else {
+        Verified::Inconclusive
+    };
+    Verification {
+        check: Check {
+            verified,
+            detail: Some(reason.clone()),
+        },
+        lost: Some((status, reason)),
+    }
 }
 
 /// What the verification and the check after the timed rows say together: the worse of both.
 pub(super) fn both(before: Option<&Check>, after: Option<&Check>) -> Check {
-    let after = after.filter(|after| after.verified != Verified::Ok).map(|after| Check {
-        detail: after.detail.as_ref().map(|detail| format!("{detail}, after the timed copies")),
-        ..after.clone()
-    });
-    let skipped = Check { verified: Verified::Skipped, detail: None };
+    let after = after
+        .filter(|after| after.verified != Verified::Ok)
+        .map(|after| Check {
+            detail: after
+                .detail
+                .as_ref()
+                .map(|detail| format!("{detail}, after the timed copies")),
+            ..after.clone()
+        });
+    let skipped = Check {
+        verified: Verified::Skipped,
+        detail: None,
+    };
     let before = before.cloned().unwrap_or(skipped);
     match after {
         Some(after) if !before.verified.is_wrong() => after,

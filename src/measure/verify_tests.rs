@@ -24,7 +24,10 @@ const BUFFER: u64 = 30 * MIB;
 fn machine(fault: Option<(CopyFault, Option<Engine>)>) -> MachineSpec {
     let mut spec = sim::builtin::get("h200x8").unwrap();
     spec.gpus.truncate(3);
-    let fault = fault.map(|(fault, engine)| PairFault { engine, ..PairFault::new(Pairs::Ordered(0, 1), fault) });
+    let fault = fault.map(|(fault, engine)| PairFault {
+        engine,
+        ..PairFault::new(Pairs::Ordered(0, 1), fault)
+    });
     spec.faults.pairs.extend(fault);
     spec
 }
@@ -41,9 +44,24 @@ fn bench(driver: &dyn Driver) -> Bench<'_> {
 }
 
 fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: Path) -> Verified {
-    let setup = Setup { engine, issuer, path, bytes: Bytes(BUFFER), ..Setup::REFERENCE };
-    let task = Task { setup, action: Action::Verify };
-    let flows = vec![Pair { source: pair.0, destination: pair.1 }.into()];
+    let setup = Setup {
+        engine,
+        issuer,
+        path,
+        bytes: Bytes(BUFFER),
+        ..Setup::REFERENCE
+    };
+    let task = Task {
+        setup,
+        action: Action::Verify,
+    };
+    let flows = vec![
+        Pair {
+            source: pair.0,
+            destination: pair.1,
+        }
+        .into(),
+    ];
     match bench.run_one(&Round {
         id: 0,
         slot: 0,
@@ -67,13 +85,25 @@ fn verdicts(fault: CopyFault, engine: Option<Engine>) -> [Verified; 3] {
     let driver = sim::driver(machine(Some((fault, engine)))).unwrap();
     let bench = bench(driver.as_ref());
     let direct = |pair, engine, issuer| verify(&bench, pair, engine, issuer, Path::Direct);
-    let found = [(Engine::Copy, Side::Source), (Engine::Kernel, Side::Source), (Engine::Kernel, Side::Destination)]
-        .map(|(engine, issuer)| {
-            assert_eq!(direct((2, 1), engine, issuer), Verified::Ok, "{fault:?}");
-            direct((0, 1), engine, issuer)
-        });
-    assert_eq!(direct((1, 0), Engine::Copy, Side::Source), Verified::Ok, "{fault:?}: the way back is well");
-    assert_eq!(verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged), Verified::Ok, "{fault:?}: staged");
+    let found = [
+        (Engine::Copy, Side::Source),
+        (Engine::Kernel, Side::Source),
+        (Engine::Kernel, Side::Destination),
+    ]
+    .map(|(engine, issuer)| {
+        assert_eq!(direct((2, 1), engine, issuer), Verified::Ok, "{fault:?}");
+        direct((0, 1), engine, issuer)
+    });
+    assert_eq!(
+        direct((1, 0), Engine::Copy, Side::Source),
+        Verified::Ok,
+        "{fault:?}: the way back is well"
+    );
+    assert_eq!(
+        verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged),
+        Verified::Ok,
+        "{fault:?}: staged"
+    );
     found
 }
 
@@ -89,7 +119,12 @@ fn every_way_of_losing_or_spoiling_bytes_is_caught() {
         (CopyFault::Shifted { bytes: 4 }, corrupt),
         (CopyFault::Shifted { bytes: 1 }, corrupt),
         (CopyFault::FlippedBit { bit: 0 }, corrupt),
-        (CopyFault::FlippedBit { bit: BUFFER * 8 - 1 }, corrupt),
+        (
+            CopyFault::FlippedBit {
+                bit: BUFFER * 8 - 1,
+            },
+            corrupt,
+        ),
         (CopyFault::MissingTail { bytes: 1 }, corrupt),
         (CopyFault::MissingTail { bytes: 4 }, corrupt),
         (CopyFault::MissingTail { bytes: 8 }, dropped),
@@ -99,15 +134,29 @@ fn every_way_of_losing_or_spoiling_bytes_is_caught() {
     ];
     for (fault, verdict) in cases {
         assert_eq!(verdicts(fault, None), [verdict; 3], "{fault:?}");
-        assert_eq!(verdicts(fault, Some(Engine::Copy)), [verdict, Verified::Ok, Verified::Ok], "{fault:?}");
-        assert_eq!(verdicts(fault, Some(Engine::Kernel)), [Verified::Ok, verdict, verdict], "{fault:?}");
+        assert_eq!(
+            verdicts(fault, Some(Engine::Copy)),
+            [verdict, Verified::Ok, Verified::Ok],
+            "{fault:?}"
+        );
+        assert_eq!(
+            verdicts(fault, Some(Engine::Kernel)),
+            [Verified::Ok, verdict, verdict],
+            "{fault:?}"
+        );
     }
-    println!("{} faults, each of both engines and of either alone: all caught", cases.len());
+    println!(
+        "{} faults, each of both engines and of either alone: all caught",
+        cases.len()
+    );
 }
 
 #[test]
 fn faults_of_the_rate_are_none_of_the_bytes() {
-    for fault in [CopyFault::Slow { share: 0.1 }, CopyFault::Unstable { percent: 50.0 }] {
+    for fault in [
+        CopyFault::Slow { share: 0.1 },
+        CopyFault::Unstable { percent: 50.0 },
+    ] {
         assert_eq!(verdicts(fault, None), [Verified::Ok; 3], "{fault:?}");
     }
 }
@@ -116,10 +165,14 @@ fn faults_of_the_rate_are_none_of_the_bytes() {
 fn a_missing_last_byte_is_seen_every_time() {
     // By chance a byte of poison that is any other number would be the right one every 256th time.
     for engine in [Engine::Copy, Engine::Kernel] {
-        let driver = sim::driver(machine(Some((CopyFault::MissingTail { bytes: 1 }, None)))).unwrap();
+        let driver =
+            sim::driver(machine(Some((CopyFault::MissingTail { bytes: 1 }, None)))).unwrap();
         let bench = bench(driver.as_ref());
         for _ in 0..2000 {
-            assert_eq!(verify(&bench, (0, 1), engine, Side::Source, Path::Direct), Verified::Corrupt);
+            assert_eq!(
+                verify(&bench, (0, 1), engine, Side::Source, Path::Direct),
+                Verified::Corrupt
+            );
         }
     }
 }
@@ -131,7 +184,10 @@ fn data_of_an_earlier_verification_of_the_same_pair_is_caught() {
     let direct = || verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Direct);
     assert_eq!(direct(), Verified::Dropped, "nothing was ever brought");
     // Staged copies are well. No seed is used twice, so that even the same verification's is told.
-    assert_eq!(verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged), Verified::Ok);
+    assert_eq!(
+        verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged),
+        Verified::Ok
+    );
     assert_eq!(direct(), Verified::Corrupt);
     assert_eq!(direct(), Verified::Corrupt);
 }
@@ -156,7 +212,10 @@ proptest! {
 #[test]
 fn ten_thousand_clean_copies_raise_no_alarm() {
     let mut spec = machine(None);
-    spec.noise = Noise { percent: 5.0, seed: 3 };
+    spec.noise = Noise {
+        percent: 5.0,
+        seed: 3,
+    };
     let driver = sim::driver(spec).unwrap();
     let bench = bench(driver.as_ref());
     let ways = [
@@ -170,7 +229,13 @@ fn ten_thousand_clean_copies_raise_no_alarm() {
     while copies < 10_000 {
         for pair in Pair::ordered(&[0, 1, 2]) {
             for (engine, issuer, path) in ways {
-                let verdict = verify(&bench, (pair.source, pair.destination), engine, issuer, path);
+                let verdict = verify(
+                    &bench,
+                    (pair.source, pair.destination),
+                    engine,
+                    issuer,
+                    path,
+                );
                 assert_eq!(verdict, Verified::Ok, "{pair:?} {engine} {issuer} {path}");
                 copies += 1;
             }

@@ -82,7 +82,10 @@ struct Seen {
 impl Seen {
     /// Of a GPU that no thread looks at.
     fn ended() -> Self {
-        Self { samples: Vec::new(), ended: true }
+        Self {
+            samples: Vec::new(),
+            ended: true,
+        }
     }
 }
 
@@ -100,8 +103,15 @@ impl Watch {
             unwatched: Vec::new(),
         };
         if telemetry.follows_the_driver() {
-            watch.pace = Some(Pace { before: Duration::ZERO, now: Duration::ZERO, next: INTERVAL });
-            watch.seen = gpus.iter().map(|index| (*index, Arc::new(Mutex::new(Seen::ended())))).collect();
+            watch.pace = Some(Pace {
+                before: Duration::ZERO,
+                now: Duration::ZERO,
+                next: INTERVAL,
+            });
+            watch.seen = gpus
+                .iter()
+                .map(|index| (*index, Arc::new(Mutex::new(Seen::ended()))))
+                .collect();
             watch.read();
             return watch;
         }
@@ -109,14 +119,20 @@ impl Watch {
             let (telemetry, stop) = (Arc::clone(telemetry), Arc::clone(&watch.stop));
             let seen = Arc::new(Mutex::new(Seen::default()));
             let mine = Arc::clone(&seen);
-            match std::thread::Builder::new().spawn(move || look(telemetry.as_ref(), index, &stop, &mine)) {
+            match std::thread::Builder::new()
+                .spawn(move || look(telemetry.as_ref(), index, &stop, &mine))
+            {
                 Ok(thread) => {
                     watch.seen.push((index, seen));
                     watch.threads.push(thread);
                 }
                 Err(error) => {
-                    let why = format!("GPU {index} is not watched while copies run, no thread can be started");
-                    watch.unwatched.push(limits::not_started(why, &error).message);
+                    let why = format!(
+                        "GPU {index} is not watched while copies run, no thread can be started"
+                    );
+                    watch
+                        .unwatched
+                        .push(limits::not_started(why, &error).message);
                 }
             }
         }
@@ -146,7 +162,10 @@ impl Watch {
     /// The readings since this was asked last, by GPU.
     pub fn drain(&self) -> Vec<(u32, LinkSample)> {
         let taken = self.seen.iter().flat_map(|(index, seen)| {
-            let samples = seen.lock().map(|mut seen| std::mem::take(&mut seen.samples)).unwrap_or_default();
+            let samples = seen
+                .lock()
+                .map(|mut seen| std::mem::take(&mut seen.samples))
+                .unwrap_or_default();
             samples.into_iter().map(|sample| (*index, sample))
         });
         taken.collect()
@@ -154,12 +173,18 @@ impl Watch {
 
     /// Ends the watch: the last readings, and what was counted since the snapshot was taken, and since the counters were
     /// read before the load patterns.
-    pub fn finish(self, before: &Snapshot, mark: Option<Marker>) -> (Vec<(u32, LinkSample)>, Counted) {
+    pub fn finish(
+        self,
+        before: &Snapshot,
+        mark: Option<Marker>,
+    ) -> (Vec<(u32, LinkSample)>, Counted) {
         self.stop.store(true, Ordering::Relaxed);
         if self.pace.is_some() {
             self.read();
         }
-        self.threads.iter().for_each(|thread| thread.thread().unpark());
+        self.threads
+            .iter()
+            .for_each(|thread| thread.thread().unpark());
         let patience = |usual| self.telemetry.patience(usual);
         // Beside the last readings: on H200 the counters take longer than these.
         let counters = read_links(&self.telemetry, &before.gpus);
@@ -168,18 +193,36 @@ impl Watch {
         while !self.seen.iter().all(|(_, seen)| ended(seen)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let late = self.seen.iter().filter(|(_, seen)| !ended(seen)).map(|(index, _)| *index).collect();
+        let late = self
+            .seen
+            .iter()
+            .filter(|(_, seen)| !ended(seen))
+            .map(|(index, _)| *index)
+            .collect();
         let after = collect_links(&counters, patience(COUNTER_PATIENCE));
-        let functions = read_functions(&self.telemetry).recv_timeout(patience(PATIENCE)).unwrap_or_default();
+        let functions = read_functions(&self.telemetry)
+            .recv_timeout(patience(PATIENCE))
+            .unwrap_or_default();
         let of = |gpu: &Gpu| nvlinks_counted(gpu.index, gpu.nvlinks.known()?, &after);
         let nvlinks = before.gpus.iter().filter_map(of).collect();
         let load = mark.map(|mark| {
             let marked = mark.end(patience(PATIENCE));
             let of = |gpu: &Gpu| nvlinks_counted(gpu.index, marked.links.get(&gpu.index)?, &after);
             let nvlinks = before.gpus.iter().filter_map(of).collect();
-            LoadCounted { nvlinks, aer: rises(&marked.functions, &functions) }
+            LoadCounted {
+                nvlinks,
+                aer: rises(&marked.functions, &functions),
+            }
         });
-        (self.drain(), Counted { late, nvlinks, aer: rises(&before.pci, &functions), load })
+        (
+            self.drain(),
+            Counted {
+                late,
+                nvlinks,
+                aer: rises(&before.pci, &functions),
+                load,
+            },
+        )
     }
 
     /// Takes a reading of every GPU now. Nothing waits for it.
@@ -187,7 +230,9 @@ impl Watch {
         if self.pace.is_some() {
             self.read();
         }
-        self.threads.iter().for_each(|thread| thread.thread().unpark());
+        self.threads
+            .iter()
+            .for_each(|thread| thread.thread().unpark());
     }
 }
 
@@ -259,12 +304,22 @@ impl LoadCounted {
 }
 
 fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
-    nvlinks.iter().find(|counted| counted.gpu == gpu).map(|counted| counted.added.clone())
+    nvlinks
+        .iter()
+        .find(|counted| counted.gpu == gpu)
+        .map(|counted| counted.added.clone())
 }
 
 /// What the NVLinks of a GPU counted from before to after.
-fn nvlinks_counted(gpu: u32, before: &[NvLink], after: &HashMap<u32, Vec<NvLink>>) -> Option<NvLinksCounted> {
-    Some(NvLinksCounted { gpu, added: errors_added(before, after.get(&gpu)?)? })
+fn nvlinks_counted(
+    gpu: u32,
+    before: &[NvLink],
+    after: &HashMap<u32, Vec<NvLink>>,
+) -> Option<NvLinksCounted> {
+    Some(NvLinksCounted {
+        gpu,
+        added: errors_added(before, after.get(&gpu)?)?,
+    })
 }
 
 /// The links that counted something; none where a counter was not read both times.
@@ -272,8 +327,9 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
     let mut added = Vec::new();
     for after in after {
         let before = before.iter().find(|link| link.link == after.link)?;
-        let rise =
-            |figure: fn(&NvLink) -> &Reading<u64>| Some(figure(after).get()?.saturating_sub(figure(before).get()?));
+        let rise = |figure: fn(&NvLink) -> &Reading<u64>| {
+            Some(figure(after).get()?.saturating_sub(figure(before).get()?))
+        };
         let link = NvLinkErrorsAdded {
             link: after.link,
             crc: rise(|link| &link.crc_errors)?,
@@ -301,8 +357,9 @@ pub fn summary(index: u32, readings: &Readings) -> LinkUnderLoad {
     };
     let mut pcie_errors = samples().filter_map(|sample| sample.pcie_errors);
     let pcie_errors_before = pcie_errors.next();
-    let mut throttle_reasons: Vec<String> =
-        samples().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
+    let mut throttle_reasons: Vec<String> = samples()
+        .flat_map(|sample| sample.throttle_reasons.iter().cloned())
+        .collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     LinkUnderLoad {
@@ -324,16 +381,23 @@ pub fn summary(index: u32, readings: &Readings) -> LinkUnderLoad {
 /// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.
 fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     let rise = |after: &PciFunction| {
-        let before = before.iter().find(|before| before.address == after.address)?;
+        let before = before
+            .iter()
+            .find(|before| before.address == after.address)?;
         let by = |of: fn(&PciFunction) -> Option<u64>| {
-            of(after).zip(of(before)).map_or(0, |(after, before)| after.saturating_sub(before))
+            of(after)
+                .zip(of(before))
+                .map_or(0, |(after, before)| after.saturating_sub(before))
         };
         let added = PcieErrors {
             correctable: by(|function| function.aer_correctable.get()),
             non_fatal: by(|function| function.aer_nonfatal.get()),
             fatal: by(|function| function.aer_fatal.get()),
         };
-        (added != PcieErrors::default()).then_some(AerAdded { address: after.address, added })
+        (added != PcieErrors::default()).then_some(AerAdded {
+            address: after.address,
+            added,
+        })
     };
     after.iter().filter_map(rise).collect()
 }
@@ -342,7 +406,11 @@ fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
 fn states(readings: &Readings) -> Vec<LinkState> {
     let state = |(reading, sample): (usize, &LinkSample)| {
         let reading = u32::try_from(reading).unwrap_or(u32::MAX);
-        Some(LinkState { reading, generation: sample.generation?.number(), width: sample.width?.number() })
+        Some(LinkState {
+            reading,
+            generation: sample.generation?.number(),
+            width: sample.width?.number(),
+        })
     };
     let mut states: Vec<LinkState> = readings.changes().filter_map(state).collect();
     states.dedup_by_key(|state| (state.generation, state.width));

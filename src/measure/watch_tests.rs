@@ -9,11 +9,19 @@ use crate::model::testing::{function, pcie_link};
 #[test]
 fn what_links_do_and_count_while_copies_run_is_seen() {
     let mut spec = sim::builtin::get("h200x2").unwrap();
-    spec.gpus[0].nvlinks[0].errors = NvLinkErrors { crc: 1000, replay: 0, recovery: 2 };
+    spec.gpus[0].nvlinks[0].errors = NvLinkErrors {
+        crc: 1000,
+        replay: 0,
+        recovery: 2,
+    };
     spec.faults.nvlinks.push(NvLinkFault {
         gpu: 0,
         link: 5,
-        errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 },
+        errors: NvLinkErrors {
+            crc: 30,
+            replay: 4,
+            recovery: 0,
+        },
         only_under_load: false,
     });
     spec.gpus[1].state.ecc_uncorrected = 4;
@@ -22,30 +30,67 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
         function: spec.gpus[1].pci,
         trains_down_to: Some(pcie_link(5, 8)),
         replays: 17,
-        errors: PcieErrors { correctable: 9, non_fatal: 0, fatal: 0 },
+        errors: PcieErrors {
+            correctable: 9,
+            non_fatal: 0,
+            fatal: 0,
+        },
         only_under_load: false,
     });
     let telemetry = sim::telemetry(spec);
     let gpus: Vec<_> = (0..2)
         .map(|index| {
             let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
-            GpuGroup::ALL.into_iter().for_each(|group| telemetry.read_gpu(group, &mut gpu));
+            GpuGroup::ALL
+                .into_iter()
+                .for_each(|group| telemetry.read_gpu(group, &mut gpu));
             gpu
         })
         .collect();
     // However short the run.
     let watch = Watch::start(&telemetry, &[0, 1]);
-    let (samples, counted) = watch.finish(&Snapshot { gpus, ..crate::model::testing::empty() }, None);
-    let of = |gpu: u32| samples.iter().filter(move |(index, _)| *index == gpu).map(|(_, sample)| sample);
+    let (samples, counted) = watch.finish(
+        &Snapshot {
+            gpus,
+            ..crate::model::testing::empty()
+        },
+        None,
+    );
+    let of = |gpu: u32| {
+        samples
+            .iter()
+            .filter(move |(index, _)| *index == gpu)
+            .map(|(_, sample)| sample)
+    };
     let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect()));
     assert_eq!(counted.late, [0; 0]);
-    assert_eq!(counted.nvlink_of(0), Some(vec![NvLinkErrorsAdded { link: 5, crc: 30, replay: 4, recovery: 0 }]));
-    assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
+    assert_eq!(
+        counted.nvlink_of(0),
+        Some(vec![NvLinkErrorsAdded {
+            link: 5,
+            crc: 30,
+            replay: 4,
+            recovery: 0
+        }])
+    );
+    assert_eq!(
+        (links[0].width, links[0].replays_added),
+        (Some([16, 16]), Some(0))
+    );
     assert_eq!(counted.nvlink_of(1), Some(vec![]));
-    assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
-    assert_eq!(links.each_ref().map(|link| link.ecc_uncorrected_added), [Some(0), Some(3)]);
+    assert_eq!(
+        (links[1].width, links[1].replays_added),
+        (Some([8, 16]), Some(17))
+    );
+    assert_eq!(
+        links.each_ref().map(|link| link.ecc_uncorrected_added),
+        [Some(0), Some(3)]
+    );
     assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
-    assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
+    assert_eq!(
+        links[1].pcie_errors_after.map(|errors| errors.correctable),
+        Some(9)
+    );
 }
 
 fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSample {
@@ -53,26 +98,60 @@ fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSamp
         generation: generation.try_into().ok(),
         width: width.try_into().ok(),
         replays: Some(replays),
-        pcie_errors: Some(PcieErrors { correctable, ..PcieErrors::default() }),
+        pcie_errors: Some(PcieErrors {
+            correctable,
+            ..PcieErrors::default()
+        }),
         ..LinkSample::default()
     }
 }
 
 #[test]
 fn changes_are_kept_in_their_order_and_counters_before_and_after() {
-    let mut samples = vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
-    samples.insert(2, LinkSample { width: None, ..sample(4, 16, 7, 2) });
+    let mut samples = vec![
+        sample(1, 16, 7, 2),
+        sample(4, 16, 7, 2),
+        sample(4, 16, 9, 3),
+        sample(3, 16, 12, 5),
+    ];
+    samples.insert(
+        2,
+        LinkSample {
+            width: None,
+            ..sample(4, 16, 7, 2)
+        },
+    );
     let link = summary(2, &samples.iter().collect());
-    let states: Vec<_> = link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
+    let states: Vec<_> = link
+        .states
+        .iter()
+        .map(|state| (state.reading, state.generation, state.width))
+        .collect();
     assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);
-    assert_eq!((link.replays_added, link.generation, link.readings), (Some(5), Some([1, 4]), 5));
-    let counts = [link.pcie_errors_before, link.pcie_errors_after].map(|errors| errors.unwrap().correctable);
+    assert_eq!(
+        (link.replays_added, link.generation, link.readings),
+        (Some(5), Some([1, 4]), 5)
+    );
+    let counts =
+        [link.pcie_errors_before, link.pcie_errors_after].map(|errors| errors.unwrap().correctable);
     assert_eq!(counts, [2, 5]);
 
-    let flapping: Vec<_> = (0..500).map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0)).collect();
-    assert_eq!(super::states(&flapping.iter().collect()).len(), LinkUnderLoad::MOST_STATES);
+    let flapping: Vec<_> = (0..500)
+        .map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0))
+        .collect();
+    assert_eq!(
+        super::states(&flapping.iter().collect()).len(),
+        LinkUnderLoad::MOST_STATES
+    );
     let nothing = summary(0, &[LinkSample::default()].iter().collect());
-    assert_eq!((nothing.pcie_errors_after, nothing.replays_added, nothing.states.len()), (None, None, 0));
+    assert_eq!(
+        (
+            nothing.pcie_errors_after,
+            nothing.replays_added,
+            nothing.states.len()
+        ),
+        (None, None, 0)
+    );
 }
 
 #[test]
@@ -94,17 +173,30 @@ fn counters_of_functions_are_reported_where_they_rose() {
         with("0000:00:03.0", Reading::Known(7), 0),
     ];
     let rises = rises(&before, &after);
-    let [rise] = rises.as_slice() else { panic!("{rises:?}") };
-    assert_eq!((rise.address.to_string().as_str(), rise.added.correctable, rise.added.fatal), ("0000:00:01.0", 5, 1));
+    let [rise] = rises.as_slice() else {
+        panic!("{rises:?}")
+    };
+    assert_eq!(
+        (
+            rise.address.to_string().as_str(),
+            rise.added.correctable,
+            rise.added.fatal
+        ),
+        ("0000:00:01.0", 5, 1)
+    );
 }
 
 /// Readings of each GPU of a simulated machine whose driver's clock showed these in turn, in milliseconds.
 fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
     let telemetry = sim::telemetry(sim::builtin::get("h200x2").unwrap());
     let mut watch = Watch::start(&telemetry, &[0, 1]);
-    clock.iter().for_each(|now| watch.follow(Duration::from_millis(*now)));
+    clock
+        .iter()
+        .for_each(|now| watch.follow(Duration::from_millis(*now)));
     let (samples, _) = watch.finish(&crate::model::testing::empty(), None);
-    [0, 1].map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count()).to_vec()
+    [0, 1]
+        .map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count())
+        .to_vec()
 }
 
 #[test]
@@ -116,5 +208,8 @@ fn readings_of_a_simulated_machine_follow_its_clock_and_not_the_hosts() {
     // Another worker begins anew.
     assert_eq!(readings_by_clock(&[250, 10, 60, 120]), [5, 5]);
     // A copy that takes years is no reason for millions of readings.
-    assert_eq!(readings_by_clock(&[u64::MAX / 2, u64::MAX / 2 + 150]), [53, 53]);
+    assert_eq!(
+        readings_by_clock(&[u64::MAX / 2, u64::MAX / 2 + 150]),
+        [53, 53]
+    );
 }

@@ -83,7 +83,11 @@ impl HostCall {
     }
 
     /// The words for such a call.
-    pub fn in_words(call: Call, memory: Option<HostMemory>, direction: Option<HostDirection>) -> String {
+    pub fn in_words(
+        call: Call,
+        memory: Option<HostMemory>,
+        direction: Option<HostDirection>,
+    ) -> String {
         let mut words = vec![call.to_string()];
         match (call, memory) {
             (Call::Copy, Some(memory)) => words.push(memory.to_string()),
@@ -107,9 +111,19 @@ impl OneGpu for HostCall {
 
     fn flow(&self) -> Flow {
         let gpu = Endpoint::Gpu(self.gpu);
-        let host = self.memory.map_or(gpu, |memory| Endpoint::Host { node: self.numa_node, memory });
-        let up = Flow { from: host, to: gpu };
-        if self.direction == Some(HostDirection::ToHost) { up.reversed() } else { up }
+        let host = self.memory.map_or(gpu, |memory| Endpoint::Host {
+            node: self.numa_node,
+            memory,
+        });
+        let up = Flow {
+            from: host,
+            to: gpu,
+        };
+        if self.direction == Some(HostDirection::ToHost) {
+            up.reversed()
+        } else {
+            up
+        }
     }
 
     fn bytes(&self) -> Bytes {
@@ -117,7 +131,11 @@ impl OneGpu for HostCall {
     }
 
     fn what(&self) -> String {
-        let work = if self.busy { "" } else { ", nothing to wait for" };
+        let work = if self.busy {
+            ""
+        } else {
+            ", nothing to wait for"
+        };
         format!("{}, {}{work}", self.words(), self.host)
     }
 
@@ -174,7 +192,10 @@ impl OneGpu for LaunchLoop {
     }
 
     fn flow(&self) -> Flow {
-        Flow { from: Endpoint::Gpu(self.gpu), to: Endpoint::Gpu(self.gpu) }
+        Flow {
+            from: Endpoint::Gpu(self.gpu),
+            to: Endpoint::Gpu(self.gpu),
+        }
     }
 
     fn bytes(&self) -> Bytes {
@@ -182,11 +203,18 @@ impl OneGpu for LaunchLoop {
     }
 
     fn what(&self) -> String {
-        format!("{} launches, each with a wait for GPU {}", self.turns, self.synchronized)
+        format!(
+            "{} launches, each with a wait for GPU {}",
+            self.turns, self.synchronized
+        )
     }
 
     fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
-        vec![("turn_us", self.turn_us), ("host_us", self.host_us), ("spread_percent", self.spread_percent)]
+        vec![
+            ("turn_us", self.turn_us),
+            ("host_us", self.host_us),
+            ("spread_percent", self.spread_percent),
+        ]
     }
 
     fn forget(&mut self) {
@@ -233,7 +261,13 @@ impl OneGpu for Hazard {
     }
 
     fn flow(&self) -> Flow {
-        Flow { from: Endpoint::Gpu(self.gpu), to: Endpoint::Host { node: self.numa_node, memory: self.memory } }
+        Flow {
+            from: Endpoint::Gpu(self.gpu),
+            to: Endpoint::Host {
+                node: self.numa_node,
+                memory: self.memory,
+            },
+        }
     }
 
     fn bytes(&self) -> Bytes {
@@ -253,7 +287,11 @@ impl OneGpu for Hazard {
     }
 
     fn forget(&mut self) {
-        (self.stale_percent, self.stale_after_wait_percent, self.copy_us) = (None, None, None);
+        (
+            self.stale_percent,
+            self.stale_after_wait_percent,
+            self.copy_us,
+        ) = (None, None, None);
     }
 
     fn ending(&self) -> &Ending {

@@ -39,20 +39,32 @@ pub struct LeftAlone {
 impl LeftAlone {
     /// All GPUs of a machine, as if none of them were among the GPUs of the run.
     pub fn all(snapshot: &Snapshot) -> Vec<Self> {
-        let of = |gpu: u32| Self { gpu, pci: snapshot.address_of(gpu), has_processes: has_processes(snapshot, gpu) };
+        let of = |gpu: u32| Self {
+            gpu,
+            pci: snapshot.address_of(gpu),
+            has_processes: has_processes(snapshot, gpu),
+        };
         snapshot.gpus.iter().map(|gpu| of(gpu.index)).collect()
     }
 
     /// The same GPU; what the facts of a run say of it is not said again.
     #[must_use]
     pub fn within(self, snapshot: &Snapshot) -> Self {
-        if snapshot.gpu(self.gpu).is_some() { Self { gpu: self.gpu, ..Self::default() } } else { self }
+        if snapshot.gpu(self.gpu).is_some() {
+            Self {
+                gpu: self.gpu,
+                ..Self::default()
+            }
+        } else {
+            self
+        }
     }
 }
 
 fn has_processes(snapshot: &Snapshot, gpu: u32) -> bool {
     let gpu = snapshot.gpu(gpu);
-    gpu.and_then(|gpu| gpu.processes.known()).is_some_and(|processes| !processes.is_empty())
+    gpu.and_then(|gpu| gpu.processes.known())
+        .is_some_and(|processes| !processes.is_empty())
 }
 
 /// What a GPU did in such a time, at least: between two looks the rates are averages, and the counter of
@@ -89,7 +101,11 @@ pub struct Background {
 impl Background {
     /// Of a GPU of which nothing is known.
     pub fn unread(gpu: LeftAlone, moment: Moment, reason: Option<String>) -> Self {
-        let LeftAlone { gpu, pci, has_processes } = gpu;
+        let LeftAlone {
+            gpu,
+            pci,
+            has_processes,
+        } = gpu;
         Self {
             gpu,
             moment,
@@ -106,17 +122,24 @@ impl Background {
 
     /// Whether data moved over its NVLinks.
     pub fn uses_nvlink(&self) -> bool {
-        [self.nvlink_sent_gbps, self.nvlink_received_gbps].into_iter().flatten().any(|rate| rate.0 >= NVLINK_GBPS)
+        [self.nvlink_sent_gbps, self.nvlink_received_gbps]
+            .into_iter()
+            .flatten()
+            .any(|rate| rate.0 >= NVLINK_GBPS)
     }
 
     /// Whether data moved over its PCIe link.
     pub fn uses_pcie(&self) -> bool {
-        [self.pcie_sent_gbps, self.pcie_received_gbps].into_iter().flatten().any(|rate| rate.0 >= PCIE_GBPS)
+        [self.pcie_sent_gbps, self.pcie_received_gbps]
+            .into_iter()
+            .flatten()
+            .any(|rate| rate.0 >= PCIE_GBPS)
     }
 
     /// Its utilisation, where that is more than a GPU at rest shows, per cent.
     pub fn at_work_percent(&self) -> Option<u8> {
-        self.utilization_percent.filter(|percent| *percent >= UTILIZATION_PERCENT)
+        self.utilization_percent
+            .filter(|percent| *percent >= UTILIZATION_PERCENT)
     }
 
     /// Whether another program has a context on it.
@@ -132,6 +155,10 @@ impl Background {
 
 /// What other programs did with the GPUs: where they moved data or computed. A process that only has a
 /// context is not among them.
-pub fn of_others<'a>(seen: &'a [Background], snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Background> + Clone {
-    seen.iter().filter(|seen| seen.uses_nvlink() || seen.uses_pcie() || seen.works(snapshot))
+pub fn of_others<'a>(
+    seen: &'a [Background],
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = &'a Background> + Clone {
+    seen.iter()
+        .filter(|seen| seen.uses_nvlink() || seen.uses_pcie() || seen.works(snapshot))
 }

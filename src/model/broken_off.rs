@@ -52,7 +52,13 @@ pub struct Break {
 impl Break {
     /// One without a number.
     pub const fn of(how: How, reason: String) -> Self {
-        Self { how, signal: None, exit_code: None, error_code: None, reason }
+        Self {
+            how,
+            signal: None,
+            exit_code: None,
+            error_code: None,
+            reason,
+        }
     }
 }
 

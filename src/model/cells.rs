@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::host::{HostCopy, HostDirection, HostWay, Pinning};
-use super::measurement::{Cell, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status, Verified};
+use super::measurement::{
+    Cell, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status, Verified,
+};
 use super::one_gpu::OneGpu;
 use super::placement::{Direction, Pair, Path};
 
@@ -27,11 +29,19 @@ impl Measurements {
     }
 
     /// The same of these pairs alone, which is quicker than to look for them in all.
-    pub fn in_setup_of(&self, setup: Setup, is_wanted: impl Fn(Pair) -> bool) -> BTreeMap<Pair, &PeerBandwidth> {
+    pub fn in_setup_of(
+        &self,
+        setup: Setup,
+        is_wanted: impl Fn(Pair) -> bool,
+    ) -> BTreeMap<Pair, &PeerBandwidth> {
         let setup = setup.of_any_size();
         let weight = |cell: &PeerBandwidth| (cell.status == Status::Measured, cell.setup.bytes);
         let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
-        for cell in self.peer.iter().filter(|cell| cell.setup.of_any_size() == setup && is_wanted(cell.pair)) {
+        for cell in self
+            .peer
+            .iter()
+            .filter(|cell| cell.setup.of_any_size() == setup && is_wanted(cell.pair))
+        {
             let shown = cells.entry(cell.pair).or_insert(cell);
             if weight(shown) < weight(cell) {
                 *shown = cell;
@@ -49,7 +59,9 @@ impl Measurements {
 
     /// Whether anything is known of several flows at once.
     pub fn has_load(&self) -> bool {
-        self.load.iter().any(|load| load.cells().any(|cell| cell.tested()))
+        self.load
+            .iter()
+            .any(|load| load.cells().any(|cell| cell.tested()))
     }
 
     /// The host copies of GPUs that copied alone in this way, by GPU and node: of several sizes the largest that was
@@ -57,8 +69,15 @@ impl Measurements {
     pub fn host_alone(&self, way: HostWay) -> Vec<&HostCopy> {
         let mut found: Vec<&HostCopy> = Vec::new();
         let weight = |copy: &HostCopy| (copy.status == Status::Measured, copy.bytes);
-        for copy in self.host.iter().filter(|copy| copy.at_once == 1 && copy.way() == way) {
-            match found.iter_mut().find(|other| (other.gpu, other.numa_node) == (copy.gpu, copy.numa_node)) {
+        for copy in self
+            .host
+            .iter()
+            .filter(|copy| copy.at_once == 1 && copy.way() == way)
+        {
+            match found
+                .iter_mut()
+                .find(|other| (other.gpu, other.numa_node) == (copy.gpu, copy.numa_node))
+            {
                 Some(other) if weight(other) < weight(copy) => *other = copy,
                 Some(_) => {}
                 None => found.push(copy),
@@ -90,7 +109,9 @@ impl Overlap {
         Cell {
             probe: Probe::Overlap,
             flow: self.pair.into(),
-            setup: Setup::REFERENCE.with_placement(self.placement).with_bytes(self.bytes),
+            setup: Setup::REFERENCE
+                .with_placement(self.placement)
+                .with_bytes(self.bytes),
             status: self.status,
             has_figure: self.overlap_percent.is_some(),
             reason: self.reason.as_deref(),
@@ -121,7 +142,10 @@ impl LocalCopy {
     pub fn cell(&self) -> Cell<'_> {
         Cell {
             probe: Probe::Local,
-            flow: Flow { from: Endpoint::Gpu(self.gpu), to: Endpoint::Gpu(self.gpu) },
+            flow: Flow {
+                from: Endpoint::Gpu(self.gpu),
+                to: Endpoint::Gpu(self.gpu),
+            },
             setup: Setup::REFERENCE.with_bytes(self.bytes),
             status: self.status,
             has_figure: self.achieved_gbps.is_some(),
@@ -135,11 +159,18 @@ impl LocalCopy {
 impl HostCopy {
     /// What every probe has in common.
     pub fn cell(&self) -> Cell<'_> {
-        let direction = if self.direction == HostDirection::BothWays { Direction::BothWays } else { Direction::OneWay };
+        let direction = if self.direction == HostDirection::BothWays {
+            Direction::BothWays
+        } else {
+            Direction::OneWay
+        };
         Cell {
             probe: Probe::Host,
             flow: self.flow(),
-            setup: Setup::REFERENCE.with_engine(self.engine).with_direction(direction).with_bytes(self.bytes),
+            setup: Setup::REFERENCE
+                .with_engine(self.engine)
+                .with_direction(direction)
+                .with_bytes(self.bytes),
             status: self.status,
             has_figure: self.achieved_gbps.is_some(),
             reason: self.reason.as_deref(),
@@ -152,13 +183,22 @@ impl HostCopy {
 impl Pinning {
     /// What every probe has in common. Its bytes stay in the memory of the host.
     pub fn cell(&self) -> Cell<'_> {
-        let host = Endpoint::Host { node: self.numa_node, memory: HostMemory::Pinned };
+        let host = Endpoint::Host {
+            node: self.numa_node,
+            memory: HostMemory::Pinned,
+        };
         Cell {
             probe: Probe::Pinning,
-            flow: Flow { from: host, to: host },
+            flow: Flow {
+                from: host,
+                to: host,
+            },
             setup: Setup::REFERENCE.with_bytes(self.bytes),
             status: self.status,
-            has_figure: self.allocate_ms_per_gib.or(self.register_ms_per_gib).is_some(),
+            has_figure: self
+                .allocate_ms_per_gib
+                .or(self.register_ms_per_gib)
+                .is_some(),
             reason: self.reason.as_deref(),
             verified: Verified::Skipped,
             disturbed: false,
@@ -174,7 +214,11 @@ impl Measurements {
         let calls = self.calls.iter().map(|cell| cell as &dyn OneGpu);
         let loops = self.launch_loop.iter().map(|cell| cell as &dyn OneGpu);
         let hazards = self.hazard.iter().map(|cell| cell as &dyn OneGpu);
-        pipelines.chain(engines).chain(calls).chain(loops).chain(hazards)
+        pipelines
+            .chain(engines)
+            .chain(calls)
+            .chain(loops)
+            .chain(hazards)
     }
 
     /// The same, to be changed.
@@ -182,8 +226,15 @@ impl Measurements {
         let pipelines = self.pipeline.iter_mut().map(|cell| cell as &mut dyn OneGpu);
         let engines = self.engines.iter_mut().map(|cell| cell as &mut dyn OneGpu);
         let calls = self.calls.iter_mut().map(|cell| cell as &mut dyn OneGpu);
-        let loops = self.launch_loop.iter_mut().map(|cell| cell as &mut dyn OneGpu);
+        let loops = self
+            .launch_loop
+            .iter_mut()
+            .map(|cell| cell as &mut dyn OneGpu);
         let hazards = self.hazard.iter_mut().map(|cell| cell as &mut dyn OneGpu);
-        pipelines.chain(engines).chain(calls).chain(loops).chain(hazards)
+        pipelines
+            .chain(engines)
+            .chain(calls)
+            .chain(loops)
+            .chain(hazards)
     }
 }

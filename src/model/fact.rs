@@ -99,7 +99,9 @@ impl Fact {
 
     /// The name in a key: without the unit.
     pub fn name<'a>(&self, key: &'a str) -> &'a str {
-        self.unit().and_then(|unit| key.strip_suffix(unit)).unwrap_or(key)
+        self.unit()
+            .and_then(|unit| key.strip_suffix(unit))
+            .unwrap_or(key)
     }
 
     /// The fact of a value in a report. What does not come out as it was written stays as it is.
@@ -121,19 +123,32 @@ impl Fact {
                 "mhz" => Self::Megahertz(number.as_u64()?),
                 "bytes" => Self::Bytes(Bytes(number.as_u64()?)),
                 "lanes" => Self::Lanes(u8::try_from(number.as_u64()?).ok()?.try_into().ok()?),
-                _ => number.as_u64().map(Self::Count).or(number.as_f64().map(Self::Figure))?,
+                _ => number
+                    .as_u64()
+                    .map(Self::Count)
+                    .or(number.as_f64().map(Self::Figure))?,
             },
             Value::String(text) => match text.parse::<PciAddress>() {
                 Ok(address) if address.to_string() == *text => Self::Address(address),
                 _ => Self::Text(text.clone()),
             },
-            Value::Array(list) if list.iter().all(Value::is_u64) && (!list.is_empty() || is_of("gpus")) => {
-                if is_of("gpus") { Self::Gpus(read(value)?) } else { Self::Numbers(read(value)?) }
+            Value::Array(list)
+                if list.iter().all(Value::is_u64) && (!list.is_empty() || is_of("gpus")) =>
+            {
+                if is_of("gpus") {
+                    Self::Gpus(read(value)?)
+                } else {
+                    Self::Numbers(read(value)?)
+                }
             }
             Value::Array(_) => {
                 let texts: Vec<String> = read(value)?;
                 if key == EFFECTS {
-                    return texts.iter().map(|text| Effect::parse(text)).collect::<Option<_>>().map(Self::Effects);
+                    return texts
+                        .iter()
+                        .map(|text| Effect::parse(text))
+                        .collect::<Option<_>>()
+                        .map(Self::Effects);
                 }
                 let pairs: Option<Vec<Pair>> = texts.iter().map(|text| text.parse().ok()).collect();
                 match pairs {
@@ -158,19 +173,26 @@ const EFFECTS: &str = "effects";
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(transparent))]
-pub struct Facts(#[cfg_attr(test, schemars(with = "BTreeMap<String, Value>"))] BTreeMap<String, Fact>);
+pub struct Facts(
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, Value>"))] BTreeMap<String, Fact>,
+);
 
 impl Facts {
     /// Puts in a fact; its unit makes the end of its key.
     pub fn add(&mut self, name: &str, fact: impl IntoFact) {
         if let Some(fact) = fact.into_fact() {
-            self.0.insert(format!("{name}{}", fact.unit().unwrap_or_default()), fact);
+            self.0
+                .insert(format!("{name}{}", fact.unit().unwrap_or_default()), fact);
         }
     }
 
     /// Puts in findings that are explained, with what they explain themselves.
     pub fn add_effect(&mut self, effect: Effect, its_own: &[Effect]) {
-        if let Fact::Effects(effects) = self.0.entry(EFFECTS.into()).or_insert(Fact::Effects(Vec::new())) {
+        if let Fact::Effects(effects) = self
+            .0
+            .entry(EFFECTS.into())
+            .or_insert(Fact::Effects(Vec::new()))
+        {
             effects.push(effect);
             effects.extend_from_slice(its_own);
         }
@@ -201,7 +223,12 @@ impl<'a> IntoIterator for &'a Facts {
 
 impl<K: ToString, F: IntoFact> FromIterator<(K, F)> for Facts {
     fn from_iter<I: IntoIterator<Item = (K, F)>>(facts: I) -> Self {
-        Self(facts.into_iter().filter_map(|(key, fact)| Some((key.to_string(), fact.into_fact()?))).collect())
+        Self(
+            facts
+                .into_iter()
+                .filter_map(|(key, fact)| Some((key.to_string(), fact.into_fact()?)))
+                .collect(),
+        )
     }
 }
 
@@ -232,7 +259,10 @@ pub struct Effect {
 impl Effect {
     fn parse(text: &str) -> Option<Self> {
         let (rule, message) = text.split_once(": ")?;
-        Some(Self { rule: rule.to_owned().into(), message: message.to_owned() })
+        Some(Self {
+            rule: rule.to_owned().into(),
+            message: message.to_owned(),
+        })
     }
 }
 
@@ -300,7 +330,10 @@ mod tests {
 
     #[test]
     fn every_kind_of_fact_is_read_as_it_was_written() {
-        let pair = Pair { source: 0, destination: 10 };
+        let pair = Pair {
+            source: 0,
+            destination: 10,
+        };
         let mut facts = Facts::default();
         facts.add("rate", GbPerSecond(6.4));
         facts.add("below", Fact::percent(12.34));
@@ -318,12 +351,26 @@ mod tests {
         facts.add("links", Fact::Numbers(vec![4, 5]));
         facts.add("pairs", vec![pair]);
         facts.add("broken_pairs", Vec::<Pair>::new());
-        facts.add("by_gpu", [("gpu0", Fact::Numbers(vec![7]))].into_iter().collect::<Facts>());
+        facts.add(
+            "by_gpu",
+            [("gpu0", Fact::Numbers(vec![7]))]
+                .into_iter()
+                .collect::<Facts>(),
+        );
         facts.add("unknown", None::<u32>);
-        facts.add_effect(Effect { rule: RuleId::new("staged-slow"), message: "slow: very".into() }, &[]);
+        facts.add_effect(
+            Effect {
+                rule: RuleId::new("staged-slow"),
+                message: "slow: very".into(),
+            },
+            &[],
+        );
         let written = serde_json::to_value(&facts).unwrap();
         assert_eq!(written["rate_gbps"], json!(6.4));
-        assert_eq!((&written["below_percent"], &written["width_lanes"]), (&json!(12.3), &json!(16)));
+        assert_eq!(
+            (&written["below_percent"], &written["width_lanes"]),
+            (&json!(12.3), &json!(16))
+        );
         assert_eq!(written["pairs"], json!(["GPU 0 → GPU 10"]));
         assert_eq!(written["effects"], json!(["staged-slow: slow: very"]));
         assert!(written.get("unknown").is_none());

@@ -104,9 +104,17 @@ pub struct Scope {
 impl From<&Subject> for Scope {
     fn from(subject: &Subject) -> Self {
         match subject {
-            Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => Self::default(),
-            Subject::Gpu { index } | Subject::Link { index, .. } => Self { gpus: vec![*index], ..Self::default() },
-            Subject::Pair(pair) => Self { pairs: vec![*pair], ..Self::default() },
+            Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {
+                Self::default()
+            }
+            Subject::Gpu { index } | Subject::Link { index, .. } => Self {
+                gpus: vec![*index],
+                ..Self::default()
+            },
+            Subject::Pair(pair) => Self {
+                pairs: vec![*pair],
+                ..Self::default()
+            },
         }
     }
 }
@@ -184,7 +192,8 @@ impl Finding {
     /// Says that it is about these GPUs; they are a fact too.
     #[must_use]
     pub fn gpus(self, gpus: &[u32]) -> Self {
-        self.fact("gpus", Fact::Gpus(gpus.to_vec())).about_gpus(gpus)
+        self.fact("gpus", Fact::Gpus(gpus.to_vec()))
+            .about_gpus(gpus)
     }
 
     /// Says that it is about these GPUs.

@@ -29,9 +29,17 @@ impl NotRead {
             let begin = before.rfind('\n').map_or(0, |end| end + 1);
             let line = text.get(begin..)?.lines().next().unwrap_or_default();
             let number = 1 + before.matches('\n').count();
-            Some((number, 1 + before.get(begin..)?.chars().count(), line.to_owned()))
+            Some((
+                number,
+                1 + before.get(begin..)?.chars().count(),
+                line.to_owned(),
+            ))
         });
-        Self { message: message.into(), span, place }
+        Self {
+            message: message.into(),
+            span,
+            place,
+        }
     }
 }
 
@@ -41,7 +49,10 @@ impl fmt::Display for NotRead {
             let margin = number.to_string().len();
             let most = line.chars().count().saturating_sub(column - 1).max(1);
             // Not by widths: those of formats end at 65535.
-            let (before, marks) = (" ".repeat(column - 1), "^".repeat(span.len().clamp(1, most)));
+            let (before, marks) = (
+                " ".repeat(column - 1),
+                "^".repeat(span.len().clamp(1, most)),
+            );
             writeln!(to, "TOML parse error at line {number}, column {column}")?;
             writeln!(to, "{:margin$} |", "")?;
             writeln!(to, "{number} | {line}")?;
@@ -57,7 +68,8 @@ impl fmt::Display for NotRead {
 ///
 /// What is wrong with it, and where.
 pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, NotRead> {
-    let table = DeTable::parse(text).map_err(|error| NotRead::new(text, error.message(), error.span()))?;
+    let table =
+        DeTable::parse(text).map_err(|error| NotRead::new(text, error.message(), error.span()))?;
     let as_json = |backwards| {
         let json = Json::of(&table, backwards);
         json.map_err(|(message, span)| NotRead::new(text, message, Some(span)))
@@ -70,7 +82,9 @@ pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, NotRead> {
         }
         // It is about the table, or about the last value in it, whose end serde did not note: from the other end that is
         // followed by another.
-        let Ok(backwards) = as_json(true) else { return not_read(text, &error, place) };
+        let Ok(backwards) = as_json(true) else {
+            return not_read(text, &error, place);
+        };
         match serde_json::from_slice::<T>(backwards.text.as_bytes()) {
             Err(error) => not_read(text, &error, backwards.place(&error)),
             Ok(_) => not_read(text, &error, place),
@@ -112,7 +126,10 @@ struct Place {
 
 impl Json {
     fn of(table: &Spanned<DeTable<'_>>, backwards: bool) -> Result<Self, (String, Range<usize>)> {
-        let mut json = Self { backwards, ..Self::default() };
+        let mut json = Self {
+            backwards,
+            ..Self::default()
+        };
         json.table(table.get_ref(), &table.span())?;
         json.end("", true, table.span());
         Ok(json)
@@ -123,10 +140,16 @@ impl Json {
         // A table or a list where neither is expected is not read: the error is in front of it.
         let begins = matches!(self.text.as_bytes().get(error.column()), Some(b'{' | b'['));
         let in_front = begins && error.to_string().starts_with("invalid type: ");
-        self.places.iter().find(|place| place.end >= error.column() + usize::from(in_front))
+        self.places
+            .iter()
+            .find(|place| place.end >= error.column() + usize::from(in_front))
     }
 
-    fn table(&mut self, table: &DeTable<'_>, span: &Range<usize>) -> Result<(), (String, Range<usize>)> {
+    fn table(
+        &mut self,
+        table: &DeTable<'_>,
+        span: &Range<usize>,
+    ) -> Result<(), (String, Range<usize>)> {
         self.begin('{', span);
         let mut entries: Vec<_> = table.iter().collect();
         if self.backwards {
@@ -142,24 +165,40 @@ impl Json {
     }
 
     /// A value, and whether another follows.
-    fn value(&mut self, value: &Spanned<DeValue<'_>>, more: bool) -> Result<(), (String, Range<usize>)> {
+    fn value(
+        &mut self,
+        value: &Spanned<DeValue<'_>>,
+        more: bool,
+    ) -> Result<(), (String, Range<usize>)> {
         let span = value.span();
         let wrong = |message: String| (message, value.span());
         match value.get_ref() {
             DeValue::String(text) => self.string(text),
             DeValue::Integer(number) => {
                 let digits = i128::from_str_radix(number.as_str(), number.radix());
-                let fits = |number: &i128| i64::try_from(*number).is_ok() || u64::try_from(*number).is_ok();
-                let number = digits.ok().filter(fits).ok_or_else(|| wrong(format!("{number} has too many digits")))?;
+                let fits = |number: &i128| {
+                    i64::try_from(*number).is_ok() || u64::try_from(*number).is_ok()
+                };
+                let number = digits
+                    .ok()
+                    .filter(fits)
+                    .ok_or_else(|| wrong(format!("{number} has too many digits")))?;
                 self.text.push_str(&number.to_string());
             }
             DeValue::Float(number) => {
-                let finite = number.as_str().parse().ok().filter(|number: &f64| number.is_finite());
-                let number = finite.ok_or_else(|| wrong(format!("{number} is no finite number")))?;
+                let finite = number
+                    .as_str()
+                    .parse()
+                    .ok()
+                    .filter(|number: &f64| number.is_finite());
+                let number =
+                    finite.ok_or_else(|| wrong(format!("{number} is no finite number")))?;
                 self.text.push_str(&format!("{number:?}"));
             }
             DeValue::Boolean(value) => self.text.push_str(if *value { "true" } else { "false" }),
-            DeValue::Datetime(_) => return Err(wrong("a date or a time is not expected".to_owned())),
+            DeValue::Datetime(_) => {
+                return Err(wrong("a date or a time is not expected".to_owned()));
+            }
             DeValue::Array(values) => {
                 self.begin('[', &span);
                 for (number, value) in values.iter().enumerate() {
@@ -176,16 +215,25 @@ impl Json {
 
     fn begin(&mut self, bracket: char, span: &Range<usize>) {
         self.text.push(bracket);
-        self.places.push(Place { end: self.text.len(), closes: false, span: span.clone() });
+        self.places.push(Place {
+            end: self.text.len(),
+            closes: false,
+            span: span.clone(),
+        });
     }
 
     fn string(&mut self, text: &str) {
-        self.text.push_str(&serde_json::Value::from(text).to_string());
+        self.text
+            .push_str(&serde_json::Value::from(text).to_string());
     }
 
     fn end(&mut self, sign: &str, closes: bool, span: Range<usize>) {
         self.text.push_str(sign);
-        self.places.push(Place { end: self.text.len(), closes, span });
+        self.places.push(Place {
+            end: self.text.len(),
+            closes,
+            span,
+        });
     }
 }
 
@@ -217,7 +265,8 @@ mod tests {
 
     fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map_err(|_| serde::de::Error::custom(format!("{text} has a fraction")))
+        text.parse()
+            .map_err(|_| serde::de::Error::custom(format!("{text} has a fraction")))
     }
 
     #[derive(Debug, Deserialize, PartialEq)]
@@ -241,35 +290,104 @@ mod tests {
     #[test]
     fn every_kind_of_value_is_read() {
         let text = "number = 0x1f\nrate = 1\nnames = ['a \"b\"', \"tab\\t\\u0001\"]\nparts.a = 'plain'\n[parts.b]\nlong = -3\n";
-        let parts = [("a".to_owned(), Part::Plain), ("b".to_owned(), Part::Long(-3))].into();
+        let parts = [
+            ("a".to_owned(), Part::Plain),
+            ("b".to_owned(), Part::Long(-3)),
+        ]
+        .into();
         let names = vec!["a \"b\"".to_owned(), "tab\t\u{1}".to_owned()];
-        assert_eq!(thing(text), Ok(Thing { number: 31, rate: 1.0, names, parts, span: (0, 0), late: 0, whole: 0 }));
-        assert_eq!(thing("number = 1_000\nrate = +6.25e-2").unwrap().rate.to_bits(), 0.0625_f64.to_bits());
+        assert_eq!(
+            thing(text),
+            Ok(Thing {
+                number: 31,
+                rate: 1.0,
+                names,
+                parts,
+                span: (0, 0),
+                late: 0,
+                whole: 0
+            })
+        );
+        assert_eq!(
+            thing("number = 1_000\nrate = +6.25e-2")
+                .unwrap()
+                .rate
+                .to_bits(),
+            0.0625_f64.to_bits()
+        );
     }
 
     #[test]
     fn what_is_wrong_is_found_in_the_text() {
         for (text, message, place) in [
             ("number = 1\nnumbre = 2", "unknown field `numbre`", "numbre"),
-            ("number = 'one'", "invalid type: string \"one\", expected u32", "'one'"),
-            ("number = -1\n", "invalid value: integer `-1`, expected u32", "-1"),
+            (
+                "number = 'one'",
+                "invalid type: string \"one\", expected u32",
+                "'one'",
+            ),
+            (
+                "number = -1\n",
+                "invalid value: integer `-1`, expected u32",
+                "-1",
+            ),
             ("rate = 1.5", "missing field `number`", ""),
-            ("number = 1\nrate = 2\nparts = { a = 'plain', b = { long = 1, longer = 2 } }", "expected a name, or", "1"),
-            ("number = 1\nparts = { a = 3 }", "expected a name, or a table with one key", "3"),
+            (
+                "number = 1\nrate = 2\nparts = { a = 'plain', b = { long = 1, longer = 2 } }",
+                "expected a name, or",
+                "1",
+            ),
+            (
+                "number = 1\nparts = { a = 3 }",
+                "expected a name, or a table with one key",
+                "3",
+            ),
             ("number = 1\nspan = [1, 2, 3]", "too many values", "3"),
             // Nobody notes where this ended.
             ("late = '1.5'\nnumber = 1", "1.5 has a fraction", "'1.5'"),
             ("number = 1\nwhole = '1.5'", "1.5 has a fraction", "'1.5'"),
-            ("number = 1\nnames = ['a', 2, 'c']", "invalid type: integer `2`", "2"),
-            ("number = 1\nnames = 2\nrate = 3", "invalid type: integer `2`, expected a sequence", "2"),
-            ("number = [1]\nrate = 3", "invalid type: sequence, expected u32", "[1]"),
-            ("number = 1\nnames = ['a', {}]", "invalid type: map, expected a string", "{}"),
+            (
+                "number = 1\nnames = ['a', 2, 'c']",
+                "invalid type: integer `2`",
+                "2",
+            ),
+            (
+                "number = 1\nnames = 2\nrate = 3",
+                "invalid type: integer `2`, expected a sequence",
+                "2",
+            ),
+            (
+                "number = [1]\nrate = 3",
+                "invalid type: sequence, expected u32",
+                "[1]",
+            ),
+            (
+                "number = 1\nnames = ['a', {}]",
+                "invalid type: map, expected a string",
+                "{}",
+            ),
             ("number = 1\nother = [1]", "unknown field `other`", "other"),
-            ("number = 1\nparts = { a = 'plane' }\n", "unknown variant `plane`", "'plane'"),
-            ("number = 1\nparts = { a = { long = 'x' }, b = 'plain' }\n", "invalid type: string \"x\"", "'x'"),
-            ("number = 99999999999999999999", "99999999999999999999 has too many digits", "99999999999999999999"),
+            (
+                "number = 1\nparts = { a = 'plane' }\n",
+                "unknown variant `plane`",
+                "'plane'",
+            ),
+            (
+                "number = 1\nparts = { a = { long = 'x' }, b = 'plain' }\n",
+                "invalid type: string \"x\"",
+                "'x'",
+            ),
+            (
+                "number = 99999999999999999999",
+                "99999999999999999999 has too many digits",
+                "99999999999999999999",
+            ),
             ("number = 1\nrate = inf", "inf is no finite number", "inf"),
-            ("number = 2026-11-22", "a date or a time is not expected", "2026-11-22"),
+            (
+                "number = 2026-11-22",
+                "a date or a time is not expected",
+                "2026-11-22",
+            ),
             ("number = 1\nnumber = 2", "duplicate key", "number"),
         ] {
             let (said, at) = wrong(text);
@@ -280,7 +398,9 @@ mod tests {
 
     #[test]
     fn it_is_shown_below_its_line() {
-        let shown = thing("number = 1\n  rate = 'fast' # no\n").unwrap_err().to_string();
+        let shown = thing("number = 1\n  rate = 'fast' # no\n")
+            .unwrap_err()
+            .to_string();
         let wanted = "TOML parse error at line 2, column 10\n  |\n2 |   rate = 'fast' # no\n  |          ^^^^^^\n\
             invalid type: string \"fast\", expected f64";
         assert_eq!(shown, wanted);

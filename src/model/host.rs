@@ -181,15 +181,35 @@ impl fmt::Display for HostWay {
 impl HostCopy {
     /// How its bytes are copied.
     pub const fn way(&self) -> HostWay {
-        let Self { memory, direction, engine, allocation, .. } = *self;
-        HostWay { memory, direction, engine, allocation }
+        let Self {
+            memory,
+            direction,
+            engine,
+            allocation,
+            ..
+        } = *self;
+        HostWay {
+            memory,
+            direction,
+            engine,
+            allocation,
+        }
     }
 
     /// From where to where; both ways are named by the one to the device.
     pub const fn flow(&self) -> Flow {
-        let up =
-            Flow { from: Endpoint::Host { node: self.numa_node, memory: self.memory }, to: Endpoint::Gpu(self.gpu) };
-        if matches!(self.direction, HostDirection::ToHost) { up.reversed() } else { up }
+        let up = Flow {
+            from: Endpoint::Host {
+                node: self.numa_node,
+                memory: self.memory,
+            },
+            to: Endpoint::Gpu(self.gpu),
+        };
+        if matches!(self.direction, HostDirection::ToHost) {
+            up.reversed()
+        } else {
+            up
+        }
     }
 
     /// Its rate, where it was measured and nothing was in its way.
@@ -247,23 +267,64 @@ mod tests {
     fn a_host_copy_says_its_way() {
         let copy = host_copy(3, 55.0);
         assert_eq!(copy.cell().flow.to_string(), "pinned host memory → GPU 3");
-        let down = HostCopy { direction: HostDirection::ToHost, numa_node: Some(1), ..copy.clone() };
-        assert_eq!(down.cell().flow.to_string(), "GPU 3 → pinned host memory of NUMA node 1");
+        let down = HostCopy {
+            direction: HostDirection::ToHost,
+            numa_node: Some(1),
+            ..copy.clone()
+        };
+        assert_eq!(
+            down.cell().flow.to_string(),
+            "GPU 3 → pinned host memory of NUMA node 1"
+        );
         assert_eq!(down.way().to_string(), "pinned, to host");
-        let anew = HostCopy { allocation: Allocation::Anew, ..copy.clone() };
+        let anew = HostCopy {
+            allocation: Allocation::Anew,
+            ..copy.clone()
+        };
         assert_eq!(anew.way().to_string(), "pinned anew, to device");
         assert!(copy.cell().tested() && copy.rate().is_some());
-        assert_eq!(HostCopy { disturbed: true, ..copy }.rate(), None);
+        assert_eq!(
+            HostCopy {
+                disturbed: true,
+                ..copy
+            }
+            .rate(),
+            None
+        );
     }
 
     #[test]
     fn of_several_sizes_the_largest_that_was_measured_is_shown() {
-        let small = HostCopy { bytes: Bytes(1), ..host_copy(0, 20.0) };
-        let large = HostCopy { bytes: Bytes(3), status: Status::Hung, ..host_copy(0, 99.0) };
-        let at_once = HostCopy { at_once: 2, bytes: Bytes(9), ..host_copy(0, 30.0) };
-        let host = vec![small, host_copy(0, 55.0), large, at_once, host_copy(1, 54.0)];
-        let measurements = Measurements { host, ..Measurements::default() };
-        let rates: Vec<_> = measurements.host_alone(HostWay::PINNED).iter().filter_map(|copy| copy.rate()).collect();
+        let small = HostCopy {
+            bytes: Bytes(1),
+            ..host_copy(0, 20.0)
+        };
+        let large = HostCopy {
+            bytes: Bytes(3),
+            status: Status::Hung,
+            ..host_copy(0, 99.0)
+        };
+        let at_once = HostCopy {
+            at_once: 2,
+            bytes: Bytes(9),
+            ..host_copy(0, 30.0)
+        };
+        let host = vec![
+            small,
+            host_copy(0, 55.0),
+            large,
+            at_once,
+            host_copy(1, 54.0),
+        ];
+        let measurements = Measurements {
+            host,
+            ..Measurements::default()
+        };
+        let rates: Vec<_> = measurements
+            .host_alone(HostWay::PINNED)
+            .iter()
+            .filter_map(|copy| copy.rate())
+            .collect();
         assert_eq!(rates, [GbPerSecond(55.0), GbPerSecond(54.0)]);
     }
 }

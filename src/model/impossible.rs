@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use super::flow::{Endpoint, Flow, Setup};
 use super::host::{HostCopy, Pinning};
 use super::load::LoadPattern;
-use super::measurement::{Impossible, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status};
+use super::measurement::{
+    Impossible, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status,
+};
 use super::one_gpu::{Ending, OneGpu};
 use super::placement::{Pair, Side};
 use super::report::Report;
@@ -27,21 +29,34 @@ const ROUNDED: f64 = 0.1;
 /// The first thing in a report that cannot be, with the cell that has it.
 pub fn in_report(report: &Report) -> Option<String> {
     let of_route = report.topology.pairs.iter().find_map(|route| {
-        let rates =
-            [("theoretical_gbps", route.theoretical_gbps), ("staged_theoretical_gbps", route.staged_theoretical_gbps)];
-        rates.into_iter().find_map(|(key, rate)| Some(format!("topology, {}: {}", route.pair, no_rate(key, rate)?)))
+        let rates = [
+            ("theoretical_gbps", route.theoretical_gbps),
+            ("staged_theoretical_gbps", route.staged_theoretical_gbps),
+        ];
+        rates.into_iter().find_map(|(key, rate)| {
+            Some(format!("topology, {}: {}", route.pair, no_rate(key, rate)?))
+        })
     });
-    of_route.or_else(|| in_measurements(report.measurements.as_ref()?)).or_else(|| of_strangers(report))
+    of_route
+        .or_else(|| in_measurements(report.measurements.as_ref()?))
+        .or_else(|| of_strangers(report))
 }
 
 /// The first row of a GPU that the facts do not have, or of a pair without a route. A run measures the GPUs of its facts,
 /// and finds the routes of all their pairs.
 fn of_strangers(report: &Report) -> Option<String> {
     let gpus: HashSet<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let stranger = |flow: Flow| flow.ends().into_iter().filter_map(Endpoint::gpu).find(|gpu| !gpus.contains(gpu));
+    let stranger = |flow: Flow| {
+        flow.ends()
+            .into_iter()
+            .filter_map(Endpoint::gpu)
+            .find(|gpu| !gpus.contains(gpu))
+    };
     let no_gpu = |what: String, gpu: u32| format!("{what}: snapshot.gpus has no GPU {gpu}");
     let routes = &report.topology.pairs;
-    let route = routes.iter().find_map(|route| Some((route.pair, stranger(route.pair.into())?)));
+    let route = routes
+        .iter()
+        .find_map(|route| Some((route.pair, stranger(route.pair.into())?)));
     if let Some((pair, gpu)) = route {
         return Some(no_gpu(format!("topology, {pair}"), gpu));
     }
@@ -51,25 +66,68 @@ fn of_strangers(report: &Report) -> Option<String> {
         return Some(no_gpu(format!("{}, {}", cell.probe, cell.flow), gpu));
     }
     let routes: HashSet<Pair> = routes.iter().map(|route| route.pair).collect();
-    let pair = cells().filter_map(|cell| cell.flow.pair()).find(|pair| !routes.contains(pair))?;
-    Some(format!("{pair} is measured, and topology.pairs has no route for it"))
+    let pair = cells()
+        .filter_map(|cell| cell.flow.pair())
+        .find(|pair| !routes.contains(pair))?;
+    Some(format!(
+        "{pair} is measured, and topology.pairs has no route for it"
+    ))
 }
 
 fn in_measurements(measurements: &Measurements) -> Option<String> {
-    let Measurements { peer, overlap, latency, local, host, pinning, .. } = measurements;
-    let figures = peer.iter().map(|cell| (name(Probe::Bandwidth, cell.pair, cell.setup), in_bandwidth(cell)));
-    let figures = figures.chain(overlap.iter().map(|cell| (of_overlap(cell), in_overlap(cell))));
-    let figures = figures.chain(latency.iter().map(|cell| (of_latency(cell), in_latency(cell))));
+    let Measurements {
+        peer,
+        overlap,
+        latency,
+        local,
+        host,
+        pinning,
+        ..
+    } = measurements;
+    let figures = peer.iter().map(|cell| {
+        (
+            name(Probe::Bandwidth, cell.pair, cell.setup),
+            in_bandwidth(cell),
+        )
+    });
+    let figures = figures.chain(
+        overlap
+            .iter()
+            .map(|cell| (of_overlap(cell), in_overlap(cell))),
+    );
+    let figures = figures.chain(
+        latency
+            .iter()
+            .map(|cell| (of_latency(cell), in_latency(cell))),
+    );
     let figures = figures.chain(local.iter().map(|cell| (of_local(cell), in_local(cell))));
     let figures = figures.chain(host.iter().map(|cell| (of_host(cell), in_host(cell))));
-    let figures = figures.chain(pinning.iter().map(|cell| (of_pinning(cell), in_pinning(cell))));
-    let figures = figures.chain(measurements.load.iter().map(|cell| (of_load(cell), in_load(cell))));
-    let mut figures = figures.chain(measurements.on_one_gpu().map(|cell| (cell.name(), on_one_gpu(cell))));
+    let figures = figures.chain(
+        pinning
+            .iter()
+            .map(|cell| (of_pinning(cell), in_pinning(cell))),
+    );
+    let figures = figures.chain(
+        measurements
+            .load
+            .iter()
+            .map(|cell| (of_load(cell), in_load(cell))),
+    );
+    let mut figures = figures.chain(
+        measurements
+            .on_one_gpu()
+            .map(|cell| (cell.name(), on_one_gpu(cell))),
+    );
     let wrong = figures.find_map(|(cell, why)| Some(format!("{cell}: {}", why?)));
     wrong.or_else(|| repeated(measurements)).or_else(|| {
-        let pairs = peer.iter().map(|cell| cell.pair).chain(overlap.iter().map(|cell| cell.pair));
+        let pairs = peer
+            .iter()
+            .map(|cell| cell.pair)
+            .chain(overlap.iter().map(|cell| cell.pair));
         let mut pairs = pairs.chain(latency.iter().map(|cell| cell.pair));
-        let own = pairs.find(|pair| pair.source == pair.destination).map(|pair| pair.source)?;
+        let own = pairs
+            .find(|pair| pair.source == pair.destination)
+            .map(|pair| pair.source)?;
         Some(format!("GPU {own} is measured with itself"))
     })
 }
@@ -79,7 +137,11 @@ fn name(probe: Probe, pair: Pair, setup: Setup) -> String {
 }
 
 fn of_overlap(cell: &Overlap) -> String {
-    format!("{}, kernel on {}", name(Probe::Overlap, cell.pair, cell.cell().setup), cell.compute_on)
+    format!(
+        "{}, kernel on {}",
+        name(Probe::Overlap, cell.pair, cell.cell().setup),
+        cell.compute_on
+    )
 }
 
 fn of_latency(cell: &Latency) -> String {
@@ -91,8 +153,18 @@ fn of_local(cell: &LocalCopy) -> String {
 }
 
 fn of_host(cell: &HostCopy) -> String {
-    let at_once = if cell.at_once > 1 { format!(", {} GPUs at once", cell.at_once) } else { String::new() };
-    format!("{}, {}, {}{at_once}, {}", Probe::Host, cell.flow(), cell.way(), cell.bytes)
+    let at_once = if cell.at_once > 1 {
+        format!(", {} GPUs at once", cell.at_once)
+    } else {
+        String::new()
+    };
+    format!(
+        "{}, {}, {}{at_once}, {}",
+        Probe::Host,
+        cell.flow(),
+        cell.way(),
+        cell.bytes
+    )
 }
 
 fn of_pinning(cell: &Pinning) -> String {
@@ -109,7 +181,11 @@ pub fn set_aside(measurements: &mut Measurements) {
     let mut found = Vec::new();
     let mut take = |flow: Flow, what: String, why: String| {
         let reason = format!("set aside: {why}");
-        found.push(Impossible { flow: flow.to_string(), measurement: what, why });
+        found.push(Impossible {
+            flow: flow.to_string(),
+            measurement: what,
+            why,
+        });
         (Status::Skipped, Some(reason))
     };
     for cell in &mut measurements.peer {
@@ -188,23 +264,39 @@ fn in_bandwidth(cell: &PeerBandwidth) -> Option<String> {
         ("host_blocked_us", cell.host_blocked_us),
     ];
     let wrong = rates.into_iter().find_map(|(key, rate)| no_rate(key, rate));
-    wrong.or_else(|| negative(&shares)).or_else(|| no_share(&shares[..2]))
+    wrong
+        .or_else(|| negative(&shares))
+        .or_else(|| no_share(&shares[..2]))
 }
 
 fn in_overlap(cell: &Overlap) -> Option<String> {
-    let share = cell.overlap_percent.filter(|share| !(0.0..=100.0 + ROUNDED).contains(share));
-    let times = [("host_blocked_us", cell.host_blocked_us), ("copy_us", cell.copy_us), ("kernel_us", cell.kernel_us)];
-    share.map(|share| format!("overlap_percent is {share}, which is no share")).or_else(|| negative(&times))
+    let share = cell
+        .overlap_percent
+        .filter(|share| !(0.0..=100.0 + ROUNDED).contains(share));
+    let times = [
+        ("host_blocked_us", cell.host_blocked_us),
+        ("copy_us", cell.copy_us),
+        ("kernel_us", cell.kernel_us),
+    ];
+    share
+        .map(|share| format!("overlap_percent is {share}, which is no share"))
+        .or_else(|| negative(&times))
 }
 
 fn in_latency(cell: &Latency) -> Option<String> {
     let none = cell.latency_us.filter(|time| *time == 0.0);
     let none = none.map(|time| format!("latency_us is {time}, and every copy takes time"));
-    none.or_else(|| negative(&[("latency_us", cell.latency_us), ("spread_percent", cell.spread_percent)]))
+    none.or_else(|| {
+        negative(&[
+            ("latency_us", cell.latency_us),
+            ("spread_percent", cell.spread_percent),
+        ])
+    })
 }
 
 fn in_local(cell: &LocalCopy) -> Option<String> {
-    no_rate("achieved_gbps", cell.achieved_gbps).or_else(|| negative(&[("spread_percent", cell.spread_percent)]))
+    no_rate("achieved_gbps", cell.achieved_gbps)
+        .or_else(|| negative(&[("spread_percent", cell.spread_percent)]))
 }
 
 /// Shares are no more than the whole, spreads aside; times are no less than nothing.
@@ -214,7 +306,8 @@ fn on_one_gpu(cell: &dyn OneGpu) -> Option<String> {
     let beyond = |figure: &f64| *figure > 100.0 + ROUNDED;
     let mut shares = figures.iter().filter(|(key, _)| is_share(key));
     let share = shares.find_map(|(key, figure)| Some((key, figure.filter(beyond)?)));
-    negative(&figures).or_else(|| share.map(|(key, share)| format!("{key} is {share}, which is no share")))
+    negative(&figures)
+        .or_else(|| share.map(|(key, share)| format!("{key} is {share}, which is no share")))
 }
 
 fn in_host(cell: &HostCopy) -> Option<String> {
@@ -234,7 +327,9 @@ fn in_host(cell: &HostCopy) -> Option<String> {
         ("host_blocked_us", cell.host_blocked_us),
     ];
     let wrong = rates.into_iter().find_map(|(key, rate)| no_rate(key, rate));
-    wrong.or_else(|| negative(&shares)).or_else(|| no_share(&shares[..2]))
+    wrong
+        .or_else(|| negative(&shares))
+        .or_else(|| no_share(&shares[..2]))
 }
 
 /// Rates are rates, and no index of fairness is above 1.
@@ -245,7 +340,10 @@ fn in_load(cell: &LoadPattern) -> Option<String> {
         ("expected_gbps", cell.expected_gbps),
     ];
     let of_flows = cell.flows.iter().flat_map(|flow| {
-        [("flows[].achieved_gbps", flow.achieved_gbps), ("flows[].expected_gbps", flow.expected_gbps)]
+        [
+            ("flows[].achieved_gbps", flow.achieved_gbps),
+            ("flows[].expected_gbps", flow.expected_gbps),
+        ]
     });
     let shares = [
         ("percent", cell.percent),
@@ -253,10 +351,18 @@ fn in_load(cell: &LoadPattern) -> Option<String> {
         ("spread_percent", cell.spread_percent),
         ("fairness", cell.fairness),
     ];
-    let wrong = rates.into_iter().chain(of_flows).find_map(|(key, rate)| no_rate(key, rate));
-    let uneven =
-        cell.fairness.filter(|index| *index > 1.0 + ROUNDED).map(|index| format!("fairness is {index}, above 1"));
-    wrong.or_else(|| negative(&shares)).or_else(|| no_share(&shares[..2])).or(uneven)
+    let wrong = rates
+        .into_iter()
+        .chain(of_flows)
+        .find_map(|(key, rate)| no_rate(key, rate));
+    let uneven = cell
+        .fairness
+        .filter(|index| *index > 1.0 + ROUNDED)
+        .map(|index| format!("fairness is {index}, above 1"));
+    wrong
+        .or_else(|| negative(&shares))
+        .or_else(|| no_share(&shares[..2]))
+        .or(uneven)
 }
 
 fn in_pinning(cell: &Pinning) -> Option<String> {
@@ -271,7 +377,9 @@ fn in_pinning(cell: &Pinning) -> Option<String> {
 /// The first of these shares that is too large to be one.
 fn no_share(shares: &[(&str, Option<f64>)]) -> Option<String> {
     let beyond = |percent: Option<f64>| percent.filter(|percent| *percent > MOST_PERCENT);
-    let (key, percent) = shares.iter().find_map(|(key, percent)| Some((key, beyond(*percent)?)))?;
+    let (key, percent) = shares
+        .iter()
+        .find_map(|(key, percent)| Some((key, beyond(*percent)?)))?;
     Some(format!("{key} is {percent}, which is no share"))
 }
 
@@ -282,34 +390,73 @@ fn no_rate(key: &str, rate: Option<GbPerSecond>) -> Option<String> {
 
 fn negative(figures: &[(&str, Option<f64>)]) -> Option<String> {
     let quantity = |figure: f64| figure.is_finite() && figure >= 0.0;
-    let (key, figure) =
-        figures.iter().find_map(|(key, figure)| Some((key, figure.filter(|figure| !quantity(*figure))?)))?;
+    let (key, figure) = figures
+        .iter()
+        .find_map(|(key, figure)| Some((key, figure.filter(|figure| !quantity(*figure))?)))?;
     Some(format!("{key} is {figure}, which is no quantity"))
 }
 
 /// The first measurement that stands there twice.
 fn repeated(measurements: &Measurements) -> Option<String> {
     let mut seen: HashSet<(Probe, Pair, Setup, Option<Side>)> = HashSet::new();
-    let peer = measurements
-        .peer
-        .iter()
-        .map(|cell| (name(Probe::Bandwidth, cell.pair, cell.setup), (Probe::Bandwidth, cell.pair, cell.setup, None)));
-    let overlap = measurements
-        .overlap
-        .iter()
-        .map(|cell| (of_overlap(cell), (Probe::Overlap, cell.pair, cell.cell().setup, Some(cell.compute_on))));
-    let latency = measurements.latency.iter();
-    let latency = latency.map(|cell| (of_latency(cell), (Probe::Latency, cell.pair, cell.cell().setup, None)));
-    let local = measurements.local.iter().map(|cell| {
-        let within = Pair { source: cell.gpu, destination: cell.gpu };
-        (of_local(cell), (Probe::Local, within, cell.cell().setup, None))
+    let peer = measurements.peer.iter().map(|cell| {
+        (
+            name(Probe::Bandwidth, cell.pair, cell.setup),
+            (Probe::Bandwidth, cell.pair, cell.setup, None),
+        )
     });
-    let twice = peer.chain(overlap).chain(latency).chain(local).find(|(_, key)| !seen.insert(*key));
+    let overlap = measurements.overlap.iter().map(|cell| {
+        (
+            of_overlap(cell),
+            (
+                Probe::Overlap,
+                cell.pair,
+                cell.cell().setup,
+                Some(cell.compute_on),
+            ),
+        )
+    });
+    let latency = measurements.latency.iter();
+    let latency = latency.map(|cell| {
+        (
+            of_latency(cell),
+            (Probe::Latency, cell.pair, cell.cell().setup, None),
+        )
+    });
+    let local = measurements.local.iter().map(|cell| {
+        let within = Pair {
+            source: cell.gpu,
+            destination: cell.gpu,
+        };
+        (
+            of_local(cell),
+            (Probe::Local, within, cell.cell().setup, None),
+        )
+    });
+    let twice = peer
+        .chain(overlap)
+        .chain(latency)
+        .chain(local)
+        .find(|(_, key)| !seen.insert(*key));
     let mut names = HashSet::new();
-    let named_twice = || measurements.on_one_gpu().map(OneGpu::name).find(|name| !names.insert(name.clone()));
+    let named_twice = || {
+        measurements
+            .on_one_gpu()
+            .map(OneGpu::name)
+            .find(|name| !names.insert(name.clone()))
+    };
     let mut patterns = HashSet::new();
-    let pattern_twice = || measurements.load.iter().map(of_load).find(|name| !patterns.insert(name.clone()));
-    let twice = twice.map(|(cell, _)| cell).or_else(|| repeated_host(measurements)).or_else(named_twice);
+    let pattern_twice = || {
+        measurements
+            .load
+            .iter()
+            .map(of_load)
+            .find(|name| !patterns.insert(name.clone()))
+    };
+    let twice = twice
+        .map(|(cell, _)| cell)
+        .or_else(|| repeated_host(measurements))
+        .or_else(named_twice);
     let twice = twice.or_else(pattern_twice);
     twice.map(|cell| format!("{cell}: is there twice"))
 }
@@ -322,7 +469,10 @@ fn repeated_host(measurements: &Measurements) -> Option<String> {
         !seen.insert((cell.gpu, cell.numa_node, cell.way(), pace))
     });
     let mut nodes = HashSet::new();
-    let pinned = measurements.pinning.iter().find(|cell| !nodes.insert((cell.numa_node, cell.bytes)));
+    let pinned = measurements
+        .pinning
+        .iter()
+        .find(|cell| !nodes.insert((cell.numa_node, cell.bytes)));
     twice.map(of_host).or_else(|| pinned.map(of_pinning))
 }
 

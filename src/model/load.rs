@@ -97,7 +97,14 @@ impl LoadFlow {
     /// A flow of which nothing is measured yet.
     pub const fn of(flow: Flow) -> Self {
         let Flow { from, to } = flow;
-        Self { from, to, achieved_gbps: None, expected_gbps: None, verified: None, verification_detail: None }
+        Self {
+            from,
+            to,
+            achieved_gbps: None,
+            expected_gbps: None,
+            verified: None,
+            verification_detail: None,
+        }
     }
 
     /// Whether it is known that its bytes are wrong.
@@ -107,7 +114,10 @@ impl LoadFlow {
 
     /// From where to where.
     pub const fn flow(&self) -> Flow {
-        Flow { from: self.from, to: self.to }
+        Flow {
+            from: self.from,
+            to: self.to,
+        }
     }
 }
 
@@ -168,7 +178,13 @@ pub struct LoadPattern {
 
 impl LoadPattern {
     /// A pattern that was not measured, for this reason.
-    pub fn without(pattern: Pattern, of: String, flows: &[Flow], status: Status, reason: Option<String>) -> Self {
+    pub fn without(
+        pattern: Pattern,
+        of: String,
+        flows: &[Flow],
+        status: Status,
+        reason: Option<String>,
+    ) -> Self {
         Self {
             pattern,
             of,
@@ -193,7 +209,11 @@ impl LoadPattern {
 
     /// Its name: no other pattern of a report has it. `all to one, GPU 3`.
     pub fn name(&self) -> String {
-        if self.of.is_empty() { self.pattern.to_string() } else { format!("{}, {}", self.pattern, self.of) }
+        if self.of.is_empty() {
+            self.pattern.to_string()
+        } else {
+            format!("{}, {}", self.pattern, self.of)
+        }
     }
 
     /// Its rate, where it was measured and nothing was in its way.
@@ -306,11 +326,23 @@ impl Counted {
 
     /// Writes the share of each link beside what it counted. Doing so twice changes nothing.
     pub fn share(&mut self) {
-        let sent = self.links.iter().filter_map(|link| link.sent_bytes).map(|bytes| bytes.0).sum();
-        let received = self.links.iter().filter_map(|link| link.received_bytes).map(|bytes| bytes.0).sum();
+        let sent = self
+            .links
+            .iter()
+            .filter_map(|link| link.sent_bytes)
+            .map(|bytes| bytes.0)
+            .sum();
+        let received = self
+            .links
+            .iter()
+            .filter_map(|link| link.received_bytes)
+            .map(|bytes| bytes.0)
+            .sum();
         for link in &mut self.links {
             link.sent_percent = link.sent_bytes.and_then(|bytes| share(bytes.0, sent));
-            link.received_percent = link.received_bytes.and_then(|bytes| share(bytes.0, received));
+            link.received_percent = link
+                .received_bytes
+                .and_then(|bytes| share(bytes.0, received));
         }
     }
 }
@@ -327,8 +359,19 @@ mod tests {
     use crate::model::placement::Pair;
 
     fn two_into_one() -> LoadPattern {
-        let flows = [1, 2].map(|source| Flow::from(Pair { source, destination: 0 }));
-        LoadPattern::without(Pattern::TwoIntoOne, "GPU 0".into(), &flows, Status::Skipped, Some("no time".into()))
+        let flows = [1, 2].map(|source| {
+            Flow::from(Pair {
+                source,
+                destination: 0,
+            })
+        });
+        LoadPattern::without(
+            Pattern::TwoIntoOne,
+            "GPU 0".into(),
+            &flows,
+            Status::Skipped,
+            Some("no time".into()),
+        )
     }
 
     #[test]
@@ -336,7 +379,9 @@ mod tests {
         let mut load = two_into_one();
         assert_eq!(load.name(), "two into one, GPU 0");
         assert_eq!(
-            load.cells().map(|cell| cell.flow.to_string()).collect::<Vec<_>>(),
+            load.cells()
+                .map(|cell| cell.flow.to_string())
+                .collect::<Vec<_>>(),
             ["GPU 1 → GPU 0", "GPU 2 → GPU 0"]
         );
         assert!(load.cells().all(|cell| !cell.tested()) && load.rate().is_none());
@@ -348,14 +393,26 @@ mod tests {
 
     #[test]
     fn it_is_written_as_the_contract_says() {
-        let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pinned };
+        let host = Endpoint::Host {
+            node: Some(1),
+            memory: HostMemory::Pinned,
+        };
         let mut load = two_into_one();
-        load.flows.push(LoadFlow::of(Flow { from: host, to: Endpoint::Gpu(0) }));
+        load.flows.push(LoadFlow::of(Flow {
+            from: host,
+            to: Endpoint::Gpu(0),
+        }));
         let written = serde_json::to_value(&load).unwrap();
         assert_eq!(written["pattern"], "two-into-one");
         assert_eq!(written["flows"][0]["from"], serde_json::json!({ "gpu": 1 }));
-        assert_eq!(written["flows"][2]["from"], serde_json::json!({ "host": { "node": 1, "memory": "pinned" } }));
-        assert_eq!(serde_json::from_value::<LoadPattern>(written).unwrap(), load);
+        assert_eq!(
+            written["flows"][2]["from"],
+            serde_json::json!({ "host": { "node": 1, "memory": "pinned" } })
+        );
+        assert_eq!(
+            serde_json::from_value::<LoadPattern>(written).unwrap(),
+            load
+        );
     }
 
     #[test]
@@ -370,7 +427,19 @@ mod tests {
         };
         counted.links = vec![link(0, 30), link(1, 10)];
         counted.share();
-        assert_eq!(counted.links.iter().map(|link| link.sent_percent).collect::<Vec<_>>(), [Some(75.0), Some(25.0)]);
-        assert!(counted.links.iter().all(|link| link.received_percent.is_none()));
+        assert_eq!(
+            counted
+                .links
+                .iter()
+                .map(|link| link.sent_percent)
+                .collect::<Vec<_>>(),
+            [Some(75.0), Some(25.0)]
+        );
+        assert!(
+            counted
+                .links
+                .iter()
+                .all(|link| link.received_percent.is_none())
+        );
     }
 }

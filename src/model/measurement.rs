@@ -6,7 +6,9 @@ use super::asynchrony::{Hazard, HostCall, LaunchLoop};
 use super::background::Background;
 use super::broken_off::BrokenOff;
 use super::collective::AllReduce;
-pub use super::cuda::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport};
+pub use super::cuda::{
+    CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport,
+};
 use super::flow::Setup;
 use super::host::{HostCopy, Pinning};
 use super::load::{Counted, LoadPattern};
@@ -15,7 +17,9 @@ use super::pipeline::{Engines, Pipeline};
 use super::placement::{Pair, Path, Placement, Side};
 pub use super::probe::{Cell, Probe};
 pub use super::status::{Status, Verified};
-pub use super::under_load::{AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
+pub use super::under_load::{
+    AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded,
+};
 use super::units::{Bytes, GbPerSecond};
 
 /// Everything that was measured, and what was not.
@@ -120,10 +124,19 @@ impl Measurements {
         let overlap = self.overlap.iter().map(Overlap::cell);
         let latency = self.latency.iter().map(Latency::cell);
         let local = self.local.iter().map(LocalCopy::cell);
-        let host = self.host.iter().map(HostCopy::cell).chain(self.pinning.iter().map(Pinning::cell));
+        let host = self
+            .host
+            .iter()
+            .map(HostCopy::cell)
+            .chain(self.pinning.iter().map(Pinning::cell));
         let one_gpu = self.on_one_gpu().map(OneGpu::cell);
         let load = self.load.iter().flat_map(LoadPattern::cells);
-        peer.chain(overlap).chain(latency).chain(local).chain(host).chain(one_gpu).chain(load)
+        peer.chain(overlap)
+            .chain(latency)
+            .chain(local)
+            .chain(host)
+            .chain(one_gpu)
+            .chain(load)
     }
 }
 

@@ -53,7 +53,9 @@ impl fmt::Display for NodeId {
 
 /// Text that is not the id of a node.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("'{0}' is not a node of the topology, such as gpu0, 0000:3b:00.0, pci0000:00, numa0 or nvswitch")]
+#[error(
+    "'{0}' is not a node of the topology, such as gpu0, 0000:3b:00.0, pci0000:00, numa0 or nvswitch"
+)]
 pub struct NotANode(String);
 
 impl FromStr for NodeId {
@@ -75,12 +77,17 @@ impl FromStr for NodeId {
                         Self::Numa(Some(node.parse().ok()?))
                     } else {
                         let (domain, bus) = text.strip_prefix("pci")?.split_once(':')?;
-                        Self::HostBridge(u32::from_str_radix(domain, 16).ok()?, u8::from_str_radix(bus, 16).ok()?)
+                        Self::HostBridge(
+                            u32::from_str_radix(domain, 16).ok()?,
+                            u8::from_str_radix(bus, 16).ok()?,
+                        )
                     }
                 }
             })
         };
-        parse().filter(|id| id.to_string() == text).ok_or_else(|| NotANode(text.to_owned()))
+        parse()
+            .filter(|id| id.to_string() == text)
+            .ok_or_else(|| NotANode(text.to_owned()))
     }
 }
 
@@ -102,9 +109,24 @@ mod tests {
             ("numa-unknown", NodeId::Numa(None)),
             ("nvswitch", NodeId::NvSwitch),
         ] {
-            assert_eq!((text.parse::<NodeId>().unwrap(), id.to_string().as_str()), (id, text));
+            assert_eq!(
+                (text.parse::<NodeId>().unwrap(), id.to_string().as_str()),
+                (id, text)
+            );
         }
-        for text in ["", "gpu", "gpu01", "gpu-1", "GPU0", "3b:00.0", "pci", "pci0:0", "numa", "numax", "nvswitch0"] {
+        for text in [
+            "",
+            "gpu",
+            "gpu01",
+            "gpu-1",
+            "GPU0",
+            "3b:00.0",
+            "pci",
+            "pci0:0",
+            "numa",
+            "numax",
+            "nvswitch0",
+        ] {
             assert!(text.parse::<NodeId>().is_err(), "{text}");
         }
         assert_eq!(NodeId::host_bridge("gpu0"), NodeId::HiddenRoot);

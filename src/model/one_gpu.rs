@@ -24,11 +24,19 @@ pub struct Ending {
 
 impl Ending {
     /// It has a figure.
-    pub const MEASURED: Self = Self { status: Status::Measured, reason: None, disturbed: false };
+    pub const MEASURED: Self = Self {
+        status: Status::Measured,
+        reason: None,
+        disturbed: false,
+    };
 
     /// It has none, for this reason.
     pub const fn without(status: Status, reason: Option<String>) -> Self {
-        Self { status, reason, disturbed: false }
+        Self {
+            status,
+            reason,
+            disturbed: false,
+        }
     }
 }
 
@@ -65,13 +73,20 @@ pub trait OneGpu {
 
     /// What every probe has in common.
     fn cell(&self) -> Cell<'_> {
-        let Ending { status, reason, disturbed } = self.ending();
+        let Ending {
+            status,
+            reason,
+            disturbed,
+        } = self.ending();
         Cell {
             probe: self.probe(),
             flow: self.flow(),
             setup: Setup::REFERENCE.with_bytes(self.bytes()),
             status: *status,
-            has_figure: self.figures().first().is_some_and(|(_, figure)| figure.is_some()),
+            has_figure: self
+                .figures()
+                .first()
+                .is_some_and(|(_, figure)| figure.is_some()),
             reason: reason.as_deref(),
             verified: Verified::Skipped,
             disturbed: *disturbed,

@@ -17,7 +17,9 @@ pub trait Order<T> {
 
 impl<T> Order<T> for [T] {
     fn order_by(&mut self, mut compare: impl FnMut(&T, &T) -> Ordering) {
-        let places = places(self.len(), &mut |one, other| compare(&self[one], &self[other]));
+        let places = places(self.len(), &mut |one, other| {
+            compare(&self[one], &self[other])
+        });
         put(places, &mut |one, other| self.swap(one, other));
     }
 

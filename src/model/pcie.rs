@@ -21,7 +21,10 @@ pub struct Shape {
 impl Shape {
     /// The link, where both figures are known.
     pub fn link(self) -> Option<PcieLink> {
-        Some(PcieLink { generation: self.generation?, width: self.width? })
+        Some(PcieLink {
+            generation: self.generation?,
+            width: self.width?,
+        })
     }
 
     /// The lower generation and the lower width: what a link trains to between two such ends. Both
@@ -31,7 +34,10 @@ impl Shape {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             one.into_iter().chain(other).min()
         }
-        Self { generation: least(self.generation, other.generation), width: least(self.width, other.width) }
+        Self {
+            generation: least(self.generation, other.generation),
+            width: least(self.width, other.width),
+        }
     }
 }
 
@@ -40,7 +46,13 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let generation = self.generation.map(|generation| format!("Gen{generation}"));
         let width = self.width.map(|width| format!("x{width}"));
-        f.pad(&generation.into_iter().chain(width).collect::<Vec<_>>().join(" "))
+        f.pad(
+            &generation
+                .into_iter()
+                .chain(width)
+                .collect::<Vec<_>>()
+                .join(" "),
+        )
     }
 }
 
@@ -102,23 +114,38 @@ impl RefutedBy {
     pub const fn rate(self) -> Option<GbPerSecond> {
         match self {
             Self::UnderLoad { .. } => None,
-            Self::Copies { achieved_gbps, .. } | Self::HostCopies { achieved_gbps, .. } => Some(achieved_gbps),
+            Self::Copies { achieved_gbps, .. } | Self::HostCopies { achieved_gbps, .. } => {
+                Some(achieved_gbps)
+            }
         }
     }
 }
 
 impl fmt::Display for Refuted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allows = self.allows_gbps.map(|rate| format!(", which carries {rate} GB/s")).unwrap_or_default();
+        let allows = self
+            .allows_gbps
+            .map(|rate| format!(", which carries {rate} GB/s"))
+            .unwrap_or_default();
         write!(f, "the reading {}{allows}, is not believed: ", self.reading)?;
         match self.by {
             RefutedBy::UnderLoad { width } => write!(f, "under load the link shows x{width}"),
             RefutedBy::HostCopies { gpu, achieved_gbps } => {
-                write!(f, "copies between the host and GPU {gpu} reached {achieved_gbps} GB/s over the link")
+                write!(
+                    f,
+                    "copies between the host and GPU {gpu} reached {achieved_gbps} GB/s over the link"
+                )
             }
-            RefutedBy::Copies { pair, path, achieved_gbps } => {
+            RefutedBy::Copies {
+                pair,
+                path,
+                achieved_gbps,
+            } => {
                 let staged = if path == Path::Staged { "staged " } else { "" };
-                write!(f, "{staged}copies {pair} reached {achieved_gbps} GB/s over the link")
+                write!(
+                    f,
+                    "{staged}copies {pair} reached {achieved_gbps} GB/s over the link"
+                )
             }
         }
     }

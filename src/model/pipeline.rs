@@ -83,8 +83,14 @@ impl OneGpu for Pipeline {
     }
 
     fn flow(&self) -> Flow {
-        let host = Endpoint::Host { node: self.numa_node, memory: self.memory };
-        Flow { from: host, to: Endpoint::Gpu(self.gpu) }
+        let host = Endpoint::Host {
+            node: self.numa_node,
+            memory: self.memory,
+        };
+        Flow {
+            from: host,
+            to: Endpoint::Gpu(self.gpu),
+        }
     }
 
     fn bytes(&self) -> Bytes {
@@ -92,7 +98,10 @@ impl OneGpu for Pipeline {
     }
 
     fn what(&self) -> String {
-        format!("{} batches of {} in {} streams", self.batches, self.bytes, self.streams)
+        format!(
+            "{} batches of {} in {} streams",
+            self.batches, self.bytes, self.streams
+        )
     }
 
     fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
@@ -165,8 +174,14 @@ impl OneGpu for Engines {
     }
 
     fn flow(&self) -> Flow {
-        let host = Endpoint::Host { node: self.numa_node, memory: HostMemory::Pinned };
-        Flow { from: host, to: Endpoint::Gpu(self.gpu) }
+        let host = Endpoint::Host {
+            node: self.numa_node,
+            memory: HostMemory::Pinned,
+        };
+        Flow {
+            from: host,
+            to: Endpoint::Gpu(self.gpu),
+        }
     }
 
     fn bytes(&self) -> Bytes {

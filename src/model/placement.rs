@@ -5,7 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Which stream is a device's current one.
-#[derive(Default, Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Default, Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamKind {
@@ -41,19 +43,24 @@ pub struct Placement {
 
 impl Placement {
     /// `side/side/non-blocking`: the one that overlaps with everything, and the reference.
-    pub const REFERENCE: Self =
-        Self { source: StreamKind::Side, destination: StreamKind::Side, host: HostMode::NonBlocking };
+    pub const REFERENCE: Self = Self {
+        source: StreamKind::Side,
+        destination: StreamKind::Side,
+        host: HostMode::NonBlocking,
+    };
 
     /// All eight.
     pub fn all() -> impl Iterator<Item = Self> {
         let streams = [StreamKind::Default, StreamKind::Side];
         streams.into_iter().flat_map(move |source| {
             streams.into_iter().flat_map(move |destination| {
-                [HostMode::NonBlocking, HostMode::Blocking].into_iter().map(move |host| Self {
-                    source,
-                    destination,
-                    host,
-                })
+                [HostMode::NonBlocking, HostMode::Blocking]
+                    .into_iter()
+                    .map(move |host| Self {
+                        source,
+                        destination,
+                        host,
+                    })
             })
         })
     }
@@ -63,7 +70,8 @@ impl Placement {
     /// copy from the source's default stream serialises with the default streams of both devices;
     /// the destination's current stream waits for the copy.
     pub fn should_overlap(self, compute_on: Side) -> bool {
-        self.source == StreamKind::Side && (compute_on == Side::Source || self.destination == StreamKind::Side)
+        self.source == StreamKind::Side
+            && (compute_on == Side::Source || self.destination == StreamKind::Side)
     }
 }
 
@@ -87,7 +95,10 @@ impl fmt::Display for HostMode {
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}/{}/{}", self.source, self.destination, self.host))
+        f.pad(&format!(
+            "{}/{}/{}",
+            self.source, self.destination, self.host
+        ))
     }
 }
 
@@ -189,21 +200,34 @@ impl Pair {
 
     /// The two GPUs, the lower index first.
     pub const fn unordered(self) -> (u32, u32) {
-        if self.source < self.destination { (self.source, self.destination) } else { (self.destination, self.source) }
+        if self.source < self.destination {
+            (self.source, self.destination)
+        } else {
+            (self.destination, self.source)
+        }
     }
 
     /// The same pair in the other direction.
     pub const fn reversed(self) -> Self {
-        Self { source: self.destination, destination: self.source }
+        Self {
+            source: self.destination,
+            destination: self.source,
+        }
     }
 
     /// What a list has of this pair: most lists have all pairs of GPUs that are numbered from 0 on, row by row, or some in
     /// that order. Files that somebody else has written may have any.
     pub fn find<T>(self, list: &[T], pair: impl Fn(&T) -> Self) -> Option<&T> {
         let others = list.len().isqrt();
-        let before = (self.source as usize).saturating_mul(others).saturating_add(self.destination as usize);
+        let before = (self.source as usize)
+            .saturating_mul(others)
+            .saturating_add(self.destination as usize);
         let usual = list.get(before.saturating_sub(usize::from(self.destination > self.source)));
-        let in_order = || list.binary_search_by_key(&self, &pair).ok().and_then(|place| list.get(place));
+        let in_order = || {
+            list.binary_search_by_key(&self, &pair)
+                .ok()
+                .and_then(|place| list.get(place))
+        };
         usual
             .filter(|found| pair(found) == self)
             .or_else(in_order)
@@ -214,7 +238,14 @@ impl Pair {
     pub fn ordered(gpus: &[u32]) -> Vec<Self> {
         let mut pairs = Vec::new();
         for &source in gpus {
-            pairs.extend(gpus.iter().filter(|&&gpu| gpu != source).map(|&destination| Self { source, destination }));
+            pairs.extend(
+                gpus.iter()
+                    .filter(|&&gpu| gpu != source)
+                    .map(|&destination| Self {
+                        source,
+                        destination,
+                    }),
+            );
         }
         pairs
     }
@@ -226,9 +257,12 @@ impl std::str::FromStr for Pair {
     /// Reads what a pair is shown as: `GPU 0 → GPU 1`.
     fn from_str(text: &str) -> Result<Self, String> {
         let gpu = |text: &str| text.trim().strip_prefix("GPU ")?.parse().ok();
-        let pair = text
-            .split_once('→')
-            .and_then(|(source, destination)| Some(Self { source: gpu(source)?, destination: gpu(destination)? }));
+        let pair = text.split_once('→').and_then(|(source, destination)| {
+            Some(Self {
+                source: gpu(source)?,
+                destination: gpu(destination)?,
+            })
+        });
         pair.ok_or_else(|| format!("'{text}' is not a pair such as GPU 0 → GPU 1"))
     }
 }
@@ -253,7 +287,10 @@ mod tests {
 
     #[test]
     fn a_pair_is_read_as_it_is_shown() {
-        let pair = Pair { source: 3, destination: 11 };
+        let pair = Pair {
+            source: 3,
+            destination: 11,
+        };
         assert_eq!(pair.to_string().parse::<Pair>().unwrap(), pair);
         for text in ["", "GPU 1", "1 → 2", "GPU 1 → GPU x"] {
             assert!(text.parse::<Pair>().is_err(), "{text}");
@@ -267,13 +304,32 @@ mod tests {
             let turned: Vec<Pair> = all.iter().rev().copied().collect();
             let some: Vec<Pair> = all.iter().step_by(3).copied().collect();
             for list in [all, turned, some] {
-                assert!(list.iter().all(|pair| pair.find(&list, |found| *found) == Some(pair)), "{list:?}");
-                for (source, destination) in [(1, 1), (0, 99), (u32::MAX, 0), (u32::MAX, u32::MAX)] {
-                    assert_eq!(Pair { source, destination }.find(&list, |found| *found), None);
+                assert!(
+                    list.iter()
+                        .all(|pair| pair.find(&list, |found| *found) == Some(pair)),
+                    "{list:?}"
+                );
+                for (source, destination) in [(1, 1), (0, 99), (u32::MAX, 0), (u32::MAX, u32::MAX)]
+                {
+                    assert_eq!(
+                        Pair {
+                            source,
+                            destination
+                        }
+                        .find(&list, |found| *found),
+                        None
+                    );
                 }
             }
         }
-        assert_eq!(Pair { source: 0, destination: 1 }.find(&[], |found: &Pair| *found), None);
+        assert_eq!(
+            Pair {
+                source: 0,
+                destination: 1
+            }
+            .find(&[], |found: &Pair| *found),
+            None
+        );
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Cell<'_> {
 
     /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
     pub fn tested(&self) -> bool {
-        self.verified.is_wrong() || (self.status == Status::Measured && self.has_figure && !self.disturbed)
+        self.verified.is_wrong()
+            || (self.status == Status::Measured && self.has_figure && !self.disturbed)
     }
 }

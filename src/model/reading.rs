@@ -148,7 +148,11 @@ pub fn split<'a, T>(name: &str, reading: &'a Reading<T>, reasons: &mut Reasons) 
 }
 
 /// Puts a reading together again from a value or null and the reasons. A value that cannot be is unknown.
-pub fn join<T, F: TryInto<T, Error: fmt::Display>>(name: &str, found: Option<F>, reasons: &mut Reasons) -> Reading<T> {
+pub fn join<T, F: TryInto<T, Error: fmt::Display>>(
+    name: &str,
+    found: Option<F>,
+    reasons: &mut Reasons,
+) -> Reading<T> {
     match (found.map(TryInto::try_into), reasons.remove(name)) {
         (Some(Ok(value)), _) => Reading::Known(value),
         (Some(Err(why)), _) => Reading::failed(why.to_string()),
@@ -296,7 +300,11 @@ mod tests {
 
     #[test]
     fn an_unknown_fact_is_null_with_its_reason_beside_it() {
-        let thing = Thing { number: 3, width: Reading::unsupported(), colours: Reading::Known(vec!["red".into()]) };
+        let thing = Thing {
+            number: 3,
+            width: Reading::unsupported(),
+            colours: Reading::Known(vec!["red".into()]),
+        };
         let json = serde_json::to_value(&thing).unwrap();
         assert_eq!(
             json,
@@ -314,7 +322,8 @@ mod tests {
 
     #[test]
     fn a_number_that_cannot_be_is_unknown_with_that_reason() {
-        let thing: Thing = serde_json::from_str(r#"{"number": 1, "width": 63, "colours": []}"#).unwrap();
+        let thing: Thing =
+            serde_json::from_str(r#"{"number": 1, "width": 63, "colours": []}"#).unwrap();
         assert_eq!(thing.width, Reading::failed("no PCIe link has 63 lanes"));
     }
 

@@ -35,16 +35,28 @@ pub fn restore(report: &mut Report) {
 
 /// Puts the rows of pairs back that say the same as the row before them, and what follows from a figure.
 pub fn rows(report: &mut Report) {
-    let of = |said: &GpuPair| Pair { source: said.source, destination: said.destination };
-    let with = |said: &GpuPair, destination| GpuPair { destination, ..said.clone() };
+    let of = |said: &GpuPair| Pair {
+        source: said.source,
+        destination: said.destination,
+    };
+    let with = |said: &GpuPair, destination| GpuPair {
+        destination,
+        ..said.clone()
+    };
     repeat(&mut report.snapshot.pairs, of, with);
     if let Some(measurements) = &mut report.measurements {
         for cell in &mut measurements.peer {
             cell.asymptotic_gbps = cell.asymptotic_gbps.or_else(|| cell.without_fixed_cost());
         }
         let with = |said: &CudaPeerAccess, destination| {
-            let pair = Pair { destination, ..said.pair };
-            CudaPeerAccess { pair, ..said.clone() }
+            let pair = Pair {
+                destination,
+                ..said.pair
+            };
+            CudaPeerAccess {
+                pair,
+                ..said.clone()
+            }
         };
         repeat(&mut measurements.driver.peer_access, |said| said.pair, with);
     }
@@ -88,18 +100,34 @@ fn scope(finding: &Finding) -> Scope {
 
 fn codes(report: &mut Report) {
     let snapshot = &mut report.snapshot;
-    if snapshot.problems.iter().any(|problem| problem.contains("kernel module and NVML library disagree (18)")) {
+    if snapshot
+        .problems
+        .iter()
+        .any(|problem| problem.contains("kernel module and NVML library disagree (18)"))
+    {
         snapshot.nvml_failure_code = Some(NVML_VERSION_MISMATCH);
     }
-    let Some(measurements) = &mut report.measurements else { return };
-    let DriverFacts { failure, failure_code, devices, peer_access, .. } = &mut measurements.driver;
+    let Some(measurements) = &mut report.measurements else {
+        return;
+    };
+    let DriverFacts {
+        failure,
+        failure_code,
+        devices,
+        peer_access,
+        ..
+    } = &mut measurements.driver;
     fill(failure_code, failure.as_deref());
     for device in devices {
         let why = device.failure.as_deref();
         fill(&mut device.failure_code, why);
         if let Some(why) = why.and_then(|why| why.strip_prefix("CUDA does not show this GPU")) {
             let masked = why.starts_with(", CUDA_VISIBLE_DEVICES is");
-            device.hidden = device.hidden.or(Some(if masked { Hidden::Masked } else { Hidden::Unexplained }));
+            device.hidden = device.hidden.or(Some(if masked {
+                Hidden::Masked
+            } else {
+                Hidden::Unexplained
+            }));
         }
     }
     for access in peer_access {
@@ -115,13 +143,22 @@ fn fill(code: &mut Option<u32>, sentence: Option<&str>) {
 /// `cuInit: CUDA error (4711)`, or in `cuInit: not ready (CUDA error 802)`.
 fn code_in(sentence: &str) -> Option<u32> {
     // A call of CUDA's and what it returned; what follows a semicolon is advice.
-    let sentence = sentence.split(';').next().filter(|sentence| sentence.starts_with("cu"))?;
+    let sentence = sentence
+        .split(';')
+        .next()
+        .filter(|sentence| sentence.starts_with("cu"))?;
     let inside = |part: &str| Some(part.split_once(')')?.0.to_owned());
     let number = |text: String| {
-        let digits = text.strip_prefix("CUDA").map_or(Some(text.as_str()), |rest| rest.rsplit([' ', ',']).next());
+        let digits = text
+            .strip_prefix("CUDA")
+            .map_or(Some(text.as_str()), |rest| rest.rsplit([' ', ',']).next());
         digits?.parse().ok()
     };
-    sentence.split('(').skip(1).filter_map(inside).find_map(number)
+    sentence
+        .split('(')
+        .skip(1)
+        .filter_map(inside)
+        .find_map(number)
 }
 
 #[cfg(test)]
@@ -131,11 +168,23 @@ mod tests {
     #[test]
     fn codes_are_found_where_older_versions_wrote_them_and_nowhere_else() {
         for (sentence, code) in [
-            ("cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY, 802); see systemctl (x)", Some(802)),
+            (
+                "cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY, 802); see systemctl (x)",
+                Some(802),
+            ),
             ("cuInit: CUDA error (4711)", Some(4711)),
-            ("cuCtxEnablePeerAccess: too many peers (CUDA error 711)", Some(711)),
-            ("it could not be identified (failed: NVML: the GPU is lost (15))", None),
-            ("cuInit: something; this system allows a GPU few peers (8)", None),
+            (
+                "cuCtxEnablePeerAccess: too many peers (CUDA error 711)",
+                Some(711),
+            ),
+            (
+                "it could not be identified (failed: NVML: the GPU is lost (15))",
+                None,
+            ),
+            (
+                "cuInit: something; this system allows a GPU few peers (8)",
+                None,
+            ),
             ("the CUDA driver did not start within 802 s", None),
             ("the worker process ended (signal 9): 802", None),
             ("", None),

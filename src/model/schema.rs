@@ -137,11 +137,15 @@ impl JsonSchema for Endpoint {
 /// The schema of what is written: every key that is always there is required. A key that came later
 /// (it has a default for reading) is not, since reports without it are of the same format.
 fn schema() -> Value {
-    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let generator = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator();
     let mut schema = generator.into_root_schema_for::<Report>().to_value();
     schema["title"] = json!(SCHEMA);
-    schema["description"] = json!("A report of peerscope; docs/report.md says what each key means.");
-    schema["properties"]["schema"] = json!({ "description": "Name and version of this format.", "const": SCHEMA });
+    schema["description"] =
+        json!("A report of peerscope; docs/report.md says what each key means.");
+    schema["properties"]["schema"] =
+        json!({ "description": "Name and version of this format.", "const": SCHEMA });
     schema["properties"]["started_at"]["format"] = json!("date-time");
     let finding = &mut schema["$defs"]["Finding"]["properties"];
     finding["code"]["pattern"] = json!("^[a-z0-9]+(-[a-z0-9]+)*$");
@@ -188,39 +192,71 @@ fn it_requires_what_the_contract_promises() {
     let schema = schema();
     let required = |schema: &Value| {
         let keys = schema["required"].as_array().into_iter().flatten();
-        keys.map(|key| key.as_str().unwrap().to_owned()).collect::<std::collections::BTreeSet<_>>()
+        keys.map(|key| key.as_str().unwrap().to_owned())
+            .collect::<std::collections::BTreeSet<_>>()
     };
     let promised = |schema: &Value, keys: &str| {
         let required = required(schema);
         for key in keys.split_whitespace() {
-            assert!(required.contains(key), "{key} is not required: {required:?}");
-            assert!(schema["properties"].get(key).is_some(), "{key} is not described");
+            assert!(
+                required.contains(key),
+                "{key} is not required: {required:?}"
+            );
+            assert!(
+                schema["properties"].get(key).is_some(),
+                "{key} is not described"
+            );
         }
     };
-    promised(&schema, "schema tool started_at machine snapshot topology measurements findings verdict timing");
+    promised(
+        &schema,
+        "schema tool started_at machine snapshot topology measurements findings verdict timing",
+    );
     let defs = &schema["$defs"];
-    promised(&defs["Gpu"], "index uuid pci name pcie_generation pcie_width nvlinks");
-    promised(&defs["PairRoute"], "source destination class theoretical_gbps bottleneck peer_access");
+    promised(
+        &defs["Gpu"],
+        "index uuid pci name pcie_generation pcie_width nvlinks",
+    );
+    promised(
+        &defs["PairRoute"],
+        "source destination class theoretical_gbps bottleneck peer_access",
+    );
     promised(
         &defs["PeerBandwidth"],
         "source destination placement issuer engine direction path bytes achieved_gbps theoretical_gbps percent \
          samples spread_percent verified status reason",
     );
-    promised(&defs["Finding"], "code severity subject message evidence next_step");
+    promised(
+        &defs["Finding"],
+        "code severity subject message evidence next_step",
+    );
     promised(&defs["Verdict"], "verdict exit_code tested untested");
-    assert!(!required(&defs["Gpu"]).contains("unknown"), "left out where everything is known");
-    assert!(!required(&defs["PeerBandwidth"]).contains("fixed_cost_us"), "came later");
+    assert!(
+        !required(&defs["Gpu"]).contains("unknown"),
+        "left out where everything is known"
+    );
+    assert!(
+        !required(&defs["PeerBandwidth"]).contains("fixed_cost_us"),
+        "came later"
+    );
     let text = schema.to_string();
-    assert!(!text.contains("\"additionalProperties\":false"), "a reader takes unknown keys as they come");
+    assert!(
+        !text.contains("\"additionalProperties\":false"),
+        "a reader takes unknown keys as they come"
+    );
 }
 
 #[test]
 fn what_is_not_a_report_does_not_pass() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     // Read and written again: facts that came later are null in it, and not absent.
-    let report: Report = serde_json::from_str(include_str!("../../tests/data/h200x4-worker-killed.json")).unwrap();
+    let report: Report =
+        serde_json::from_str(include_str!("../../tests/data/h200x4-worker-killed.json")).unwrap();
     let report = serde_json::to_value(report).unwrap();
-    let errors: Vec<_> = validator.iter_errors(&report).map(|error| error.to_string()).collect();
+    let errors: Vec<_> = validator
+        .iter_errors(&report)
+        .map(|error| error.to_string())
+        .collect();
     assert!(errors.is_empty(), "{errors:#?}");
     for (pointer, value) in [
         ("/schema", json!("peerscope.report/99")),
@@ -237,12 +273,24 @@ fn what_is_not_a_report_does_not_pass() {
         ("/snapshot/gpus/0/pcie_width", json!(-1)),
     ] {
         let mut wrong = report.clone();
-        *wrong.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}")) = value;
+        *wrong
+            .pointer_mut(pointer)
+            .unwrap_or_else(|| panic!("no {pointer}")) = value;
         assert!(!validator.is_valid(&wrong), "{pointer}");
     }
-    for (object, key) in [("", "verdict"), ("/verdict", "exit_code"), ("/snapshot/gpus/0", "uuid")] {
+    for (object, key) in [
+        ("", "verdict"),
+        ("/verdict", "exit_code"),
+        ("/snapshot/gpus/0", "uuid"),
+    ] {
         let mut wrong = report.clone();
-        wrong.pointer_mut(object).unwrap().as_object_mut().unwrap().remove(key).unwrap();
+        wrong
+            .pointer_mut(object)
+            .unwrap()
+            .as_object_mut()
+            .unwrap()
+            .remove(key)
+            .unwrap();
         assert!(!validator.is_valid(&wrong), "{object} without {key}");
     }
     let mut newer = report;

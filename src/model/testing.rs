@@ -8,8 +8,8 @@ use super::pipeline::Engines;
 use super::placement::{Engine, Pair, Placement, Side};
 use super::reading::{Reading, Unknown};
 use super::snapshot::{
-    CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
-    PciKind, Snapshot,
+    CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote,
+    P2pStatus, PciFunction, PciKind, Snapshot,
 };
 use super::units::{Bytes, GIB, GbPerSecond, Generation, Lanes, MIB, PciAddress, PcieLink};
 
@@ -20,17 +20,24 @@ pub fn pci(text: &str) -> PciAddress {
 
 /// A PCIe link that exists.
 pub fn pcie_link(generation: u8, width: u8) -> PcieLink {
-    PcieLink { generation: generation.try_into().unwrap(), width: width.try_into().unwrap() }
+    PcieLink {
+        generation: generation.try_into().unwrap(),
+        width: width.try_into().unwrap(),
+    }
 }
 
 /// A generation as it is read; one that does not exist is unknown.
 pub fn generation(number: u8) -> Reading<Generation> {
-    Generation::try_from(number).map_err(|why| Unknown::Failed(why.to_string())).into()
+    Generation::try_from(number)
+        .map_err(|why| Unknown::Failed(why.to_string()))
+        .into()
 }
 
 /// A number of lanes as it is read; one that does not exist is unknown.
 pub fn lanes(number: u8) -> Reading<Lanes> {
-    Lanes::try_from(number).map_err(|why| Unknown::Failed(why.to_string())).into()
+    Lanes::try_from(number)
+        .map_err(|why| Unknown::Failed(why.to_string()))
+        .into()
 }
 
 /// A machine with nothing in it.
@@ -67,8 +74,20 @@ pub fn gpu(index: u32, address: &str) -> Gpu {
 }
 
 /// A PCI function with the link figures `(generation, width)` now and at most.
-pub fn function(address: &str, parent: Option<&str>, kind: PciKind, now: (u8, u8), max: (u8, u8)) -> PciFunction {
-    let unread = PciFunction::unread(pci(address), parent.map(pci), "pci0000:00".into(), kind, &Unknown::Unsupported);
+pub fn function(
+    address: &str,
+    parent: Option<&str>,
+    kind: PciKind,
+    now: (u8, u8),
+    max: (u8, u8),
+) -> PciFunction {
+    let unread = PciFunction::unread(
+        pci(address),
+        parent.map(pci),
+        "pci0000:00".into(),
+        kind,
+        &Unknown::Unsupported,
+    );
     PciFunction {
         generation: generation(now.0),
         width: lanes(now.1),
@@ -88,11 +107,20 @@ pub fn all_pairs(gpus: u32, ancestor: Option<CommonAncestor>, nvlink: P2pStatus)
         p2p_nvlink: Reading::Known(nvlink),
         ..GpuPair::unread(pair.source, pair.destination, &Unknown::Unsupported)
     };
-    super::placement::Pair::ordered(&indices).into_iter().map(word).collect()
+    super::placement::Pair::ordered(&indices)
+        .into_iter()
+        .map(word)
+        .collect()
 }
 
 /// Active NVLinks, all alike.
-pub fn nvlinks(count: u8, version: &str, speed: u32, remote: NvLinkRemote, to: Option<&str>) -> Vec<NvLink> {
+pub fn nvlinks(
+    count: u8,
+    version: &str,
+    speed: u32,
+    remote: NvLinkRemote,
+    to: Option<&str>,
+) -> Vec<NvLink> {
     (0..count)
         .map(|link| NvLink {
             active: Reading::Known(true),
@@ -114,13 +142,31 @@ pub fn two_sockets() -> Snapshot {
         let at = |offset: u32, device: u32| format!("0000:{:02x}:{device:02x}.0", bus + offset);
         let mut functions = vec![
             function(&at(0, 1), None, PciKind::RootPort, (4, 16), (5, 16)),
-            function(&at(1, 0), Some(&at(0, 1)), PciKind::SwitchUpstream, (4, 16), (4, 16)),
+            function(
+                &at(1, 0),
+                Some(&at(0, 1)),
+                PciKind::SwitchUpstream,
+                (4, 16),
+                (4, 16),
+            ),
         ];
         for slot in 0..2_u32 {
-            let mut port = function(&at(2, slot), Some(&at(1, 0)), PciKind::SwitchDownstream, (1, 16), (4, 16));
+            let mut port = function(
+                &at(2, slot),
+                Some(&at(1, 0)),
+                PciKind::SwitchDownstream,
+                (1, 16),
+                (4, 16),
+            );
             port.slot = Reading::Known(format!("{}", socket * 2 + slot + 1));
             functions.push(port);
-            functions.push(function(&at(3 + slot, 0), Some(&at(2, slot)), PciKind::Endpoint, (1, 16), (4, 16)));
+            functions.push(function(
+                &at(3 + slot, 0),
+                Some(&at(2, slot)),
+                PciKind::Endpoint,
+                (1, 16),
+                (4, 16),
+            ));
             machine.gpus.push(gpu(socket * 2 + slot, &at(3 + slot, 0)));
         }
         for function in &mut functions {
@@ -128,14 +174,22 @@ pub fn two_sockets() -> Snapshot {
             function.numa_node = Reading::Known(socket);
         }
         machine.pci.extend(functions);
-        machine.numa_nodes.push(NumaNode { node: socket, cpus: String::new(), memory_bytes: Bytes(GIB) });
+        machine.numa_nodes.push(NumaNode {
+            node: socket,
+            cpus: String::new(),
+            memory_bytes: Bytes(GIB),
+        });
     }
     machine
 }
 
 /// The function at this address, to be changed.
 pub fn function_mut<'a>(machine: &'a mut Snapshot, address: &str) -> &'a mut PciFunction {
-    machine.pci.iter_mut().find(|function| function.address == pci(address)).unwrap()
+    machine
+        .pci
+        .iter_mut()
+        .find(|function| function.address == pci(address))
+        .unwrap()
 }
 
 /// [`two_sockets`], with GPU 3's link trained to four lanes of sixteen. Both ends and NVML see it.
@@ -155,7 +209,13 @@ pub fn h200_vm(gpus: u32) -> Snapshot {
     machine.host.virtual_machine = Reading::Known(true);
     for index in 0..gpus {
         let address = format!("0000:00:{:02x}.0", index + 6);
-        machine.pci.push(function(&address, None, PciKind::Endpoint, (5, 16), (5, 16)));
+        machine.pci.push(function(
+            &address,
+            None,
+            PciKind::Endpoint,
+            (5, 16),
+            (5, 16),
+        ));
         machine.gpus.push(Gpu {
             name: Reading::Known("NVIDIA H200".into()),
             pcie_generation: generation(5),
@@ -180,7 +240,8 @@ pub fn h200_vm(gpus: u32) -> Snapshot {
 pub fn nvlink_bridge() -> Snapshot {
     let mut machine = two_sockets();
     for (gpu, other) in [(0, "0000:04:00.0"), (1, "0000:03:00.0")] {
-        machine.gpus[gpu].nvlinks = Reading::Known(nvlinks(4, "3.1", 14062, NvLinkRemote::Gpu, Some(other)));
+        machine.gpus[gpu].nvlinks =
+            Reading::Known(nvlinks(4, "3.1", 14062, NvLinkRemote::Gpu, Some(other)));
     }
     machine
 }
@@ -259,7 +320,10 @@ pub fn pinning() -> Pinning {
 /// What of a copy from GPU 0 to GPU 1 in this placement ran beside a kernel, in per cent.
 pub fn overlap(placement: Placement, share: f64) -> Overlap {
     Overlap {
-        pair: Pair { source: 0, destination: 1 },
+        pair: Pair {
+            source: 0,
+            destination: 1,
+        },
         placement,
         compute_on: Side::Source,
         bytes: Bytes(GIB),

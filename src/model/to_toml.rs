@@ -64,7 +64,9 @@ impl<'de> Visitor<'de> for Reading {
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
-        i64::try_from(value).map(Value::Integer).map_err(|_| E::custom(format!("{value} is too large for TOML")))
+        i64::try_from(value)
+            .map(Value::Integer)
+            .map_err(|_| E::custom(format!("{value} is too large for TOML")))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
@@ -117,8 +119,20 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_as_it_was_in_the_order_that_it_has() {
-        let parts = vec![Part::Plain, Part::WithName { name: "a \"b\"\n".into(), on: true }];
-        let thing = Thing { text: "x".into(), none: None, rate: 2.0, parts, large: i64::MIN };
+        let parts = vec![
+            Part::Plain,
+            Part::WithName {
+                name: "a \"b\"\n".into(),
+                on: true,
+            },
+        ];
+        let thing = Thing {
+            text: "x".into(),
+            none: None,
+            rate: 2.0,
+            parts,
+            large: i64::MIN,
+        };
         let text = to_toml(&thing).unwrap();
         assert!(text.starts_with("text = \"x\"\nrate = 2.0\n"), "{text}");
         assert_eq!(text, toml::to_string(&thing).unwrap());
@@ -127,7 +141,8 @@ mod tests {
 
     #[test]
     fn the_value_of_a_key_that_is_not_finite_is_left_out() {
-        let table = std::collections::BTreeMap::from([("a", f64::INFINITY), ("b", 1.0), ("c", f64::NAN)]);
+        let table =
+            std::collections::BTreeMap::from([("a", f64::INFINITY), ("b", 1.0), ("c", f64::NAN)]);
         assert_eq!(to_toml(&table).unwrap(), "b = 1.0\n");
     }
 
@@ -135,6 +150,10 @@ mod tests {
     fn what_toml_cannot_say_is_an_error() {
         assert!(to_toml(&[1]).is_err());
         assert!(to_toml(&std::collections::BTreeMap::from([("a", [1.0, f64::NAN])])).is_err());
-        assert!(to_toml(&std::collections::BTreeMap::from([("a", u64::MAX)])).unwrap_err().contains("too large"));
+        assert!(
+            to_toml(&std::collections::BTreeMap::from([("a", u64::MAX)]))
+                .unwrap_err()
+                .contains("too large")
+        );
     }
 }

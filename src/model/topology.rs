@@ -63,7 +63,9 @@ impl Topology {
 
     /// The link from this node towards the processor.
     pub fn link_above(&self, id: NodeId) -> Option<&Link> {
-        self.links.iter().find(|link| link.lower == id && matches!(link.kind, LinkKind::Pcie | LinkKind::RootComplex))
+        self.links.iter().find(|link| {
+            link.lower == id && matches!(link.kind, LinkKind::Pcie | LinkKind::RootComplex)
+        })
     }
 
     /// This node and those between it and the memory of its NUMA node, upwards.
@@ -80,7 +82,10 @@ impl Topology {
 
     /// Every PCIe link on the way of any GPU to its root, each once.
     pub fn pcie_links(&self) -> impl Iterator<Item = &Connection> {
-        self.links.iter().filter_map(|link| link.pcie.as_ref()).filter(|link| !link.gpus.is_empty())
+        self.links
+            .iter()
+            .filter_map(|link| link.pcie.as_ref())
+            .filter(|link| !link.gpus.is_empty())
     }
 
     /// The PCIe link of this GPU.
@@ -90,12 +95,18 @@ impl Topology {
 
     /// The lanes of this GPU's link, where a reading of it was refuted: what was read is not what it has.
     pub fn believed_lanes(&self, gpu: u32) -> Option<Lanes> {
-        self.pcie_link_of(gpu).filter(|link| !link.refuted.is_empty())?.now.width
+        self.pcie_link_of(gpu)
+            .filter(|link| !link.refuted.is_empty())?
+            .now
+            .width
     }
 
     /// The way of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].
     pub fn gpu_path(&self, gpu: u32) -> &[NodeId] {
-        self.gpu_paths.iter().find(|path| path.gpu == gpu).map_or(&[], |path| &path.nodes)
+        self.gpu_paths
+            .iter()
+            .find(|path| path.gpu == gpu)
+            .map_or(&[], |path| &path.nodes)
     }
 }
 

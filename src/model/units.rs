@@ -51,7 +51,9 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Self, NotASize> {
         let wrong = || NotASize(text.to_owned());
         let trimmed = text.trim();
-        let digits = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
+        let digits = trimmed
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(digits);
         let scale = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -105,7 +107,12 @@ pub struct PciAddress {
 
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { domain, bus, device, function } = self;
+        let Self {
+            domain,
+            bus,
+            device,
+            function,
+        } = self;
         f.pad(&format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
     }
 }
@@ -152,7 +159,9 @@ macro_rules! held_as_text {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                <String as serde::Deserialize>::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+                <String as serde::Deserialize>::deserialize(from)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
             }
         }
     };
@@ -202,7 +211,15 @@ impl Generation {
 impl Lanes {
     /// Every number of lanes that a link can have. Source: PCI Express Base Specification, link
     /// capabilities register, maximum link width.
-    pub const ALL: [Self; 7] = [Self(1), Self(2), Self::X4, Self(8), Self(12), Self::X16, Self(32)];
+    pub const ALL: [Self; 7] = [
+        Self(1),
+        Self(2),
+        Self::X4,
+        Self(8),
+        Self(12),
+        Self::X16,
+        Self(32),
+    ];
     /// Four lanes.
     pub const X4: Self = Self(4);
     /// Sixteen lanes, the most that a board uses.
@@ -219,7 +236,9 @@ impl TryFrom<u32> for Generation {
 
     fn try_from(number: u32) -> Result<Self, NoSuchGeneration> {
         let generation = u8::try_from(number).ok().map(Self);
-        generation.filter(|one| (Self::GEN1..=Self::NEWEST).contains(one)).ok_or(NoSuchGeneration(number))
+        generation
+            .filter(|one| (Self::GEN1..=Self::NEWEST).contains(one))
+            .ok_or(NoSuchGeneration(number))
     }
 }
 
@@ -227,7 +246,10 @@ impl TryFrom<u32> for Lanes {
     type Error = NoSuchLanes;
 
     fn try_from(number: u32) -> Result<Self, NoSuchLanes> {
-        Self::ALL.into_iter().find(|lanes| u32::from(lanes.0) == number).ok_or(NoSuchLanes(number))
+        Self::ALL
+            .into_iter()
+            .find(|lanes| u32::from(lanes.0) == number)
+            .ok_or(NoSuchLanes(number))
     }
 }
 
@@ -277,7 +299,10 @@ impl PcieLink {
     /// The slower and the narrower of two, each by itself: what a link between two such ends trains to.
     #[must_use]
     pub fn least(self, other: Self) -> Self {
-        Self { generation: self.generation.min(other.generation), width: self.width.min(other.width) }
+        Self {
+            generation: self.generation.min(other.generation),
+            width: self.width.min(other.width),
+        }
     }
 }
 
@@ -289,7 +314,9 @@ impl fmt::Display for PcieLink {
 
 /// Text that is not a PCIe link.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("'{0}' is not a PCIe link such as \"Gen4 x16\": generations are 1 to 6, lanes are 1, 2, 4, 8, 12, 16 or 32")]
+#[error(
+    "'{0}' is not a PCIe link such as \"Gen4 x16\": generations are 1 to 6, lanes are 1, 2, 4, 8, 12, 16 or 32"
+)]
 pub struct NotAPcieLink(String);
 
 impl FromStr for PcieLink {
@@ -301,7 +328,10 @@ impl FromStr for PcieLink {
             let text = text.trim().to_ascii_lowercase();
             let (generation, width) = text.strip_prefix("gen")?.split_once('x')?;
             let generation = generation.trim().parse::<u8>().ok()?.try_into().ok()?;
-            Some(Self { generation, width: width.parse::<u8>().ok()?.try_into().ok()? })
+            Some(Self {
+                generation,
+                width: width.parse::<u8>().ok()?.try_into().ok()?,
+            })
         };
         parse().ok_or_else(|| NotAPcieLink(text.to_owned()))
     }
@@ -313,13 +343,26 @@ mod tests {
 
     #[test]
     fn pcie_links_are_read_as_they_are_written() {
-        let link = PcieLink { generation: Generation::GEN4, width: Lanes::X16 };
+        let link = PcieLink {
+            generation: Generation::GEN4,
+            width: Lanes::X16,
+        };
         for text in ["Gen4 x16", "gen4x16", " GEN4 X16 "] {
             assert_eq!(text.parse::<PcieLink>().unwrap(), link, "{text}");
         }
         assert_eq!(link.to_string().parse::<PcieLink>().unwrap(), link);
-        for text in ["", "Gen4", "x16", "4 x16", "Gen0 x16", "Gen7 x16", "Gen4 x3", "Gen4 x0", "Gen4 x-1", "Gen4 x16 x"]
-        {
+        for text in [
+            "",
+            "Gen4",
+            "x16",
+            "4 x16",
+            "Gen0 x16",
+            "Gen7 x16",
+            "Gen4 x3",
+            "Gen4 x0",
+            "Gen4 x-1",
+            "Gen4 x16 x",
+        ] {
             assert!(text.parse::<PcieLink>().is_err(), "{text}");
         }
     }
@@ -330,18 +373,37 @@ mod tests {
             assert!(Generation::try_from(number).is_err(), "{number}");
         }
         for number in [0_u32, 3, 63, 255, 272] {
-            assert_eq!(Lanes::try_from(number).unwrap_err().to_string(), format!("no PCIe link has {number} lanes"));
+            assert_eq!(
+                Lanes::try_from(number).unwrap_err().to_string(),
+                format!("no PCIe link has {number} lanes")
+            );
         }
-        assert_eq!(serde_json::to_string(&(Generation::GEN5, Lanes::X16)).unwrap(), "[5,16]");
+        assert_eq!(
+            serde_json::to_string(&(Generation::GEN5, Lanes::X16)).unwrap(),
+            "[5,16]"
+        );
     }
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
-        for (text, bytes) in [("4096", 4096), ("64MiB", 64 * MIB), ("64 mib", 64 * MIB), ("1G", GIB), (" 2K ", 2 * KIB)]
-        {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("64MiB", 64 * MIB),
+            ("64 mib", 64 * MIB),
+            ("1G", GIB),
+            (" 2K ", 2 * KIB),
+        ] {
             assert_eq!(text.parse::<Bytes>().unwrap(), Bytes(bytes), "{text}");
         }
-        for text in ["", "MiB", "-1", "1.5GiB", "1TB", "99999999999999999999", "18446744073709551615GiB"] {
+        for text in [
+            "",
+            "MiB",
+            "-1",
+            "1.5GiB",
+            "1TB",
+            "99999999999999999999",
+            "18446744073709551615GiB",
+        ] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
         assert_eq!(Bytes(448 * MIB).to_string(), "448 MiB");
@@ -354,7 +416,15 @@ mod tests {
         assert_eq!("00000000:3B:00.0".parse::<PciAddress>().unwrap(), address);
         assert_eq!("3b:00.0".parse::<PciAddress>().unwrap(), address);
         assert_eq!(address.to_string(), "0000:3b:00.0");
-        for text in ["", "3b", "3b:00", "0000:3b:20.0", "0000:3b:00.8", "a:b:c:d.0", "FFFFFFF:FF:FF.0"] {
+        for text in [
+            "",
+            "3b",
+            "3b:00",
+            "0000:3b:20.0",
+            "0000:3b:00.8",
+            "a:b:c:d.0",
+            "FFFFFFF:FF:FF.0",
+        ] {
             assert!(text.parse::<PciAddress>().is_err(), "{text}");
         }
     }

@@ -39,7 +39,14 @@ const fn hazard_bytes() -> Bytes {
 
 /// The rounds for each GPU that can be used.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
-    let Asynchrony { samples, bytes, registered, turns, hazard_samples, hazard_bytes } = request.profile.asynchrony;
+    let Asynchrony {
+        samples,
+        bytes,
+        registered,
+        turns,
+        hazard_samples,
+        hazard_bytes,
+    } = request.profile.asynchrony;
     if !request.groups.contains(&Group::Async) || samples == 0 {
         return Vec::new();
     }
@@ -49,19 +56,37 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
         let host = |memory| one_gpu::host_flows(request, gpu, memory);
         let calls = one_gpu::task(bytes, most, Action::Calls { samples });
         rounds.push((vec![one_gpu::within(gpu)], calls));
-        let memories = [HostMemory::Pinned, HostMemory::Pageable, HostMemory::Registered];
-        let memories = memories.into_iter().filter(|memory| registered || *memory != HostMemory::Registered);
+        let memories = [
+            HostMemory::Pinned,
+            HostMemory::Pageable,
+            HostMemory::Registered,
+        ];
+        let memories = memories
+            .into_iter()
+            .filter(|memory| registered || *memory != HostMemory::Registered);
         rounds.extend(memories.map(|memory| (host(memory), calls)));
         if turns > 0 {
             // The wait for itself, and for the next one.
-            let next = buffers.get((place + 1) % buffers.len()).map(|(next, _)| *next).filter(|next| *next != gpu);
+            let next = buffers
+                .get((place + 1) % buffers.len())
+                .map(|(next, _)| *next)
+                .filter(|next| *next != gpu);
             let task = one_gpu::task(Bytes(0), most, Action::LaunchLoop { samples, turns });
             for waited_for in std::iter::once(gpu).chain(next) {
-                rounds.push((vec![one_gpu::within(gpu), one_gpu::within(waited_for)], task));
+                rounds.push((
+                    vec![one_gpu::within(gpu), one_gpu::within(waited_for)],
+                    task,
+                ));
             }
         }
         if hazard_samples > 0 {
-            let task = one_gpu::task(hazard_bytes, most, Action::Hazard { samples: hazard_samples });
+            let task = one_gpu::task(
+                hazard_bytes,
+                most,
+                Action::Hazard {
+                    samples: hazard_samples,
+                },
+            );
             for memory in [HostMemory::Pinned, HostMemory::Pageable] {
                 rounds.push((host(memory).into_iter().skip(1).collect(), task));
             }

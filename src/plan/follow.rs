@@ -14,24 +14,48 @@ use crate::model::units::Bytes;
 /// they drift.
 pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     let mut chosen: HashMap<Discriminant<Action>, Whose> = HashMap::new();
-    for round in rounds.iter_mut().filter(|round| is_shown(round.task.action)) {
+    for round in rounds
+        .iter_mut()
+        .filter(|round| is_shown(round.task.action))
+    {
         if obstacle(round, driver).is_none() {
-            let first = chosen.entry(discriminant(&round.task.action)).or_insert_with(|| whose(round));
+            let first = chosen
+                .entry(discriminant(&round.task.action))
+                .or_insert_with(|| whose(round));
             round.timeline = *first == whose(round);
         }
     }
-    let ends = rounds.iter().filter(|round| round.timeline).flat_map(|round| &round.flows).flat_map(|flow| flow.ends());
+    let ends = rounds
+        .iter()
+        .filter(|round| round.timeline)
+        .flat_map(|round| &round.flows)
+        .flat_map(|flow| flow.ends());
     let gpus: BTreeSet<u32> = ends.filter_map(Endpoint::gpu).collect();
     if gpus.is_empty() {
         return rounds;
     }
-    let next = |of: fn(&Round) -> u32| rounds.iter().map(of).max().map_or(0, |last| last.saturating_add(1));
+    let next = |of: fn(&Round) -> u32| {
+        rounds
+            .iter()
+            .map(of)
+            .max()
+            .map_or(0, |last| last.saturating_add(1))
+    };
     let (id, slot) = (next(|round| round.id), next(|round| round.slot));
     let clocks = |number: u32| Round {
         id: id.saturating_add(number),
         slot: slot.saturating_add(number),
-        flows: gpus.iter().map(|&gpu| Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Gpu(gpu) }).collect(),
-        task: Task { setup: Setup::REFERENCE.with_bytes(Bytes(0)), action: Action::Clocks },
+        flows: gpus
+            .iter()
+            .map(|&gpu| Flow {
+                from: Endpoint::Gpu(gpu),
+                to: Endpoint::Gpu(gpu),
+            })
+            .collect(),
+        task: Task {
+            setup: Setup::REFERENCE.with_bytes(Bytes(0)),
+            action: Action::Clocks,
+        },
         deadline: DEADLINE_BASE,
         timeline: true,
         name: String::new(),
@@ -47,7 +71,14 @@ type Whose = (Option<Pair>, Option<u32>);
 
 fn whose(round: &Round) -> Whose {
     let pair = round.flows.first().and_then(|flow| flow.pair());
-    (pair, round.flows.iter().flat_map(|flow| flow.ends()).find_map(Endpoint::gpu))
+    (
+        pair,
+        round
+            .flows
+            .iter()
+            .flat_map(|flow| flow.ends())
+            .find_map(Endpoint::gpu),
+    )
 }
 
 impl Group {
@@ -61,7 +92,10 @@ impl Group {
 const fn is_shown(action: Action) -> bool {
     matches!(
         action,
-        Action::Overlap { .. } | Action::Pipeline { .. } | Action::Calls { .. } | Action::LaunchLoop { .. }
+        Action::Overlap { .. }
+            | Action::Pipeline { .. }
+            | Action::Calls { .. }
+            | Action::LaunchLoop { .. }
     )
 }
 
@@ -72,11 +106,21 @@ mod tests {
 
     /// Two GPUs that reach each other, or whose kernels do not load.
     fn driver(kernels_failure: Option<&str>) -> DriverFacts {
-        let access =
-            |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None, hindered: false };
+        let access = |pair| CudaPeerAccess {
+            pair,
+            possible: Some(true),
+            failure: None,
+            failure_code: None,
+            hindered: false,
+        };
         DriverFacts {
             kernels_failure: kernels_failure.map(str::to_owned),
-            devices: (0..2).map(|index| CudaDevice { index, ..CudaDevice::default() }).collect(),
+            devices: (0..2)
+                .map(|index| CudaDevice {
+                    index,
+                    ..CudaDevice::default()
+                })
+                .collect(),
             peer_access: Pair::ordered(&[0, 1]).into_iter().map(access).collect(),
             ..DriverFacts::default()
         }
@@ -84,29 +128,57 @@ mod tests {
 
     /// Two rounds of latency and of overlap for each direction.
     fn rounds() -> Vec<Round> {
-        let actions = [Action::Latency { samples: 1 }, Action::Overlap { samples: 2 }];
-        let of = |pair: Pair| actions.into_iter().flat_map(move |action| [(pair, action); 2]);
+        let actions = [
+            Action::Latency { samples: 1 },
+            Action::Overlap { samples: 2 },
+        ];
+        let of = |pair: Pair| {
+            actions
+                .into_iter()
+                .flat_map(move |action| [(pair, action); 2])
+        };
         let round = |((pair, action), id): ((Pair, Action), u32)| Round {
             id,
             slot: id,
             flows: vec![pair.into()],
-            task: Task { setup: Setup::REFERENCE, action },
+            task: Task {
+                setup: Setup::REFERENCE,
+                action,
+            },
             deadline: DEADLINE_BASE,
             timeline: false,
             name: String::new(),
         };
-        Pair::ordered(&[0, 1]).into_iter().flat_map(of).zip(0..).map(round).collect()
+        Pair::ordered(&[0, 1])
+            .into_iter()
+            .flat_map(of)
+            .zip(0..)
+            .map(round)
+            .collect()
     }
 
     #[test]
     fn the_first_pair_is_followed_between_two_readings_of_its_clocks() {
         let followed = follow(rounds(), &driver(None));
-        let ids: Vec<_> = followed.iter().filter(|round| round.timeline).map(|round| round.id).collect();
+        let ids: Vec<_> = followed
+            .iter()
+            .filter(|round| round.timeline)
+            .map(|round| round.id)
+            .collect();
         assert_eq!(ids, [8, 2, 3, 9], "overlap of GPU 0 to GPU 1");
         let (first, last) = (&followed[0], &followed[9]);
-        assert!([first, last].iter().all(|round| round.task.action == Action::Clocks && round.flows.len() == 2));
-        let unfollowed = followed.into_iter().map(|round| Round { timeline: false, ..round });
-        let others: Vec<_> = unfollowed.filter(|round| round.task.action != Action::Clocks).collect();
+        assert!(
+            [first, last]
+                .iter()
+                .all(|round| round.task.action == Action::Clocks && round.flows.len() == 2)
+        );
+        let unfollowed = followed.into_iter().map(|round| Round {
+            timeline: false,
+            ..round
+        });
+        let others: Vec<_> = unfollowed
+            .filter(|round| round.task.action != Action::Clocks)
+            .collect();
         assert_eq!(others, rounds(), "nothing else changes");
     }
 

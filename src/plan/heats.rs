@@ -12,7 +12,10 @@ use crate::model::topology::{LinkClass, Topology};
 
 /// All ordered pairs of these GPUs, in heats.
 pub(super) fn heats(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {
-    tournament(gpus).into_iter().flat_map(|pairs| apart(&pairs, topology)).collect()
+    tournament(gpus)
+        .into_iter()
+        .flat_map(|pairs| apart(&pairs, topology))
+        .collect()
 }
 
 /// Every ordered pair once, in rounds in which no GPU occurs twice.
@@ -29,7 +32,10 @@ fn tournament(gpus: &[u32]) -> Vec<Vec<Pair>> {
         let pairs: Vec<_> = couples
             .filter_map(|(one, other)| {
                 let (one, other) = ((*one)?, (*other)?);
-                Some(Pair { source: one.min(other), destination: one.max(other) })
+                Some(Pair {
+                    source: one.min(other),
+                    destination: one.max(other),
+                })
             })
             .collect();
         rounds.push(pairs.clone());
@@ -52,14 +58,23 @@ fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
     let mut heats: Vec<Heat> = Vec::new();
     for &pair in pairs {
         let own = links(pair, topology);
-        let room =
-            |heat: &&mut Heat| heat.links.as_ref().zip(own.as_ref()).is_some_and(|(taken, own)| taken.is_disjoint(own));
+        let room = |heat: &&mut Heat| {
+            heat.links
+                .as_ref()
+                .zip(own.as_ref())
+                .is_some_and(|(taken, own)| taken.is_disjoint(own))
+        };
         match heats.iter_mut().find(room) {
             Some(heat) => {
                 heat.pairs.push(pair);
-                heat.links.iter_mut().for_each(|taken| taken.extend(own.iter().flatten()));
+                heat.links
+                    .iter_mut()
+                    .for_each(|taken| taken.extend(own.iter().flatten()));
             }
-            None => heats.push(Heat { pairs: vec![pair], links: own }),
+            None => heats.push(Heat {
+                pairs: vec![pair],
+                links: own,
+            }),
         }
     }
     heats.into_iter().map(|heat| heat.pairs).collect()
@@ -70,7 +85,13 @@ fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
 fn links(pair: Pair, topology: &Topology) -> Option<BTreeSet<(NodeId, NodeId)>> {
     let route = topology.route(pair)?;
     let over_nvlink = matches!(route.class, LinkClass::NvLink(_)) && !route.hops.is_empty();
-    over_nvlink.then(|| route.hops.iter().map(|hop| (hop.from.min(hop.to), hop.from.max(hop.to))).collect())
+    over_nvlink.then(|| {
+        route
+            .hops
+            .iter()
+            .map(|hop| (hop.from.min(hop.to), hop.from.max(hop.to)))
+            .collect()
+    })
 }
 
 #[cfg(test)]
@@ -84,14 +105,21 @@ mod tests {
             let gpus: Vec<u32> = (0..count).map(|gpu| 3 * gpu + 1).collect();
             let rounds = tournament(&gpus);
             for pairs in &rounds {
-                let ends: BTreeSet<u32> = pairs.iter().flat_map(|pair| [pair.source, pair.destination]).collect();
+                let ends: BTreeSet<u32> = pairs
+                    .iter()
+                    .flat_map(|pair| [pair.source, pair.destination])
+                    .collect();
                 assert_eq!(ends.len(), 2 * pairs.len(), "{count}: {pairs:?}");
             }
             let mut all: Vec<Pair> = rounds.iter().flatten().copied().collect();
             all.sort();
             assert_eq!(all, Pair::ordered(&gpus), "{count}");
             if count % 2 == 0 && count > 0 {
-                assert_eq!(rounds.len() as u32, 2 * (count - 1), "{count}: no fewer rounds are possible");
+                assert_eq!(
+                    rounds.len() as u32,
+                    2 * (count - 1),
+                    "{count}: no fewer rounds are possible"
+                );
             }
         }
     }

@@ -65,20 +65,44 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     if !request.groups.contains(&Group::Host) {
         return Vec::new();
     }
-    let usable = request.driver.devices.iter().filter(|device| device.failure.is_none());
+    let usable = request
+        .driver
+        .devices
+        .iter()
+        .filter(|device| device.failure.is_none());
     let usable = usable.filter(|device| request.gpus.contains(&device.index));
-    let gpus: Vec<_> = usable.map(|device| Near { gpu: device.index, node: node_of(request, device.index) }).collect();
-    let Some(bytes) = bytes(request, gpus.len()) else { return Vec::new() };
+    let gpus: Vec<_> = usable
+        .map(|device| Near {
+            gpu: device.index,
+            node: node_of(request, device.index),
+        })
+        .collect();
+    let Some(bytes) = bytes(request, gpus.len()) else {
+        return Vec::new();
+    };
     let profile = &request.profile.host;
     // One GPU has nothing else to copy with, so that a profile without this probe would measure nothing.
     if let (0, [only]) = (profile.rows, gpus.as_slice()) {
-        let profile = &Host { rows: 1, copies: ALONE_COPIES, ..profile.clone() };
-        return Plan { request, profile, bytes }.pinned(*only);
+        let profile = &Host {
+            rows: 1,
+            copies: ALONE_COPIES,
+            ..profile.clone()
+        };
+        return Plan {
+            request,
+            profile,
+            bytes,
+        }
+        .pinned(*only);
     }
     if profile.rows == 0 {
         return Vec::new();
     }
-    let plan = Plan { request, profile, bytes };
+    let plan = Plan {
+        request,
+        profile,
+        bytes,
+    };
     let mut nodes = BTreeSet::new();
     let mut planned: Vec<Slot> = Vec::new();
     let in_full = gpus_in_full(request.gpus);
@@ -95,8 +119,16 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     if gpus.len() > 1 {
         planned.extend(plan.at_once(&gpus));
     }
-    let near: BTreeSet<_> = gpus.iter().filter(|near| in_full.contains(&near.gpu)).map(|near| near.node).collect();
-    let all = if profile.everything { every_node(request, &near) } else { near };
+    let near: BTreeSet<_> = gpus
+        .iter()
+        .filter(|near| in_full.contains(&near.gpu))
+        .map(|near| near.node)
+        .collect();
+    let all = if profile.everything {
+        every_node(request, &near)
+    } else {
+        near
+    };
     if !gpus.is_empty() && profile.pinning > 0 {
         planned.extend(all.into_iter().map(|node| plan.pinning(node)));
     }
@@ -105,11 +137,29 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
 
 /// Bytes of a copy: all buffers together stay within what may be taken of the host's memory, and of a GPU's.
 pub(super) fn bytes(request: &Request<'_>, gpus: usize) -> Option<Bytes> {
-    let devices = request.driver.devices.iter().filter(|device| device.failure.is_none());
-    let on_device = devices.filter_map(|device| device.budget_bytes).map(|budget| budget.0 / 2).min()?;
-    let budget = request.driver.host_budget_bytes.map_or(0, |budget| budget.0);
+    let devices = request
+        .driver
+        .devices
+        .iter()
+        .filter(|device| device.failure.is_none());
+    let on_device = devices
+        .filter_map(|device| device.budget_bytes)
+        .map(|budget| budget.0 / 2)
+        .min()?;
+    let budget = request
+        .driver
+        .host_budget_bytes
+        .map_or(0, |budget| budget.0);
     let of_host = budget / (gpus as u64 + BESIDE) / MIB * MIB;
-    Some(Bytes(request.profile.host.bytes.0.min(on_device).min(of_host.max(SMALLEST_MIB * MIB))))
+    Some(Bytes(
+        request
+            .profile
+            .host
+            .bytes
+            .0
+            .min(on_device)
+            .min(of_host.max(SMALLEST_MIB * MIB)),
+    ))
 }
 
 /// The NUMA node near a GPU, where it is known.
@@ -122,10 +172,14 @@ pub(super) fn node_of(request: &Request<'_>, gpu: u32) -> Option<u32> {
 
 /// The NUMA nodes that there are; where none is known, what the GPUs are near to.
 fn every_node(request: &Request<'_>, near: &BTreeSet<Option<u32>>) -> BTreeSet<Option<u32>> {
-    let nodes = request.topology.nodes.iter().filter_map(|node| match node.id {
-        NodeId::Numa(Some(node)) => Some(Some(node)),
-        _ => None,
-    });
+    let nodes = request
+        .topology
+        .nodes
+        .iter()
+        .filter_map(|node| match node.id {
+            NodeId::Numa(Some(node)) => Some(Some(node)),
+            _ => None,
+        });
     nodes.chain(near.iter().copied()).collect()
 }
 
@@ -138,16 +192,39 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn slot(&self, flows: Vec<Flow>, engine: Engine, allocation: Allocation) -> Slot {
         let both = flows.iter().any(|flow| flows.contains(&flow.reversed()));
-        let direction = if both { Direction::BothWays } else { Direction::OneWay };
+        let direction = if both {
+            Direction::BothWays
+        } else {
+            Direction::OneWay
+        };
         let pageable = flows.iter().flat_map(|flow| flow.ends()).any(is_pageable);
-        let Host { rows, copies, pageable_copies, pinning, .. } = *self.profile;
+        let Host {
+            rows,
+            copies,
+            pageable_copies,
+            pinning,
+            ..
+        } = *self.profile;
         let (rows, copies) = match (allocation, pageable) {
             (Allocation::Anew, _) => (pinning, 1),
             (_, true) => (rows, pageable_copies),
             _ => (rows, copies),
         };
-        let setup = Setup::REFERENCE.with_bytes(self.bytes).with_engine(engine).with_direction(direction);
-        Slot { task: Task { setup, action: Action::Host { rows, copies, allocation } }, of: vec![flows] }
+        let setup = Setup::REFERENCE
+            .with_bytes(self.bytes)
+            .with_engine(engine)
+            .with_direction(direction);
+        Slot {
+            task: Task {
+                setup,
+                action: Action::Host {
+                    rows,
+                    copies,
+                    allocation,
+                },
+            },
+            of: vec![flows],
+        }
     }
 
     /// A GPU by itself, with pinned memory one way.
@@ -168,11 +245,16 @@ impl Plan<'_> {
         let both_ways = |[up, down]: [Flow; 2]| [vec![up], vec![down], vec![up, down]];
         let pinned = ways(HostMemory::Pinned, near.node);
         slots.extend(both_ways(pinned).map(|flows| reused(flows, Engine::Copy)));
-        slots.extend(ways(HostMemory::Pageable, near.node).map(|flow| reused(vec![flow], Engine::Copy)));
+        slots.extend(
+            ways(HostMemory::Pageable, near.node).map(|flow| reused(vec![flow], Engine::Copy)),
+        );
         if !self.profile.everything {
             return slots;
         }
-        slots.extend(both_ways(ways(HostMemory::Registered, near.node)).map(|flows| reused(flows, Engine::Copy)));
+        slots.extend(
+            both_ways(ways(HostMemory::Registered, near.node))
+                .map(|flows| reused(flows, Engine::Copy)),
+        );
         slots.extend(pinned.map(|flow| reused(vec![flow], Engine::Kernel)));
         let nodes = every_node(self.request, &BTreeSet::from([near.node]));
         for far in nodes.into_iter().filter(|node| *node != near.node) {
@@ -190,29 +272,61 @@ impl Plan<'_> {
         }
         let memory = [HostMemory::Pinned, HostMemory::Registered];
         let ups = memory.map(|memory| up(near.gpu, near.node, memory));
-        let downs = ups.iter().filter(|_| self.profile.everything).map(|up| up.reversed());
-        ups.into_iter().chain(downs).map(|flow| self.slot(vec![flow], Engine::Copy, Allocation::Anew)).collect()
+        let downs = ups
+            .iter()
+            .filter(|_| self.profile.everything)
+            .map(|up| up.reversed());
+        ups.into_iter()
+            .chain(downs)
+            .map(|flow| self.slot(vec![flow], Engine::Copy, Allocation::Anew))
+            .collect()
     }
 
     /// All GPUs at the same time.
     fn at_once(&self, gpus: &[Near]) -> Vec<Slot> {
-        let ups: Vec<_> = gpus.iter().map(|near| up(near.gpu, near.node, HostMemory::Pinned)).collect();
+        let ups: Vec<_> = gpus
+            .iter()
+            .map(|near| up(near.gpu, near.node, HostMemory::Pinned))
+            .collect();
         let downs: Vec<_> = ups.iter().map(|up| up.reversed()).collect();
-        [ups, downs].into_iter().map(|flows| self.slot(flows, Engine::Copy, Allocation::Reused)).collect()
+        [ups, downs]
+            .into_iter()
+            .map(|flows| self.slot(flows, Engine::Copy, Allocation::Reused))
+            .collect()
     }
 
     fn pinning(&self, node: Option<u32>) -> Slot {
-        let host = Endpoint::Host { node, memory: HostMemory::Pinned };
-        let action = Action::Pinning { samples: self.profile.pinning };
+        let host = Endpoint::Host {
+            node,
+            memory: HostMemory::Pinned,
+        };
+        let action = Action::Pinning {
+            samples: self.profile.pinning,
+        };
         let setup = Setup::REFERENCE.with_bytes(self.bytes);
-        Slot { task: Task { setup, action }, of: vec![vec![Flow { from: host, to: host }]] }
+        Slot {
+            task: Task { setup, action },
+            of: vec![vec![Flow {
+                from: host,
+                to: host,
+            }]],
+        }
     }
 }
 
 fn up(gpu: u32, node: Option<u32>, memory: HostMemory) -> Flow {
-    Flow { from: Endpoint::Host { node, memory }, to: Endpoint::Gpu(gpu) }
+    Flow {
+        from: Endpoint::Host { node, memory },
+        to: Endpoint::Gpu(gpu),
+    }
 }
 
 const fn is_pageable(end: Endpoint) -> bool {
-    matches!(end, Endpoint::Host { memory: HostMemory::Pageable, .. })
+    matches!(
+        end,
+        Endpoint::Host {
+            memory: HostMemory::Pageable,
+            ..
+        }
+    )
 }

@@ -5,7 +5,10 @@ use crate::model::flow::HostMemory;
 use crate::model::units::{GIB, MIB};
 
 fn plan(name: Name, gpus: &[u32], budget: Option<u64>, groups: &[Group]) -> Vec<Round> {
-    let mut driver = DriverFacts { host_budget_bytes: budget.map(Bytes), ..driver() };
+    let mut driver = DriverFacts {
+        host_budget_bytes: budget.map(Bytes),
+        ..driver()
+    };
     driver.devices.retain(|device| gpus.contains(&device.index));
     rounds(&Request {
         gpus,
@@ -26,12 +29,26 @@ fn host(name: Name, gpus: &[u32], budget: Option<u64>) -> Vec<Round> {
 #[test]
 fn host_copies_come_last_and_their_way_by_itself_first() {
     // The probes on one GPU use the same buffers, and come after them.
-    let rounds = plan(Name::Standard, &GPUS, Some(GIB), &[Group::Peers, Group::Overlap, Group::Latency, Group::Host]);
-    let is_host = |round: &Round| matches!(round.task.action, Action::Host { .. } | Action::Pinning { .. });
+    let rounds = plan(
+        Name::Standard,
+        &GPUS,
+        Some(GIB),
+        &[Group::Peers, Group::Overlap, Group::Latency, Group::Host],
+    );
+    let is_host = |round: &Round| {
+        matches!(
+            round.task.action,
+            Action::Host { .. } | Action::Pinning { .. }
+        )
+    };
     let first = rounds.iter().position(is_host).unwrap();
     assert!(rounds[first..].iter().all(is_host));
     for joined in rounds[first..].iter().filter(|round| round.flows.len() > 1) {
-        let alone = |flow: &Flow| rounds.iter().any(|round| round.id < joined.id && round.flows == [*flow]);
+        let alone = |flow: &Flow| {
+            rounds
+                .iter()
+                .any(|round| round.id < joined.id && round.flows == [*flow])
+        };
         assert!(joined.flows.iter().all(alone), "{}", joined.way());
     }
     // Five for each GPU, two with memory that is page-locked anew, two of all at once, page-locking.
@@ -45,19 +62,36 @@ fn all_buffers_together_stay_within_what_the_host_lets_go() {
     assert_eq!(bytes(Some(GIB)), Bytes(64 * MIB), "as the profile has it");
     // A buffer for each GPU, and four besides.
     assert_eq!(bytes(Some(70 * MIB)), Bytes(10 * MIB));
-    assert_eq!(bytes(Some(0)), Bytes(MIB), "the worker says that there is no room");
+    assert_eq!(
+        bytes(Some(0)),
+        Bytes(MIB),
+        "the worker says that there is no room"
+    );
     assert_eq!(bytes(None), Bytes(MIB));
 }
 
 #[test]
 fn one_gpu_has_no_others_at_once_and_its_own_memory_beside() {
     let rounds = host(Name::Standard, &[1], Some(GIB));
-    assert!(rounds.iter().all(|round| round.flows.len() == 1 || round.task.is_both_ways()));
+    assert!(
+        rounds
+            .iter()
+            .all(|round| round.flows.len() == 1 || round.task.is_both_ways())
+    );
     assert_eq!(rounds.len(), 5 + 2 + 1);
-    let local = |rounds: &[Round]| rounds.iter().filter(|round| round.flows[0].within() == Some(1)).count();
+    let local = |rounds: &[Round]| {
+        rounds
+            .iter()
+            .filter(|round| round.flows[0].within() == Some(1))
+            .count()
+    };
     let both = [Group::Host, Group::Peers];
     assert_eq!(local(&plan(Name::Standard, &[1], Some(GIB), &both)), 1);
-    assert_eq!(local(&plan(Name::Standard, &[1], Some(GIB), &[Group::Peers])), 0, "beside nothing");
+    assert_eq!(
+        local(&plan(Name::Standard, &[1], Some(GIB), &[Group::Peers])),
+        0,
+        "beside nothing"
+    );
     // Else a quick check of one GPU would measure nothing.
     assert_eq!(plan(Name::Quick, &[1], Some(GIB), &Group::ALL).len(), 2);
 }
@@ -65,16 +99,26 @@ fn one_gpu_has_no_others_at_once_and_its_own_memory_beside() {
 #[test]
 fn full_has_kernels_and_registered_memory_for_every_gpu() {
     let rounds = host(Name::Full, &GPUS, Some(GIB));
-    let kernels = rounds.iter().filter(|round| round.task.setup.engine == Engine::Kernel).count();
+    let kernels = rounds
+        .iter()
+        .filter(|round| round.task.setup.engine == Engine::Kernel)
+        .count();
     assert_eq!(kernels, 2 * 3);
     let of = |memory, gpu| {
         let end = Endpoint::Host { node: None, memory };
-        rounds.iter().filter(|round| round.flows[0].ends().contains(&end) && round.uses(Place::Gpu(gpu))).count()
+        rounds
+            .iter()
+            .filter(|round| round.flows[0].ends().contains(&end) && round.uses(Place::Gpu(gpu)))
+            .count()
     };
     // Re-used each way and both ways, anew each way.
-    GPUS.iter().for_each(|gpu| assert_eq!(of(HostMemory::Registered, *gpu), 3 + 2));
+    GPUS.iter()
+        .for_each(|gpu| assert_eq!(of(HostMemory::Registered, *gpu), 3 + 2));
     let mut without_kernels = driver();
     without_kernels.kernels_failure = Some("no compiler".into());
-    let kept = rounds.iter().filter(|round| obstacle(round, &without_kernels).is_some()).count();
+    let kept = rounds
+        .iter()
+        .filter(|round| obstacle(round, &without_kernels).is_some())
+        .count();
     assert_eq!(kept, kernels);
 }

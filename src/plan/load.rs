@@ -50,18 +50,44 @@ pub(super) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
         return Vec::new();
     }
     let mut planned = Vec::new();
-    for Planned { pattern, of, flows, counted } in patterns(request) {
-        let Some(mut bytes) = bytes(request, &flows) else { continue };
+    for Planned {
+        pattern,
+        of,
+        flows,
+        counted,
+    } in patterns(request)
+    {
+        let Some(mut bytes) = bytes(request, &flows) else {
+            continue;
+        };
         let mut copies = copies.max(2);
         if counted {
             (copies, bytes) = countable(&flows, rows, copies, bytes);
         }
-        let action = Action::Load { pattern, rows, copies, counted };
-        let task = Task { setup: Setup::REFERENCE.with_bytes(bytes), action };
-        let deadline = request.deadline.unwrap_or_else(|| deadline(&task, flows.len()));
+        let action = Action::Load {
+            pattern,
+            rows,
+            copies,
+            counted,
+        };
+        let task = Task {
+            setup: Setup::REFERENCE.with_bytes(bytes),
+            action,
+        };
+        let deadline = request
+            .deadline
+            .unwrap_or_else(|| deadline(&task, flows.len()));
         let number = u32::try_from(planned.len()).unwrap_or(u32::MAX);
         let (id, slot) = (next.0.saturating_add(number), next.1.saturating_add(number));
-        planned.push(Round { id, slot, flows, task, deadline, timeline: false, name: of });
+        planned.push(Round {
+            id,
+            slot,
+            flows,
+            task,
+            deadline,
+            timeline: false,
+            name: of,
+        });
     }
     planned
 }
@@ -70,7 +96,10 @@ pub(super) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
 fn most_at_one_end(flows: &[Flow]) -> (u64, u64) {
     let most = |end: fn(&Flow) -> Endpoint| {
         let mut count: BTreeMap<u32, u64> = BTreeMap::new();
-        flows.iter().filter_map(|flow| end(flow).gpu()).for_each(|gpu| *count.entry(gpu).or_default() += 1);
+        flows
+            .iter()
+            .filter_map(|flow| end(flow).gpu())
+            .for_each(|gpu| *count.entry(gpu).or_default() += 1);
         count.into_values().max().unwrap_or(1)
     };
     (most(|flow| flow.to), most(|flow| flow.from))
@@ -88,27 +117,49 @@ fn countable(flows: &[Flow], rows: u32, copies: u32, Bytes(bytes): Bytes) -> (u3
 
 /// Bytes of a copy, so that the buffer of every GPU has an area for each flow into it. None where they would be too few.
 fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
-    let gpus: BTreeSet<u32> = flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
-    let devices = request.driver.devices.iter().filter(|device| gpus.contains(&device.index));
-    let buffer = devices.filter_map(|device| device.budget_bytes).map(|budget| budget.0 / 2).min()?;
+    let gpus: BTreeSet<u32> = flows
+        .iter()
+        .flat_map(|flow| flow.ends())
+        .filter_map(Endpoint::gpu)
+        .collect();
+    let devices = request
+        .driver
+        .devices
+        .iter()
+        .filter(|device| gpus.contains(&device.index));
+    let buffer = devices
+        .filter_map(|device| device.budget_bytes)
+        .map(|budget| budget.0 / 2)
+        .min()?;
     let (into, out_of) = most_at_one_end(flows);
     let area = buffer / into / AREA_STEP * AREA_STEP;
     if area == 0 {
         return None;
     }
-    let rates = flows.iter().filter_map(|flow| request.topology.route(flow.pair()?)?.theoretical_gbps);
+    let rates = flows
+        .iter()
+        .filter_map(|flow| request.topology.route(flow.pair()?)?.theoretical_gbps);
     // By the fastest, for which the cost of a copy beside its bytes counts most. Those that share an end are slower by
     // themselves; what one engine copies in turn is not.
     let rate = rates.map(|rate| rate.0).reduce(f64::max);
     #[allow(clippy::cast_precision_loss, reason = "few flows")]
     let milliseconds = COPY_MS * (out_of as f64 / into as f64).min(1.0);
-    let between = rate.map_or(UNKNOWN_ROUTE.min(area), |rate| copy_bytes(rate, milliseconds, area));
+    let between = rate.map_or(UNKNOWN_ROUTE.min(area), |rate| {
+        copy_bytes(rate, milliseconds, area)
+    });
     if flows.iter().all(|flow| flow.pair().is_some()) {
         return Some(Bytes(between));
     }
-    let with_host = flows.iter().filter(|flow| flow.with_host().is_some()).count();
+    let with_host = flows
+        .iter()
+        .filter(|flow| flow.with_host().is_some())
+        .count();
     let of_host = host::bytes(request, with_host)?.0.min(area);
-    Some(Bytes(if rate.is_some() { of_host.min(between) } else { of_host }))
+    Some(Bytes(if rate.is_some() {
+        of_host.min(between)
+    } else {
+        of_host
+    }))
 }
 
 #[cfg(test)]

@@ -13,10 +13,18 @@ fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> 
     let telemetry = sim::telemetry(builtin::get(machine).unwrap());
     let snapshot = crate::discover::discover(telemetry, SlowFact::ALL, Duration::from_secs(60));
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let device =
-        |index: &u32| CudaDevice { index: *index, budget_bytes: Some(Bytes(1020 * MIB)), ..CudaDevice::default() };
-    let access =
-        |pair| CudaPeerAccess { pair, possible: Some(direct), failure: None, failure_code: None, hindered: false };
+    let device = |index: &u32| CudaDevice {
+        index: *index,
+        budget_bytes: Some(Bytes(1020 * MIB)),
+        ..CudaDevice::default()
+    };
+    let access = |pair| CudaPeerAccess {
+        pair,
+        possible: Some(direct),
+        failure: None,
+        failure_code: None,
+        hindered: false,
+    };
     let driver = DriverFacts {
         devices: gpus.iter().map(device).collect(),
         peer_access: Pair::ordered(&gpus).into_iter().map(access).collect(),
@@ -35,19 +43,28 @@ fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> 
     };
     let all = crate::plan::rounds(&request);
     let ids: Vec<u32> = all.iter().map(|round| round.id).collect();
-    assert!(ids.windows(2).all(|ids| ids[0] + 1 == ids[1]), "numbered through");
-    all.into_iter().filter(|round| matches!(round.task.action, Action::Load { .. })).collect()
+    assert!(
+        ids.windows(2).all(|ids| ids[0] + 1 == ids[1]),
+        "numbered through"
+    );
+    all.into_iter()
+        .filter(|round| matches!(round.task.action, Action::Load { .. }))
+        .collect()
 }
 
 fn pattern(round: &Round) -> Pattern {
-    let Action::Load { pattern, .. } = round.task.action else { panic!("{round:?}") };
+    let Action::Load { pattern, .. } = round.task.action else {
+        panic!("{round:?}")
+    };
     pattern
 }
 
 /// How many rounds of each pattern.
 fn counts(rounds: &[Round]) -> BTreeMap<Pattern, usize> {
     let mut counts = BTreeMap::new();
-    rounds.iter().for_each(|round| *counts.entry(pattern(round)).or_default() += 1);
+    rounds
+        .iter()
+        .for_each(|round| *counts.entry(pattern(round)).or_default() += 1);
     counts
 }
 
@@ -55,16 +72,29 @@ fn counts(rounds: &[Round]) -> BTreeMap<Pattern, usize> {
 fn standard_has_permutations_and_two_and_all_into_each_gpu_of_an_nvswitch_machine() {
     use Pattern::{AllToOne, Ring, Shift, TwoIntoOne};
     let rounds = planned("h200x8", Name::Standard, true, false);
-    assert_eq!(counts(&rounds), BTreeMap::from([(Ring, 1), (Shift, 6), (TwoIntoOne, 8), (AllToOne, 8)]));
+    assert_eq!(
+        counts(&rounds),
+        BTreeMap::from([(Ring, 1), (Shift, 6), (TwoIntoOne, 8), (AllToOne, 8)])
+    );
     let sizes = |of: Pattern| {
         let round = rounds.iter().find(|round| pattern(round) == of).unwrap();
         (round.flows.len(), round.task.setup.bytes.0 / MIB)
     };
     // 0.5 ms of 450 GB/s; where several share an end, their part of it.
-    assert_eq!((sizes(Ring), sizes(TwoIntoOne), sizes(AllToOne)), ((8, 215), (2, 108), (7, 31)));
-    let counted: Vec<_> = rounds.iter().filter(|round| round.is_counted()).map(pattern).collect();
+    assert_eq!(
+        (sizes(Ring), sizes(TwoIntoOne), sizes(AllToOne)),
+        ((8, 215), (2, 108), (7, 31))
+    );
+    let counted: Vec<_> = rounds
+        .iter()
+        .filter(|round| round.is_counted())
+        .map(pattern)
+        .collect();
     assert_eq!(counted, [Ring], "every GPU sends and receives once");
-    let names: BTreeSet<_> = rounds.iter().map(|round| (pattern(round), round.name.clone())).collect();
+    let names: BTreeSet<_> = rounds
+        .iter()
+        .map(|round| (pattern(round), round.name.clone()))
+        .collect();
     assert_eq!(names.len(), rounds.len(), "each has a name of its own");
 }
 
@@ -73,34 +103,66 @@ fn full_has_every_pattern_and_no_flows_twice() {
     use Pattern::{AllPairs, AllToHost, HostToAll, NeighboursBesideHost, OneToAll, RingBothWays};
     let rounds = planned("h200x8", Name::Full, true, false);
     let counts = counts(&rounds);
-    for (pattern, expected) in
-        [(OneToAll, 8), (RingBothWays, 1), (AllPairs, 1), (HostToAll, 1), (AllToHost, 1), (NeighboursBesideHost, 4)]
-    {
+    for (pattern, expected) in [
+        (OneToAll, 8),
+        (RingBothWays, 1),
+        (AllPairs, 1),
+        (HostToAll, 1),
+        (AllToHost, 1),
+        (NeighboursBesideHost, 4),
+    ] {
         assert_eq!(counts.get(&pattern), Some(&expected), "{pattern}");
     }
-    let sets: BTreeSet<BTreeSet<Flow>> = rounds.iter().map(|round| round.flows.iter().copied().collect()).collect();
+    let sets: BTreeSet<BTreeSet<Flow>> = rounds
+        .iter()
+        .map(|round| round.flows.iter().copied().collect())
+        .collect();
     assert_eq!(sets.len(), rounds.len());
-    let all_pairs = rounds.iter().find(|round| pattern(round) == AllPairs).unwrap();
-    assert_eq!((all_pairs.flows.len(), all_pairs.task.setup.bytes), (56, Bytes(72 * MIB)), "seven areas of 510 MiB");
+    let all_pairs = rounds
+        .iter()
+        .find(|round| pattern(round) == AllPairs)
+        .unwrap();
+    assert_eq!(
+        (all_pairs.flows.len(), all_pairs.task.setup.bytes),
+        (56, Bytes(72 * MIB)),
+        "seven areas of 510 MiB"
+    );
 }
 
 #[test]
 fn every_hop_that_is_shared_has_two_flows() {
     let of = |direct| -> Vec<(String, Vec<String>)> {
         let rounds = planned("two-sockets", Name::Standard, direct, false);
-        let hops = rounds.iter().filter(|round| pattern(round) == Pattern::ThroughOneHop);
-        hops.map(|round| (round.name.clone(), round.flows.iter().map(ToString::to_string).collect())).collect()
+        let hops = rounds
+            .iter()
+            .filter(|round| pattern(round) == Pattern::ThroughOneHop);
+        hops.map(|round| {
+            (
+                round.name.clone(),
+                round.flows.iter().map(ToString::to_string).collect(),
+            )
+        })
+        .collect()
     };
     let direct = of(true);
     assert!(
-        !direct.is_empty() && direct.iter().all(|(name, flows)| name.starts_with("link from ") && flows.len() == 2)
+        !direct.is_empty()
+            && direct
+                .iter()
+                .all(|(name, flows)| name.starts_with("link from ") && flows.len() == 2)
     );
-    let (between, with_host): (Vec<_>, Vec<_>) =
-        direct.iter().partition(|(_, flows)| flows.iter().all(|flow| !flow.contains("host")));
+    let (between, with_host): (Vec<_>, Vec<_>) = direct
+        .iter()
+        .partition(|(_, flows)| flows.iter().all(|flow| !flow.contains("host")));
     assert!(!between.is_empty(), "{direct:#?}");
     // Without peer access the same hops are passed to and from the host.
     let staged = of(false);
-    assert!(staged.iter().all(|(_, flows)| flows.iter().all(|flow| flow.contains("host"))), "{staged:#?}");
+    assert!(
+        staged
+            .iter()
+            .all(|(_, flows)| flows.iter().all(|flow| flow.contains("host"))),
+        "{staged:#?}"
+    );
     assert!(staged.len() > with_host.len(), "{staged:#?}");
 }
 
@@ -109,7 +171,10 @@ fn few_or_many_gpus_and_one_pair_at_a_time() {
     assert_eq!(planned("single", Name::Full, true, false), []);
     assert_eq!(planned("h200x8", Name::Full, true, true), [], "--serial");
     assert_eq!(planned("h200x8", Name::Quick, true, false), []);
-    assert_eq!(counts(&planned("h200x2", Name::Standard, true, false)), BTreeMap::from([(Pattern::Ring, 1)]));
+    assert_eq!(
+        counts(&planned("h200x2", Name::Standard, true, false)),
+        BTreeMap::from([(Pattern::Ring, 1)])
+    );
     let many = planned("nvl72", Name::Standard, true, false);
     assert!((3..64).contains(&many.len()), "{}", many.len());
     assert!(many.iter().all(|round| round.task.setup.bytes.0 >= MIB));
@@ -118,26 +183,57 @@ fn few_or_many_gpus_and_one_pair_at_a_time() {
 #[test]
 fn flows_without_access_are_left_out() {
     let rounds = planned("h200x8", Name::Full, false, false);
-    assert!(rounds.iter().flat_map(|round| &round.flows).all(|flow| flow.with_host().is_some()));
+    assert!(
+        rounds
+            .iter()
+            .flat_map(|round| &round.flows)
+            .all(|flow| flow.with_host().is_some())
+    );
     assert!(counts(&rounds).contains_key(&Pattern::HostToAll));
 }
 
 #[test]
 fn counted_copies_between_gpus_fit_a_counter_of_32_bits_where_they_went_over_pcie() {
-    for (machine, name) in
-        [("h200x8", Name::Standard), ("h200x8", Name::Full), ("nvl72", Name::Standard), ("nvl72", Name::Full)]
-    {
+    for (machine, name) in [
+        ("h200x8", Name::Standard),
+        ("h200x8", Name::Full),
+        ("nvl72", Name::Standard),
+        ("nvl72", Name::Full),
+    ] {
         let rounds = planned(machine, name, true, false);
-        let ring = rounds.iter().find(|round| pattern(round) == Pattern::Ring).unwrap();
-        let Action::Load { rows, copies, counted, .. } = ring.task.action else { panic!("{ring:?}") };
+        let ring = rounds
+            .iter()
+            .find(|round| pattern(round) == Pattern::Ring)
+            .unwrap();
+        let Action::Load {
+            rows,
+            copies,
+            counted,
+            ..
+        } = ring.task.action
+        else {
+            panic!("{ring:?}")
+        };
         assert!(counted);
         let sent = u64::from(TRIAL_COPIES + rows * copies) * ring.task.setup.bytes.0;
         // A quarter more for packets, and the 1 MiB before each row.
-        assert!(sent / 4 * 5 < 1 << 32, "{machine}: {sent} in {rows} rows of {copies}");
+        assert!(
+            sent / 4 * 5 < 1 << 32,
+            "{machine}: {sent} in {rows} rows of {copies}"
+        );
         // As many rows as of the others, and copies that are long against what each costs beside its bytes.
-        let other = rounds.iter().find(|round| pattern(round) == Pattern::Shift).unwrap();
-        let Action::Load { rows: of_other, .. } = other.task.action else { panic!("{other:?}") };
+        let other = rounds
+            .iter()
+            .find(|round| pattern(round) == Pattern::Shift)
+            .unwrap();
+        let Action::Load { rows: of_other, .. } = other.task.action else {
+            panic!("{other:?}")
+        };
         assert_eq!((rows, copies >= 4), (of_other, true), "{machine}");
-        assert!(2 * ring.task.setup.bytes.0 > other.task.setup.bytes.0, "{machine}: {}", ring.task.setup.bytes);
+        assert!(
+            2 * ring.task.setup.bytes.0 > other.task.setup.bytes.0,
+            "{machine}: {}",
+            ring.task.setup.bytes
+        );
     }
 }

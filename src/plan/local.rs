@@ -27,17 +27,33 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     if !request.groups.contains(&Group::Peers) || samples == 0 {
         return Vec::new();
     }
-    let usable = request.driver.devices.iter().filter(|device| device.failure.is_none());
+    let usable = request
+        .driver
+        .devices
+        .iter()
+        .filter(|device| device.failure.is_none());
     let usable = usable.filter(|device| request.gpus.contains(&device.index));
-    let buffers: Vec<_> = usable.filter_map(|device| Some((device.index, device.budget_bytes?.0 / 2))).collect();
-    let compared = buffers.len() > 1 || request.profile.host.rows > 0 && request.groups.contains(&Group::Host);
+    let buffers: Vec<_> = usable
+        .filter_map(|device| Some((device.index, device.budget_bytes?.0 / 2)))
+        .collect();
+    let compared =
+        buffers.len() > 1 || request.profile.host.rows > 0 && request.groups.contains(&Group::Host);
     if !compared {
         return Vec::new();
     }
     let round = |(gpu, buffer): (u32, u64)| {
         let setup = Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(buffer)));
-        let within = Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Gpu(gpu) };
-        (vec![within], Task { setup, action: Action::Local { samples } })
+        let within = Flow {
+            from: Endpoint::Gpu(gpu),
+            to: Endpoint::Gpu(gpu),
+        };
+        (
+            vec![within],
+            Task {
+                setup,
+                action: Action::Local { samples },
+            },
+        )
     };
     buffers.into_iter().map(round).collect()
 }

@@ -20,14 +20,28 @@ pub(super) fn in_full(gpus: &[u32]) -> Option<BTreeSet<Pair>> {
     }
     let steps = [1, gpus.len() / 2];
     let to = |place: usize, step: usize| gpus.get((place + step) % gpus.len()).copied();
-    let sends = |(place, &source)| steps.into_iter().filter_map(move |step| Some((source, to(place, step)?)));
+    let sends = |(place, &source)| {
+        steps
+            .into_iter()
+            .filter_map(move |step| Some((source, to(place, step)?)))
+    };
     let pairs = gpus.iter().enumerate().flat_map(sends);
-    Some(pairs.map(|(source, destination)| Pair { source, destination }).collect())
+    Some(
+        pairs
+            .map(|(source, destination)| Pair {
+                source,
+                destination,
+            })
+            .collect(),
+    )
 }
 
 /// The GPUs on which everything that concerns one GPU is measured: all, or some that lie apart.
 pub(super) fn gpus_in_full(gpus: &[u32]) -> BTreeSet<u32> {
-    gpus.iter().copied().step_by(gpus.len().div_ceil(MOST_GPUS_IN_FULL).max(1)).collect()
+    gpus.iter()
+        .copied()
+        .step_by(gpus.len().div_ceil(MOST_GPUS_IN_FULL).max(1))
+        .collect()
 }
 
 /// What of the probes of single GPUs is left out because there are many, in a sentence.
@@ -58,7 +72,10 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
     let some = in_full(gpus)?.len();
     let all = gpus.len() * gpus.len().saturating_sub(1);
     let (every_pair, rest) = if groups.contains(&Group::Peers) {
-        ("all are verified and measured in one placement, and ", "everything else that the profile has")
+        (
+            "all are verified and measured in one placement, and ",
+            "everything else that the profile has",
+        )
     } else {
         ("", "what was asked for")
     };
@@ -72,12 +89,20 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
 /// What is measured on some pairs only, since more of them would show nothing new: nobody stages what goes
 /// directly in a fraction of the time.
 pub fn thinned_out(request: &Request<'_>) -> Option<String> {
-    let measured = [Group::Peers, Group::Latency].iter().any(|group| request.groups.contains(group));
+    let measured = [Group::Peers, Group::Latency]
+        .iter()
+        .any(|group| request.groups.contains(group));
     let direct: Vec<Pair> = direct_pairs(request);
-    if !measured || request.profile.peers.staged != Staged::Sample || !is_thinned_out(request, &direct) {
+    if !measured
+        || request.profile.peers.staged != Staged::Sample
+        || !is_thinned_out(request, &direct)
+    {
         return None;
     }
-    let some = also_staged(request, &direct).into_iter().filter(|pair| is_in_full(request.gpus, *pair)).count();
+    let some = also_staged(request, &direct)
+        .into_iter()
+        .filter(|pair| is_in_full(request.gpus, *pair))
+        .count();
     Some(format!(
         "the path through host memory is measured for {some} of {} direct pairs, a ring of all GPUs and one pair of each \
          class: direct copies should be at least three times as fast",
@@ -86,8 +111,12 @@ pub fn thinned_out(request: &Request<'_>) -> Option<String> {
 }
 
 fn direct_pairs(request: &Request<'_>) -> Vec<Pair> {
-    let usable = |pair: &Pair| budget(request.driver, *pair).is_some() && is_direct(request.driver, *pair);
-    Pair::ordered(request.gpus).into_iter().filter(usable).collect()
+    let usable =
+        |pair: &Pair| budget(request.driver, *pair).is_some() && is_direct(request.driver, *pair);
+    Pair::ordered(request.gpus)
+        .into_iter()
+        .filter(usable)
+        .collect()
 }
 
 fn is_in_full(gpus: &[u32], pair: Pair) -> bool {
@@ -109,15 +138,24 @@ mod tests {
         assert_eq!(gpus_left_out(&gpus[..16], &groups), None);
         assert_eq!(gpus_in_full(&gpus[..17]).len(), 9, "every other one");
         let some = gpus_in_full(&gpus);
-        assert_eq!((some.len(), some.first(), some.last()), (15, Some(&3), Some(&73)));
+        assert_eq!(
+            (some.len(), some.first(), some.last()),
+            (15, Some(&3), Some(&73))
+        );
         let said = gpus_left_out(&gpus, &groups).unwrap();
         assert!(
-            said.contains("one way, pipelines and calls, most load patterns are measured on 15 of 72 GPUs"),
+            said.contains(
+                "one way, pipelines and calls, most load patterns are measured on 15 of 72 GPUs"
+            ),
             "{said}"
         );
         assert_eq!(gpus_left_out(&gpus, &[Group::Peers].into()), None);
         let quick = Profile::load(Name::Quick).unwrap();
-        assert_eq!(super::gpus_left_out(&gpus, &groups, &quick), None, "it has none of these");
+        assert_eq!(
+            super::gpus_left_out(&gpus, &groups, &quick),
+            None,
+            "it has none of these"
+        );
         assert_eq!(gpus_in_full(&[]), BTreeSet::new());
     }
 }

@@ -65,8 +65,15 @@ pub enum Group {
 
 impl Group {
     /// All there are.
-    pub const ALL: [Self; 7] =
-        [Self::Peers, Self::Host, Self::Overlap, Self::Latency, Self::Pipeline, Self::Async, Self::Load];
+    pub const ALL: [Self; 7] = [
+        Self::Peers,
+        Self::Host,
+        Self::Overlap,
+        Self::Latency,
+        Self::Pipeline,
+        Self::Async,
+        Self::Load,
+    ];
 }
 
 /// One thing that the worker does between two answers. If it hangs or crashes, only this and what
@@ -110,7 +117,9 @@ impl Round {
 
     /// The flows for people: `GPU 0 → GPU 1`; of many the first ones.
     pub fn way(&self) -> String {
-        if let (Action::Load { .. }, [first, second, _, ..]) = (self.task.action, self.flows.as_slice()) {
+        if let (Action::Load { .. }, [first, second, _, ..]) =
+            (self.task.action, self.flows.as_slice())
+        {
             return format!("{first}, {second} and {} more", self.flows.len() - 2);
         }
         let flows: Vec<_> = self.flows.iter().map(ToString::to_string).collect();
@@ -120,7 +129,11 @@ impl Round {
 
 /// The parts of the machine in which these flows begin or end.
 pub fn places(flows: &[Flow]) -> BTreeSet<Place> {
-    flows.iter().flat_map(|flow| flow.ends()).map(Endpoint::place).collect()
+    flows
+        .iter()
+        .flat_map(|flow| flow.ends())
+        .map(Endpoint::place)
+        .collect()
 }
 
 /// What the plan is made from.
@@ -156,7 +169,10 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     let wanted = Wanted::of(request);
     let mut planned: Vec<Slot> = Vec::new();
     for &pair in &wanted.pairs {
-        planned.extend(wanted.staged(pair).into_iter().map(|task| Slot { task, of: vec![vec![pair.into()]] }));
+        planned.extend(wanted.staged(pair).into_iter().map(|task| Slot {
+            task,
+            of: vec![vec![pair.into()]],
+        }));
     }
     for heat in wanted.heats() {
         planned.extend(wanted.direct(&heat));
@@ -175,17 +191,35 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
                 task.action == Action::Verify,
             );
             match task.is_both_ways() {
-                false => planned.push(Slot { task, of: vec![flows] }),
-                true if seen.insert(key) => both_ways.push(Slot { task, of: vec![flows] }),
+                false => planned.push(Slot {
+                    task,
+                    of: vec![flows],
+                }),
+                true if seen.insert(key) => both_ways.push(Slot {
+                    task,
+                    of: vec![flows],
+                }),
                 true => {}
             }
         }
     }
-    planned.extend(local::rounds(request).into_iter().map(|(flows, task)| Slot { task, of: vec![flows] }));
+    planned.extend(
+        local::rounds(request)
+            .into_iter()
+            .map(|(flows, task)| Slot {
+                task,
+                of: vec![flows],
+            }),
+    );
     planned.extend(both_ways);
     planned.extend(host::rounds(request));
-    let on_one_gpu = pipeline::rounds(request).into_iter().chain(asynchrony::rounds(request));
-    planned.extend(on_one_gpu.map(|(flows, task)| Slot { task, of: vec![flows] }));
+    let on_one_gpu = pipeline::rounds(request)
+        .into_iter()
+        .chain(asynchrony::rounds(request));
+    planned.extend(on_one_gpu.map(|(flows, task)| Slot {
+        task,
+        of: vec![flows],
+    }));
     let mut rounds = numbered(planned, request);
     let next = |of: fn(&Round) -> u32| rounds.last().map_or(0, |last| of(last).saturating_add(1));
     let next = (next(|round| round.id), next(|round| round.slot));
@@ -197,8 +231,13 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     let Task { setup, action } = round.task;
     let needs_kernels = match action {
-        Action::Verify | Action::Bandwidth { .. } | Action::Host { .. } => setup.engine == Engine::Kernel,
-        Action::Overlap { .. } | Action::Pipeline { .. } | Action::Engines { .. } | Action::LaunchLoop { .. } => true,
+        Action::Verify | Action::Bandwidth { .. } | Action::Host { .. } => {
+            setup.engine == Engine::Kernel
+        }
+        Action::Overlap { .. }
+        | Action::Pipeline { .. }
+        | Action::Engines { .. }
+        | Action::LaunchLoop { .. } => true,
         // Host copies need none; waits need something to wait for.
         Action::Calls { .. } => round.flows.iter().any(|flow| flow.within().is_some()),
         Action::Hazard { .. } => true,
@@ -208,30 +247,56 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
         | Action::Load { .. }
         | Action::Clocks => false,
     };
-    let gpus = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu);
-    let without_kernels = gpus.filter(|_| needs_kernels).find_map(|gpu| Some((gpu, driver.kernels_failure_of(gpu)?)));
+    let gpus = round
+        .flows
+        .iter()
+        .flat_map(|flow| flow.ends())
+        .filter_map(Endpoint::gpu);
+    let without_kernels = gpus
+        .filter(|_| needs_kernels)
+        .find_map(|gpu| Some((gpu, driver.kernels_failure_of(gpu)?)));
     if let Some((gpu, why)) = without_kernels {
-        let onto = if driver.kernels_failure.is_some() { String::new() } else { format!(" onto GPU {gpu}") };
+        let onto = if driver.kernels_failure.is_some() {
+            String::new()
+        } else {
+            format!(" onto GPU {gpu}")
+        };
         return Some(format!("the GPU kernels could not be loaded{onto}: {why}"));
     }
     // Access is granted per direction. Without it a copy engine would go through the host all the
     // same, and a kernel would break its context.
-    let needs_reverse = setup.path == Path::Direct && (setup.issuer == Side::Destination || round.task.is_both_ways());
-    let mut reversed = round.flows.iter().filter(|_| needs_reverse).filter_map(|flow| flow.reversed().pair());
-    let Pair { source, destination } = reversed.find(|pair| !is_direct(driver, *pair))?;
-    Some(format!("GPU {source} may not reach the memory of GPU {destination}, which this needs"))
+    let needs_reverse = setup.path == Path::Direct
+        && (setup.issuer == Side::Destination || round.task.is_both_ways());
+    let mut reversed = round
+        .flows
+        .iter()
+        .filter(|_| needs_reverse)
+        .filter_map(|flow| flow.reversed().pair());
+    let Pair {
+        source,
+        destination,
+    } = reversed.find(|pair| !is_direct(driver, *pair))?;
+    Some(format!(
+        "GPU {source} may not reach the memory of GPU {destination}, which this needs"
+    ))
 }
 
 /// Whether CUDA lets both ends of a pair reach each other.
 pub fn is_direct(driver: &DriverFacts, pair: Pair) -> bool {
-    driver.said_of(pair).is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
+    driver
+        .said_of(pair)
+        .is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
 }
 
 /// Bytes that one buffer may have on both GPUs of a pair; none when one of them cannot be tested.
 fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
     let of = |index| {
         let device = driver.devices.iter().find(|device| device.index == index)?;
-        if device.failure.is_some() { None } else { device.budget_bytes }
+        if device.failure.is_some() {
+            None
+        } else {
+            device.budget_bytes
+        }
     };
     Some(of(pair.source)?.0.min(of(pair.destination)?.0) / 2)
 }
@@ -239,8 +304,15 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
 fn deadline(task: &Task, flows: usize) -> Duration {
     // Those of a load share links.
-    let at_once = if matches!(task.action, Action::Load { .. }) { flows } else { 1 };
-    DEADLINE_BASE + Duration::from_secs_f64(task.total_bytes() as f64 * at_once as f64 / (DEADLINE_FLOOR_GBPS * 1e9))
+    let at_once = if matches!(task.action, Action::Load { .. }) {
+        flows
+    } else {
+        1
+    };
+    DEADLINE_BASE
+        + Duration::from_secs_f64(
+            task.total_bytes() as f64 * at_once as f64 / (DEADLINE_FLOOR_GBPS * 1e9),
+        )
 }
 
 /// Whether the task stands for figures of the blocking call.

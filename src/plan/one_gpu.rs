@@ -11,27 +11,48 @@ const HOST_BUFFERS: u64 = 4;
 
 /// The GPUs that can be used, or some of very many, with the most bytes that one of their buffers, or of the host's, may have.
 pub(super) fn buffers(request: &Request<'_>) -> Vec<(u32, u64)> {
-    let usable = request.driver.devices.iter().filter(|device| device.failure.is_none());
+    let usable = request
+        .driver
+        .devices
+        .iter()
+        .filter(|device| device.failure.is_none());
     let usable = usable.filter(|device| request.gpus.contains(&device.index));
-    let of_host = request.driver.host_budget_bytes.map_or(u64::MAX, |budget| budget.0 / HOST_BUFFERS / MIB * MIB);
+    let of_host = request
+        .driver
+        .host_budget_bytes
+        .map_or(u64::MAX, |budget| budget.0 / HOST_BUFFERS / MIB * MIB);
     // Where less may be taken, the worker says so.
     let of_host = of_host.max(MIB);
     let in_full = gpus_in_full(request.gpus);
     let usable = usable.filter(|device| in_full.contains(&device.index));
-    usable.filter_map(|device| Some((device.index, (device.budget_bytes?.0 / 2).min(of_host)))).collect()
+    usable
+        .filter_map(|device| Some((device.index, (device.budget_bytes?.0 / 2).min(of_host))))
+        .collect()
 }
 
 pub(super) fn task(bytes: Bytes, most: u64, action: Action) -> Task {
-    Task { setup: Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(most))), action }
+    Task {
+        setup: Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(most))),
+        action,
+    }
 }
 
 /// To a GPU from host memory near it, and back.
 pub(super) fn host_flows(request: &Request<'_>, gpu: u32, memory: HostMemory) -> Vec<Flow> {
-    let host = Endpoint::Host { node: node_of(request, gpu), memory };
-    let up = Flow { from: host, to: Endpoint::Gpu(gpu) };
+    let host = Endpoint::Host {
+        node: node_of(request, gpu),
+        memory,
+    };
+    let up = Flow {
+        from: host,
+        to: Endpoint::Gpu(gpu),
+    };
     vec![up, up.reversed()]
 }
 
 pub(super) const fn within(gpu: u32) -> Flow {
-    Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Gpu(gpu) }
+    Flow {
+        from: Endpoint::Gpu(gpu),
+        to: Endpoint::Gpu(gpu),
+    }
 }

@@ -31,10 +31,24 @@ pub(super) struct Planned {
 
 /// All patterns that the profile has for these GPUs.
 pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
-    let usable = |gpu: &u32| budget(request.driver, Pair { source: *gpu, destination: *gpu }).is_some();
+    let usable = |gpu: &u32| {
+        budget(
+            request.driver,
+            Pair {
+                source: *gpu,
+                destination: *gpu,
+            },
+        )
+        .is_some()
+    };
     let gpus: Vec<u32> = request.gpus.iter().copied().filter(usable).collect();
     let some: Vec<u32> = gpus_in_full(&gpus).into_iter().collect();
-    let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
+    let mut found = Found {
+        request,
+        gpus,
+        seen: BTreeSet::new(),
+        planned: Vec::new(),
+    };
     found.permutations();
     some.iter().for_each(|gpu| found.two_into(*gpu));
     found.through_hops();
@@ -66,11 +80,23 @@ impl Found<'_> {
         };
         let flows: Vec<Flow> = flows.into_iter().filter(direct).collect();
         let own: BTreeSet<Flow> = flows.iter().copied().collect();
-        if flows.len() < 2 || own.len() < flows.len() || self.exceeds_peers(&flows) || !self.seen.insert(own) {
+        if flows.len() < 2
+            || own.len() < flows.len()
+            || self.exceeds_peers(&flows)
+            || !self.seen.insert(own)
+        {
             return;
         }
-        let counted = matches!(pattern, Pattern::Ring | Pattern::HostToAll | Pattern::AllToHost);
-        self.planned.push(Planned { pattern, of, flows, counted });
+        let counted = matches!(
+            pattern,
+            Pattern::Ring | Pattern::HostToAll | Pattern::AllToHost
+        );
+        self.planned.push(Planned {
+            pattern,
+            of,
+            flows,
+            counted,
+        });
     }
 
     /// Whether a GPU would have to reach more others at the same time than it can without NVSwitch.
@@ -88,7 +114,10 @@ impl Found<'_> {
     /// Every GPU to the one so many places further, in this order.
     fn shift(gpus: &[u32], by: usize) -> Vec<Flow> {
         let to = |place: usize| gpus[(place + by) % gpus.len()];
-        gpus.iter().enumerate().map(|(place, &gpu)| flow(gpu, to(place))).collect()
+        gpus.iter()
+            .enumerate()
+            .map(|(place, &gpu)| flow(gpu, to(place)))
+            .collect()
     }
 
     fn permutations(&mut self) {
@@ -104,32 +133,65 @@ impl Found<'_> {
 
     /// The other GPUs, from the one behind this one on.
     fn others(&self, gpu: u32) -> Vec<u32> {
-        let place = self.gpus.iter().position(|other| *other == gpu).unwrap_or(0);
+        let place = self
+            .gpus
+            .iter()
+            .position(|other| *other == gpu)
+            .unwrap_or(0);
         let (before, behind) = self.gpus.split_at(place);
         behind.iter().skip(1).chain(before).copied().collect()
     }
 
     fn two_into(&mut self, gpu: u32) {
-        let direct = |from: &u32| is_direct(self.request.driver, Pair { source: *from, destination: gpu });
-        let from: Vec<u32> = self.others(gpu).into_iter().filter(direct).take(2).collect();
-        self.add(Pattern::TwoIntoOne, format!("GPU {gpu}"), from.into_iter().map(|from| flow(from, gpu)));
+        let direct = |from: &u32| {
+            is_direct(
+                self.request.driver,
+                Pair {
+                    source: *from,
+                    destination: gpu,
+                },
+            )
+        };
+        let from: Vec<u32> = self
+            .others(gpu)
+            .into_iter()
+            .filter(direct)
+            .take(2)
+            .collect();
+        self.add(
+            Pattern::TwoIntoOne,
+            format!("GPU {gpu}"),
+            from.into_iter().map(|from| flow(from, gpu)),
+        );
     }
 
     fn all_into(&mut self, gpu: u32) {
         let others = self.others(gpu);
-        self.add(Pattern::AllToOne, format!("GPU {gpu}"), others.into_iter().map(|from| flow(from, gpu)));
+        self.add(
+            Pattern::AllToOne,
+            format!("GPU {gpu}"),
+            others.into_iter().map(|from| flow(from, gpu)),
+        );
     }
 
     fn out_of(&mut self, gpu: u32) {
         let others = self.others(gpu);
-        self.add(Pattern::OneToAll, format!("GPU {gpu}"), others.into_iter().map(|to| flow(gpu, to)));
+        self.add(
+            Pattern::OneToAll,
+            format!("GPU {gpu}"),
+            others.into_iter().map(|to| flow(gpu, to)),
+        );
     }
 
     fn both_ways(&mut self) {
         let gpus = self.gpus.clone();
         let there = Self::shift(&gpus, 1);
         let back: Vec<Flow> = there.iter().map(|flow| flow.reversed()).collect();
-        self.add(Pattern::RingBothWays, String::new(), there.into_iter().chain(back));
+        self.add(
+            Pattern::RingBothWays,
+            String::new(),
+            there.into_iter().chain(back),
+        );
         if gpus.len() <= MOST_GPUS_IN_FULL {
             // As one permutation behind the other: where an engine takes turns, no two send to the same GPU at a time.
             let flows = (1..gpus.len()).flat_map(|by| Self::shift(&gpus, by));
@@ -137,8 +199,15 @@ impl Found<'_> {
         }
         let halves = self.by_place();
         let (one, other) = halves.split_at(halves.len() / 2);
-        let across = one.iter().zip(other).flat_map(|(&one, &other)| [flow(one, other), flow(other, one)]);
-        self.add(Pattern::Bisection, String::new(), across.collect::<Vec<_>>());
+        let across = one
+            .iter()
+            .zip(other)
+            .flat_map(|(&one, &other)| [flow(one, other), flow(other, one)]);
+        self.add(
+            Pattern::Bisection,
+            String::new(),
+            across.collect::<Vec<_>>(),
+        );
     }
 
     /// The GPUs in the order in which they hang in the tree: those of a node and of a switch beside each other.
@@ -146,7 +215,9 @@ impl Found<'_> {
         let mut gpus = self.gpus.clone();
         let way = |gpu: u32| {
             let nodes = self.request.topology.gpu_path(gpu);
-            nodes.split_last().map_or(Vec::new(), |(_, above)| above.to_vec())
+            nodes
+                .split_last()
+                .map_or(Vec::new(), |(_, above)| above.to_vec())
         };
         gpus.order_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
         gpus
@@ -154,7 +225,10 @@ impl Found<'_> {
 
     /// What lies below one switch, and what within one NUMA node.
     fn groups(&mut self) {
-        let (mut switches, mut nodes) = (BTreeMap::<NodeId, Vec<u32>>::new(), BTreeMap::<u32, Vec<u32>>::new());
+        let (mut switches, mut nodes) = (
+            BTreeMap::<NodeId, Vec<u32>>::new(),
+            BTreeMap::<u32, Vec<u32>>::new(),
+        );
         for &gpu in &self.gpus {
             // The nearest one: of several above each other the others are hops of their own.
             let path = self.request.topology.gpu_path(gpu);
@@ -167,16 +241,30 @@ impl Found<'_> {
             nodes.entry_for(host::node_of(self.request, gpu), gpu);
         }
         for (switch, gpus) in switches {
-            self.add(Pattern::BelowOneSwitch, switch.to_string(), Self::shift(&gpus, 1));
+            self.add(
+                Pattern::BelowOneSwitch,
+                switch.to_string(),
+                Self::shift(&gpus, 1),
+            );
         }
         for (node, gpus) in nodes {
-            self.add(Pattern::WithinOneNode, format!("NUMA node {node}"), Self::shift(&gpus, 1));
+            self.add(
+                Pattern::WithinOneNode,
+                format!("NUMA node {node}"),
+                Self::shift(&gpus, 1),
+            );
         }
     }
 
     fn up(&self, gpu: u32) -> Flow {
         let node = host::node_of(self.request, gpu);
-        Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Host { node, memory: HostMemory::Pinned } }
+        Flow {
+            from: Endpoint::Gpu(gpu),
+            to: Endpoint::Host {
+                node,
+                memory: HostMemory::Pinned,
+            },
+        }
     }
 
     fn host(&mut self) {
@@ -186,7 +274,13 @@ impl Found<'_> {
         self.add(Pattern::AllToHost, String::new(), up);
         for couple in self.by_place().chunks_exact(2) {
             let (one, other) = (couple[0], couple[1]);
-            if is_direct(self.request.driver, Pair { source: one, destination: other }) {
+            if is_direct(
+                self.request.driver,
+                Pair {
+                    source: one,
+                    destination: other,
+                },
+            ) {
                 let of = format!("GPU {one} and GPU {other}");
                 let flows = [flow(one, other), flow(other, one), self.up(one).reversed()];
                 self.add(Pattern::NeighboursBesideHost, of, flows);
@@ -202,7 +296,11 @@ impl Found<'_> {
                 return;
             }
             let (from, to) = hop;
-            self.add(Pattern::ThroughOneHop, format!("link from {from} to {to}"), flows);
+            self.add(
+                Pattern::ThroughOneHop,
+                format!("link from {from} to {to}"),
+                flows,
+            );
         }
     }
 
@@ -211,29 +309,48 @@ impl Found<'_> {
     fn hops(&self) -> Vec<((NodeId, NodeId), Vec<Flow>)> {
         let mut found: Vec<((NodeId, NodeId), Vec<Flow>)> = Vec::new();
         let usable: BTreeSet<u32> = self.gpus.iter().copied().collect();
-        let pairs = Pair::ordered(&self.gpus).into_iter().filter(|pair| is_direct(self.request.driver, *pair));
+        let pairs = Pair::ordered(&self.gpus)
+            .into_iter()
+            .filter(|pair| is_direct(self.request.driver, *pair));
         let mut passing: BTreeMap<(NodeId, NodeId), Vec<Pair>> = BTreeMap::new();
         for pair in pairs {
-            let hops = self.request.topology.route(pair).map_or(&[][..], |route| &route.hops);
-            hops.iter().filter(|hop| self.is_shared(hop)).for_each(|hop| {
-                passing.entry((hop.from, hop.to)).or_default().push(pair);
-            });
+            let hops = self
+                .request
+                .topology
+                .route(pair)
+                .map_or(&[][..], |route| &route.hops);
+            hops.iter()
+                .filter(|hop| self.is_shared(hop))
+                .for_each(|hop| {
+                    passing.entry((hop.from, hop.to)).or_default().push(pair);
+                });
         }
         for (hop, pairs) in &passing {
             let apart = |pair: &&Pair, other: &Pair| {
                 let ends = [pair.source, pair.destination];
                 !ends.contains(&other.source) && !ends.contains(&other.destination)
             };
-            let two = pairs.iter().find_map(|pair| Some([*pair, *pairs.iter().find(|other| apart(&pair, other))?]));
+            let two = pairs
+                .iter()
+                .find_map(|pair| Some([*pair, *pairs.iter().find(|other| apart(&pair, other))?]));
             found.extend(two.map(|two| (*hop, two.map(Flow::from).to_vec())));
         }
         for link in &self.request.topology.links {
             let all = link.pcie.as_ref().map_or(&[][..], |pcie| &pcie.gpus);
-            let below: Vec<u32> = all.iter().copied().filter(|gpu| usable.contains(gpu)).take(2).collect();
+            let below: Vec<u32> = all
+                .iter()
+                .copied()
+                .filter(|gpu| usable.contains(gpu))
+                .take(2)
+                .collect();
             for hop in [(link.lower, link.upper), (link.upper, link.lower)] {
                 if below.len() == 2 && found.iter().all(|(other, _)| *other != hop) {
                     let up = below.iter().map(|gpu| self.up(*gpu));
-                    let flows = if hop.0 == link.lower { up.collect() } else { up.map(Flow::reversed).collect() };
+                    let flows = if hop.0 == link.lower {
+                        up.collect()
+                    } else {
+                        up.map(Flow::reversed).collect()
+                    };
                     found.push((hop, flows));
                 }
             }
@@ -243,8 +360,12 @@ impl Found<'_> {
 
     /// Whether a hop is one that GPUs share: a PCIe link above a switch, or the link between NUMA nodes.
     fn is_shared(&self, hop: &Hop) -> bool {
-        let between = |link: &&Link| [(link.upper, link.lower), (link.lower, link.upper)].contains(&(hop.from, hop.to));
-        let ends_at_gpu = [hop.from, hop.to].iter().any(|end| matches!(end, NodeId::Gpu(_)));
+        let between = |link: &&Link| {
+            [(link.upper, link.lower), (link.lower, link.upper)].contains(&(hop.from, hop.to))
+        };
+        let ends_at_gpu = [hop.from, hop.to]
+            .iter()
+            .any(|end| matches!(end, NodeId::Gpu(_)));
         let link = self.request.topology.links.iter().find(between);
         link.is_some_and(|link| match link.kind {
             LinkKind::Pcie => link.pcie.is_some() && !ends_at_gpu,
@@ -268,5 +389,9 @@ impl<K: Ord> EntryFor<K> for BTreeMap<K, Vec<u32>> {
 }
 
 fn flow(source: u32, destination: u32) -> Flow {
-    Pair { source, destination }.into()
+    Pair {
+        source,
+        destination,
+    }
+    .into()
 }

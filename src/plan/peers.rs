@@ -117,16 +117,29 @@ impl Peers {
 /// every pair, these are a ring, in which every GPU sends and receives once, and one of each class of
 /// route beside it.
 pub(super) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pair> {
-    let direct: Vec<Pair> = pairs.iter().copied().filter(|pair| is_direct(request.driver, *pair)).collect();
+    let direct: Vec<Pair> = pairs
+        .iter()
+        .copied()
+        .filter(|pair| is_direct(request.driver, *pair))
+        .collect();
     match request.profile.peers.staged {
         Staged::WithoutPeerAccess => return BTreeSet::new(),
         Staged::Sample if is_thinned_out(request, &direct) => {}
         Staged::Sample | Staged::All => return direct.into_iter().collect(),
     }
-    let mut some: BTreeSet<Pair> = direct.iter().copied().filter(|pair| is_of_ring(*pair, request.gpus)).collect();
+    let mut some: BTreeSet<Pair> = direct
+        .iter()
+        .copied()
+        .filter(|pair| is_of_ring(*pair, request.gpus))
+        .collect();
     let class = |pair: &Pair| request.topology.route(*pair).map(|route| route.class);
     let mut classes: BTreeSet<_> = some.iter().map(class).collect();
-    some.extend(direct.iter().copied().filter(|pair| classes.insert(class(pair))));
+    some.extend(
+        direct
+            .iter()
+            .copied()
+            .filter(|pair| classes.insert(class(pair))),
+    );
     some
 }
 
@@ -134,7 +147,8 @@ pub(super) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pai
 pub(super) fn is_thinned_out(request: &Request<'_>, direct: &[Pair]) -> bool {
     let far_faster = |pair: &Pair| {
         let route = request.topology.route(*pair);
-        let rates = route.and_then(|route| route.theoretical_gbps.zip(route.staged_theoretical_gbps));
+        let rates =
+            route.and_then(|route| route.theoretical_gbps.zip(route.staged_theoretical_gbps));
         rates.is_some_and(|(direct, staged)| direct.0 >= FAR_FASTER * staged.0)
     };
     // Three GPUs have a ring of three of six pairs.
@@ -155,22 +169,40 @@ pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
     let route = request.topology.route(pair);
     let bytes = match path {
         Path::Direct => direct_bytes(route.and_then(|route| route.theoretical_gbps), buffer),
-        Path::Staged => staged_bytes(route.and_then(|route| route.staged_theoretical_gbps), buffer),
+        Path::Staged => staged_bytes(
+            route.and_then(|route| route.staged_theoretical_gbps),
+            buffer,
+        ),
     };
     let action = request.profile.peers.timed(setup);
-    vec![verification(setup, buffer), Task { setup: setup.with_bytes(bytes), action }]
+    vec![
+        verification(setup, buffer),
+        Task {
+            setup: setup.with_bytes(bytes),
+            action,
+        },
+    ]
 }
 
 /// The verification of copies of this setup.
 fn verification(setup: Setup, buffer: u64) -> Task {
     let setup = setup.with_placement(Placement::REFERENCE);
-    let bytes = if setup.is_plain() { buffer } else { PART_VERIFY.min(buffer) };
-    Task { setup: setup.with_bytes(Bytes(bytes)), action: Action::Verify }
+    let bytes = if setup.is_plain() {
+        buffer
+    } else {
+        PART_VERIFY.min(buffer)
+    };
+    Task {
+        setup: setup.with_bytes(Bytes(bytes)),
+        action: Action::Verify,
+    }
 }
 
 /// Bytes of a direct copy.
 fn direct_bytes(rate: Option<GbPerSecond>, buffer: u64) -> Bytes {
-    Bytes(rate.map_or((UNKNOWN_ROUTE_MIB * MIB).min(buffer), |rate| copy_bytes(rate.0, DIRECT_COPY_MS, buffer)))
+    Bytes(rate.map_or((UNKNOWN_ROUTE_MIB * MIB).min(buffer), |rate| {
+        copy_bytes(rate.0, DIRECT_COPY_MS, buffer)
+    }))
 }
 
 /// Bytes of a staged copy.
@@ -186,15 +218,33 @@ pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
     }
     let mut tasks = Vec::new();
     let peers = &request.profile.peers;
-    let rate = request.topology.route(pair).and_then(|route| route.theoretical_gbps);
-    let issuers = [(Side::Source, Extent::EveryPlacement), (Side::Destination, peers.issued_by_destination)];
-    let engines = [(Engine::Copy, Extent::EveryPlacement), (Engine::Kernel, peers.kernel)];
-    let directions = [(Direction::OneWay, Extent::EveryPlacement), (Direction::BothWays, peers.both_ways)];
+    let rate = request
+        .topology
+        .route(pair)
+        .and_then(|route| route.theoretical_gbps);
+    let issuers = [
+        (Side::Source, Extent::EveryPlacement),
+        (Side::Destination, peers.issued_by_destination),
+    ];
+    let engines = [
+        (Engine::Copy, Extent::EveryPlacement),
+        (Engine::Kernel, peers.kernel),
+    ];
+    let directions = [
+        (Direction::OneWay, Extent::EveryPlacement),
+        (Direction::BothWays, peers.both_ways),
+    ];
     for (engine, by_engine) in engines {
         for (issuer, by_issuer) in issuers {
             for (direction, by_direction) in directions {
                 let bytes = direct_bytes(rate, buffer);
-                let setup = Setup { issuer, engine, direction, bytes, ..Setup::REFERENCE };
+                let setup = Setup {
+                    issuer,
+                    engine,
+                    direction,
+                    bytes,
+                    ..Setup::REFERENCE
+                };
                 let placements = in_common([by_engine, by_issuer, by_direction]);
                 if !placements.is_empty() {
                     tasks.push(verification(setup, buffer));
@@ -203,7 +253,10 @@ pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                     placements
                         .into_iter()
                         .map(|placement| setup.with_placement(placement))
-                        .map(|setup| Task { setup, action: peers.timed(setup) }),
+                        .map(|setup| Task {
+                            setup,
+                            action: peers.timed(setup),
+                        }),
                 );
             }
         }
@@ -219,11 +272,17 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
     if extents.contains(&Extent::None) {
         return Vec::new();
     }
-    match extents.iter().filter(|&&extent| extent == Extent::Reference).count() {
+    match extents
+        .iter()
+        .filter(|&&extent| extent == Extent::Reference)
+        .count()
+    {
         // The reference placement first: the others are compared with it.
         0 => {
             let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
-            std::iter::once(Placement::REFERENCE).chain(others).collect()
+            std::iter::once(Placement::REFERENCE)
+                .chain(others)
+                .collect()
         }
         1 => vec![Placement::REFERENCE],
         2 if direction == Extent::EveryPlacement && engine == issuer => vec![Placement::REFERENCE],
@@ -238,14 +297,23 @@ pub(super) fn staged(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
     if let (Some(&timed), false) = (tasks.last(), is_direct(request.driver, pair)) {
         let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
         let others = others.map(|placement| timed.setup.with_placement(placement));
-        tasks.extend(others.map(|setup| Task { setup, action: request.profile.peers.timed(setup) }));
+        tasks.extend(others.map(|setup| Task {
+            setup,
+            action: request.profile.peers.timed(setup),
+        }));
     }
     tasks
 }
 
 /// Bytes that take about `milliseconds` at this rate, whole MiB, within the buffer.
 pub(super) fn copy_bytes(gbps: f64, milliseconds: f64, buffer: u64) -> u64 {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a clamped, positive size")]
-    let mib = (gbps * milliseconds * 1e6 / MIB as f64).clamp(0.0, 1e6).ceil() as u64;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a clamped, positive size"
+    )]
+    let mib = (gbps * milliseconds * 1e6 / MIB as f64)
+        .clamp(0.0, 1e6)
+        .ceil() as u64;
     (mib.max(SMALLEST_COPY_MIB) * MIB).min(buffer)
 }

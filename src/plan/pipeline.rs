@@ -48,18 +48,39 @@ fn streams() -> Vec<u32> {
 
 /// The rounds for each GPU that can be used.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
-    let Pipeline { samples, batches, bytes, engine_bytes, ref streams, pageable } = request.profile.pipeline;
+    let Pipeline {
+        samples,
+        batches,
+        bytes,
+        engine_bytes,
+        ref streams,
+        pageable,
+    } = request.profile.pipeline;
     if !request.groups.contains(&Group::Pipeline) || samples == 0 {
         return Vec::new();
     }
     let mut rounds = Vec::new();
     for (gpu, most) in one_gpu::buffers(request) {
         let engines = one_gpu::task(engine_bytes, most, Action::Engines { samples });
-        rounds.push((one_gpu::host_flows(request, gpu, HostMemory::Pinned), engines));
+        rounds.push((
+            one_gpu::host_flows(request, gpu, HostMemory::Pinned),
+            engines,
+        ));
         let memories = [HostMemory::Pinned, HostMemory::Pageable];
-        for memory in memories.into_iter().filter(|memory| pageable || *memory == HostMemory::Pinned) {
+        for memory in memories
+            .into_iter()
+            .filter(|memory| pageable || *memory == HostMemory::Pinned)
+        {
             for &streams in streams {
-                let task = one_gpu::task(bytes, most, Action::Pipeline { samples, batches, streams });
+                let task = one_gpu::task(
+                    bytes,
+                    most,
+                    Action::Pipeline {
+                        samples,
+                        batches,
+                        streams,
+                    },
+                );
                 rounds.push((one_gpu::host_flows(request, gpu, memory), task));
             }
         }

@@ -112,7 +112,11 @@ mod tests {
             match Profile::parse(&String::from_utf8_lossy(&text)) {
                 Ok(profile) => {
                     let groups = super::super::Group::ALL.map(|group| profile.has(group));
-                    if groups[0] == (profile.peers.rows > 0) { Ok(()) } else { Err(format!("{profile:?}")) }
+                    if groups[0] == (profile.peers.rows > 0) {
+                        Ok(())
+                    } else {
+                        Err(format!("{profile:?}"))
+                    }
                 }
                 Err(error) => crate::fuzz::assert_is_sentence(&error.to_string()),
             }
@@ -121,7 +125,9 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_named() {
-        let error = from_toml::<Profile>("summary = ''\nwarmup = 3\n").unwrap_err().to_string();
+        let error = from_toml::<Profile>("summary = ''\nwarmup = 3\n")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("warmup"), "{error}");
     }
 }

@@ -120,7 +120,9 @@ impl Task {
             Action::Latency { .. } | Action::Clocks => 0,
             Action::Local { samples } => samples * (LOCAL_COPIES + 1),
             // In and out; the marked ones and the single ones beside those that are timed.
-            Action::Pipeline { samples, batches, .. } => (samples + 2).saturating_mul(4).saturating_mul(batches),
+            Action::Pipeline {
+                samples, batches, ..
+            } => (samples + 2).saturating_mul(4).saturating_mul(batches),
             Action::Engines { samples } => (samples + 1).saturating_mul(10),
             Action::Calls { samples } => (samples + 1).saturating_mul(4),
             Action::LaunchLoop { .. } => 0,
@@ -128,7 +130,9 @@ impl Task {
             Action::Host { rows, copies, .. } => rows.saturating_mul(copies.saturating_add(1)),
             Action::Pinning { samples } => samples.saturating_mul(4),
             // Once more to see how fast each flow is.
-            Action::Load { rows, copies, .. } => rows.saturating_add(1).saturating_mul(copies.saturating_add(1)),
+            Action::Load { rows, copies, .. } => rows
+                .saturating_add(1)
+                .saturating_mul(copies.saturating_add(1)),
         };
         self.setup.bytes.0.saturating_mul(u64::from(copies))
     }
@@ -142,7 +146,14 @@ impl Task {
 impl fmt::Display for Task {
     /// For progress and reasons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup { placement, issuer, engine, direction, path, .. } = self.setup;
+        let Setup {
+            placement,
+            issuer,
+            engine,
+            direction,
+            path,
+            ..
+        } = self.setup;
         match self.action {
             Action::Verify => {
                 write!(f, "verification of the {path} path ({engine}")?;
@@ -150,14 +161,21 @@ impl fmt::Display for Task {
                     (issuer == Side::Destination, "issued by destination"),
                     (direction == Direction::BothWays, "both ways"),
                 ];
-                parts.into_iter().filter(|(is, _)| *is).try_for_each(|(_, part)| write!(f, ", {part}"))?;
+                parts
+                    .into_iter()
+                    .filter(|(is, _)| *is)
+                    .try_for_each(|(_, part)| write!(f, ", {part}"))?;
                 write!(f, ")")
             }
-            Action::Overlap { .. } => write!(f, "overlap {}/{}", placement.source, placement.destination),
+            Action::Overlap { .. } => {
+                write!(f, "overlap {}/{}", placement.source, placement.destination)
+            }
             Action::Latency { .. } => write!(f, "latency, {path}"),
             Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Clocks => write!(f, "clocks of the GPUs"),
-            Action::Pipeline { batches, streams, .. } => {
+            Action::Pipeline {
+                batches, streams, ..
+            } => {
                 write!(f, "pipeline of {batches} batches in {streams} streams")
             }
             Action::Engines { .. } => write!(f, "copies at the same time"),
@@ -171,7 +189,10 @@ impl fmt::Display for Task {
                     (engine == Engine::Kernel, "kernel"),
                     (direction == Direction::BothWays, "both ways"),
                 ];
-                parts.into_iter().filter(|(is, _)| *is).try_for_each(|(_, part)| write!(f, ", {part}"))
+                parts
+                    .into_iter()
+                    .filter(|(is, _)| *is)
+                    .try_for_each(|(_, part)| write!(f, ", {part}"))
             }
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
@@ -183,7 +204,10 @@ impl fmt::Display for Task {
                     (direction == Direction::BothWays, "both ways"),
                     (path == Path::Staged, "staged"),
                 ];
-                parts.into_iter().filter(|(is, _)| *is).try_for_each(|(_, part)| write!(f, ", {part}"))
+                parts
+                    .into_iter()
+                    .filter(|(is, _)| *is)
+                    .try_for_each(|(_, part)| write!(f, ", {part}"))
             }
         }
     }

@@ -20,8 +20,15 @@ pub(super) fn driver() -> DriverFacts {
         ..CudaDevice::default()
     };
     let access = |pair: Pair| {
-        let possible = (pair.source, pair.destination) != (0, 2) && (pair.source, pair.destination) != (2, 0);
-        CudaPeerAccess { pair, possible: Some(possible), failure: None, failure_code: None, hindered: false }
+        let possible =
+            (pair.source, pair.destination) != (0, 2) && (pair.source, pair.destination) != (2, 0);
+        CudaPeerAccess {
+            pair,
+            possible: Some(possible),
+            failure: None,
+            failure_code: None,
+            hindered: false,
+        }
     };
     DriverFacts {
         devices: GPUS.map(device).to_vec(),
@@ -44,7 +51,10 @@ fn route(pair: Pair) -> PairRoute {
 }
 
 pub(super) fn topology() -> Topology {
-    Topology { pairs: Pair::ordered(&GPUS).into_iter().map(route).collect(), ..Topology::default() }
+    Topology {
+        pairs: Pair::ordered(&GPUS).into_iter().map(route).collect(),
+        ..Topology::default()
+    }
 }
 
 fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
@@ -61,8 +71,15 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
 }
 
 fn of(rounds: &[Round], source: u32, destination: u32) -> Vec<Task> {
-    let flow = Flow::from(Pair { source, destination });
-    rounds.iter().filter(|round| round.includes(&[flow])).map(|round| round.task).collect()
+    let flow = Flow::from(Pair {
+        source,
+        destination,
+    });
+    rounds
+        .iter()
+        .filter(|round| round.includes(&[flow]))
+        .map(|round| round.task)
+        .collect()
 }
 
 fn is_bandwidth(task: &Task, path: Path) -> bool {
@@ -71,7 +88,11 @@ fn is_bandwidth(task: &Task, path: Path) -> bool {
 
 fn is_reference_set(task: &Task, path: Path) -> bool {
     is_bandwidth(task, path)
-        && task.setup.of_any_size().with_placement(Placement::REFERENCE) == Setup::REFERENCE.with_path(path)
+        && task
+            .setup
+            .of_any_size()
+            .with_placement(Placement::REFERENCE)
+            == Setup::REFERENCE.with_path(path)
 }
 
 fn is_verification(task: &Task, setup: Setup) -> bool {
@@ -86,54 +107,113 @@ fn every_profile_measures_the_eight_placements_of_every_pair() {
             let direct = pair.source.abs_diff(pair.destination) == 1;
             let path = if direct { Path::Direct } else { Path::Staged };
             let tasks = of(&rounds, pair.source, pair.destination);
-            let placements: Vec<_> = tasks.iter().filter(|task| is_reference_set(task, path)).collect();
+            let placements: Vec<_> = tasks
+                .iter()
+                .filter(|task| is_reference_set(task, path))
+                .collect();
             assert_eq!(placements.len(), 8, "{} {pair}", name.as_str());
-            let bandwidth_first = tasks.iter().position(|task| is_reference_set(task, path)).unwrap();
-            assert_eq!(tasks[bandwidth_first - 1].action, Action::Verify, "{pair}: verified before it is timed");
+            let bandwidth_first = tasks
+                .iter()
+                .position(|task| is_reference_set(task, path))
+                .unwrap();
+            assert_eq!(
+                tasks[bandwidth_first - 1].action,
+                Action::Verify,
+                "{pair}: verified before it is timed"
+            );
         }
-        assert!(rounds.iter().zip(0..).all(|(round, id)| round.id == id), "ids are places in the list");
+        assert!(
+            rounds.iter().zip(0..).all(|(round, id)| round.id == id),
+            "ids are places in the list"
+        );
     }
 }
 
 #[test]
 fn full_is_the_whole_product_and_verifies_pushing_and_pulling_kernels() {
     let tasks = of(&plan(Name::Full, &driver(), &[Group::Peers]), 0, 1);
-    let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
+    let direct = tasks
+        .iter()
+        .filter(|task| is_bandwidth(task, Path::Direct))
+        .count();
     assert_eq!(direct, 8 * 2 * 2 * 2);
     for issuer in [Side::Source, Side::Destination] {
-        let setup = Setup::REFERENCE.with_engine(Engine::Kernel).with_issuer(issuer);
-        assert!(tasks.iter().any(|task| is_verification(task, setup)), "{issuer}");
+        let setup = Setup::REFERENCE
+            .with_engine(Engine::Kernel)
+            .with_issuer(issuer);
+        assert!(
+            tasks.iter().any(|task| is_verification(task, setup)),
+            "{issuer}"
+        );
     }
 }
 
 #[test]
 fn standard_measures_each_axis_by_itself() {
     let tasks = of(&plan(Name::Standard, &driver(), &[Group::Peers]), 0, 1);
-    let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
-    assert_eq!(direct, 8 + 4, "issued by destination, kernels that write and that read, both ways");
-    let staged = tasks.iter().filter(|task| is_bandwidth(task, Path::Staged)).count();
+    let direct = tasks
+        .iter()
+        .filter(|task| is_bandwidth(task, Path::Direct))
+        .count();
+    assert_eq!(
+        direct,
+        8 + 4,
+        "issued by destination, kernels that write and that read, both ways"
+    );
+    let staged = tasks
+        .iter()
+        .filter(|task| is_bandwidth(task, Path::Staged))
+        .count();
     assert_eq!(staged, 1);
-    let first_direct = tasks.iter().position(|task| is_bandwidth(task, Path::Direct));
-    let last_staged = tasks.iter().rposition(|task| is_bandwidth(task, Path::Staged));
-    assert!(last_staged < first_direct, "peer access is switched once per pair");
+    let first_direct = tasks
+        .iter()
+        .position(|task| is_bandwidth(task, Path::Direct));
+    let last_staged = tasks
+        .iter()
+        .rposition(|task| is_bandwidth(task, Path::Staged));
+    assert!(
+        last_staged < first_direct,
+        "peer access is switched once per pair"
+    );
 }
 
 #[test]
 fn whatever_is_timed_is_verified_before_in_its_own_right() {
     for name in [Name::Quick, Name::Standard, Name::Full] {
         let rounds = plan(name, &driver(), &Group::ALL);
-        for (at, round) in rounds.iter().enumerate().filter(|(_, round)| is_bandwidth_of_any(round)) {
-            let setup = round.task.setup.of_any_size().with_placement(Placement::REFERENCE);
-            let vouches = |before: &Round| is_verification(&before.task, setup) && before.includes(&round.flows);
-            assert!(rounds[..at].iter().any(vouches), "{}: {round:?}", name.as_str());
+        for (at, round) in rounds
+            .iter()
+            .enumerate()
+            .filter(|(_, round)| is_bandwidth_of_any(round))
+        {
+            let setup = round
+                .task
+                .setup
+                .of_any_size()
+                .with_placement(Placement::REFERENCE);
+            let vouches = |before: &Round| {
+                is_verification(&before.task, setup) && before.includes(&round.flows)
+            };
+            assert!(
+                rounds[..at].iter().any(vouches),
+                "{}: {round:?}",
+                name.as_str()
+            );
         }
-        for round in rounds.iter().filter(|round| round.task.action == Action::Verify) {
+        for round in rounds
+            .iter()
+            .filter(|round| round.task.action == Action::Verify)
+        {
             let timed = |other: &Round| {
                 is_bandwidth_of_any(other)
                     && other.includes(&round.flows)
                     && other.task.setup.of_any_size() == round.task.setup.of_any_size()
             };
-            assert!(rounds.iter().any(timed), "{}: nothing is timed for {round:?}", name.as_str());
+            assert!(
+                rounds.iter().any(timed),
+                "{}: nothing is timed for {round:?}",
+                name.as_str()
+            );
         }
     }
 }
@@ -145,24 +225,52 @@ fn is_bandwidth_of_any(round: &Round) -> bool {
 /// Six GPUs of one switch plane, or in two groups whose members share a link.
 fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
     let gpus: Vec<u32> = (0..6).collect();
-    let device = |&index: &u32| CudaDevice { index, budget_bytes: Some(Bytes(1020 * MIB)), ..CudaDevice::default() };
-    let access =
-        |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None, hindered: false };
+    let device = |&index: &u32| CudaDevice {
+        index,
+        budget_bytes: Some(Bytes(1020 * MIB)),
+        ..CudaDevice::default()
+    };
+    let access = |pair| CudaPeerAccess {
+        pair,
+        possible: Some(true),
+        failure: None,
+        failure_code: None,
+        hindered: false,
+    };
     let driver = DriverFacts {
         devices: gpus.iter().map(device).collect(),
         peer_access: Pair::ordered(&gpus).into_iter().map(access).collect(),
         ..DriverFacts::default()
     };
-    let hop = |from: NodeId, to: NodeId| Hop { from, to, label: String::new(), capacity_gbps: None };
+    let hop = |from: NodeId, to: NodeId| Hop {
+        from,
+        to,
+        label: String::new(),
+        capacity_gbps: None,
+    };
     let uplink = |gpu: u32| match shared {
         true => NodeId::Numa(Some(gpu / 3)),
         false => NodeId::Gpu(gpu),
     };
-    let hops =
-        |pair: Pair| vec![hop(uplink(pair.source), NodeId::NvSwitch), hop(NodeId::NvSwitch, uplink(pair.destination))];
-    let route = |pair| PairRoute { hops: hops(pair), ..route(pair) };
+    let hops = |pair: Pair| {
+        vec![
+            hop(uplink(pair.source), NodeId::NvSwitch),
+            hop(NodeId::NvSwitch, uplink(pair.destination)),
+        ]
+    };
+    let route = |pair| PairRoute {
+        hops: hops(pair),
+        ..route(pair)
+    };
     let pairs = Pair::ordered(&gpus).into_iter().map(route).collect();
-    (gpus, driver, Topology { pairs, ..Topology::default() })
+    (
+        gpus,
+        driver,
+        Topology {
+            pairs,
+            ..Topology::default()
+        },
+    )
 }
 
 /// The slots of direct copies of six GPUs, each with its pairs.
@@ -181,9 +289,14 @@ fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
     let mut slots: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
     let mut last = None;
     for round in rounds(&request) {
-        let Some(pair) = round.flows[0].pair() else { continue };
+        let Some(pair) = round.flows[0].pair() else {
+            continue;
+        };
         let pairs = slots.entry(round.slot).or_default();
-        assert!(pairs.is_empty() || last == Some((round.slot, round.task)), "rounds of a slot are of one task");
+        assert!(
+            pairs.is_empty() || last == Some((round.slot, round.task)),
+            "rounds of a slot are of one task"
+        );
         last = Some((round.slot, round.task));
         pairs.push(pair);
     }
@@ -196,11 +309,16 @@ fn pairs_that_share_neither_gpu_nor_link_are_copied_at_once() {
     // A verification and eight placements of each of 2 x 5 heats.
     assert_eq!(at_once.len(), 9 * 10);
     assert!(at_once.values().all(|pairs| pairs.len() == 3));
-    for (pairs, why) in [(slots(false, true), "as asked"), (slots(true, false), "all pairs of two groups share a link")]
-    {
+    for (pairs, why) in [
+        (slots(false, true), "as asked"),
+        (slots(true, false), "all pairs of two groups share a link"),
+    ] {
         for pairs in pairs.values() {
             let across = |pair: &Pair| pair.source / 3 != pair.destination / 3;
-            assert!(pairs.len() == 1 || pairs.iter().filter(|pair| across(pair)).count() <= 1, "{why}: {pairs:?}");
+            assert!(
+                pairs.len() == 1 || pairs.iter().filter(|pair| across(pair)).count() <= 1,
+                "{why}: {pairs:?}"
+            );
         }
     }
     assert!(slots(false, true).values().all(|pairs| pairs.len() == 1));
@@ -209,7 +327,17 @@ fn pairs_that_share_neither_gpu_nor_link_are_copied_at_once() {
 #[test]
 fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
     let (gpus, driver, mut topology) = six(false);
-    let odd = topology.pairs.iter_mut().find(|route| route.pair == Pair { source: 4, destination: 1 }).unwrap();
+    let odd = topology
+        .pairs
+        .iter_mut()
+        .find(|route| {
+            route.pair
+                == Pair {
+                    source: 4,
+                    destination: 1,
+                }
+        })
+        .unwrap();
     odd.class = LinkClass::NvLink(6);
     let profile = Profile::load(Name::Standard).unwrap();
     let groups = Group::ALL.into();
@@ -234,8 +362,18 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
     };
     let (pairs, said) = staged(&topology);
     let wanted = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 1), (4, 5), (5, 0)];
-    assert_eq!(pairs, wanted.map(|(source, destination)| Pair { source, destination }));
-    assert!(said.as_ref().is_some_and(|said| said.contains("for 7 of 30 direct pairs")), "{said:?}");
+    assert_eq!(
+        pairs,
+        wanted.map(|(source, destination)| Pair {
+            source,
+            destination
+        })
+    );
+    assert!(
+        said.as_ref()
+            .is_some_and(|said| said.contains("for 7 of 30 direct pairs")),
+        "{said:?}"
+    );
     // Where the direct path is not that much faster, somebody may want to know.
     for route in &mut topology.pairs {
         route.staged_theoretical_gbps = Some(GbPerSecond(300.0));
@@ -247,39 +385,102 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
 #[test]
 fn groups_choose_probes() {
     let overlap = plan(Name::Standard, &driver(), &[Group::Overlap]);
-    assert!(overlap.iter().all(|round| matches!(round.task.action, Action::Overlap { .. })));
-    assert_eq!(of(&overlap, 0, 1).len(), 4, "a run has both kernels and the blocking twin");
-    assert!(of(&overlap, 0, 2).is_empty(), "no direct path, no overlap to speak of");
+    assert!(
+        overlap
+            .iter()
+            .all(|round| matches!(round.task.action, Action::Overlap { .. }))
+    );
+    assert_eq!(
+        of(&overlap, 0, 1).len(),
+        4,
+        "a run has both kernels and the blocking twin"
+    );
+    assert!(
+        of(&overlap, 0, 2).is_empty(),
+        "no direct path, no overlap to speak of"
+    );
     let latency = plan(Name::Standard, &driver(), &[Group::Latency]);
-    assert!(latency.iter().all(|round| matches!(round.task.action, Action::Latency { .. })));
+    assert!(
+        latency
+            .iter()
+            .all(|round| matches!(round.task.action, Action::Latency { .. }))
+    );
     assert_eq!(of(&latency, 0, 1).len(), 2);
 }
 
 #[test]
 fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
-    let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
+    let driver = DriverFacts {
+        kernels_failure: Some("refused".into()),
+        ..driver()
+    };
     let rounds = plan(Name::Full, &driver, &Group::ALL);
-    for round in rounds.iter().filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task)) {
-        let needs_kernels =
-            matches!(round.task.action, Action::Overlap { .. }) || round.task.setup.engine == Engine::Kernel;
-        assert_eq!(obstacle(round, &driver).is_some(), needs_kernels, "{:?}", round.task);
+    for round in rounds
+        .iter()
+        .filter(|round| !one_gpu_tests::is_on_one_gpu(&round.task))
+    {
+        let needs_kernels = matches!(round.task.action, Action::Overlap { .. })
+            || round.task.setup.engine == Engine::Kernel;
+        assert_eq!(
+            obstacle(round, &driver).is_some(),
+            needs_kernels,
+            "{:?}",
+            round.task
+        );
     }
-    assert!(rounds.iter().any(|round| is_reference_set(&round.task, Path::Direct)));
+    assert!(
+        rounds
+            .iter()
+            .any(|round| is_reference_set(&round.task, Path::Direct))
+    );
 }
 
 #[test]
 fn access_granted_one_way_only_is_used_one_way_only() {
     let mut driver = driver();
-    let refused = driver.peer_access.iter_mut().find(|access| access.pair == Pair { source: 1, destination: 0 });
+    let refused = driver.peer_access.iter_mut().find(|access| {
+        access.pair
+            == Pair {
+                source: 1,
+                destination: 0,
+            }
+    });
     refused.unwrap().possible = Some(false);
-    let (there, onward) = (Pair { source: 0, destination: 1 }.into(), Pair { source: 2, destination: 1 }.into());
+    let (there, onward) = (
+        Pair {
+            source: 0,
+            destination: 1,
+        }
+        .into(),
+        Pair {
+            source: 2,
+            destination: 1,
+        }
+        .into(),
+    );
     let rounds = plan(Name::Full, &driver, &[Group::Peers]);
-    for round in rounds.iter().filter(|round| round.includes(&[there]) || round.includes(&[onward])) {
-        let Setup { path, issuer, direction, .. } = round.task.setup;
+    for round in rounds
+        .iter()
+        .filter(|round| round.includes(&[there]) || round.includes(&[onward]))
+    {
+        let Setup {
+            path,
+            issuer,
+            direction,
+            ..
+        } = round.task.setup;
         let reads = issuer == Side::Destination || direction == Direction::BothWays;
         let needs_reverse = round.includes(&[there]) && path == Path::Direct && reads;
-        assert_eq!(obstacle(round, &driver).is_some(), needs_reverse, "{round:?}");
-        let flows = if direction == Direction::BothWays && !needs_reverse { 2 } else { 1 };
+        assert_eq!(
+            obstacle(round, &driver).is_some(),
+            needs_reverse,
+            "{round:?}"
+        );
+        let flows = if direction == Direction::BothWays && !needs_reverse {
+            2
+        } else {
+            1
+        };
         assert_eq!(round.flows.len(), flows, "{round:?}");
     }
 }
@@ -291,7 +492,11 @@ fn both_ways_is_measured_once_for_two_directions() {
     let both_ways: Vec<_> = rounds.iter().filter(timed).collect();
     // Placements, engines and issuers of the two unordered pairs that have access.
     assert_eq!(both_ways.len(), 2 * 8 * 2 * 2);
-    assert!(both_ways.iter().all(|round| round.flows[1] == round.flows[0].reversed()));
+    assert!(
+        both_ways
+            .iter()
+            .all(|round| round.flows[1] == round.flows[0].reversed())
+    );
 }
 
 #[test]
@@ -299,10 +504,23 @@ fn a_direction_is_tried_by_itself_before_it_is_joined_with_the_other() {
     let mut rounds = plan(Name::Standard, &driver(), &Group::ALL);
     // The others concern no pair, or several that were alone before.
     let is_load = |round: &Round| matches!(round.task.action, Action::Load { .. });
-    assert!(rounds.iter().skip_while(|round| !is_load(round)).all(is_load), "at the very end");
+    assert!(
+        rounds
+            .iter()
+            .skip_while(|round| !is_load(round))
+            .all(is_load),
+        "at the very end"
+    );
     rounds.retain(|round| round.flows.iter().all(|flow| flow.pair().is_some()) && !is_load(round));
-    let first_joined = rounds.iter().position(|round| round.task.is_both_ways()).unwrap();
-    assert!(rounds[first_joined..].iter().all(|round| round.task.is_both_ways()));
+    let first_joined = rounds
+        .iter()
+        .position(|round| round.task.is_both_ways())
+        .unwrap();
+    assert!(
+        rounds[first_joined..]
+            .iter()
+            .all(|round| round.task.is_both_ways())
+    );
 }
 
 #[test]
@@ -318,7 +536,10 @@ fn a_gpu_that_cannot_be_used_costs_its_pairs_only() {
 fn copies_fit_the_smaller_budget_and_the_rate() {
     let size = |rounds: &[Round]| {
         let tasks = of(rounds, 0, 1);
-        tasks.iter().find(|task| is_reference_set(task, Path::Direct)).map(|task| task.setup.bytes.0 / MIB)
+        tasks
+            .iter()
+            .find(|task| is_reference_set(task, Path::Direct))
+            .map(|task| task.setup.bytes.0 / MIB)
     };
     assert_eq!(
         size(&plan(Name::Quick, &driver(), &Group::ALL)),
@@ -328,17 +549,29 @@ fn copies_fit_the_smaller_budget_and_the_rate() {
     let mut small = driver();
     small.devices[1].budget_bytes = Some(Bytes(64 * MIB));
     assert_eq!(size(&plan(Name::Quick, &small, &Group::ALL)), Some(32));
-    assert_eq!(copy_bytes(4.0, DIRECT_COPY_MS, 510 * MIB) / MIB, SMALLEST_COPY_MIB);
+    assert_eq!(
+        copy_bytes(4.0, DIRECT_COPY_MS, 510 * MIB) / MIB,
+        SMALLEST_COPY_MIB
+    );
 }
 
 #[test]
 fn what_others_measure_too_has_the_longest_rows() {
     let copies = |direct: bool| -> BTreeSet<u32> {
         let rounds = plan(Name::Standard, &driver(), &Group::ALL);
-        let timed = rounds.iter().map(|round| round.task).filter(|task| task.setup.placement == Placement::REFERENCE);
+        let timed = rounds
+            .iter()
+            .map(|round| round.task)
+            .filter(|task| task.setup.placement == Placement::REFERENCE);
         let of_kind = timed.filter(|task| task.setup.is_plain() == direct);
         of_kind
-            .filter_map(|task| if let Action::Bandwidth { copies, .. } = task.action { Some(copies) } else { None })
+            .filter_map(|task| {
+                if let Action::Bandwidth { copies, .. } = task.action {
+                    Some(copies)
+                } else {
+                    None
+                }
+            })
             .collect()
     };
     let peers = Profile::load(Name::Standard).unwrap().peers;
@@ -349,9 +582,15 @@ fn what_others_measure_too_has_the_longest_rows() {
 
 #[test]
 fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
-    let task = |bytes| Task { setup: Setup::REFERENCE.with_bytes(Bytes(bytes)), action: Action::Verify };
+    let task = |bytes| Task {
+        setup: Setup::REFERENCE.with_bytes(Bytes(bytes)),
+        action: Action::Verify,
+    };
     assert_eq!(deadline(&task(0), 1), DEADLINE_BASE);
-    assert_eq!(deadline(&task(200_000_000), 1), DEADLINE_BASE + Duration::from_secs(1));
+    assert_eq!(
+        deadline(&task(200_000_000), 1),
+        DEADLINE_BASE + Duration::from_secs(1)
+    );
 }
 
 mod many;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Request, Round, Task, budget, deadline, heats, is_direct, latency, many, overlap, peers};
+use super::{
+    Request, Round, Task, budget, deadline, heats, is_direct, latency, many, overlap, peers,
+};
 use crate::model::flow::Flow;
 use crate::model::placement::{Pair, Path};
 
@@ -44,22 +46,38 @@ pub(super) struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     pub(super) fn of(request: &'a Request<'a>) -> Self {
         let can = |pair: &Pair| budget(request.driver, *pair).is_some();
-        let pairs: Vec<_> = Pair::ordered(request.gpus).into_iter().filter(can).collect();
+        let pairs: Vec<_> = Pair::ordered(request.gpus)
+            .into_iter()
+            .filter(can)
+            .collect();
         let in_full = many::in_full(request.gpus);
         let also_staged = peers::also_staged(request, &pairs);
-        Self { request, pairs, in_full, also_staged }
+        Self {
+            request,
+            pairs,
+            in_full,
+            also_staged,
+        }
     }
 
     fn is_in_full(&self, pair: Pair) -> bool {
-        self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
+        self.in_full
+            .as_ref()
+            .is_none_or(|some| some.contains(&pair))
     }
 
     /// What is copied through the host.
     pub(super) fn staged(&self, pair: Pair) -> Vec<Task> {
-        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
+        let Some(buffer) = budget(self.request.driver, pair) else {
+            return Vec::new();
+        };
         let direct = is_direct(self.request.driver, pair);
         if !self.is_in_full(pair) {
-            return if direct { Vec::new() } else { peers::reference(self.request, pair, buffer, Path::Staged) };
+            return if direct {
+                Vec::new()
+            } else {
+                peers::reference(self.request, pair, buffer, Path::Staged)
+            };
         }
         if direct && !self.also_staged.contains(&pair) {
             return Vec::new();
@@ -73,18 +91,28 @@ impl<'a> Wanted<'a> {
     pub(super) fn heats(&self) -> Vec<Vec<Pair>> {
         let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
         if self.request.serial {
-            return self.pairs.iter().copied().filter(direct).map(|pair| vec![pair]).collect();
+            return self
+                .pairs
+                .iter()
+                .copied()
+                .filter(direct)
+                .map(|pair| vec![pair])
+                .collect();
         }
         let can: BTreeSet<_> = self.pairs.iter().copied().filter(direct).collect();
         let heats = heats::heats(self.request.gpus, self.request.topology).into_iter();
-        heats.map(|heat| heat.into_iter().filter(|pair| can.contains(pair)).collect()).collect()
+        heats
+            .map(|heat| heat.into_iter().filter(|pair| can.contains(pair)).collect())
+            .collect()
     }
 
     /// The rows of direct copies of one heat, task by task, each for all pairs that have it.
     pub(super) fn direct(&self, heat: &[Pair]) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();
         for &pair in heat {
-            let Some(buffer) = budget(self.request.driver, pair) else { continue };
+            let Some(buffer) = budget(self.request.driver, pair) else {
+                continue;
+            };
             let tasks = match self.is_in_full(pair) {
                 true => peers::direct(self.request, pair, buffer),
                 false => peers::reference(self.request, pair, buffer, Path::Direct),
@@ -92,7 +120,10 @@ impl<'a> Wanted<'a> {
             for task in tasks.into_iter().filter(|task| !task.is_both_ways()) {
                 match slots.iter_mut().find(|slot| slot.task == task) {
                     Some(slot) => slot.of.push(vec![pair.into()]),
-                    None => slots.push(Slot { task, of: vec![vec![pair.into()]] }),
+                    None => slots.push(Slot {
+                        task,
+                        of: vec![vec![pair.into()]],
+                    }),
                 }
             }
         }
@@ -104,10 +135,16 @@ impl<'a> Wanted<'a> {
         if !is_direct(self.request.driver, pair) || !self.is_in_full(pair) {
             return Vec::new();
         }
-        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
+        let Some(buffer) = budget(self.request.driver, pair) else {
+            return Vec::new();
+        };
         let mut tasks = overlap::tasks(self.request);
         tasks.extend(latency::tasks(self.request, Path::Direct));
-        tasks.extend(peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways));
+        tasks.extend(
+            peers::direct(self.request, pair, buffer)
+                .into_iter()
+                .filter(Task::is_both_ways),
+        );
         tasks
     }
 }

@@ -18,34 +18,68 @@ type Ends = (NodeId, NodeId);
 /// out of the run, only those are kept that were in the way of a copy.
 pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topology: &Topology) {
     let others = background::of_others(&measurements.background, snapshot);
-    let traffic: Vec<(u32, BTreeSet<Ends>)> =
-        others.map(|seen| (seen.gpu, links_used(seen, snapshot, topology).into_iter().collect())).collect();
+    let traffic: Vec<(u32, BTreeSet<Ends>)> = others
+        .map(|seen| {
+            (
+                seen.gpu,
+                links_used(seen, snapshot, topology).into_iter().collect(),
+            )
+        })
+        .collect();
     let mut in_the_way = BTreeSet::new();
     let mut is_disturbed = |cell: &Cell<'_>| {
         // Wrong bytes and copies that failed are no figures, and no traffic explains them.
         let has_figure = cell.tested() && !cell.verified.is_wrong();
         let (pair, within) = (cell.flow.pair(), cell.flow.within());
         let with_host = cell.flow.with_host();
-        if !has_figure || traffic.is_empty() || pair.is_none() && within.is_none() && with_host.is_none() {
+        if !has_figure
+            || traffic.is_empty()
+            || pair.is_none() && within.is_none() && with_host.is_none()
+        {
             return false;
         }
         let of_pair = pair.map(|pair| links_of(topology, pair, cell.setup.path));
         let of_host = || with_host.map(|gpu| links_above(topology, NodeId::Gpu(gpu)));
         let links = of_pair.or_else(of_host).unwrap_or_default();
-        let ends =
-            |gpu: u32| within == Some(gpu) || with_host == Some(gpu) || pair.is_some_and(|pair| pair.touches(gpu));
-        let disturbs =
-            |(gpu, used): &&(u32, BTreeSet<Ends>)| ends(*gpu) || links.iter().any(|link| used.contains(link));
-        let found: Vec<u32> = traffic.iter().filter(disturbs).map(|(gpu, _)| *gpu).collect();
+        let ends = |gpu: u32| {
+            within == Some(gpu)
+                || with_host == Some(gpu)
+                || pair.is_some_and(|pair| pair.touches(gpu))
+        };
+        let disturbs = |(gpu, used): &&(u32, BTreeSet<Ends>)| {
+            ends(*gpu) || links.iter().any(|link| used.contains(link))
+        };
+        let found: Vec<u32> = traffic
+            .iter()
+            .filter(disturbs)
+            .map(|(gpu, _)| *gpu)
+            .collect();
         in_the_way.extend(found.iter().copied());
         !found.is_empty()
     };
-    measurements.peer.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements.overlap.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements.latency.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements.local.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements.host.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements.on_one_gpu_mut().for_each(|cell| cell.ending_mut().disturbed = is_disturbed(&cell.cell()));
+    measurements
+        .peer
+        .iter_mut()
+        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements
+        .overlap
+        .iter_mut()
+        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements
+        .latency
+        .iter_mut()
+        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements
+        .local
+        .iter_mut()
+        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements
+        .host
+        .iter_mut()
+        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements
+        .on_one_gpu_mut()
+        .for_each(|cell| cell.ending_mut().disturbed = is_disturbed(&cell.cell()));
     for load in &mut measurements.load {
         // All of them, for what was in the way of any.
         load.disturbed = load.cells().filter(|cell| is_disturbed(cell)).count() > 0;
@@ -53,7 +87,9 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
     for counted in &mut measurements.counted {
         counted.disturbed = traffic.iter().any(|(gpu, _)| *gpu == counted.gpu);
     }
-    measurements.background.retain(|seen| snapshot.gpu(seen.gpu).is_some() || in_the_way.contains(&seen.gpu));
+    measurements
+        .background
+        .retain(|seen| snapshot.gpu(seen.gpu).is_some() || in_the_way.contains(&seen.gpu));
 }
 
 /// The PCIe links that what a GPU exchanges with the host passes, as far as they are drawn. Of a GPU that was left
@@ -65,27 +101,46 @@ fn links_used(seen: &Background, snapshot: &Snapshot, topology: &Topology) -> Ve
     if snapshot.gpu(seen.gpu).is_some() {
         return links_above(topology, NodeId::Gpu(seen.gpu));
     }
-    let way = seen.pci.map(|address| pcie::chain(snapshot, address)).unwrap_or_default();
-    let mut way = way.into_iter().map(|function| NodeId::Pci(function.address));
-    way.find(|node| topology.node(*node).is_some()).map(|shared| links_above(topology, shared)).unwrap_or_default()
+    let way = seen
+        .pci
+        .map(|address| pcie::chain(snapshot, address))
+        .unwrap_or_default();
+    let mut way = way
+        .into_iter()
+        .map(|function| NodeId::Pci(function.address));
+    way.find(|node| topology.node(*node).is_some())
+        .map(|shared| links_above(topology, shared))
+        .unwrap_or_default()
 }
 
 /// The PCIe links between a GPU, or a port above it, and its root: what it exchanges with the host passes all of
 /// them.
 fn links_above(topology: &Topology, node: NodeId) -> Vec<Ends> {
     let way = topology.way_up(node);
-    let link = |lower: NodeId| topology.link_above(lower).filter(|link| link.pcie.is_some());
-    way.into_iter().filter_map(|lower| Some((lower, link(lower)?.upper))).collect()
+    let link = |lower: NodeId| {
+        topology
+            .link_above(lower)
+            .filter(|link| link.pcie.is_some())
+    };
+    way.into_iter()
+        .filter_map(|lower| Some((lower, link(lower)?.upper)))
+        .collect()
 }
 
 /// The PCIe links that copies of a pair pass.
 fn links_of(topology: &Topology, pair: Pair, path: Path) -> Vec<Ends> {
-    let Some(route) = topology.route(pair) else { return Vec::new() };
+    let Some(route) = topology.route(pair) else {
+        return Vec::new();
+    };
     match (path, route.class) {
-        (Path::Staged, _) => {
-            [pair.source, pair.destination].map(|gpu| links_above(topology, NodeId::Gpu(gpu))).concat()
-        }
+        (Path::Staged, _) => [pair.source, pair.destination]
+            .map(|gpu| links_above(topology, NodeId::Gpu(gpu)))
+            .concat(),
         (Path::Direct, LinkClass::NvLink(_)) => Vec::new(),
-        (Path::Direct, _) => route.hops.iter().flat_map(|hop| [(hop.from, hop.to), (hop.to, hop.from)]).collect(),
+        (Path::Direct, _) => route
+            .hops
+            .iter()
+            .flat_map(|hop| [(hop.from, hop.to), (hop.to, hop.from)])
+            .collect(),
     }
 }

@@ -236,8 +236,12 @@ impl TryFrom<Line> for Entry {
             value.ok_or_else(|| format!("missing field `{key}`"))
         }
         let event = match line.entry {
-            Kind::Facts => Event::Facts { snapshot: there(line.snapshot, "snapshot")? },
-            Kind::Asked => Event::Asked { request: there(line.request, "request")? },
+            Kind::Facts => Event::Facts {
+                snapshot: there(line.snapshot, "snapshot")?,
+            },
+            Kind::Asked => Event::Asked {
+                request: there(line.request, "request")?,
+            },
             Kind::Late => Event::Late {
                 pairs: there(line.pairs, "pairs")?,
                 links: line.links.unwrap_or_default(),
@@ -247,29 +251,52 @@ impl TryFrom<Line> for Entry {
                 floor_seconds: there(line.floor_seconds, "floor_seconds")?,
                 facts: there(line.facts, "facts")?,
             },
-            Kind::Background => Event::Background { seen: there(line.seen, "seen")? },
+            Kind::Background => Event::Background {
+                seen: there(line.seen, "seen")?,
+            },
             Kind::Plan => Event::Plan {
                 rounds: Arc::new(there(line.rounds, "rounds")?),
                 left_out: there(line.left_out, "left_out")?,
                 thinned_out: there(line.thinned_out, "thinned_out")?,
             },
-            Kind::Watching => Event::Watching { gpus: there(line.gpus, "gpus")? },
+            Kind::Watching => Event::Watching {
+                gpus: there(line.gpus, "gpus")?,
+            },
             Kind::Link => {
                 let sample = there(line.sample, "sample")?;
-                Event::Links { gpus: vec![there(line.gpu, "gpu")?], times: 1, sample }
+                Event::Links {
+                    gpus: vec![there(line.gpu, "gpu")?],
+                    times: 1,
+                    sample,
+                }
             }
             Kind::Links => Event::Links {
                 gpus: there(line.gpus, "gpus")?,
                 times: there(line.times, "times")?,
                 sample: there(line.sample, "sample")?,
             },
-            Kind::Timeline => Event::Timeline { timeline: there(line.timeline, "timeline")? },
-            Kind::Outcome => Event::Outcome { id: there(line.id, "id")?, outcome: there(line.outcome, "outcome")? },
-            Kind::Problem => Event::Problem { problem: there(line.problem, "problem")? },
-            Kind::BrokenOff => Event::BrokenOff { broken: there(line.broken, "broken")? },
-            Kind::Limited => Event::Limited { why: there(line.why, "why")? },
-            Kind::Traffic => Event::Traffic { counted: there(line.counted, "counted")? },
-            Kind::Measured => Event::Measured { interrupted: there(line.interrupted, "interrupted")? },
+            Kind::Timeline => Event::Timeline {
+                timeline: there(line.timeline, "timeline")?,
+            },
+            Kind::Outcome => Event::Outcome {
+                id: there(line.id, "id")?,
+                outcome: there(line.outcome, "outcome")?,
+            },
+            Kind::Problem => Event::Problem {
+                problem: there(line.problem, "problem")?,
+            },
+            Kind::BrokenOff => Event::BrokenOff {
+                broken: there(line.broken, "broken")?,
+            },
+            Kind::Limited => Event::Limited {
+                why: there(line.why, "why")?,
+            },
+            Kind::Traffic => Event::Traffic {
+                counted: there(line.counted, "counted")?,
+            },
+            Kind::Measured => Event::Measured {
+                interrupted: there(line.interrupted, "interrupted")?,
+            },
             Kind::Counted => Event::Counted {
                 counted: Counted {
                     late: there(line.late, "late")?,

@@ -90,7 +90,10 @@ pub struct Recorded {
 impl Recording {
     /// A run of this profile that has found nothing yet.
     pub fn new(profile: &str) -> Self {
-        Self { profile: profile.to_owned(), ..Self::default() }
+        Self {
+            profile: profile.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Takes the next entry.
@@ -101,31 +104,55 @@ impl Recording {
                 self.snapshot = Some(snapshot);
                 self.times.facts = at;
             }
-            Event::Late { pairs, links, problems } => {
+            Event::Late {
+                pairs,
+                links,
+                problems,
+            } => {
                 if let Some(snapshot) = &mut self.snapshot {
-                    LateFacts { pairs, links, problems }.put_into(snapshot);
+                    LateFacts {
+                        pairs,
+                        links,
+                        problems,
+                    }
+                    .put_into(snapshot);
                 }
             }
             Event::Asked { request } => self.request = request,
-            Event::Driver { floor_seconds, facts } => {
+            Event::Driver {
+                floor_seconds,
+                facts,
+            } => {
                 self.driver = Some(facts);
                 (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
             }
             Event::Background { seen } => self.background.extend(seen),
             Event::Traffic { counted } => self.traffic.extend(counted),
-            Event::Plan { rounds, left_out, thinned_out } => {
+            Event::Plan {
+                rounds,
+                left_out,
+                thinned_out,
+            } => {
                 self.outcomes.expect(rounds.len());
                 (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
             }
             Event::Watching { gpus } => {
                 self.placed = None;
-                self.links.extend(gpus.into_iter().map(|gpu| (gpu, Readings::default())));
+                self.links
+                    .extend(gpus.into_iter().map(|gpu| (gpu, Readings::default())));
             }
-            Event::Links { gpus, times, sample } => {
+            Event::Links {
+                gpus,
+                times,
+                sample,
+            } => {
                 self.placed = None;
                 for gpu in gpus {
-                    self.links.entry(gpu).or_default().push(&sample, times as usize);
+                    self.links
+                        .entry(gpu)
+                        .or_default()
+                        .push(&sample, times as usize);
                 }
             }
             Event::Timeline { timeline } => self.timelines.push(timeline),
@@ -134,7 +161,11 @@ impl Recording {
                 self.outcomes.insert(id, outcome);
             }
             Event::Problem { problem } => self.problems.push(problem),
-            Event::BrokenOff { broken } => match self.broken_off.iter_mut().find(|known| known.is_of(&broken)) {
+            Event::BrokenOff { broken } => match self
+                .broken_off
+                .iter_mut()
+                .find(|known| known.is_of(&broken))
+            {
                 Some(known) => *known = broken,
                 None => self.broken_off.push(broken),
             },
@@ -150,17 +181,30 @@ impl Recording {
     /// Notes whether the readings up to now were taken before the load patterns or while they ran. What was skipped never
     /// ran.
     fn place_readings(&mut self, id: u32, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Lost { status: Status::Skipped, .. }) {
+        if matches!(
+            outcome,
+            Outcome::Lost {
+                status: Status::Skipped,
+                ..
+            }
+        ) {
             return;
         }
-        let round = self.rounds.binary_search_by_key(&id, |round| round.id).ok().and_then(|at| self.rounds.get(at));
+        let round = self
+            .rounds
+            .binary_search_by_key(&id, |round| round.id)
+            .ok()
+            .and_then(|at| self.rounds.get(at));
         let is_load = round.is_some_and(|round| matches!(round.task.action, Action::Load { .. }));
         // Between two readings most rounds say nothing new, and hundreds of GPUs have a hundred thousand of them.
         if self.placed.replace(is_load) == Some(is_load) {
             return;
         }
         for (gpu, samples) in &self.links {
-            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len());
+            self.loaded
+                .entry(*gpu)
+                .or_default()
+                .ended(is_load, samples.len());
         }
     }
 
@@ -172,7 +216,8 @@ impl Recording {
 
     /// Notes something of its journal that could not be read: `its last line is not complete`.
     pub fn unread(&mut self, what: String) {
-        self.problems.push(format!("the journal was not read in full: {what}"));
+        self.problems
+            .push(format!("the journal was not read in full: {what}"));
         self.unread.push(what);
     }
 
@@ -183,7 +228,9 @@ impl Recording {
 
     /// The GPUs whose routes are made before anything else is looked at.
     pub fn gpus(&self) -> usize {
-        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.gpus.len())
+        self.snapshot
+            .as_ref()
+            .map_or(0, |snapshot| snapshot.gpus.len())
     }
 
     /// The outcomes that were recorded.
@@ -197,16 +244,27 @@ impl Recording {
     pub fn conclude(mut self) -> Recorded {
         let cut_off = (!self.ended).then(|| self.cut_off());
         let unread = || {
-            let why = cut_off.clone().unwrap_or_else(|| "no facts were recorded".into());
+            let why = cut_off
+                .clone()
+                .unwrap_or_else(|| "no facts were recorded".into());
             discover::without_telemetry(&HardwareError::new(ErrorKind::Other, why))
         };
         let snapshot = self.snapshot.unwrap_or_else(unread);
-        let driver = self.driver.unwrap_or_else(|| DriverFacts { failure: cut_off.clone(), ..DriverFacts::default() });
+        let driver = self.driver.unwrap_or_else(|| DriverFacts {
+            failure: cut_off.clone(),
+            ..DriverFacts::default()
+        });
         if cut_off.is_some() {
             for round in self.rounds.iter() {
                 if self.outcomes.get(round.id).is_none() {
                     let reason = "the run was cut off before this measurement".into();
-                    self.outcomes.insert(round.id, Outcome::Lost { status: Status::Skipped, reason });
+                    self.outcomes.insert(
+                        round.id,
+                        Outcome::Lost {
+                            status: Status::Skipped,
+                            reason,
+                        },
+                    );
                 }
             }
         }
@@ -219,20 +277,29 @@ impl Recording {
             nvlink_errors: counted.and_then(|counted| counted.nvlink_of(*gpu)),
             reason: match counted {
                 None => Some("the run was cut off while the link was watched".into()),
-                Some(counted) => counted.late.contains(gpu).then(|| "NVML did not answer in time".into()),
+                Some(counted) => counted
+                    .late
+                    .contains(gpu)
+                    .then(|| "NVML did not answer in time".into()),
             },
             ..summary(*gpu, samples)
         });
         let load = counted.and_then(|counted| counted.load.as_ref());
         let around_load = self.links.iter().filter_map(|(gpu, samples)| {
-            let during = self.loaded.get(gpu).copied().filter(|during| during.is_some())?;
+            let during = self
+                .loaded
+                .get(gpu)
+                .copied()
+                .filter(|during| during.is_some())?;
             Some(around_load::summary(*gpu, samples, during, load))
         });
         let mut measurements = Measurements {
             profile: self.profile,
             driver,
             links: links.collect(),
-            aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
+            aer_added: counted
+                .map(|counted| counted.aer.clone())
+                .unwrap_or_default(),
             around_load: around_load.collect(),
             aer_added_around_load: load.map(|load| load.aer.clone()).unwrap_or_default(),
             background: self.background,
@@ -253,16 +320,31 @@ impl Recording {
         impossible::set_aside(&mut measurements);
         disturbed::mark(&mut measurements, &snapshot, &topology);
         let times = self.times;
-        let measured = if times.measured > 0.0 { times.measured } else { times.last };
+        let measured = if times.measured > 0.0 {
+            times.measured
+        } else {
+            times.last
+        };
         let timing = Timing {
             discover: times.facts,
             driver_start: times.driver,
             driver_floor: times.driver_floor,
-            measure: if times.plan > 0.0 { measured - times.plan } else { 0.0 },
+            measure: if times.plan > 0.0 {
+                measured - times.plan
+            } else {
+                0.0
+            },
             total: times.last,
             ..Timing::default()
         };
-        Recorded { request: self.request, snapshot, topology, measurements, timing, timelines: self.timelines }
+        Recorded {
+            request: self.request,
+            snapshot,
+            topology,
+            measurements,
+            timing,
+            timelines: self.timelines,
+        }
     }
 
     /// Where the run was cut off, which becomes the first of its problems.
@@ -275,9 +357,17 @@ impl Recording {
         };
         let cut_off = format!("the run was cut off before {before}");
         // Where it was is worth knowing: it may be what made somebody end it.
-        let at = self.rounds.iter().find(|round| self.outcomes.get(round.id).is_none());
-        let at = at.map(|round| format!(", about {} of {}", round.task, round.way())).unwrap_or_default();
-        self.problems.insert(0, format!("{cut_off}{at}; what follows is what its journal has"));
+        let at = self
+            .rounds
+            .iter()
+            .find(|round| self.outcomes.get(round.id).is_none());
+        let at = at
+            .map(|round| format!(", about {} of {}", round.task, round.way()))
+            .unwrap_or_default();
+        self.problems.insert(
+            0,
+            format!("{cut_off}{at}; what follows is what its journal has"),
+        );
         cut_off
     }
 }

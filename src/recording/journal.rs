@@ -31,7 +31,12 @@ pub struct Journal {
 impl Journal {
     /// No journal.
     pub fn none() -> Self {
-        Self { to: None, path: None, failure: None, line: Vec::new() }
+        Self {
+            to: None,
+            path: None,
+            failure: None,
+            line: Vec::new(),
+        }
     }
 
     /// Begins a journal in the first of these folders that takes it. Folders are made where they
@@ -39,18 +44,26 @@ impl Journal {
     pub fn begin(folders: &[PathBuf], header: &Header) -> Self {
         let mut failure = None;
         for folder in folders {
-            match place::ready(folder).and_then(|()| create(&folder.join(place::file_name(header)))) {
+            match place::ready(folder).and_then(|()| create(&folder.join(place::file_name(header))))
+            {
                 Ok((file, path)) => {
                     let mut journal = Self::started(To::File(file), Some(path), header);
-                    let Some(why) = journal.failure() else { return journal };
+                    let Some(why) = journal.failure() else {
+                        return journal;
+                    };
                     journal.remove();
                     failure = failure.or(Some(why));
                 }
                 // The first folder is the one that should have been.
-                Err(why) => failure = failure.or(Some(format!("{}: {}", folder.display(), why.kind()))),
+                Err(why) => {
+                    failure = failure.or(Some(format!("{}: {}", folder.display(), why.kind())))
+                }
             }
         }
-        Self { failure: failure.or_else(|| Some("there is no place for it".into())), ..Self::none() }
+        Self {
+            failure: failure.or_else(|| Some("there is no place for it".into())),
+            ..Self::none()
+        }
     }
 
     /// Begins a journal in a file. Where it is a pipe whose reader is late, that is waited for until `stop` is set.
@@ -75,12 +88,19 @@ impl Journal {
         };
         Ok(match opened {
             Ok(to) => Self::started(to, made.then(|| path.to_owned()), header),
-            Err(why) => Self { failure: Some(format!("{name}: {}", reason(&why))), ..Self::none() },
+            Err(why) => Self {
+                failure: Some(format!("{name}: {}", reason(&why))),
+                ..Self::none()
+            },
         })
     }
 
     fn started(to: To, path: Option<PathBuf>, header: &Header) -> Self {
-        let mut journal = Self { to: Some(to), path, ..Self::none() };
+        let mut journal = Self {
+            to: Some(to),
+            path,
+            ..Self::none()
+        };
         journal.put(header);
         journal
     }
@@ -93,12 +113,21 @@ impl Journal {
     fn put(&mut self, value: &impl Serialize) {
         let Some(to) = &mut self.to else { return };
         self.line.clear();
-        let mut line = Line { to: to.as_write(), text: &mut self.line };
+        let mut line = Line {
+            to: to.as_write(),
+            text: &mut self.line,
+        };
         let to: &mut dyn Write = &mut line;
         let written = serde_json::to_writer(to, value).map_err(std::io::Error::from);
         if let Err(why) = written.and_then(|()| line.end()) {
-            let name = self.path.as_deref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
-            let limit = limits::of_error(&why).map(|limit| format!(": {limit}")).unwrap_or_default();
+            let name = self
+                .path
+                .as_deref()
+                .map(|path| format!("{}: ", path.display()))
+                .unwrap_or_default();
+            let limit = limits::of_error(&why)
+                .map(|limit| format!(": {limit}"))
+                .unwrap_or_default();
             self.failure = Some(format!("{name}{}{limit}", reason(&why)));
             self.to = None;
         }
@@ -148,7 +177,11 @@ impl To {
 
 /// The kind of an error alone, as in every other sentence about a file.
 fn reason(error: &std::io::Error) -> String {
-    if was_given_up(error) { error.to_string() } else { error.kind().to_string() }
+    if was_given_up(error) {
+        error.to_string()
+    } else {
+        error.kind().to_string()
+    }
 }
 
 /// A line of more bytes than this, the plan of very many GPUs, is written in parts.
@@ -185,7 +218,11 @@ impl Write for Line<'_> {
 
 /// Makes a private file and locks it for as long as this process lives.
 fn create(path: &Path) -> std::io::Result<(File, PathBuf)> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     // Where a file system has no locks, a run that goes on cannot be distinguished from one that was cut off.
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(_) => Ok((file, path.to_owned())),

@@ -25,7 +25,12 @@ fn header() -> Header {
 }
 
 fn problem(text: &str) -> Entry {
-    Entry { at: 0.5, event: Event::Problem { problem: text.into() } }
+    Entry {
+        at: 0.5,
+        event: Event::Problem {
+            problem: text.into(),
+        },
+    }
 }
 
 #[test]
@@ -38,40 +43,86 @@ fn what_is_written_is_read_back() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folders[0]), mode(&path)), (0o700, 0o600));
     journal.write(&problem("one\ntwo"));
-    let span = Span { start_ns: 0.1, end_ns: 3e9 };
-    let row = Row { gpu: 3, stream: StreamKind::Side, rows: vec![span], host_ns: vec![1.0 / 3.0], ..Row::default() };
+    let span = Span {
+        start_ns: 0.1,
+        end_ns: 3e9,
+    };
+    let row = Row {
+        gpu: 3,
+        stream: StreamKind::Side,
+        rows: vec![span],
+        host_ns: vec![1.0 / 3.0],
+        ..Row::default()
+    };
     let outcome = Outcome::Rows { rows: vec![row] };
-    journal.write(&Entry { at: 1.5, event: Event::Outcome { id: 7, outcome: outcome.clone() } });
+    journal.write(&Entry {
+        at: 1.5,
+        event: Event::Outcome {
+            id: 7,
+            outcome: outcome.clone(),
+        },
+    });
 
     assert!(is_going_on(&path).unwrap());
-    assert_eq!(place::left_over(&folders), [], "a run that goes on has left nothing over");
+    assert_eq!(
+        place::left_over(&folders),
+        [],
+        "a run that goes on has left nothing over"
+    );
     drop(journal);
     assert!(!is_going_on(&path).unwrap());
     let left = place::left_over(&folders);
-    assert_eq!((left.len(), &left[0].path, &left[0].header), (1, &path, &header()));
+    assert_eq!(
+        (left.len(), &left[0].path, &left[0].header),
+        (1, &path, &header())
+    );
 
     let (_, found) = read(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(found.outcomes().get(7), Some(&outcome));
     let recorded = found.conclude();
-    assert_eq!((recorded.measurements.problems.last().unwrap().as_str(), recorded.timing.total), ("one\ntwo", 1.5));
+    assert_eq!(
+        (
+            recorded.measurements.problems.last().unwrap().as_str(),
+            recorded.timing.total
+        ),
+        ("one\ntwo", 1.5)
+    );
 }
 
 /// Readings as hundreds of GPUs have them: nearly all alike, some often in a row, of two GPUs others.
 fn readings(turn: u64) -> Vec<(u32, LinkSample)> {
-    let plain = LinkSample { width: Some(Lanes::X16), replays: Some(3), ..LinkSample::default() };
-    let slowed = LinkSample { throttle_reasons: vec!["HW \"slow\"\n".into()], ..plain.clone() };
+    let plain = LinkSample {
+        width: Some(Lanes::X16),
+        replays: Some(3),
+        ..LinkSample::default()
+    };
+    let slowed = LinkSample {
+        throttle_reasons: vec!["HW \"slow\"\n".into()],
+        ..plain.clone()
+    };
     let of = |gpu: u32| match gpu {
         9 => vec![slowed.clone(), plain.clone(), slowed.clone()],
-        77 => vec![LinkSample { replays: Some(100 + turn), ..plain.clone() }; 2],
+        77 => vec![
+            LinkSample {
+                replays: Some(100 + turn),
+                ..plain.clone()
+            };
+            2
+        ],
         _ => vec![plain.clone(); 2],
     };
-    (0..256).flat_map(|gpu| of(gpu).into_iter().map(move |sample| (gpu, sample))).collect()
+    (0..256)
+        .flat_map(|gpu| of(gpu).into_iter().map(move |sample| (gpu, sample)))
+        .collect()
 }
 
 /// What a journal has behind its header, of readings each with a line of its own, as the older schema has them.
 fn each_by_itself(at: f64, readings: &[(u32, LinkSample)]) -> String {
     let line = |(gpu, sample): &(u32, LinkSample)| {
-        format!("{}\n", serde_json::json!({"at": at, "entry": "link", "gpu": gpu, "sample": sample}))
+        format!(
+            "{}\n",
+            serde_json::json!({"at": at, "entry": "link", "gpu": gpu, "sample": sample})
+        )
     };
     readings.iter().map(line).collect()
 }
@@ -80,9 +131,15 @@ fn each_by_itself(at: f64, readings: &[(u32, LinkSample)]) -> String {
 fn readings_that_are_alike_are_written_together_and_none_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
-    let mut recorder =
-        Recorder::new(Journal::begin_at(&path, &header(), &Arc::default()).unwrap(), "quick", Instant::now());
-    let older = Header { schema: "peerscope.journal/3".into(), ..header() };
+    let mut recorder = Recorder::new(
+        Journal::begin_at(&path, &header(), &Arc::default()).unwrap(),
+        "quick",
+        Instant::now(),
+    );
+    let older = Header {
+        schema: "peerscope.journal/3".into(),
+        ..header()
+    };
     let mut each = format!("{}\n", serde_json::to_string(&older).unwrap());
     for turn in 0..20 {
         recorder.take_readings(readings(turn));
@@ -90,32 +147,77 @@ fn readings_that_are_alike_are_written_together_and_none_is_lost() {
     }
     drop(recorder);
     let together = std::fs::read_to_string(&path).unwrap();
-    let links = |text: &str| read(text.as_bytes()).unwrap().1.conclude().measurements.links;
+    let links = |text: &str| {
+        read(text.as_bytes())
+            .unwrap()
+            .1
+            .conclude()
+            .measurements
+            .links
+    };
     assert_eq!(links(&together), links(&each));
-    assert_eq!(links(&together).iter().map(|link| link.readings).sum::<u32>(), 20 * (256 * 2 + 1));
+    assert_eq!(
+        links(&together)
+            .iter()
+            .map(|link| link.readings)
+            .sum::<u32>(),
+        20 * (256 * 2 + 1)
+    );
     assert_eq!(together.lines().count(), 1 + 20 * 5, "{together}");
-    assert!(together.len() * 15 < each.len(), "{} of {}", together.len(), each.len());
+    assert!(
+        together.len() * 15 < each.len(),
+        "{} of {}",
+        together.len(),
+        each.len()
+    );
 }
 
 #[test]
 fn readings_of_a_journal_that_was_cut_off_are_there_as_far_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
-    let mut recorder =
-        Recorder::new(Journal::begin_at(&path, &header(), &Arc::default()).unwrap(), "quick", Instant::now());
+    let mut recorder = Recorder::new(
+        Journal::begin_at(&path, &header(), &Arc::default()).unwrap(),
+        "quick",
+        Instant::now(),
+    );
     let mut told: Vec<(usize, u32)> = Vec::new();
     for turn in 0..4 {
         recorder.take_readings(readings(turn));
-        told.push((std::fs::read(&path).unwrap().len(), 2 * u32::try_from(turn + 1).unwrap()));
+        told.push((
+            std::fs::read(&path).unwrap().len(),
+            2 * u32::try_from(turn + 1).unwrap(),
+        ));
     }
     let bytes = std::fs::read(&path).unwrap();
-    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place + 1);
+    let ends = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'\n')
+        .map(|(place, _)| place + 1);
     for end in ends {
         let links = read(&bytes[..end]).unwrap().1.conclude().measurements.links;
-        let whole = told.iter().rev().find(|(length, _)| *length <= end).map_or(0, |(_, readings)| *readings);
-        let seen = |gpu: u32| links.iter().find(|link| link.index == gpu).map_or(0, |link| link.readings);
-        assert!([0, 77, 255].into_iter().all(|gpu| (whole..=whole + 2).contains(&seen(gpu))), "{end}");
-        assert!((whole / 2 * 3..=whole / 2 * 3 + 3).contains(&seen(9)), "{end}");
+        let whole = told
+            .iter()
+            .rev()
+            .find(|(length, _)| *length <= end)
+            .map_or(0, |(_, readings)| *readings);
+        let seen = |gpu: u32| {
+            links
+                .iter()
+                .find(|link| link.index == gpu)
+                .map_or(0, |link| link.readings)
+        };
+        assert!(
+            [0, 77, 255]
+                .into_iter()
+                .all(|gpu| (whole..=whole + 2).contains(&seen(gpu))),
+            "{end}"
+        );
+        assert!(
+            (whole / 2 * 3..=whole / 2 * 3 + 3).contains(&seen(9)),
+            "{end}"
+        );
     }
 }
 
@@ -134,23 +236,36 @@ fn a_journal_goes_where_it_can_and_is_reported_where_it_cannot() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let journal = Journal::begin(&[file.join("no"), folder.path().join("yes")], &header());
-    assert!(journal.path().unwrap().starts_with(folder.path().join("yes")));
+    assert!(
+        journal
+            .path()
+            .unwrap()
+            .starts_with(folder.path().join("yes"))
+    );
 
     let mut none = Journal::begin(&[file.join("no")], &header());
     let why = none.failure().unwrap();
     assert!(why.contains("file/no: "), "{why}");
     none.write(&problem("nobody hears"));
-    assert_eq!((none.failure(), none.path()), (None, None), "it is reported once");
+    assert_eq!(
+        (none.failure(), none.path()),
+        (None, None),
+        "it is reported once"
+    );
 }
 
 #[test]
 fn a_full_disk_ends_the_journal_and_is_reported_once() {
-    let mut journal = Journal::begin_at(Path::new("/dev/full"), &header(), &Arc::default()).unwrap();
+    let mut journal =
+        Journal::begin_at(Path::new("/dev/full"), &header(), &Arc::default()).unwrap();
     assert_eq!(journal.failure().unwrap(), "no storage space");
     journal.write(&problem("more"));
     assert_eq!(journal.failure(), None);
     journal.remove();
-    assert!(Path::new("/dev/full").exists(), "what the run did not make it must not remove");
+    assert!(
+        Path::new("/dev/full").exists(),
+        "what the run did not make it must not remove"
+    );
 }
 
 #[test]
@@ -167,13 +282,22 @@ fn only_the_newest_that_were_left_over_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let folders = [folder.path().to_owned()];
     for day in 1..=12 {
-        let header = Header { started_at: format!("2026-11-{day:02}T00:00:00Z"), ..header() };
+        let header = Header {
+            started_at: format!("2026-11-{day:02}T00:00:00Z"),
+            ..header()
+        };
         assert!(Journal::begin(&folders, &header).path().is_some());
     }
     std::fs::write(folder.path().join("another's@elsewhere.jsonl"), "").unwrap();
     let kept = place::prune(place::left_over(&folders));
-    let days: Vec<_> = kept.iter().map(|left| &left.header.started_at[8..10]).collect();
-    assert_eq!(days, ["12", "11", "10", "09", "08", "07", "06", "05", "04", "03"]);
+    let days: Vec<_> = kept
+        .iter()
+        .map(|left| &left.header.started_at[8..10])
+        .collect();
+    assert_eq!(
+        days,
+        ["12", "11", "10", "09", "08", "07", "06", "05", "04", "03"]
+    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 11);
 }
 
@@ -182,11 +306,17 @@ fn what_is_no_journal_is_refused_with_a_reason() {
     let line = |value: &str| format!("{value}\n").into_bytes();
     for (bytes, why) in [
         (Vec::new(), "it is empty"),
-        (b"{\"schema\":\"peersc".to_vec(), "cut off in its first line"),
+        (
+            b"{\"schema\":\"peersc".to_vec(),
+            "cut off in its first line",
+        ),
         (vec![0xff; 100], "not a journal"),
         (line("[]"), "not a journal"),
         (line(&"[".repeat(10_000)), "not a journal"),
-        (line(r#"{"schema":"peerscope.journal/9"}"#), "use the version of peerscope that wrote it"),
+        (
+            line(r#"{"schema":"peerscope.journal/9"}"#),
+            "use the version of peerscope that wrote it",
+        ),
         (line(r#"{"schema":"peerscope.journal/3"}"#), "not complete"),
         (line(r#"{"schema":"peerscope.journal/4"}"#), "not complete"),
     ] {

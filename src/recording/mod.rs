@@ -32,7 +32,11 @@ pub struct Recorder {
 impl Recorder {
     /// A run of this profile that began at this moment.
     pub fn new(journal: Journal, profile: &str, began: Instant) -> Self {
-        Self { journal, recording: Recording::new(profile), began }
+        Self {
+            journal,
+            recording: Recording::new(profile),
+            began,
+        }
     }
 
     /// Takes what was found.
@@ -50,7 +54,9 @@ impl Recorder {
     /// Takes readings of links that came together, GPU by GPU.
     pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
         let at = self.began.elapsed().as_secs_f64();
-        together::entries(readings).into_iter().for_each(|event| self.take_at(at, event));
+        together::entries(readings)
+            .into_iter()
+            .for_each(|event| self.take_at(at, event));
     }
 
     /// Why no journal is kept any more; said once.

@@ -28,7 +28,9 @@ struct NobodyRead;
 
 /// Whether an output was given up because the user asked for the end while it waited for its reader.
 pub fn was_given_up(error: &Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<NobodyRead>())
+    error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<NobodyRead>())
 }
 
 /// Waits for readers: for ever, and once the user has asked for the end, only a little longer.
@@ -42,7 +44,9 @@ struct Patience {
 impl Patience {
     /// Nothing was taken just now.
     fn in_vain(&mut self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) && self.since.get_or_insert_with(Instant::now).elapsed() >= LAST_WAIT {
+        if self.stop.load(Ordering::Relaxed)
+            && self.since.get_or_insert_with(Instant::now).elapsed() >= LAST_WAIT
+        {
             return Err(Error::new(ErrorKind::TimedOut, NobodyRead));
         }
         Ok(())
@@ -59,12 +63,21 @@ pub struct Outlet<F> {
 impl<F: AsFd> Outlet<F> {
     /// What is open already. When `stop` is set, a reader who takes nothing is not waited for any longer.
     pub fn new(to: F, stop: &Arc<AtomicBool>) -> Self {
-        Self { to, patience: Patience { stop: Arc::clone(stop), since: None } }
+        Self {
+            to,
+            patience: Patience {
+                stop: Arc::clone(stop),
+                since: None,
+            },
+        }
     }
 
     /// Waits until something can be written without waiting.
     fn ready(&mut self) -> Result<()> {
-        let limit = Timespec { tv_sec: 0, tv_nsec: LOOK.as_nanos().try_into().unwrap_or(0) };
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK.as_nanos().try_into().unwrap_or(0),
+        };
         loop {
             match poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], Some(&limit)) {
                 Ok(0) | Err(Errno::INTR) => self.patience.in_vain()?,
@@ -82,7 +95,10 @@ impl Outlet<File> {
     ///
     /// As for any file; also if the end was asked for and there is no reader ([`was_given_up`]).
     pub fn open(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
-        let mut patience = Patience { stop: Arc::clone(stop), since: None };
+        let mut patience = Patience {
+            stop: Arc::clone(stop),
+            since: None,
+        };
         let now = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
         loop {
             match OpenOptions::new().append(true).custom_flags(now).open(path) {
@@ -91,7 +107,12 @@ impl Outlet<File> {
                     patience.in_vain()?;
                     std::thread::sleep(LOOK);
                 }
-                opened => return Ok(Self { to: opened?, patience }),
+                opened => {
+                    return Ok(Self {
+                        to: opened?,
+                        patience,
+                    });
+                }
             }
         }
     }

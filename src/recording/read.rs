@@ -28,7 +28,9 @@ pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LONGEST {
-        return Err(std::io::Error::other(format!("it is longer than {LONGEST} bytes, as nothing of peerscope's is")));
+        return Err(std::io::Error::other(format!(
+            "it is longer than {LONGEST} bytes, as nothing of peerscope's is"
+        )));
     }
     Ok(bytes)
 }
@@ -41,12 +43,18 @@ pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
 /// A sentence that does not name the file: it is empty, or not a journal, or of another version.
 pub fn read(bytes: &[u8]) -> Result<(Header, Recording), String> {
     // Every line ends with a line feed: what follows the last one was cut off.
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+    let whole = bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(&[][..], |end| &bytes[..end]);
     let mut lines = whole.split(|byte| *byte == b'\n');
-    let first = lines.next().filter(|line| !line.is_empty()).ok_or(match bytes {
-        [] => "it is empty: the run was cut off before it had begun",
-        _ => "it is not a journal of peerscope, or was cut off in its first line",
-    })?;
+    let first = lines
+        .next()
+        .filter(|line| !line.is_empty())
+        .ok_or(match bytes {
+            [] => "it is empty: the run was cut off before it had begun",
+            _ => "it is not a journal of peerscope, or was cut off in its first line",
+        })?;
     let header = header(first)?;
     let mut recording = Recording::new(&header.profile);
     let mut unreadable = 0;
@@ -68,11 +76,11 @@ pub fn read(bytes: &[u8]) -> Result<(Header, Recording), String> {
 }
 
 fn header(line: &[u8]) -> Result<Header, String> {
-    let value: serde_json::Value = serde_json::from_slice(line).map_err(|_| "it is not a journal of peerscope")?;
+    let value: serde_json::Value =
+        serde_json::from_slice(line).map_err(|_| "it is not a journal of peerscope")?;
     match value.get("schema").and_then(serde_json::Value::as_str) {
-        Some(schema) if is_read(schema) => {
-            serde_json::from_value(value).map_err(|why| format!("its first line is not complete: {why}"))
-        }
+        Some(schema) if is_read(schema) => serde_json::from_value(value)
+            .map_err(|why| format!("its first line is not complete: {why}")),
         Some(other) => Err(format!(
             "it has the schema '{other}', this version reads {SCHEMA}: use the version of peerscope that wrote it"
         )),

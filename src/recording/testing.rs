@@ -18,12 +18,21 @@ use crate::topology;
 pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let machine = Machine::parse("demo").unwrap();
     let telemetry = machine.telemetry();
-    let mut snapshot =
-        discover::discover(telemetry.clone(), crate::model::snapshot::SlowFact::ALL, Duration::from_secs(60));
+    let mut snapshot = discover::discover(
+        telemetry.clone(),
+        crate::model::snapshot::SlowFact::ALL,
+        Duration::from_secs(60),
+    );
     snapshot.gpus.truncate(2);
-    snapshot.pairs.retain(|pair| pair.source < 2 && pair.destination < 2);
+    snapshot
+        .pairs
+        .retain(|pair| pair.source < 2 && pair.destination < 2);
     let driver = machine.driver().unwrap();
-    let select = |index: u32| Selection { index, pci: snapshot.gpus[index as usize].pci.get(), ..Selection::default() };
+    let select = |index: u32| Selection {
+        index,
+        pci: snapshot.gpus[index as usize].pci.get(),
+        ..Selection::default()
+    };
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
     let facts = bench.facts().clone();
     let topology = topology::with_cuda(topology::build(&snapshot), &facts);
@@ -48,10 +57,18 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         pid: 1,
         args: Vec::new(),
     };
-    let mut recorder =
-        Recorder::new(Journal::begin_at(&path, &header, &Arc::default()).unwrap(), "quick", Instant::now());
-    recorder.take(Event::Facts { snapshot: snapshot.clone() });
-    recorder.take(Event::Driver { floor_seconds: 0.1, facts });
+    let mut recorder = Recorder::new(
+        Journal::begin_at(&path, &header, &Arc::default()).unwrap(),
+        "quick",
+        Instant::now(),
+    );
+    recorder.take(Event::Facts {
+        snapshot: snapshot.clone(),
+    });
+    recorder.take(Event::Driver {
+        floor_seconds: 0.1,
+        facts,
+    });
     recorder.take(Event::Plan {
         rounds: rounds.clone().into(),
         left_out: vec!["nothing".into()],
@@ -60,9 +77,14 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let watch = Watch::start(&telemetry, &[0, 1]);
     recorder.take(Event::Watching { gpus: vec![0, 1] });
     for round in rounds {
-        recorder.take(Event::Outcome { id: round.id, outcome: bench.run_one(&round) });
+        recorder.take(Event::Outcome {
+            id: round.id,
+            outcome: bench.run_one(&round),
+        });
     }
-    recorder.take(Event::Problem { problem: "something".into() });
+    recorder.take(Event::Problem {
+        problem: "something".into(),
+    });
     recorder.take(Event::Measured { interrupted: false });
     let (readings, counted) = watch.finish(&snapshot, None);
     recorder.take_readings(readings);

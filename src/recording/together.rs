@@ -13,12 +13,27 @@ pub fn entries(readings: Vec<(u32, LinkSample)>) -> Vec<Event> {
             turns.resize_with(turn + 1, Vec::new);
         }
         let alike = &mut turns[turn];
-        match alike.iter_mut().find(|alike| alike.times == times && alike.sample == sample) {
+        match alike
+            .iter_mut()
+            .find(|alike| alike.times == times && alike.sample == sample)
+        {
             Some(alike) => alike.gpus.push(gpu),
-            None => alike.push(Alike { gpus: vec![gpu], times, sample }),
+            None => alike.push(Alike {
+                gpus: vec![gpu],
+                times,
+                sample,
+            }),
         }
     }
-    let entry = |Alike { gpus, times, sample }| Event::Links { gpus, times, sample };
+    let entry = |Alike {
+                     gpus,
+                     times,
+                     sample,
+                 }| Event::Links {
+        gpus,
+        times,
+        sample,
+    };
     turns.into_iter().flatten().map(entry).collect()
 }
 
@@ -51,11 +66,21 @@ mod tests {
 
     #[test]
     fn gpus_that_say_the_same_as_often_share_an_entry() {
-        let sample = |replays| LinkSample { replays: Some(replays), ..LinkSample::default() };
+        let sample = |replays| LinkSample {
+            replays: Some(replays),
+            ..LinkSample::default()
+        };
         // Three GPUs, of which the last one differs at first.
         let said = [(0, [1, 1, 2, 1]), (1, [1, 1, 2, 1]), (7, [5, 1, 1, 2])];
-        let readings = said.iter().flat_map(|(gpu, said)| said.map(|replays| (*gpu, sample(replays)))).collect();
-        let entry = |gpus: &[u32], times, replays| Event::Links { gpus: gpus.to_vec(), times, sample: sample(replays) };
+        let readings = said
+            .iter()
+            .flat_map(|(gpu, said)| said.map(|replays| (*gpu, sample(replays))))
+            .collect();
+        let entry = |gpus: &[u32], times, replays| Event::Links {
+            gpus: gpus.to_vec(),
+            times,
+            sample: sample(replays),
+        };
         let expected = [
             entry(&[0, 1], 2, 1),
             entry(&[7], 1, 5),

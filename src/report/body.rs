@@ -76,7 +76,10 @@ pub(super) fn standing(page: &mut Page, digest: &Digest<'_>) {
 
 /// The measurements. If all were skipped, there is nothing to show: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, gpus: &[u32]) {
-    if measurements.cells().all(|cell| cell.status == Status::Skipped) {
+    if measurements
+        .cells()
+        .all(|cell| cell.status == Status::Skipped)
+    {
         return;
     }
     let matrices = Matrices::new(digest, measurements, gpus);
@@ -106,14 +109,22 @@ pub(super) fn verdict_line(page: &mut Page, digest: &Digest<'_>) {
 /// those that copy through the memory of the host; where no GPU copies to another, what host copies reach.
 fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     let pairs = Pair::ordered(&digest.gpus()).len();
-    let direct = digest.reference().into_iter().filter(|cell| cell.setup.path == Path::Direct);
-    let staged = digest.figures().filter(|cell| cell.setup.path == Path::Staged);
+    let direct = digest
+        .reference()
+        .into_iter()
+        .filter(|cell| cell.setup.path == Path::Direct);
+    let staged = digest
+        .figures()
+        .filter(|cell| cell.setup.path == Path::Staged);
     let direct = summary_of(Figures::of(direct), pairs, "directly", expected);
     let staged = summary_of(Figures::of(staged), pairs, "through host memory", expected);
     let mut all: Vec<String> = direct.into_iter().chain(staged).collect();
     let without = pairs.saturating_sub(digest.pairs.len());
     if let Some(last) = all.last_mut().filter(|_| without > 0) {
-        *last += &format!("; {without} {} not measured", if without == 1 { "was" } else { "were" });
+        *last += &format!(
+            "; {without} {} not measured",
+            if without == 1 { "was" } else { "were" }
+        );
     }
     match (&digest.report.measurements, all.is_empty()) {
         (Some(measurements), true) => host::summary(measurements).into_iter().collect(),
@@ -124,9 +135,15 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
 fn summary_of(figures: Figures, pairs: usize, how: &str, expected: Expected) -> Option<String> {
     let rates = figures.rates?;
     let achieved = range(rates.min, rates.max, rate, " to ");
-    let mut text = format!("{} of {pairs} pairs copy {how} at {achieved} GB/s", rates.count);
+    let mut text = format!(
+        "{} of {pairs} pairs copy {how} at {achieved} GB/s",
+        rates.count
+    );
     if let Some(spread) = figures.percents {
-        text += &format!(", {}% of theoretical", range(spread.min, spread.max, percent, " to "));
+        text += &format!(
+            ", {}% of theoretical",
+            range(spread.min, spread.max, percent, " to ")
+        );
     }
     if let Some([low, high]) = figures.expected.filter(|_| expected == Expected::Said) {
         text += &format!("; {} GB/s expected", range(low, high, rate, " to "));
@@ -143,9 +160,18 @@ pub(super) fn not_tested(page: &mut Page, report: &Report) {
 /// The same without what the profile measures on some of the pairs only, where that is said beside the figures.
 pub(super) fn not_tested_at_all(page: &mut Page, report: &Report) {
     let lines = gaps::list(report, false);
-    let thinned = report.measurements.iter().flat_map(|measurements| &measurements.thinned_out);
+    let thinned = report
+        .measurements
+        .iter()
+        .flat_map(|measurements| &measurements.thinned_out);
     let thinned: Vec<&String> = thinned.collect();
-    gaps(page, lines.into_iter().filter(|(_, text)| !thinned.contains(&text)).collect());
+    gaps(
+        page,
+        lines
+            .into_iter()
+            .filter(|(_, text)| !thinned.contains(&text))
+            .collect(),
+    );
 }
 
 fn gaps(page: &mut Page, lines: Vec<(String, String)>) {
@@ -153,7 +179,13 @@ fn gaps(page: &mut Page, lines: Vec<(String, String)>) {
         return;
     }
     page.heading("Not tested, or not as planned");
-    let hang = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0).min(20) + 4;
+    let hang = lines
+        .iter()
+        .map(|(label, _)| label.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(20)
+        + 4;
     for (label, text) in lines {
         page.item(2, hang, &label, Paint::Plain, &text);
     }
@@ -173,8 +205,17 @@ fn timing(page: &mut Page, report: &Report) {
         short(timing.diagnose),
     );
     page.item(0, 8, "Time", Paint::Strong, &text);
-    let profile = report.measurements.as_ref().map(|measurements| format!(", profile {}", measurements.profile));
+    let profile = report
+        .measurements
+        .as_ref()
+        .map(|measurements| format!(", profile {}", measurements.profile));
     let tool = &report.tool;
-    let text = format!("{} {}{}, started {}", tool.name, tool.version, profile.unwrap_or_default(), report.started_at);
+    let text = format!(
+        "{} {}{}, started {}",
+        tool.name,
+        tool.version,
+        profile.unwrap_or_default(),
+        report.started_at
+    );
     page.item(0, 8, "Run", Paint::Strong, &text);
 }

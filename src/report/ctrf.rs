@@ -13,8 +13,10 @@ use super::format::{Format, Of, Style};
 use super::{json, junit};
 
 /// CTRF.
-pub(super) const FORMAT: Format =
-    Format { of: Of::One, ..Format::new("ctrf", &[], "Common Test Report Format, JSON", render) };
+pub(super) const FORMAT: Format = Format {
+    of: Of::One,
+    ..Format::new("ctrf", &[], "Common Test Report Format, JSON", render)
+};
 
 /// The version of the specification that this is written by.
 const VERSION: &str = "1.0.0";
@@ -89,7 +91,10 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         timestamp: &report.started_at,
         generated_by: &report.tool.name,
         results: Results {
-            tool: Tool { name: &report.tool.name, version: &report.tool.version },
+            tool: Tool {
+                name: &report.tool.name,
+                version: &report.tool.version,
+            },
             summary: summary(digest, &tests, junit.test_suites.len()),
             tests,
         },
@@ -108,16 +113,26 @@ fn tests(suite: &TestSuite) -> impl Iterator<Item = Test> {
         duration: 0,
         suite: [suite.name.to_string()],
         message: message(case),
-        stdout: case.system_out.iter().flat_map(|text| text.as_str().lines().map(str::to_owned)).collect(),
+        stdout: case
+            .system_out
+            .iter()
+            .flat_map(|text| text.as_str().lines().map(str::to_owned))
+            .collect(),
     })
 }
 
 const fn status(case: &TestCase) -> &'static str {
     match case.status {
         TestCaseStatus::Success { .. } => "passed",
-        TestCaseStatus::NonSuccess { kind: NonSuccessKind::Failure, .. } => "failed",
+        TestCaseStatus::NonSuccess {
+            kind: NonSuccessKind::Failure,
+            ..
+        } => "failed",
         // CTRF has no word for what could not be tested; a case that is `skipped` was not wanted.
-        TestCaseStatus::NonSuccess { kind: NonSuccessKind::Error, .. } => "other",
+        TestCaseStatus::NonSuccess {
+            kind: NonSuccessKind::Error,
+            ..
+        } => "other",
         TestCaseStatus::Skipped { .. } => "skipped",
     }
 }
@@ -135,7 +150,10 @@ fn summary(digest: &Digest<'_>, tests: &[Test], suites: usize) -> Summary {
     let number = |status: &str| tests.iter().filter(|test| test.status == status).count();
     let started = OffsetDateTime::parse(&digest.report.started_at, &Rfc3339).ok();
     let start = started.map_or(0, |time| time.unix_timestamp() * 1000);
-    #[allow(clippy::cast_possible_truncation, reason = "a run is shorter than 2^53 ms, and `as` saturates")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a run is shorter than 2^53 ms, and `as` saturates"
+    )]
     let duration = (digest.report.timing.total * 1000.0).round() as i64;
     Summary {
         tests: tests.len(),
@@ -163,17 +181,32 @@ mod tests {
 
     #[test]
     fn the_cases_are_those_of_junit_and_add_up() {
-        for report in [sample::healthy(8), sample::pcie_box(), sample::nothing_measured(), sample::hostile()] {
+        for report in [
+            sample::healthy(8),
+            sample::pcie_box(),
+            sample::nothing_measured(),
+            sample::hostile(),
+        ] {
             let file = written(&report);
-            assert_eq!((&file["reportFormat"], &file["specVersion"]), (&"CTRF".into(), &VERSION.into()));
+            assert_eq!(
+                (&file["reportFormat"], &file["specVersion"]),
+                (&"CTRF".into(), &VERSION.into())
+            );
             let summary = &file["results"]["summary"];
             let number = |key: &str| summary[key].as_u64().unwrap();
             let tests = file["results"]["tests"].as_array().unwrap();
             assert_eq!(number("tests"), tests.len() as u64);
             let parts = ["passed", "failed", "skipped", "pending", "other"];
-            assert_eq!(parts.iter().map(|part| number(part)).sum::<u64>(), number("tests"));
+            assert_eq!(
+                parts.iter().map(|part| number(part)).sum::<u64>(),
+                number("tests")
+            );
             assert!(number("stop") >= number("start"));
-            assert!(tests.iter().all(|test| !test["name"].as_str().unwrap().is_empty()));
+            assert!(
+                tests
+                    .iter()
+                    .all(|test| !test["name"].as_str().unwrap().is_empty())
+            );
         }
     }
 
@@ -181,7 +214,12 @@ mod tests {
     fn a_fault_fails_and_what_was_not_tested_never_passes() {
         let first = |report: &Report| written(report)["results"]["tests"][0]["status"].clone();
         assert_eq!(first(&sample::healthy(8)), "passed");
-        assert!(written(&sample::healthy(8))["results"]["summary"]["start"].as_i64().unwrap() > 1_700_000_000_000);
+        assert!(
+            written(&sample::healthy(8))["results"]["summary"]["start"]
+                .as_i64()
+                .unwrap()
+                > 1_700_000_000_000
+        );
         assert_eq!(first(&sample::pcie_box()), "failed");
         let nothing = sample::nothing_measured();
         assert_eq!(first(&nothing), "other");

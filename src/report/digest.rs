@@ -37,8 +37,13 @@ pub(super) enum Caveat {
 }
 
 impl Caveat {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Simulated, Self::Interrupted, Self::Recovered, Self::Partial, Self::Silenced];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Simulated,
+        Self::Interrupted,
+        Self::Recovered,
+        Self::Partial,
+        Self::Silenced,
+    ];
 
     /// In one word.
     pub(super) const fn word(self) -> &'static str {
@@ -102,11 +107,19 @@ pub(super) struct Digest<'a> {
 
 impl<'a> Digest<'a> {
     pub(super) fn of(report: &'a Report) -> Self {
-        let caveats = Caveat::ALL.into_iter().filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
+        let caveats = Caveat::ALL
+            .into_iter()
+            .filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
         let mut findings: Vec<_> = report.findings.iter().collect();
         findings.order_by_key(|finding| Reverse(finding.severity));
         let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
-        Self { report, caveats: caveats.collect(), findings, pairs, timelines: &[] }
+        Self {
+            report,
+            caveats: caveats.collect(),
+            findings,
+            pairs,
+            timelines: &[],
+        }
     }
 
     /// Whether this applies to the report.
@@ -116,7 +129,10 @@ impl<'a> Digest<'a> {
 
     /// The number of findings of this severity.
     pub(super) fn count_of(&self, severity: Severity) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == severity).count()
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
     }
 
     /// The verdict, for people.
@@ -143,7 +159,9 @@ impl<'a> Digest<'a> {
                 "nothing is at fault in what was judged; ".to_owned()
             }
             (true, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
-            (true, Conclusion::Inconclusive, 1..) => "no fault was found, but not everything was tested; ".to_owned(),
+            (true, Conclusion::Inconclusive, 1..) => {
+                "no fault was found, but not everything was tested; ".to_owned()
+            }
             _ => String::new(),
         };
         found + &self.tested() + self.without_load() + &self.less()
@@ -157,7 +175,10 @@ impl<'a> Digest<'a> {
             less += &format!("; PARTIAL: {options}");
         }
         if self.is(Caveat::Silenced) {
-            less += &format!("; {} SILENCED", count(self.report.request.silenced.len(), "rule"));
+            less += &format!(
+                "; {} SILENCED",
+                count(self.report.request.silenced.len(), "rule")
+            );
         }
         less
     }
@@ -165,11 +186,22 @@ impl<'a> Digest<'a> {
     /// How what was tested stands to what is expected, where no finding says more than that: what is below, or, where
     /// nothing is and nothing was left out, where to look if a program is slow here.
     pub(super) fn standing(&self) -> Option<String> {
-        let measured = self.report.measurements.as_ref().filter(|_| self.is_without_complaint())?;
+        let measured = self
+            .report
+            .measurements
+            .as_ref()
+            .filter(|_| self.is_without_complaint())?;
         let judged = standing::all(measured);
-        let below: Vec<_> = judged.iter().filter(|judged| !judged.standing.is_fine()).map(Judged::below).collect();
+        let below: Vec<_> = judged
+            .iter()
+            .filter(|judged| !judged.standing.is_fine())
+            .map(Judged::below)
+            .collect();
         if !below.is_empty() {
-            return Some(format!("Below expected, by less than any rule reports: {}.", below.join(", ")));
+            return Some(format!(
+                "Below expected, by less than any rule reports: {}.",
+                below.join(", ")
+            ));
         }
         let mut tests: Vec<&str> = judged.iter().map(|judged| judged.test).collect();
         tests.dedup();
@@ -184,7 +216,10 @@ impl<'a> Digest<'a> {
     /// Whether the machine is healthy and there is no warning.
     fn is_without_complaint(&self) -> bool {
         self.report.verdict.verdict == Conclusion::Healthy
-            && self.findings.iter().all(|finding| finding.severity < Severity::Warning)
+            && self
+                .findings
+                .iter()
+                .all(|finding| finding.severity < Severity::Warning)
     }
 
     /// Whether nothing was left out: no GPU, no probe, no rule, nothing that the plan has elsewhere.
@@ -197,8 +232,13 @@ impl<'a> Digest<'a> {
 
     /// That it is not known what several flows reach at once, to follow what was tested; else nothing.
     pub(super) fn without_load(&self) -> &'static str {
-        let measured = self.report.measurements.as_ref().filter(|_| self.report.verdict.tested > 0);
-        let missing = measured.is_some_and(|measured| self.gpus().len() > 1 && !measured.has_load());
+        let measured = self
+            .report
+            .measurements
+            .as_ref()
+            .filter(|_| self.report.verdict.tested > 0);
+        let missing =
+            measured.is_some_and(|measured| self.gpus().len() > 1 && !measured.has_load());
         if missing { "; load not measured" } else { "" }
     }
 
@@ -208,7 +248,10 @@ impl<'a> Digest<'a> {
         match (&self.report.measurements, verdict.tested, verdict.untested) {
             (None, ..) => "facts only, no measurements requested".to_owned(),
             (_, 0, 0) => "nothing was measured".to_owned(),
-            (_, 0, missing) => format!("nothing was measured, {} missing", count(missing as usize, "measurement")),
+            (_, 0, missing) => format!(
+                "nothing was measured, {} missing",
+                count(missing as usize, "measurement")
+            ),
             (_, tested, 0) => format!("all {tested} measurements made"),
             (_, tested, missing) => format!("{tested} measurements made, {missing} missing"),
         }
@@ -216,7 +259,10 @@ impl<'a> Digest<'a> {
 
     /// The class of an ordered pair.
     pub(super) fn class(&self, pair: Pair) -> LinkClass {
-        self.report.topology.route(pair).map_or(LinkClass::Unknown, |route| route.class)
+        self.report
+            .topology
+            .route(pair)
+            .map_or(LinkClass::Unknown, |route| route.class)
     }
 
     /// The figures that pairs are judged by, direct before staged. Copies of wrong bytes have none.
@@ -237,17 +283,27 @@ impl<'a> Digest<'a> {
     pub(super) fn by_class(&self) -> Vec<ClassFigures> {
         let mut groups: BTreeMap<_, (Vec<_>, Vec<f64>)> = BTreeMap::new();
         for cell in self.reference() {
-            groups.entry((self.class(cell.pair), cell.setup.path)).or_default().0.push(cell);
+            groups
+                .entry((self.class(cell.pair), cell.setup.path))
+                .or_default()
+                .0
+                .push(cell);
         }
         for cell in self.report.measurements.iter().flat_map(sound_latencies) {
-            groups.entry((self.class(cell.pair), cell.path)).or_default().1.extend(cell.latency_us);
+            groups
+                .entry((self.class(cell.pair), cell.path))
+                .or_default()
+                .1
+                .extend(cell.latency_us);
         }
-        let figures = groups.into_iter().map(|((class, path), (cells, latencies))| ClassFigures {
-            class,
-            path,
-            copies: Figures::of(cells),
-            latencies: Spread::of(latencies),
-        });
+        let figures = groups
+            .into_iter()
+            .map(|((class, path), (cells, latencies))| ClassFigures {
+                class,
+                path,
+                copies: Figures::of(cells),
+                latencies: Spread::of(latencies),
+            });
         figures.collect()
     }
 
@@ -256,8 +312,19 @@ impl<'a> Digest<'a> {
     pub(super) fn gpus(&self) -> Vec<u32> {
         let mut gpus: Vec<u32> = Vec::new();
         if let Some(measurements) = &self.report.measurements {
-            gpus.extend(measurements.driver.devices.iter().map(|device| device.index));
-            gpus.extend(measurements.peer.iter().flat_map(|peer| [peer.pair.source, peer.pair.destination]));
+            gpus.extend(
+                measurements
+                    .driver
+                    .devices
+                    .iter()
+                    .map(|device| device.index),
+            );
+            gpus.extend(
+                measurements
+                    .peer
+                    .iter()
+                    .flat_map(|peer| [peer.pair.source, peer.pair.destination]),
+            );
         }
         if gpus.is_empty() {
             gpus.extend(self.report.snapshot.gpus.iter().map(|gpu| gpu.index));
@@ -269,8 +336,8 @@ impl<'a> Digest<'a> {
 }
 
 fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
-    let [mut pairs, staged] =
-        [Path::Direct, Path::Staged].map(|path| measurements.in_setup(Setup::REFERENCE.with_path(path)));
+    let [mut pairs, staged] = [Path::Direct, Path::Staged]
+        .map(|path| measurements.in_setup(Setup::REFERENCE.with_path(path)));
     for (pair, cell) in staged {
         let shown = pairs.entry(pair).or_insert(cell);
         if shown.status == Status::Skipped {
@@ -287,7 +354,10 @@ pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
 
 /// Pairs whose bytes did not arrive on this path: what else was measured of such copies means nothing.
 pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pair> {
-    let wrong = measurements.peer.iter().filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
+    let wrong = measurements
+        .peer
+        .iter()
+        .filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
     wrong.map(|cell| cell.pair).collect()
 }
 
@@ -298,7 +368,11 @@ pub(super) fn sound_latencies(measurements: &Measurements) -> impl Iterator<Item
         Path::Direct => !direct.contains(&cell.pair),
         Path::Staged => !staged.contains(&cell.pair),
     };
-    measurements.latency.iter().filter(|cell| cell.cell().tested()).filter(arrives)
+    measurements
+        .latency
+        .iter()
+        .filter(|cell| cell.cell().tested())
+        .filter(arrives)
 }
 
 /// Figures over some pairs.
@@ -330,7 +404,10 @@ impl Figures {
 
 /// Rates of copies within a GPU, over all GPUs.
 pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
-    let sound = measurements.local.iter().filter(|local| local.cell().tested());
+    let sound = measurements
+        .local
+        .iter()
+        .filter(|local| local.cell().tested());
     Spread::of(sound.filter_map(|local| Some(local.achieved_gbps?.0)))
 }
 
@@ -364,12 +441,27 @@ mod tests {
     fn figures_are_those_of_their_class() {
         let report = sample::healthy(8);
         let figures = Digest::of(&report).by_class();
-        let [direct, staged] = figures.as_slice() else { panic!("{figures:#?}") };
-        assert_eq!((direct.class, direct.path), (LinkClass::NvLink(18), Path::Direct));
+        let [direct, staged] = figures.as_slice() else {
+            panic!("{figures:#?}")
+        };
+        assert_eq!(
+            (direct.class, direct.path),
+            (LinkClass::NvLink(18), Path::Direct)
+        );
         assert_eq!(direct.copies.rates.unwrap().count, 56);
-        assert_eq!((staged.class, staged.path), (LinkClass::NvLink(18), Path::Staged));
-        assert!(Digest::of(&sample::nothing_measured()).by_class().is_empty());
-        assert!(Digest::of(&sample::pcie_box()).by_class().len() > 3, "classes are kept apart");
+        assert_eq!(
+            (staged.class, staged.path),
+            (LinkClass::NvLink(18), Path::Staged)
+        );
+        assert!(
+            Digest::of(&sample::nothing_measured())
+                .by_class()
+                .is_empty()
+        );
+        assert!(
+            Digest::of(&sample::pcie_box()).by_class().len() > 3,
+            "classes are kept apart"
+        );
     }
 
     #[test]
@@ -377,17 +469,39 @@ mod tests {
         let mut report = sample::healthy(2);
         let cell = Digest::of(&report).reference()[0].clone();
         let cells = &mut report.measurements.as_mut().unwrap().peer;
-        cells.iter_mut().find(|other| **other == cell).unwrap().verified = Verified::Corrupt;
+        cells
+            .iter_mut()
+            .find(|other| **other == cell)
+            .unwrap()
+            .verified = Verified::Corrupt;
         let digest = Digest::of(&report);
-        assert_eq!((digest.reference().len(), digest.figures().count(), digest.pairs.len()), (3, 1, 2));
+        assert_eq!(
+            (
+                digest.reference().len(),
+                digest.figures().count(),
+                digest.pairs.len()
+            ),
+            (3, 1, 2)
+        );
     }
 
     #[test]
     fn a_pair_without_a_direct_copy_is_shown_with_its_staged_one_and_one_that_hung_is_not() {
         let report = sample::pcie_box();
         let shown = Digest::of(&report).pairs;
-        let of = |source, destination| shown[&Pair { source, destination }];
-        assert_eq!((of(2, 5).setup.path, of(2, 5).status), (Path::Staged, Status::Measured));
-        assert_eq!((of(4, 6).setup.path, of(4, 6).status), (Path::Direct, Status::Hung));
+        let of = |source, destination| {
+            shown[&Pair {
+                source,
+                destination,
+            }]
+        };
+        assert_eq!(
+            (of(2, 5).setup.path, of(2, 5).status),
+            (Path::Staged, Status::Measured)
+        );
+        assert_eq!(
+            (of(4, 6).setup.path, of(4, 6).status),
+            (Path::Direct, Status::Hung)
+        );
     }
 }

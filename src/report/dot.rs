@@ -11,8 +11,11 @@ use crate::model::rounding::rate;
 use crate::model::topology::{Link, LinkKind, Node, NodeKind};
 
 /// Graphviz.
-pub(super) const FORMAT: Format =
-    Format { is_looked_at: true, of: Of::Topology, ..Format::new("dot", &["dot", "gv"], "For Graphviz", render) };
+pub(super) const FORMAT: Format = Format {
+    is_looked_at: true,
+    of: Of::Topology,
+    ..Format::new("dot", &["dot", "gv"], "For Graphviz", render)
+};
 
 /// A link below this share of its possible rate counts as slower than it could be; above, the two
 /// figures differ by rounding only.
@@ -42,12 +45,23 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         put(&mut out, &node_statement(node));
     }
     // GPUs side by side in their order, at any depth of the tree.
-    let leaves = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::Gpu);
+    let leaves = report
+        .topology
+        .nodes
+        .iter()
+        .filter(|node| node.kind == NodeKind::Gpu);
     let leaves: Vec<_> = leaves.map(|node| quoted(node.id)).collect();
     if leaves.len() > 1 {
-        put(&mut out, &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")));
+        put(
+            &mut out,
+            &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")),
+        );
     }
-    let numa = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::NumaNode);
+    let numa = report
+        .topology
+        .nodes
+        .iter()
+        .filter(|node| node.kind == NodeKind::NumaNode);
     let numa: Vec<_> = numa.map(|node| quoted(node.id)).collect();
     if numa.len() > 1 {
         put(&mut out, &format!("{{ rank=same; {} }}", numa.join("; ")));
@@ -75,12 +89,22 @@ fn node_statement(node: &Node) -> String {
         NodeKind::NvSwitchPlane => ("octagon", "#fde7b0"),
         NodeKind::Adapter => ("ellipse", "#cfe2f7"),
     };
-    let pci = node.pci.map(|pci| pci.to_string()).filter(|pci| !node.label.contains(pci.as_str()));
+    let pci = node
+        .pci
+        .map(|pci| pci.to_string())
+        .filter(|pci| !node.label.contains(pci.as_str()));
     let mut lines = vec![node.label.as_str()];
     lines.extend(pci.as_deref());
-    let pen = if node.kind == NodeKind::Gpu { ", penwidth=2" } else { "" };
+    let pen = if node.kind == NodeKind::Gpu {
+        ", penwidth=2"
+    } else {
+        ""
+    };
     let id = quoted(node.id);
-    format!("{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]", dot_label(&lines))
+    format!(
+        "{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]",
+        dot_label(&lines)
+    )
 }
 
 fn quoted(id: NodeId) -> String {
@@ -93,15 +117,23 @@ fn link_statement(link: &Link) -> String {
         _ => false,
     };
     let (narrow, label) = match &link.pcie {
-        Some(pcie) => (!pcie.narrow.is_empty(), paths::link_text(pcie).unwrap_or_else(|| link.label.clone())),
+        Some(pcie) => (
+            !pcie.narrow.is_empty(),
+            paths::link_text(pcie).unwrap_or_else(|| link.label.clone()),
+        ),
         None => (slow, link.label.clone()),
     };
     let rates = match (link.capacity_gbps, link.possible_gbps) {
-        (Some(now), Some(possible)) if slow => Some(format!("{} of {} GB/s", rate(now.0), rate(possible.0))),
+        (Some(now), Some(possible)) if slow => {
+            Some(format!("{} of {} GB/s", rate(now.0), rate(possible.0)))
+        }
         (Some(now), _) => Some(format!("{} GB/s", rate(now.0))),
         _ => None,
     };
-    let lines: Vec<_> = [Some(label.as_str()), rates.as_deref()].into_iter().flatten().collect();
+    let lines: Vec<_> = [Some(label.as_str()), rates.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect();
     let pen = match link.kind {
         _ if narrow => ", color=red, fontcolor=red, penwidth=3",
         LinkKind::NvLink => ", color=\"#5a8f00\", penwidth=2",
@@ -110,11 +142,21 @@ fn link_statement(link: &Link) -> String {
         LinkKind::Interconnect => ", style=dashed, constraint=false",
     };
     // The PCIe tree is above the GPUs, the NVSwitches are below; links from GPU to GPU move neither.
-    let (upper, lower) =
-        if link.upper == NodeId::NvSwitch { (link.lower, link.upper) } else { (link.upper, link.lower) };
-    let aside = if upper.is_gpu() && lower.is_gpu() { ", constraint=false" } else { "" };
+    let (upper, lower) = if link.upper == NodeId::NvSwitch {
+        (link.lower, link.upper)
+    } else {
+        (link.upper, link.lower)
+    };
+    let aside = if upper.is_gpu() && lower.is_gpu() {
+        ", constraint=false"
+    } else {
+        ""
+    };
     let (upper, lower) = (quoted(upper), quoted(lower));
-    format!("{upper} -- {lower} [label={}{pen}{aside}]", dot_label(&lines))
+    format!(
+        "{upper} -- {lower} [label={}{pen}{aside}]",
+        dot_label(&lines)
+    )
 }
 
 #[cfg(test)]
@@ -130,9 +172,18 @@ mod tests {
     #[test]
     fn a_narrow_slot_is_red_and_says_how_narrow() {
         let text = graph(&sample::pcie_box());
-        let line = text.lines().find(|line| line.contains("-- \"gpu3\" [label")).unwrap();
-        assert!(line.contains("x4 of x16") && line.contains("color=red"), "{line}");
-        let idle = text.lines().find(|line| line.contains("-- \"gpu1\" [label")).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.contains("-- \"gpu3\" [label"))
+            .unwrap();
+        assert!(
+            line.contains("x4 of x16") && line.contains("color=red"),
+            "{line}"
+        );
+        let idle = text
+            .lines()
+            .find(|line| line.contains("-- \"gpu1\" [label"))
+            .unwrap();
         assert!(!idle.contains("red"), "{idle}");
         assert!(text.contains("SIMULATED machine demo"));
         assert!(text.starts_with("graph peerscope {\n") && text.ends_with("}\n"));
@@ -143,22 +194,41 @@ mod tests {
         let mut report = sample::healthy(2);
         report.topology.nodes[0].label = "x\"]; evil [label=\"\u{1b}[31m\n".into();
         let text = graph(&report);
-        assert!(text.contains(r#"label="x\"]; evil [label=\"\\u{1b}[31m\\n"#), "{text}");
+        assert!(
+            text.contains(r#"label="x\"]; evil [label=\"\\u{1b}[31m\\n"#),
+            "{text}"
+        );
         assert!(!text.contains('\u{1b}'));
     }
 
     /// Only where Graphviz is installed: the tests above hold everywhere.
     #[test]
-    #[allow(clippy::disallowed_macros, reason = "a skipped test must not look green in silence")]
+    #[allow(
+        clippy::disallowed_macros,
+        reason = "a skipped test must not look green in silence"
+    )]
     fn graphviz_accepts_it() {
-        for report in [sample::pcie_box(), sample::healthy(8), sample::unknown(3), sample::hostile()] {
+        for report in [
+            sample::pcie_box(),
+            sample::healthy(8),
+            sample::unknown(3),
+            sample::hostile(),
+        ] {
             let file = tempfile::Builder::new().suffix(".dot").tempfile().unwrap();
             std::fs::write(file.path(), graph(&report)).unwrap();
-            let Ok(output) = std::process::Command::new("dot").arg("-Tsvg").arg(file.path()).output() else {
+            let Ok(output) = std::process::Command::new("dot")
+                .arg("-Tsvg")
+                .arg(file.path())
+                .output()
+            else {
                 eprintln!("SKIPPED: Graphviz (dot) is not installed, nothing was checked");
                 return;
             };
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
     }
 }

@@ -50,7 +50,10 @@ pub(super) fn dot_quoted(name: &str) -> String {
 
 fn dot_escaped(text: &str) -> String {
     // Graphviz reads HTML entities in names and labels.
-    clean(text).replace('\\', "\\\\").replace('"', "\\\"").replace('&', "&amp;")
+    clean(text)
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('&', "&amp;")
 }
 
 /// A label of the dot language, line by line; lines that are too long end in dots.
@@ -59,7 +62,10 @@ pub(super) fn dot_label(lines: &[&str]) -> String {
         Some((at, _)) => dot_escaped(&line[..at]) + "...",
         None => dot_escaped(line),
     };
-    format!("\"{}\"", lines.iter().map(short).collect::<Vec<_>>().join("\\n"))
+    format!(
+        "\"{}\"",
+        lines.iter().map(short).collect::<Vec<_>>().join("\\n")
+    )
 }
 
 /// Writes a part of a JSON string, with characters that a terminal obeys as escapes, also those that JSON would leave
@@ -87,7 +93,10 @@ mod tests {
     #[test]
     fn what_a_terminal_would_obey_is_shown() {
         assert_eq!(clean("NVIDIA H200"), "NVIDIA H200");
-        assert_eq!(clean("a\u{1b}[31mb\nc\u{9b}2J\u{202e}d\0"), "a\\u{1b}[31mb\\nc\\u{9b}2J\\u{202e}d\\u{0}");
+        assert_eq!(
+            clean("a\u{1b}[31mb\nc\u{9b}2J\u{202e}d\0"),
+            "a\\u{1b}[31mb\\nc\\u{9b}2J\\u{202e}d\\u{0}"
+        );
         assert_eq!(clean("GPU 0 → GPU 1 ✗"), "GPU 0 → GPU 1 ✗");
     }
 

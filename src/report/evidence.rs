@@ -23,28 +23,43 @@ pub(super) const ELSEWHERE: [&str; 4] = ["device_address", "port_address", "slot
 /// own.
 pub(super) fn text(finding: &Finding) -> String {
     let sentences = sentences(finding).join(". ");
-    if sentences.is_empty() { sentences } else { sentences + "." }
+    if sentences.is_empty() {
+        sentences
+    } else {
+        sentences + "."
+    }
 }
 
 /// The facts of a finding, a sentence each without its full stop.
 pub(super) fn sentences(finding: &Finding) -> Vec<String> {
-    said(&finding.evidence).iter().map(|sentence| capital(sentence)).collect()
+    said(&finding.evidence)
+        .iter()
+        .map(|sentence| capital(sentence))
+        .collect()
 }
 
 /// What the facts say, by the phrases for them; what no phrase knows, such as a fact of a later version, by its name.
 fn said(evidence: &Facts) -> Vec<String> {
-    let shown =
-        |(key, fact): &(&String, &Fact)| !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_));
+    let shown = |(key, fact): &(&String, &Fact)| {
+        !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_))
+    };
     let mut left: BTreeMap<&str, (&str, &Fact)> = BTreeMap::new();
     for (key, fact) in evidence.into_iter().filter(shown) {
         // Two of one name and different units: the second one is known by its whole key.
-        let name = if left.contains_key(fact.name(key)) { key } else { fact.name(key) };
+        let name = if left.contains_key(fact.name(key)) {
+            key
+        } else {
+            fact.name(key)
+        };
         left.insert(name, (key, fact));
     }
     let mut sentences = Vec::new();
     for phrase in PHRASES {
         let names = names(phrase);
-        if names.iter().all(|name| left.get(name).is_some_and(|(_, fact)| !matches!(fact, Fact::Other(_)))) {
+        if names.iter().all(|name| {
+            left.get(name)
+                .is_some_and(|(_, fact)| !matches!(fact, Fact::Other(_)))
+        }) {
             sentences.push(filled(phrase, |name| left[name].1));
             for name in names {
                 left.remove(name);
@@ -64,9 +79,15 @@ fn said(evidence: &Facts) -> Vec<String> {
 
 /// The names of facts in a phrase, each once.
 pub(super) fn names(phrase: &'static str) -> Vec<&'static str> {
-    let places = phrase.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let places = phrase
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split('}').next());
     let mut names: Vec<&str> = Vec::new();
-    for name in places.filter(|place| !place.contains('#')).flat_map(|place| place.split("..")) {
+    for name in places
+        .filter(|place| !place.contains('#'))
+        .flat_map(|place| place.split(".."))
+    {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -84,7 +105,11 @@ fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
             // One or several: `is|are`.
             (Some((name, words)), _) => {
                 let (one, several) = words.split_once('|').unwrap_or((words, words));
-                if is_one(fact(name)) { one.to_owned() } else { several.to_owned() }
+                if is_one(fact(name)) {
+                    one.to_owned()
+                } else {
+                    several.to_owned()
+                }
             }
             (_, Some((low, high))) => between(fact(low), fact(high)),
             _ => named(place, fact(place)),
@@ -101,7 +126,10 @@ fn between(low: &Fact, high: &Fact) -> String {
         return high;
     }
     // The unit once.
-    let unit = high.split_once(GLUE).map(|(_, unit)| format!("{GLUE}{unit}")).unwrap_or_default();
+    let unit = high
+        .split_once(GLUE)
+        .map(|(_, unit)| format!("{GLUE}{unit}"))
+        .unwrap_or_default();
     let low = low.strip_suffix(&unit).unwrap_or(&low);
     format!("{low} to {high}")
 }
@@ -119,8 +147,12 @@ const fn is_one(fact: &Fact) -> bool {
 /// A fact where its name says of what it is a number.
 fn named(name: &str, fact: &Fact) -> String {
     match fact {
-        Fact::Count(number) if name == "gpus" => count(usize::try_from(*number).unwrap_or(usize::MAX), "GPU"),
-        Fact::Count(number) if name == "pairs" => count(usize::try_from(*number).unwrap_or(usize::MAX), "pair"),
+        Fact::Count(number) if name == "gpus" => {
+            count(usize::try_from(*number).unwrap_or(usize::MAX), "GPU")
+        }
+        Fact::Count(number) if name == "pairs" => {
+            count(usize::try_from(*number).unwrap_or(usize::MAX), "pair")
+        }
         _ => show(fact),
     }
 }
@@ -144,7 +176,9 @@ fn words(key: &str) -> String {
 
 fn capital(text: &str) -> String {
     let mut rest = text.chars();
-    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
+    rest.next()
+        .map(|first| first.to_uppercase().chain(rest).collect())
+        .unwrap_or_default()
 }
 
 /// The symptoms that are attributed to this finding.
@@ -186,7 +220,11 @@ fn show(fact: &Fact) -> String {
 
 fn number(value: f64) -> String {
     let text = short(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 fn list<T: ToString>(all: &[T]) -> String {
@@ -194,18 +232,31 @@ fn list<T: ToString>(all: &[T]) -> String {
     if all.len() > SHOWN {
         shown.push(format!("and {} more", all.len() - SHOWN));
     }
-    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+    if shown.is_empty() {
+        "none".to_owned()
+    } else {
+        shown.join(", ")
+    }
 }
 
 /// Pairs in short: `pairs 0→1 and 1→0`, or `14 pairs with GPU 5` where many have one GPU in common.
 fn of_pairs(pairs: &[Pair]) -> String {
-    let ends = pairs.first().map(|first| [first.source, first.destination]).into_iter().flatten();
-    let common = ends.into_iter().find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)));
+    let ends = pairs
+        .first()
+        .map(|first| [first.source, first.destination])
+        .into_iter()
+        .flatten();
+    let common = ends
+        .into_iter()
+        .find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)));
     if let Some(gpu) = common.filter(|_| pairs.len() > SHOWN_PAIRS) {
         return format!("{} pairs with GPU {gpu}", pairs.len());
     }
     let noun = if pairs.len() == 1 { "pair" } else { "pairs" };
-    let names: Vec<_> = pairs.iter().map(|pair| format!("{}→{}", pair.source, pair.destination)).collect();
+    let names: Vec<_> = pairs
+        .iter()
+        .map(|pair| format!("{}→{}", pair.source, pair.destination))
+        .collect();
     format!("{noun} {}", list(&names))
 }
 
@@ -217,13 +268,19 @@ mod tests {
 
     /// What is said of facts that a report has in JSON.
     fn read(evidence: serde_json::Value) -> String {
-        said(&serde_json::from_value(evidence).unwrap()).join("; ").replace(GLUE, " ")
+        said(&serde_json::from_value(evidence).unwrap())
+            .join("; ")
+            .replace(GLUE, " ")
     }
 
     #[test]
     fn sentences_put_together_what_belongs_together() {
         let report = crate::report::sample::pcie_box();
-        let finding = report.findings.iter().find(|finding| finding.code == "pcie-narrow").unwrap();
+        let finding = report
+            .findings
+            .iter()
+            .find(|finding| finding.code == "pcie-narrow")
+            .unwrap();
         let all = sentences(finding).join(". ").replace(GLUE, " ");
         assert!(all.contains("Copies over it reach "), "{all}");
         assert!(all.contains("The link has 4 of 16 lanes"), "{all}");
@@ -240,26 +297,47 @@ mod tests {
                 json!({"copies_over_it_lowest_gbps": 5.7, "copies_over_it_highest_gbps": 6.5}),
                 "copies over it reach 5.7 to 6.5 GB/s",
             ),
-            (json!({"staged_lowest_gbps": 12.6, "staged_highest_gbps": 12.6}), "staged copies reach 12.6 GB/s"),
+            (
+                json!({"staged_lowest_gbps": 12.6, "staged_highest_gbps": 12.6}),
+                "staged copies reach 12.6 GB/s",
+            ),
             (json!({"width_lanes": 4}), "the link has 4 lanes"),
             (
                 json!({"left_bytes": 1_073_741_824_u64, "asked_for_bytes": 7}),
                 "7 B were asked for; 1 GiB are left of the limit",
             ),
-            (json!({"remapping_pending": true}), "rows of memory wait to be remapped"),
-            (json!({"remapping_pending": false}), "no rows of memory wait to be remapped"),
+            (
+                json!({"remapping_pending": true}),
+                "rows of memory wait to be remapped",
+            ),
+            (
+                json!({"remapping_pending": false}),
+                "no rows of memory wait to be remapped",
+            ),
             (json!({"gpus_behind": [5]}), "GPU 5 is behind it"),
             (json!({"gpus": [0, 1, 10]}), "GPU 0-1,10 are affected"),
             (json!({"gpus": 1}), "1 GPU is affected"),
             (json!({"gpus": many}), "GPU 0-19 are affected"),
             (json!({"gpus_with_nvswitch": 8}), "GPUs with NVSwitch: 8"),
-            (json!({"pairs": ["GPU 1 → GPU 3", "GPU 3 → GPU 1"]}), "affected: pairs 1→3, 3→1"),
-            (json!({"slowed_pairs": with_7}), "7 pairs with GPU 7 are slowed"),
-            (json!({"removed": {"A": "1"}}), "taken out of the environment of copies: A 1"),
+            (
+                json!({"pairs": ["GPU 1 → GPU 3", "GPU 3 → GPU 1"]}),
+                "affected: pairs 1→3, 3→1",
+            ),
+            (
+                json!({"slowed_pairs": with_7}),
+                "7 pairs with GPU 7 are slowed",
+            ),
+            (
+                json!({"removed": {"A": "1"}}),
+                "taken out of the environment of copies: A 1",
+            ),
             // What no phrase knows: of a later version.
             (json!({"before_gbps": null}), "before gbps: unknown"),
             (json!({"free_bytes": 1_073_741_824_u64}), "free: 1 GiB"),
-            (json!({"hop": {"rate_gbps": 7.88, "at": "0000:40:03.1"}}), "hop: at 0000:40:03.1, rate 7.88 GB/s"),
+            (
+                json!({"hop": {"rate_gbps": 7.88, "at": "0000:40:03.1"}}),
+                "hop: at 0000:40:03.1, rate 7.88 GB/s",
+            ),
             (json!({"rate_gbps": "fast"}), "rate gbps: fast"),
             (json!({"width_lanes": 4000}), "width lanes: 4000"),
             (json!({"names": ["GPU 1", "GPU 2"]}), "names: GPU 1, GPU 2"),

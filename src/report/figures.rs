@@ -12,13 +12,24 @@ pub(crate) struct Spread {
 impl Spread {
     /// None when there is no figure.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let mut values: Vec<_> = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .collect();
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
         let middle = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
-        Some(Self { count: values.len(), min, median, max })
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
+        Some(Self {
+            count: values.len(),
+            min,
+            median,
+            max,
+        })
     }
 }
 
@@ -44,7 +55,18 @@ mod tests {
     #[test]
     fn spreads_and_ranges() {
         assert_eq!(Spread::of([f64::NAN]), None);
-        assert_eq!(Spread::of([3.0, 1.0, 2.0, 10.0]), Some(Spread { count: 4, min: 1.0, median: 2.5, max: 10.0 }));
-        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8, u32::MAX]), format!("0-2,5,7-8,{}", u32::MAX));
+        assert_eq!(
+            Spread::of([3.0, 1.0, 2.0, 10.0]),
+            Some(Spread {
+                count: 4,
+                min: 1.0,
+                median: 2.5,
+                max: 10.0
+            })
+        );
+        assert_eq!(
+            ranges(&[0, 1, 2, 5, 7, 8, u32::MAX]),
+            format!("0-2,5,7-8,{}", u32::MAX)
+        );
     }
 }

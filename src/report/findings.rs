@@ -38,7 +38,11 @@ pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     for finding in findings {
         let (severity, code) = (finding.severity, &finding.code);
         let place = *places.entry((severity, code)).or_insert_with(|| {
-            all.push(Alike { severity, code, findings: Vec::new() });
+            all.push(Alike {
+                severity,
+                code,
+                findings: Vec::new(),
+            });
             all.len() - 1
         });
         all[place].findings.push(finding);
@@ -53,19 +57,43 @@ pub(super) fn write(page: &mut Page, report: &Report) {
 
 /// Those that are more than good to know.
 pub(super) fn worse(page: &mut Page, report: &Report) {
-    these(page, report, by_rule(report).into_iter().filter(|alike| alike.severity > Severity::Info).collect());
+    these(
+        page,
+        report,
+        by_rule(report)
+            .into_iter()
+            .filter(|alike| alike.severity > Severity::Info)
+            .collect(),
+    );
 }
 
 fn these(page: &mut Page, report: &Report, all: Vec<Alike<'_>>) {
-    for Alike { severity, code, findings: alike } in all {
+    for Alike {
+        severity,
+        code,
+        findings: alike,
+    } in all
+    {
         // One more than the limit takes no more space in full than in a list.
-        let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 { alike.len() } else { SHOWN_PER_RULE };
+        let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 {
+            alike.len()
+        } else {
+            SHOWN_PER_RULE
+        };
         for finding in &alike[..shown] {
             finding_in_full(page, finding, &report.snapshot);
         }
         if shown < alike.len() {
-            let subjects: Vec<_> = alike[shown..].iter().map(|finding| finding.subject.to_string()).collect();
-            let text = format!("{} more like this: {} [{}]", subjects.len(), subjects.join(", "), code);
+            let subjects: Vec<_> = alike[shown..]
+                .iter()
+                .map(|finding| finding.subject.to_string())
+                .collect();
+            let text = format!(
+                "{} more like this: {} [{}]",
+                subjects.len(),
+                subjects.join(", "),
+                code
+            );
             page.finding(label(severity), &text, Vec::new());
         }
     }
@@ -84,13 +112,29 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     below.push(("do", finding.next_step.clone()));
     below.push(("seen", evidence::text(finding)));
     let effects = evidence::effects(finding);
-    let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 { effects.len() } else { SHOWN_EFFECTS };
-    below.extend(effects[..shown].iter().map(|effect| ("explains", effect.to_string())));
+    let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 {
+        effects.len()
+    } else {
+        SHOWN_EFFECTS
+    };
+    below.extend(
+        effects[..shown]
+            .iter()
+            .map(|effect| ("explains", effect.to_string())),
+    );
     if shown < effects.len() {
-        below.push(("explains", format!("{} more, all in the JSON report", effects.len() - shown)));
+        below.push((
+            "explains",
+            format!("{} more, all in the JSON report", effects.len() - shown),
+        ));
     }
     let suspects = finding.suspects.iter();
-    below.extend(suspects.map(|suspect| ("suspect", format!("{}. Test: {}", suspect.cause, suspect.test))));
+    below.extend(suspects.map(|suspect| {
+        (
+            "suspect",
+            format!("{}. Test: {}", suspect.cause, suspect.test),
+        )
+    }));
     page.finding(label(finding.severity), &text, below);
 }
 
@@ -99,7 +143,10 @@ fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     let gpus = match finding.subject {
         Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => return None,
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
-        Subject::Pair(Pair { source, destination }) => vec![source, destination],
+        Subject::Pair(Pair {
+            source,
+            destination,
+        }) => vec![source, destination],
     };
     if gpus.iter().all(|index| names(&finding.message, *index)) {
         return None;
@@ -113,7 +160,10 @@ fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
 /// Whether a sentence names this GPU: "GPU 10" is not GPU 1.
 fn names(sentence: &str, gpu: u32) -> bool {
     let name = format!("GPU {gpu}");
-    sentence.split(&name).skip(1).any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+    sentence
+        .split(&name)
+        .skip(1)
+        .any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
 /// The word for a severity.
@@ -128,20 +178,28 @@ pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
 
 /// What identifies the parts that are suspected, where they are few: model, slot and what is printed on them.
 pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
-    let behind = finding.evidence.into_iter().find_map(|(key, fact)| match fact {
-        Fact::Gpus(gpus) if key == "gpus_behind" => Some(gpus.clone()),
-        _ => None,
-    });
+    let behind = finding
+        .evidence
+        .into_iter()
+        .find_map(|(key, fact)| match fact {
+            Fact::Gpus(gpus) if key == "gpus_behind" => Some(gpus.clone()),
+            _ => None,
+        });
     let gpus = match finding.subject {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
-        Subject::Pair(Pair { source, destination }) => vec![source, destination],
+        Subject::Pair(Pair {
+            source,
+            destination,
+        }) => vec![source, destination],
         Subject::PcieLink { .. } => behind.unwrap_or_default(),
         Subject::Machine | Subject::PciFunction { .. } => Vec::new(),
     };
     if finding.severity == Severity::Info || gpus.len() > SHOWN_PARTS {
         return Vec::new();
     }
-    gpus.into_iter().filter_map(|index| Some(part(snapshot.gpu(index)?, snapshot))).collect()
+    gpus.into_iter()
+        .filter_map(|index| Some(part(snapshot.gpu(index)?, snapshot)))
+        .collect()
 }
 
 /// `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`
@@ -149,13 +207,23 @@ fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
     let address = gpu.pci.get();
     let known = [
         gpu.name.known().cloned(),
-        address.and_then(|address| pcie::slot(snapshot, address)).map(|slot| format!("slot {slot}")),
+        address
+            .and_then(|address| pcie::slot(snapshot, address))
+            .map(|slot| format!("slot {slot}")),
         address.map(|address| address.to_string()),
         gpu.serial.known().map(|serial| format!("serial {serial}")),
         gpu.uuid.known().map(|uuid| format!("UUID {uuid}")),
     ];
     let known: Vec<String> = known.into_iter().flatten().collect();
-    format!("GPU {}: {}", gpu.index, if known.is_empty() { "not known".to_owned() } else { known.join(", ") })
+    format!(
+        "GPU {}: {}",
+        gpu.index,
+        if known.is_empty() {
+            "not known".to_owned()
+        } else {
+            known.join(", ")
+        }
+    )
 }
 
 /// The place of the subject in the chassis: PCI address, and slot if the firmware names it.
@@ -169,9 +237,14 @@ fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     };
     match *subject {
         Subject::Machine => None,
-        Subject::PcieLink { address } | Subject::PciFunction { address } => Some(address.to_string()),
+        Subject::PcieLink { address } | Subject::PciFunction { address } => {
+            Some(address.to_string())
+        }
         Subject::Gpu { index } | Subject::Link { index, .. } => of(index),
-        Subject::Pair(Pair { source, destination }) => {
+        Subject::Pair(Pair {
+            source,
+            destination,
+        }) => {
             let address = |index: u32| snapshot.gpu(index)?.pci.get();
             Some(format!("{} → {}", address(source)?, address(destination)?))
         }

@@ -19,8 +19,15 @@ use crate::model::finding::Severity;
 use crate::model::report::Conclusion;
 
 /// One flat JSON object.
-pub(super) const FORMAT: Format =
-    Format { of: Of::One, ..Format::new("flat", &[], "One flat JSON object on one line, for agents", render) };
+pub(super) const FORMAT: Format = Format {
+    of: Of::One,
+    ..Format::new(
+        "flat",
+        &[],
+        "One flat JSON object on one line, for agents",
+        render,
+    )
+};
 
 /// The name and version of this form.
 const SCHEMA: &str = "peerscope.flat/1";
@@ -80,8 +87,15 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 
 fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
     let report = digest.report;
-    let worst = digest.findings.iter().find(|finding| finding.severity > Severity::Info);
-    let rates = Spread::of(digest.figures().filter_map(|cell| Some(cell.achieved_gbps?.0)));
+    let worst = digest
+        .findings
+        .iter()
+        .find(|finding| finding.severity > Severity::Info);
+    let rates = Spread::of(
+        digest
+            .figures()
+            .filter_map(|cell| Some(cell.achieved_gbps?.0)),
+    );
     let shares = Spread::of(digest.figures().filter_map(|cell| cell.percent));
     let caveats: Vec<&str> = digest.caveats.values().map(String::as_str).collect();
     Flat {
@@ -92,7 +106,10 @@ fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
         simulated: report.is_simulated(),
         host: report.snapshot.host.hostname.known().map(String::as_str),
         started_at: &report.started_at,
-        profile: report.measurements.as_ref().map(|measurements| measurements.profile.as_str()),
+        profile: report
+            .measurements
+            .as_ref()
+            .map(|measurements| measurements.profile.as_str()),
         verdict: report.verdict.verdict,
         state: state(Ending::of(report)),
         passed: report.verdict.verdict == Conclusion::Healthy,
@@ -113,7 +130,12 @@ fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
         reason: worst.map(|finding| clean(&sentence(finding, &report.snapshot)).into_owned()),
         next_step: worst.map(|finding| finding.next_step.as_str()),
         gpus: report.snapshot.gpus.len(),
-        driver: report.snapshot.host.driver_version.known().map(String::as_str),
+        driver: report
+            .snapshot
+            .host
+            .driver_version
+            .known()
+            .map(String::as_str),
         min_gbps: rates.map(|rates| rates.min),
         median_gbps: rates.map(|rates| rates.median),
         min_percent: shares.map(|shares| shares.min),
@@ -133,7 +155,10 @@ pub(super) const fn state(ending: Ending) -> &'static str {
 
 /// The codes of all findings but information, each once, with commas between.
 fn codes(digest: &Digest<'_>) -> String {
-    let found = digest.findings.iter().filter(|finding| finding.severity > Severity::Info);
+    let found = digest
+        .findings
+        .iter()
+        .filter(|finding| finding.severity > Severity::Info);
     let codes: BTreeSet<&str> = found.map(|finding| &*finding.code).collect();
     codes.into_iter().collect::<Vec<_>>().join(",")
 }
@@ -152,10 +177,19 @@ mod tests {
 
     #[test]
     fn it_is_one_object_of_single_values() {
-        for report in [sample::healthy(8), sample::pcie_box(), sample::unknown(3), sample::hostile()] {
+        for report in [
+            sample::healthy(8),
+            sample::pcie_box(),
+            sample::unknown(3),
+            sample::hostile(),
+        ] {
             let object = written(&report);
             let values = object.as_object().unwrap();
-            assert!(values.values().all(|value| !value.is_object() && !value.is_array() && !value.is_null()));
+            assert!(
+                values
+                    .values()
+                    .all(|value| !value.is_object() && !value.is_array() && !value.is_null())
+            );
             assert_eq!(object["schema"], SCHEMA);
         }
     }
@@ -168,10 +202,18 @@ mod tests {
             (&"faulty".into(), &false.into(), &"CRITICAL".into())
         );
         assert_eq!(faulty["severity"], "error");
-        assert!(faulty["codes"].as_str().unwrap().contains(faulty["code"].as_str().unwrap()));
+        assert!(
+            faulty["codes"]
+                .as_str()
+                .unwrap()
+                .contains(faulty["code"].as_str().unwrap())
+        );
         assert!(!faulty["reason"].as_str().unwrap().is_empty());
         let healthy = written(&sample::healthy(8));
-        assert_eq!((&healthy["passed"], &healthy["codes"], healthy.get("reason")), (&true.into(), &"".into(), None));
+        assert_eq!(
+            (&healthy["passed"], &healthy["codes"], healthy.get("reason")),
+            (&true.into(), &"".into(), None)
+        );
         assert!(healthy["min_gbps"].as_f64().unwrap() > 300.0);
     }
 
@@ -180,6 +222,11 @@ mod tests {
         let mut report = sample::nothing_measured();
         report.measurements = None;
         let object = written(&report);
-        assert!(["profile", "min_gbps", "min_percent"].iter().all(|key| object.get(key).is_none()), "{object}");
+        assert!(
+            ["profile", "min_gbps", "min_percent"]
+                .iter()
+                .all(|key| object.get(key).is_none()),
+            "{object}"
+        );
     }
 }

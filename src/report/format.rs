@@ -23,8 +23,15 @@ pub struct Style {
 
 impl Style {
     /// The style of files, and of text that does not go to a terminal.
-    pub const PLAIN: Self =
-        Self { width: 100, color: false, verbose: false, brief: false, terminal: false, ascii: false, pairs: false };
+    pub const PLAIN: Self = Self {
+        width: 100,
+        color: false,
+        verbose: false,
+        brief: false,
+        terminal: false,
+        ascii: false,
+        pairs: false,
+    };
 }
 
 /// A format for reports.
@@ -52,7 +59,14 @@ impl Format {
         purpose: &'static str,
         render: fn(&Digest<'_>, &Style) -> String,
     ) -> Self {
-        Self { name, extensions, purpose, of: Of::All, is_looked_at: false, render }
+        Self {
+            name,
+            extensions,
+            purpose,
+            of: Of::All,
+            is_looked_at: false,
+            render,
+        }
     }
 }
 

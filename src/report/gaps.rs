@@ -20,16 +20,51 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     let none = Measurements::default();
     let measurements = report.measurements.as_ref().unwrap_or(&none);
     let driver = &measurements.driver;
-    lines.extend(driver.failure.iter().map(|why| ("CUDA".into(), format!("could not be used: {why}"))));
-    lines.extend(driver.kernels_failure.iter().map(|why| ("kernels".into(), format!("could not be loaded: {why}"))));
+    lines.extend(
+        driver
+            .failure
+            .iter()
+            .map(|why| ("CUDA".into(), format!("could not be used: {why}"))),
+    );
+    lines.extend(
+        driver
+            .kernels_failure
+            .iter()
+            .map(|why| ("kernels".into(), format!("could not be loaded: {why}"))),
+    );
     for device in &driver.devices {
-        let of_device = |what: &str, why: &String| (format!("GPU {}", device.index), format!("{what}: {why}"));
-        lines.extend(device.failure.iter().map(|why| of_device("not tested", why)));
-        lines.extend(device.kernels_failure.iter().map(|why| of_device("its kernels could not be loaded", why)));
+        let of_device =
+            |what: &str, why: &String| (format!("GPU {}", device.index), format!("{what}: {why}"));
+        lines.extend(
+            device
+                .failure
+                .iter()
+                .map(|why| of_device("not tested", why)),
+        );
+        lines.extend(
+            device
+                .kernels_failure
+                .iter()
+                .map(|why| of_device("its kernels could not be loaded", why)),
+        );
     }
-    lines.extend(report.snapshot.problems.iter().map(|problem| ("facts".into(), problem.clone())));
-    lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));
-    let planned = measurements.left_out.iter().chain(&measurements.thinned_out);
+    lines.extend(
+        report
+            .snapshot
+            .problems
+            .iter()
+            .map(|problem| ("facts".into(), problem.clone())),
+    );
+    lines.extend(
+        measurements
+            .problems
+            .iter()
+            .map(|problem| ("run".into(), problem.clone())),
+    );
+    let planned = measurements
+        .left_out
+        .iter()
+        .chain(&measurements.thinned_out);
     lines.extend(planned.map(|what| ("plan".into(), what.clone())));
     let missing = missing(measurements);
     let shown = if all { missing.len() } else { SHOWN_REASONS };
@@ -53,14 +88,23 @@ fn missing(measurements: &Measurements) -> Vec<(String, String)> {
             Status::Failed => 1,
             Status::Skipped => 2,
         };
-        let (number, flows) = groups.entry((rank, cell.reason.unwrap_or("no reason given"))).or_default();
+        let (number, flows) = groups
+            .entry((rank, cell.reason.unwrap_or("no reason given")))
+            .or_default();
         *number += 1;
         flows.insert(cell.flow);
     }
     let word = ["hung", "failed", "skipped"];
     let line = |((rank, reason), (number, flows)): ((u8, &str), (usize, BTreeSet<Flow>))| {
-        let flows = if flows.len() == all.len() && all.len() > 2 { "all pairs".to_owned() } else { named(&flows) };
-        (format!("{number} {}", word[usize::from(rank)]), format!("{reason} ({flows})"))
+        let flows = if flows.len() == all.len() && all.len() > 2 {
+            "all pairs".to_owned()
+        } else {
+            named(&flows)
+        };
+        (
+            format!("{number} {}", word[usize::from(rank)]),
+            format!("{reason} ({flows})"),
+        )
     };
     groups.into_iter().map(line).collect()
 }
@@ -75,6 +119,10 @@ fn named(flows: &BTreeSet<Flow>) -> String {
     if flows.len() > SHOWN_FLOWS {
         shown.push(format!("{} more", flows.len() - SHOWN_FLOWS));
     }
-    let gpus = if flows.iter().all(|flow| flow.pair().is_some()) { "GPU " } else { "" };
+    let gpus = if flows.iter().all(|flow| flow.pair().is_some()) {
+        "GPU "
+    } else {
+        ""
+    };
     format!("{gpus}{}", shown.join(", "))
 }

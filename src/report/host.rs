@@ -42,14 +42,23 @@ impl Ways {
                 keys.push((copy.way(), copy.at_once));
             }
         }
-        keys.into_iter().map(|(way, at_once)| Self::of_way(measurements, way, at_once)).collect()
+        keys.into_iter()
+            .map(|(way, at_once)| Self::of_way(measurements, way, at_once))
+            .collect()
     }
 
     fn of_way(measurements: &Measurements, way: HostWay, at_once: u32) -> Self {
-        let cells = || measurements.host.iter().filter(|copy| (copy.way(), copy.at_once) == (way, at_once));
+        let cells = || {
+            measurements
+                .host
+                .iter()
+                .filter(|copy| (copy.way(), copy.at_once) == (way, at_once))
+        };
         let gpus: BTreeSet<u32> = cells().map(|copy| copy.gpu).collect();
         let best = |gpu: &u32| {
-            let of_gpu = cells().filter(|copy| copy.gpu == *gpu).filter_map(|copy| Some((copy, copy.rate()?.0)));
+            let of_gpu = cells()
+                .filter(|copy| copy.gpu == *gpu)
+                .filter_map(|copy| Some((copy, copy.rate()?.0)));
             of_gpu.max_by(|(_, one), (_, other)| one.total_cmp(other))
         };
         let best: Vec<(&HostCopy, f64)> = gpus.iter().filter_map(best).collect();
@@ -71,7 +80,11 @@ impl Ways {
 
     /// `pinned, to device; 8 GPUs at once`
     pub(super) fn label(&self) -> String {
-        let at_once = if self.at_once > 1 { format!("; {} GPUs at once", self.at_once) } else { String::new() };
+        let at_once = if self.at_once > 1 {
+            format!("; {} GPUs at once", self.at_once)
+        } else {
+            String::new()
+        };
         format!("{}{at_once}", self.way)
     }
 }
@@ -85,12 +98,31 @@ pub(super) fn summary(measurements: &Measurements) -> Option<String> {
         .collect();
     let text = |way: &Ways| {
         let rates = way.rates?;
-        Some(format!("{} GB/s {}", range(rates.min, rates.max, rate, " to "), way.way.direction))
+        Some(format!(
+            "{} GB/s {}",
+            range(rates.min, rates.max, rate, " to "),
+            way.way.direction
+        ))
     };
     let all: Vec<String> = ways.iter().filter_map(text).collect();
-    let shares = Spread::of(ways.iter().filter_map(|way| way.percents).flat_map(|share| [share.min, share.max]));
-    let share = shares.map(|share| format!(", {}% of theoretical", range(share.min, share.max, percent, " to ")));
-    (!all.is_empty()).then(|| format!("Pinned copies reach {}{}", all.join(" and "), share.unwrap_or_default()))
+    let shares = Spread::of(
+        ways.iter()
+            .filter_map(|way| way.percents)
+            .flat_map(|share| [share.min, share.max]),
+    );
+    let share = shares.map(|share| {
+        format!(
+            ", {}% of theoretical",
+            range(share.min, share.max, percent, " to ")
+        )
+    });
+    (!all.is_empty()).then(|| {
+        format!(
+            "Pinned copies reach {}{}",
+            all.join(" and "),
+            share.unwrap_or_default()
+        )
+    })
 }
 
 /// Everything there is to show.
@@ -109,12 +141,22 @@ pub(super) fn copies(page: &mut Page, measurements: &Measurements) {
     page.heading("Copies between host and GPU, each direction, over all GPUs");
     let mut table = Table::of_figures(7);
     table.captions(["", "", "GB/s", "", "% of", "GB/s", ""]);
-    table.captions(["host memory, direction", "min", "median", "max", "theory", "expected", "GPUs"]);
+    table.captions([
+        "host memory, direction",
+        "min",
+        "median",
+        "max",
+        "theory",
+        "expected",
+        "GPUs",
+    ]);
     for way in &ways {
         let mut cells = vec![Cell::from(way.label())];
         cells.extend(spread_cells(way.rates, rate));
         cells.push(median(way.percents, percent));
-        cells.push(or_dash(way.expected.map(|[low, high]| range(low, high, rate, "-"))));
+        cells.push(or_dash(
+            way.expected.map(|[low, high]| range(low, high, rate, "-")),
+        ));
         cells.push(done_cell(way.rates, way.planned));
         table.row(cells);
         if page.verbose() {
@@ -132,9 +174,15 @@ pub(super) fn copies(page: &mut Page, measurements: &Measurements) {
 }
 
 fn of_each_gpu(table: &mut Table, measurements: &Measurements, way: &Ways) {
-    let cells = measurements.host.iter().filter(|copy| (copy.way(), copy.at_once) == (way.way, way.at_once));
+    let cells = measurements
+        .host
+        .iter()
+        .filter(|copy| (copy.way(), copy.at_once) == (way.way, way.at_once));
     for copy in cells {
-        let node = copy.numa_node.map(|node| format!(", node {node}")).unwrap_or_default();
+        let node = copy
+            .numa_node
+            .map(|node| format!(", node {node}"))
+            .unwrap_or_default();
         let share = copy.percent.filter(|_| copy.rate().is_some()).map(percent);
         table.row([
             Cell::from(format!("  GPU{}{node}", copy.gpu)),
@@ -151,20 +199,43 @@ fn sums(ways: &[Ways]) -> Vec<(&'static str, String)> {
     let together = ways.iter().filter(|way| way.at_once > 1);
     let text = |way: &Ways| {
         let sum = way.sum?;
-        let alone = ways.iter().find(|other| other.at_once == 1 && other.way == way.way);
-        let alone = alone.and_then(|alone| alone.sum).filter(|alone| *alone > 0.0);
-        let beside = alone.map(|alone| format!(", {}% of {} one at a time", percent(100.0 * sum / alone), rate(alone)));
-        Some(format!("{}: {} GB/s in all{}", way.label(), rate(sum), beside.unwrap_or_default()))
+        let alone = ways
+            .iter()
+            .find(|other| other.at_once == 1 && other.way == way.way);
+        let alone = alone
+            .and_then(|alone| alone.sum)
+            .filter(|alone| *alone > 0.0);
+        let beside = alone.map(|alone| {
+            format!(
+                ", {}% of {} one at a time",
+                percent(100.0 * sum / alone),
+                rate(alone)
+            )
+        });
+        Some(format!(
+            "{}: {} GB/s in all{}",
+            way.label(),
+            rate(sum),
+            beside.unwrap_or_default()
+        ))
     };
-    together.filter_map(text).map(|text| ("sum", text)).collect()
+    together
+        .filter_map(text)
+        .map(|text| ("sum", text))
+        .collect()
 }
 
 /// The narrowest hops of GPUs that copied alone: `GPU 0's slot 0000:03:00.0 (Gen4 x16)`, the same for many as a number.
 fn limits(measurements: &Measurements) -> String {
     let mut rates: Vec<(f64, BTreeSet<u32>, &str)> = Vec::new();
     for copy in measurements.host.iter().filter(|copy| copy.at_once == 1) {
-        let Some((theory, hop)) = copy.theoretical_gbps.zip(copy.bottleneck.as_deref()) else { continue };
-        match rates.iter_mut().find(|(known, ..)| (*known - theory.0).abs() < f64::EPSILON) {
+        let Some((theory, hop)) = copy.theoretical_gbps.zip(copy.bottleneck.as_deref()) else {
+            continue;
+        };
+        match rates
+            .iter_mut()
+            .find(|(known, ..)| (*known - theory.0).abs() < f64::EPSILON)
+        {
             Some((_, gpus, _)) => drop(gpus.insert(copy.gpu)),
             None => rates.push((theory.0, BTreeSet::from([copy.gpu]), hop)),
         }
@@ -172,7 +243,11 @@ fn limits(measurements: &Measurements) -> String {
     rates.order_by(|(one, ..), (other, ..)| one.total_cmp(other));
     let text = |(theory, gpus, hop): &(f64, BTreeSet<u32>, &str)| match gpus.len() {
         1 => format!("{} GB/s, {hop}", rate(*theory)),
-        many => format!("{} GB/s for {}, such as {hop}", rate(*theory), count(many, "GPU")),
+        many => format!(
+            "{} GB/s for {}, such as {hop}",
+            rate(*theory),
+            count(many, "GPU")
+        ),
     };
     rates.iter().map(text).collect::<Vec<_>>().join("; ")
 }
@@ -186,7 +261,8 @@ fn nodes(page: &mut Page, measurements: &Measurements) {
 
 /// The same only where the node makes a difference.
 pub(super) fn apart(page: &mut Page, measurements: &Measurements) {
-    if let Some((table, apart)) = by_node(measurements).filter(|(_, apart)| *apart >= ALIKE_PERCENT) {
+    if let Some((table, apart)) = by_node(measurements).filter(|(_, apart)| *apart >= ALIKE_PERCENT)
+    {
         show_nodes(page, table, apart);
     }
 }
@@ -194,27 +270,45 @@ pub(super) fn apart(page: &mut Page, measurements: &Measurements) {
 fn show_nodes(page: &mut Page, table: Table, apart: f64) {
     page.heading("Pinned copies by the NUMA node of the host's memory, to device / to host, GB/s");
     page.table(table);
-    let difference = if apart < ALIKE_PERCENT { "makes no difference here" } else { "makes a difference" };
-    page.note(Paint::Faint, &format!("the node {difference}: up to {}%", percent(apart)));
+    let difference = if apart < ALIKE_PERCENT {
+        "makes no difference here"
+    } else {
+        "makes a difference"
+    };
+    page.note(
+        Paint::Faint,
+        &format!("the node {difference}: up to {}%", percent(apart)),
+    );
 }
 
 /// The table, and how far the nodes are apart at most, per cent.
 fn by_node(measurements: &Measurements) -> Option<(Table, f64)> {
     let cells = || measurements.host.iter().filter(|copy| copy.at_once == 1);
     let all: BTreeSet<u32> = cells().filter_map(|copy| copy.numa_node).collect();
-    let ways = [HostDirection::ToDevice, HostDirection::ToHost].map(|one| HostWay::PINNED.with_direction(one));
+    let ways = [HostDirection::ToDevice, HostDirection::ToHost]
+        .map(|one| HostWay::PINNED.with_direction(one));
     let of = |gpu: u32, node: u32, way: HostWay| {
-        let mut found = cells().filter(|copy| (copy.gpu, copy.numa_node, copy.way()) == (gpu, Some(node), way));
+        let mut found =
+            cells().filter(|copy| (copy.gpu, copy.numa_node, copy.way()) == (gpu, Some(node), way));
         found.find_map(|copy| Some(copy.rate()?.0))
     };
     let gpus: BTreeSet<u32> = cells().map(|copy| copy.gpu).collect();
-    let has_several = |gpu: &&u32| all.iter().filter(|node| of(**gpu, **node, ways[0]).is_some()).count() > 1;
+    let has_several = |gpu: &&u32| {
+        all.iter()
+            .filter(|node| of(**gpu, **node, ways[0]).is_some())
+            .count()
+            > 1
+    };
     let shown: Vec<u32> = gpus.iter().filter(has_several).copied().collect();
     if shown.is_empty() {
         return None;
     }
     let mut table = Table::of_figures(all.len() + 1);
-    table.head_row([Cell::default()].into_iter().chain(all.iter().map(|node| Cell::from(format!("node {node}")))));
+    table.head_row(
+        [Cell::default()]
+            .into_iter()
+            .chain(all.iter().map(|node| Cell::from(format!("node {node}")))),
+    );
     let mut apart: f64 = 0.0;
     for gpu in shown {
         let mut row = vec![Cell::from(format!("GPU{gpu}"))];
@@ -234,13 +328,22 @@ fn by_node(measurements: &Measurements) -> Option<(Table, f64)> {
 /// What page-locking costs, node by node.
 fn pinning(page: &mut Page, nodes: &[Pinning]) {
     let Some(first) = nodes.first() else { return };
-    page.heading(&format!("Page-locking {} of the host's memory, ms per GiB", first.bytes));
+    page.heading(&format!(
+        "Page-locking {} of the host's memory, ms per GiB",
+        first.bytes
+    ));
     let mut table = Table::of_figures(5);
     table.captions(["", "allocate", "free", "register", "unregister"]);
     for node in nodes {
-        let name = node.numa_node.map_or_else(|| "host".to_owned(), |node| format!("NUMA node {node}"));
-        let times =
-            [node.allocate_ms_per_gib, node.free_ms_per_gib, node.register_ms_per_gib, node.unregister_ms_per_gib];
+        let name = node
+            .numa_node
+            .map_or_else(|| "host".to_owned(), |node| format!("NUMA node {node}"));
+        let times = [
+            node.allocate_ms_per_gib,
+            node.free_ms_per_gib,
+            node.register_ms_per_gib,
+            node.unregister_ms_per_gib,
+        ];
         let times = times.map(|time| or_dash(time.map(short)));
         table.row([Cell::from(name)].into_iter().chain(times));
     }
@@ -270,13 +373,22 @@ mod tests {
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);
         write(&mut page, measurements);
-        text::lay_out(&page, &Style { width: 100, ..Style::PLAIN })
+        text::lay_out(
+            &page,
+            &Style {
+                width: 100,
+                ..Style::PLAIN
+            },
+        )
     }
 
     #[test]
     fn ways_sums_limits_and_pinning_are_shown() {
         let measurements = sample::healthy(8).measurements.unwrap();
-        let text = shown(&measurements, false).split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = shown(&measurements, false)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         for part in [
             "pinned, to device",
             "pageable, to host",
@@ -286,7 +398,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        assert!(!text.contains("GPU7") && shown(&measurements, true).contains("GPU7"), "{text}");
+        assert!(
+            !text.contains("GPU7") && shown(&measurements, true).contains("GPU7"),
+            "{text}"
+        );
         assert_eq!(shown(&Measurements::default(), true), "");
     }
 
@@ -294,11 +409,18 @@ mod tests {
     fn nodes_are_compared_and_said_to_be_alike() {
         let mut measurements = sample::healthy(2).measurements.unwrap();
         let mut far: Vec<HostCopy> = measurements.host.clone();
-        measurements.host.iter_mut().for_each(|copy| copy.numa_node = Some(0));
+        measurements
+            .host
+            .iter_mut()
+            .for_each(|copy| copy.numa_node = Some(0));
         far.iter_mut().for_each(|copy| copy.numa_node = Some(1));
         measurements.host.extend(far.clone());
         assert!(shown(&measurements, false).contains("makes no difference here: up to 0%"));
-        for copy in measurements.host.iter_mut().filter(|copy| copy.numa_node == Some(1)) {
+        for copy in measurements
+            .host
+            .iter_mut()
+            .filter(|copy| copy.numa_node == Some(1))
+        {
             copy.achieved_gbps = copy.achieved_gbps.map(|rate| GbPerSecond(rate.0 * 0.75));
         }
         let text = shown(&measurements, false);

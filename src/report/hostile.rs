@@ -26,18 +26,25 @@ struct Base {
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let mut pcie = sample::hostile();
     if let Some(measurements) = &mut pcie.measurements {
-        measurements.peer.retain(|peer| peer.pair.source < 3 && peer.pair.destination < 3);
+        measurements
+            .peer
+            .retain(|peer| peer.pair.source < 3 && peer.pair.destination < 3);
         measurements.driver.devices.truncate(3);
         measurements.overlap.truncate(16);
         measurements.latency.truncate(8);
         measurements.driver.failure = Some("no".into());
         measurements.driver.kernels_failure = Some("no".into());
     }
-    pcie.topology.pairs.retain(|route| route.pair.source < 3 && route.pair.destination < 3);
+    pcie.topology
+        .pairs
+        .retain(|route| route.pair.source < 3 && route.pair.destination < 3);
     pcie.snapshot.gpus.truncate(3);
     let mut topo = pcie.clone();
     topo.measurements = None;
-    [sample::healthy(2), pcie, topo, sample::unknown(2)].iter().map(Base::of).collect()
+    [sample::healthy(2), pcie, topo, sample::unknown(2)]
+        .iter()
+        .map(Base::of)
+        .collect()
 });
 
 impl Base {
@@ -47,7 +54,11 @@ impl Base {
         strings(&report, &mut String::new(), &mut found);
         let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pointer in found {
-            let name = pointer.split('/').filter(|part| part.parse::<u32>().is_err()).collect::<Vec<_>>().join("/");
+            let name = pointer
+                .split('/')
+                .filter(|part| part.parse::<u32>().is_err())
+                .collect::<Vec<_>>()
+                .join("/");
             places.entry(name).or_default().push(pointer);
         }
         // Words of a list are not free, nor are addresses: the report would not be read.
@@ -65,7 +76,9 @@ impl Base {
         let places: Vec<_> = self.places.values().collect();
         for (place, which, name) in names {
             let pointers = places[place.index(places.len())];
-            *report.pointer_mut(&pointers[which.index(pointers.len())]).unwrap() = Value::String(name.clone());
+            *report
+                .pointer_mut(&pointers[which.index(pointers.len())])
+                .unwrap() = Value::String(name.clone());
         }
         serde_json::from_value(report).unwrap()
     }
@@ -80,7 +93,10 @@ fn strings(value: &Value, pointer: &mut String, found: &mut Vec<String>) {
         pointer.truncate(length);
     };
     match value {
-        Value::Array(elements) => elements.iter().enumerate().for_each(|(n, value)| below(&n.to_string(), value)),
+        Value::Array(elements) => elements
+            .iter()
+            .enumerate()
+            .for_each(|(n, value)| below(&n.to_string(), value)),
         Value::Object(fields) => fields.iter().for_each(|(key, value)| below(key, value)),
         Value::String(_) => found.push(pointer.clone()),
         _ => {}
@@ -90,8 +106,14 @@ fn strings(value: &Value, pointer: &mut String, found: &mut Vec<String>) {
 /// Names for a report: the same places with hostile ones and with tame ones, alike in which of
 /// them are equal, so that what is grouped by name is grouped alike.
 fn named(names: &[Named]) -> [Vec<Named>; 2] {
-    let hostile = names.iter().enumerate().map(|(n, (place, which, name))| (*place, *which, format!("n{n}{name}")));
-    let tame = names.iter().enumerate().map(|(n, (place, which, _))| (*place, *which, format!("n{n}")));
+    let hostile = names
+        .iter()
+        .enumerate()
+        .map(|(n, (place, which, name))| (*place, *which, format!("n{n}{name}")));
+    let tame = names
+        .iter()
+        .enumerate()
+        .map(|(n, (place, which, _))| (*place, *which, format!("n{n}")));
     [hostile.collect(), tame.collect()]
 }
 
@@ -100,7 +122,13 @@ fn names() -> impl Strategy<Value = Vec<Named>> {
 }
 
 fn style(color: bool) -> Style {
-    Style { width: 80, color, verbose: true, pairs: true, ..Style::PLAIN }
+    Style {
+        width: 80,
+        color,
+        verbose: true,
+        pairs: true,
+        ..Style::PLAIN
+    }
 }
 
 fn render(report: &Report, format: &str) -> String {
@@ -136,10 +164,15 @@ fn elements(page: &str) -> (BTreeMap<String, u32>, Vec<String>) {
     for element in parsed.tree.values().filter_map(|node| node.as_element()) {
         *elements.entry(element.name().to_owned()).or_default() += 1;
         for (attribute, _) in element.attrs() {
-            *elements.entry(format!("{} {attribute}", element.name())).or_default() += 1;
+            *elements
+                .entry(format!("{} {attribute}", element.name()))
+                .or_default() += 1;
         }
     }
-    (elements, parsed.errors.iter().map(ToString::to_string).collect())
+    (
+        elements,
+        parsed.errors.iter().map(ToString::to_string).collect(),
+    )
 }
 
 /// A graph without its quoted strings: what of it is syntax.
@@ -175,20 +208,29 @@ fn fuzz_names_in_every_format() {
         let [hostile, tame] = named(&names).map(|names| BASES[base].with(&names));
         for format in FORMATS {
             is_inert(&super::render(&hostile, format, &style(false)))?;
-            is_inert(&without_colors(&super::render(&hostile, format, &style(true))))?;
+            is_inert(&without_colors(&super::render(
+                &hostile,
+                format,
+                &style(true),
+            )))?;
         }
         let json = render(&hostile, "json");
         is_inert(&json)?;
         let back: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
-        if texts(&back) != texts(&serde_json::to_value(&hostile).map_err(|error| error.to_string())?) {
+        if texts(&back)
+            != texts(&serde_json::to_value(&hostile).map_err(|error| error.to_string())?)
+        {
             return Err("a name is another in the JSON".to_owned());
         }
-        quick_junit::Report::deserialize_from_str(&render(&hostile, "junit")).map_err(|error| error.to_string())?;
+        quick_junit::Report::deserialize_from_str(&render(&hostile, "junit"))
+            .map_err(|error| error.to_string())?;
         let pages = [&hostile, &tame].map(|report| render(report, "html"));
         is_inert(&pages[0])?;
         let [(hostile_elements, errors), (tame_elements, _)] = pages.map(|page| elements(&page));
         if hostile_elements != tame_elements || !errors.is_empty() {
-            return Err(format!("{hostile_elements:?} where {tame_elements:?} should be; {errors:?}"));
+            return Err(format!(
+                "{hostile_elements:?} where {tame_elements:?} should be; {errors:?}"
+            ));
         }
         let [graph, tame_graph] = [&hostile, &tame].map(|report| render(report, "dot"));
         is_inert(&graph)?;
@@ -203,7 +245,10 @@ fn fuzz_names_in_every_format() {
 fn texts(report: &Value) -> Vec<(String, Option<&Value>)> {
     let mut found = Vec::new();
     strings(report, &mut String::new(), &mut found);
-    found.into_iter().map(|pointer| (pointer.clone(), report.pointer(&pointer))).collect()
+    found
+        .into_iter()
+        .map(|pointer| (pointer.clone(), report.pointer(&pointer)))
+        .collect()
 }
 
 #[test]
@@ -226,12 +271,24 @@ fn pages_are_valid() {
         sample::nothing_measured(),
     ] {
         for verbose in [false, true] {
-            let page = super::render(&report, super::named("html").unwrap(), &Style { verbose, ..style(false) });
+            let page = super::render(
+                &report,
+                super::named("html").unwrap(),
+                &Style {
+                    verbose,
+                    ..style(false)
+                },
+            );
             let (elements, errors) = elements(&page);
             assert!(errors.is_empty(), "{errors:?}");
             assert_eq!([elements["html"], elements["h1"], elements["main"]], [1; 3]);
-            let scripts = ["script", "script id", "script type", "script src"].map(|name| elements.get(name).copied());
-            assert_eq!(scripts, [Some(2), Some(1), Some(1), None], "one script, and the report itself");
+            let scripts = ["script", "script id", "script type", "script src"]
+                .map(|name| elements.get(name).copied());
+            assert_eq!(
+                scripts,
+                [Some(2), Some(1), Some(1), None],
+                "one script, and the report itself"
+            );
             for forbidden in ["link", "img", "iframe", "form", "style src"] {
                 assert!(!elements.contains_key(forbidden), "{forbidden}");
             }
@@ -252,7 +309,8 @@ fn no_place_of_a_report_is_shown_as_it_is() {
             tried.insert(place.clone());
             let mut report = base.report.clone();
             for pointer in pointers {
-                *report.pointer_mut(pointer).unwrap() = Value::String("a\u{1b}[31m\u{9b}2J\n\u{202e}<b>&".into());
+                *report.pointer_mut(pointer).unwrap() =
+                    Value::String("a\u{1b}[31m\u{9b}2J\n\u{202e}<b>&".into());
             }
             let report: Report = serde_json::from_value(report).unwrap();
             for format in FORMATS {
@@ -264,14 +322,32 @@ fn no_place_of_a_report_is_shown_as_it_is() {
     }
     assert!(tried.len() > 40, "{tried:?}");
     // Those of the command line and the configuration too.
-    for place in ["gpus", "only", "skip", "probes_left_out", "config", "silenced/code", "left_out_gpus/uuid"] {
-        assert!(tried.contains(&format!("/request/{place}")), "{place}: {tried:?}");
+    for place in [
+        "gpus",
+        "only",
+        "skip",
+        "probes_left_out",
+        "config",
+        "silenced/code",
+        "left_out_gpus/uuid",
+    ] {
+        assert!(
+            tried.contains(&format!("/request/{place}")),
+            "{place}: {tried:?}"
+        );
     }
 }
 
 #[test]
 fn graphviz_accepts_hostile_names() {
-    let evil = ["&#27;<b>\"]; x [\\N", "\\", "\u{1b}\0\u{ffff}", &"W".repeat(20_000), "&bogus;&amp;lt", ""];
+    let evil = [
+        "&#27;<b>\"]; x [\\N",
+        "\\",
+        "\u{1b}\0\u{ffff}",
+        &"W".repeat(20_000),
+        "&bogus;&amp;lt",
+        "",
+    ];
     for name in evil {
         let mut report = sample::pcie_box();
         report.machine = name.into();
@@ -289,15 +365,29 @@ fn graphviz_accepts_hostile_names() {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut dot) = dot else {
-            let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: Graphviz (dot) is not installed ***\n");
+            let _ = writeln!(
+                std::io::stderr(),
+                "\n*** SKIPPED: Graphviz (dot) is not installed ***\n"
+            );
             return;
         };
-        dot.stdin.take().unwrap().write_all(graph.as_bytes()).unwrap();
+        dot.stdin
+            .take()
+            .unwrap()
+            .write_all(graph.as_bytes())
+            .unwrap();
         let output = dot.wait_with_output().unwrap();
         let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && complaints.is_empty(), "{name:.40}: {complaints}");
+        assert!(
+            output.status.success() && complaints.is_empty(),
+            "{name:.40}: {complaints}"
+        );
         let drawing = String::from_utf8(output.stdout).unwrap();
         is_inert(&drawing.replace('\n', "")).unwrap();
-        assert_eq!(drawing.matches("class=\"node\"").count(), report.topology.nodes.len(), "{name:.40}");
+        assert_eq!(
+            drawing.matches("class=\"node\"").count(),
+            report.topology.nodes.len(),
+            "{name:.40}"
+        );
     }
 }

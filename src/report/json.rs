@@ -36,7 +36,11 @@ pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
 /// Writes a report of very many GPUs.
 pub(super) fn lean(report: &Report, to: &mut dyn Write) -> io::Result<()> {
     let collected = Collected::new(to);
-    put(report, &mut Collecting(&collected), Form::Lean(Lean::new(&collected)))?;
+    put(
+        report,
+        &mut Collecting(&collected),
+        Form::Lean(Lean::new(&collected)),
+    )?;
     Collecting(&collected).write_all(b"\n")?;
     collected.into_inner().finish()
 }
@@ -69,7 +73,11 @@ impl Formatter for OneLine {
         CompactFormatter.write_f64(to, four_places(value))
     }
 
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, text: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        to: &mut W,
+        text: &str,
+    ) -> io::Result<()> {
         json_fragment(to, text)
     }
 }
@@ -123,7 +131,11 @@ impl Formatter for Form<'_, '_> {
     }
 
     /// Writes characters that a terminal obeys as escapes, also those that JSON would leave as they are.
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, text: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        to: &mut W,
+        text: &str,
+    ) -> io::Result<()> {
         json_fragment(to, text)
     }
 }
@@ -137,7 +149,11 @@ mod tests {
     fn what_is_written_reads_back_and_ends_its_last_line() {
         let report = sample::pcie_box();
         let text = tidy(&report);
-        assert!(text.starts_with("{\n  \"schema\": \"peerscope.report/1\",\n"), "{}", &text[..60]);
+        assert!(
+            text.starts_with("{\n  \"schema\": \"peerscope.report/1\",\n"),
+            "{}",
+            &text[..60]
+        );
         assert!(text.ends_with("}\n"));
         let back: Report = serde_json::from_str(&text).unwrap();
         assert_eq!(tidy(&back), text);

@@ -28,7 +28,8 @@ use crate::model::report::{Conclusion, Report};
 use crate::model::rounding::{percent, rate};
 
 /// JUnit XML.
-pub(super) const FORMAT: Format = Format::new("junit", &["xml"], "JUnit XML, for CI systems", render);
+pub(super) const FORMAT: Format =
+    Format::new("junit", &["xml"], "JUnit XML, for CI systems", render);
 
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     match suites(digest).to_string() {
@@ -51,9 +52,16 @@ pub(super) fn suites(digest: &Digest<'_>) -> quick_junit::Report {
 /// Takes out an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not have.
 /// The suites keep theirs.
 pub(crate) fn without_skipped_in_root(text: &str) -> String {
-    let Some((before, root)) = text.split_once("<testsuites ") else { return text.to_owned() };
-    let Some((root, after)) = root.split_once('>') else { return text.to_owned() };
-    let kept: Vec<_> = root.split(' ').filter(|attribute| !attribute.starts_with("skipped=")).collect();
+    let Some((before, root)) = text.split_once("<testsuites ") else {
+        return text.to_owned();
+    };
+    let Some((root, after)) = root.split_once('>') else {
+        return text.to_owned();
+    };
+    let kept: Vec<_> = root
+        .split(' ')
+        .filter(|attribute| !attribute.starts_with("skipped="))
+        .collect();
     format!("{before}<testsuites {}>{after}", kept.join(" "))
 }
 
@@ -65,25 +73,47 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
     let tested = digest.tested();
     let status = match verdict.verdict {
         Conclusion::Healthy => passed(report),
-        Conclusion::Faulty => not_passed(NonSuccessKind::Failure, "faulty", &format!("faulty; {tested}"), ""),
-        Conclusion::Inconclusive => {
-            not_passed(NonSuccessKind::Error, "inconclusive", &format!("inconclusive; {tested}"), "")
-        }
+        Conclusion::Faulty => not_passed(
+            NonSuccessKind::Failure,
+            "faulty",
+            &format!("faulty; {tested}"),
+            "",
+        ),
+        Conclusion::Inconclusive => not_passed(
+            NonSuccessKind::Error,
+            "inconclusive",
+            &format!("inconclusive; {tested}"),
+            "",
+        ),
     };
     let mut case = case("verdict", "the machine is healthy", status);
-    let exit_code = format!("{tested}{}{}; exit code {}", digest.without_load(), digest.less(), verdict.exit_code);
+    let exit_code = format!(
+        "{tested}{}{}; exit code {}",
+        digest.without_load(),
+        digest.less(),
+        verdict.exit_code
+    );
     case.set_system_out(shown(&exit_code));
     suite.add_test_case(case);
     for (name, value) in [
         ("machine", report.machine.as_str()),
         ("started_at", &report.started_at),
         ("version", &report.tool.version),
-        ("profile", report.measurements.as_ref().map_or("none", |measurements| &measurements.profile)),
+        (
+            "profile",
+            report
+                .measurements
+                .as_ref()
+                .map_or("none", |measurements| &measurements.profile),
+        ),
     ] {
         suite.add_property(Property::new(name, shown(value)));
     }
     for caveat in Caveat::ALL {
-        let value = digest.caveats.get(&caveat).map_or_else(|| "no".to_owned(), |sentence| format!("yes: {sentence}"));
+        let value = digest
+            .caveats
+            .get(&caveat)
+            .map_or_else(|| "no".to_owned(), |sentence| format!("yes: {sentence}"));
         suite.add_property(Property::new(caveat.word(), shown(&value)));
     }
     suite
@@ -92,27 +122,48 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
 /// One case for each rule, so that names stay the same from run to run.
 fn rules(digest: &Digest<'_>) -> TestSuite {
     let report = digest.report;
-    let mut by_code: BTreeMap<&str, Vec<&Finding>> =
-        diagnose::RULES.iter().map(|rule| (&*rule.id, Vec::new())).collect();
+    let mut by_code: BTreeMap<&str, Vec<&Finding>> = diagnose::RULES
+        .iter()
+        .map(|rule| (&*rule.id, Vec::new()))
+        .collect();
     for finding in &digest.findings {
         by_code.entry(&finding.code).or_default().push(finding);
     }
-    let off = report.request.silenced.iter().filter(|rule| rule.severity.is_none());
+    let off = report
+        .request
+        .silenced
+        .iter()
+        .filter(|rule| rule.severity.is_none());
     let off: Vec<&str> = off.map(|rule| &*rule.code).collect();
     let mut suite = suite(report, "rules");
     for (code, found) in by_code {
-        let text: Vec<_> = found.iter().map(|finding| finding_text(report, finding)).collect();
+        let text: Vec<_> = found
+            .iter()
+            .map(|finding| finding_text(report, finding))
+            .collect();
         let text = text.join("\n\n");
         let mut case = match found.first() {
-            Some(worst) if diagnose::is_gap(&worst.code) => {
-                case("rules", code, not_passed(NonSuccessKind::Error, code, &worst.message, &text))
-            }
+            Some(worst) if diagnose::is_gap(&worst.code) => case(
+                "rules",
+                code,
+                not_passed(NonSuccessKind::Error, code, &worst.message, &text),
+            ),
             Some(worst) if worst.severity == Severity::Error => {
-                let more = if found.len() > 1 { format!(" (and {} more)", found.len() - 1) } else { String::new() };
+                let more = if found.len() > 1 {
+                    format!(" (and {} more)", found.len() - 1)
+                } else {
+                    String::new()
+                };
                 let message = format!("{}{more}", sentence(worst, &report.snapshot));
-                case("rules", code, not_passed(NonSuccessKind::Failure, code, &message, &text))
+                case(
+                    "rules",
+                    code,
+                    not_passed(NonSuccessKind::Failure, code, &message, &text),
+                )
             }
-            None if off.contains(&code) => case("rules", code, skipped("switched off by the configuration")),
+            None if off.contains(&code) => {
+                case("rules", code, skipped("switched off by the configuration"))
+            }
             _ => case("rules", code, passed(report)),
         };
         if !text.is_empty() && !matches!(case.status, TestCaseStatus::NonSuccess { .. }) {
@@ -124,9 +175,16 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
 }
 
 fn finding_text(report: &Report, finding: &Finding) -> String {
-    let mut lines = vec![format!("{}: {}", finding.severity, shown(&sentence(finding, &report.snapshot)))];
+    let mut lines = vec![format!(
+        "{}: {}",
+        finding.severity,
+        shown(&sentence(finding, &report.snapshot))
+    )];
     if !finding.evidence.is_empty() {
-        lines.push(format!("seen: {}", shown(&evidence::text(finding)).replace(GLUE, " ")));
+        lines.push(format!(
+            "seen: {}",
+            shown(&evidence::text(finding)).replace(GLUE, " ")
+        ));
     }
     if !finding.next_step.is_empty() {
         lines.push(format!("do: {}", shown(&finding.next_step)));
@@ -143,10 +201,19 @@ fn gpus(report: &Report) -> Option<TestSuite> {
     let mut suite = suite(report, "gpus");
     for device in devices {
         let status = match &device.failure {
-            Some(why) => not_passed(NonSuccessKind::Error, "not-tested", &format!("not tested: {why}"), ""),
+            Some(why) => not_passed(
+                NonSuccessKind::Error,
+                "not-tested",
+                &format!("not tested: {why}"),
+                "",
+            ),
             None => passed(report),
         };
-        suite.add_test_case(case("gpus", &format!("GPU {} can be used", device.index), status));
+        suite.add_test_case(case(
+            "gpus",
+            &format!("GPU {} can be used", device.index),
+            status,
+        ));
     }
     Some(suite)
 }
@@ -156,13 +223,28 @@ fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
     let report = digest.report;
     let mut probes: BTreeMap<Probe, BTreeMap<Flow, Vec<Cell<'_>>>> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
-        probes.entry(cell.probe).or_default().entry(cell.flow).or_default().push(cell);
+        probes
+            .entry(cell.probe)
+            .or_default()
+            .entry(cell.flow)
+            .or_default()
+            .push(cell);
     }
     let rates: BTreeMap<Flow, String> = digest
         .figures()
         .filter_map(|cell| {
-            let share = cell.percent.map(|share| format!(", {}% of theoretical", percent(share))).unwrap_or_default();
-            Some((cell.pair.into(), format!("{} {} GB/s{share}", cell.setup.path, rate(cell.achieved_gbps?.0))))
+            let share = cell
+                .percent
+                .map(|share| format!(", {}% of theoretical", percent(share)))
+                .unwrap_or_default();
+            Some((
+                cell.pair.into(),
+                format!(
+                    "{} {} GB/s{share}",
+                    cell.setup.path,
+                    rate(cell.achieved_gbps?.0)
+                ),
+            ))
         })
         .collect();
     let suites = probes.into_iter().map(|(probe, flows)| {
@@ -184,19 +266,32 @@ fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
 fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     let number = |wanted: &dyn Fn(&Cell<'_>) -> bool| {
         let found: Vec<_> = cells.iter().filter(|cell| wanted(cell)).collect();
-        let reason = found.iter().find_map(|cell| cell.reason).map(|why| format!(": {why}")).unwrap_or_default();
+        let reason = found
+            .iter()
+            .find_map(|cell| cell.reason)
+            .map(|why| format!(": {why}"))
+            .unwrap_or_default();
         (found.len(), reason)
     };
     let of = cells.len();
-    for (verified, name, what) in
-        [(Verified::Corrupt, "corrupt", "wrong bytes arrived"), (Verified::Dropped, "dropped", "bytes never arrived")]
-    {
+    for (verified, name, what) in [
+        (Verified::Corrupt, "corrupt", "wrong bytes arrived"),
+        (Verified::Dropped, "dropped", "bytes never arrived"),
+    ] {
         let (wrong, _) = number(&|cell| cell.verified == verified);
         if wrong > 0 {
-            return not_passed(NonSuccessKind::Failure, name, &format!("{what} in {wrong} of {of} measurements"), "");
+            return not_passed(
+                NonSuccessKind::Failure,
+                name,
+                &format!("{what} in {wrong} of {of} measurements"),
+                "",
+            );
         }
     }
-    for (status, name, what) in [(Status::Hung, "hung", "did not end"), (Status::Failed, "failed", "failed")] {
+    for (status, name, what) in [
+        (Status::Hung, "hung", "did not end"),
+        (Status::Failed, "failed", "failed"),
+    ] {
         let (bad, reason) = number(&|cell| cell.status == status);
         if bad > 0 {
             let message = format!("{bad} of {of} measurements {what}{reason}");
@@ -205,7 +300,9 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     }
     let (disturbed, _) = number(&|cell| cell.disturbed);
     if disturbed > 0 {
-        return skipped(&format!("another program was at work during {disturbed} of {of} measurements"));
+        return skipped(&format!(
+            "another program was at work during {disturbed} of {of} measurements"
+        ));
     }
     let (untested, reason) = number(&|cell| !cell.tested());
     if untested > 0 {
@@ -213,7 +310,9 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     }
     let (unverified, reason) = number(&|cell| cell.verified == Verified::Inconclusive);
     if unverified > 0 {
-        return skipped(&format!("not verified in {unverified} of {of} measurements{reason}"));
+        return skipped(&format!(
+            "not verified in {unverified} of {of} measurements{reason}"
+        ));
     }
     passed(report)
 }
@@ -222,10 +321,14 @@ fn suite(report: &Report, name: &str) -> TestSuite {
     let mut suite = TestSuite::new(format!("peerscope.{name}"));
     // Only a valid one: for another text, readers refuse the whole file.
     if OffsetDateTime::parse(&report.started_at, &Rfc3339).is_ok() {
-        suite.extra.insert("timestamp".into(), report.started_at.as_str().into());
+        suite
+            .extra
+            .insert("timestamp".into(), report.started_at.as_str().into());
     }
     if let Some(hostname) = report.snapshot.host.hostname.known() {
-        suite.extra.insert("hostname".into(), shown(hostname).into());
+        suite
+            .extra
+            .insert("hostname".into(), shown(hostname).into());
     }
     suite
 }
@@ -280,12 +383,15 @@ mod tests {
 
     fn read(report: &Report) -> quick_junit::Report {
         let text = xml(report);
-        quick_junit::Report::deserialize_from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+        quick_junit::Report::deserialize_from_str(&text)
+            .unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     fn counts(junit: &quick_junit::Report) -> [usize; 4] {
         let cases = || junit.test_suites.iter().flat_map(|suite| &suite.test_cases);
-        let count = |wanted: &dyn Fn(&TestCaseStatus) -> bool| cases().filter(|case| wanted(&case.status)).count();
+        let count = |wanted: &dyn Fn(&TestCaseStatus) -> bool| {
+            cases().filter(|case| wanted(&case.status)).count()
+        };
         let kind = |wanted| move |status: &TestCaseStatus| matches!(status, TestCaseStatus::NonSuccess { kind, .. } if *kind == wanted);
         [
             count(&|status| matches!(status, TestCaseStatus::Success { .. })),
@@ -299,12 +405,25 @@ mod tests {
     fn a_healthy_machine_passes_every_case_and_each_pair_has_one() {
         let junit = read(&sample::healthy(8));
         assert_eq!(counts(&junit)[1..], [0, 0, 0], "{junit:#?}");
-        let suite = |name: &str| junit.test_suites.iter().find(|suite| suite.name.as_str() == name).unwrap();
-        for probe in ["peerscope.bandwidth", "peerscope.latency", "peerscope.overlap"] {
+        let suite = |name: &str| {
+            junit
+                .test_suites
+                .iter()
+                .find(|suite| suite.name.as_str() == name)
+                .unwrap()
+        };
+        for probe in [
+            "peerscope.bandwidth",
+            "peerscope.latency",
+            "peerscope.overlap",
+        ] {
             assert_eq!(suite(probe).tests, 56, "{probe}");
         }
         assert_eq!(suite("peerscope.rules").tests, diagnose::RULES.len());
-        assert_eq!(suite("peerscope.bandwidth").test_cases[0].name.as_str(), "GPU 0 → GPU 1");
+        assert_eq!(
+            suite("peerscope.bandwidth").test_cases[0].name.as_str(),
+            "GPU 0 → GPU 1"
+        );
     }
 
     #[test]
@@ -312,13 +431,21 @@ mod tests {
         let mut facts_alone = sample::healthy(8);
         facts_alone.measurements = None;
         facts_alone.verdict.tested = 0;
-        for report in [facts_alone, sample::nothing_measured(), sample::unknown(0), sample::unknown(3)] {
+        for report in [
+            facts_alone,
+            sample::nothing_measured(),
+            sample::unknown(0),
+            sample::unknown(3),
+        ] {
             let [passed, _, _, skipped] = counts(&read(&report));
             assert_eq!(passed, 0);
             assert!(skipped > 0);
         }
         let [_, _, errors, _] = counts(&read(&sample::nothing_measured()));
-        assert!(errors > 0, "a measurement that was requested and not made is an error");
+        assert!(
+            errors > 0,
+            "a measurement that was requested and not made is an error"
+        );
     }
 
     #[test]
@@ -326,27 +453,51 @@ mod tests {
         let report = sample::pcie_box();
         let junit = read(&report);
         let [_, failures, errors, skipped] = counts(&junit);
-        assert!(failures > 2 && errors > 0 && skipped > 0, "{:?}", counts(&junit));
-        assert_eq!((junit.failures, junit.errors), (failures, errors), "the root has the sums");
+        assert!(
+            failures > 2 && errors > 0 && skipped > 0,
+            "{:?}",
+            counts(&junit)
+        );
+        assert_eq!(
+            (junit.failures, junit.errors),
+            (failures, errors),
+            "the root has the sums"
+        );
         for suite in &junit.test_suites {
             for case in &suite.test_cases {
                 match &case.status {
                     TestCaseStatus::Success { .. } => {}
-                    TestCaseStatus::Skipped { message, .. } | TestCaseStatus::NonSuccess { message, .. } => {
+                    TestCaseStatus::Skipped { message, .. }
+                    | TestCaseStatus::NonSuccess { message, .. } => {
                         assert!(!message.as_ref().unwrap().as_str().is_empty(), "{case:?}");
                     }
                 }
             }
         }
         let verdict = &junit.test_suites[0].test_cases[0];
-        assert!(matches!(verdict.status, TestCaseStatus::NonSuccess { kind: NonSuccessKind::Failure, .. }));
+        assert!(matches!(
+            verdict.status,
+            TestCaseStatus::NonSuccess {
+                kind: NonSuccessKind::Failure,
+                ..
+            }
+        ));
     }
 
     #[test]
     fn the_root_has_no_attribute_that_jenkins_refuses() {
         let text = xml(&sample::pcie_box());
-        let root = text.lines().find(|line| line.starts_with("<testsuites ")).unwrap();
-        assert!(!root.contains("skipped=") && root.contains("failures="), "{root}");
-        assert!(text.contains("<testsuite name=\"peerscope.rules\"") && text.contains(" skipped="), "{text}");
+        let root = text
+            .lines()
+            .find(|line| line.starts_with("<testsuites "))
+            .unwrap();
+        assert!(
+            !root.contains("skipped=") && root.contains("failures="),
+            "{root}"
+        );
+        assert!(
+            text.contains("<testsuite name=\"peerscope.rules\"") && text.contains(" skipped="),
+            "{text}"
+        );
     }
 }

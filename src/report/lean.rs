@@ -51,7 +51,10 @@ pub(super) struct Collected<W> {
 
 impl<W: Write> Collected<W> {
     pub(super) fn new(to: W) -> RefCell<Self> {
-        RefCell::new(Self { text: Vec::new(), to })
+        RefCell::new(Self {
+            text: Vec::new(),
+            to,
+        })
     }
 
     /// Writes the rest.
@@ -101,7 +104,13 @@ pub(super) struct Lean<'a, W> {
 
 impl<'a, W: Write> Lean<'a, W> {
     pub(super) fn new(collected: &'a RefCell<Collected<W>>) -> Self {
-        Self { collected, objects: Vec::new(), members: Vec::new(), values: Vec::new(), row: Vec::new() }
+        Self {
+            collected,
+            objects: Vec::new(),
+            members: Vec::new(),
+            values: Vec::new(),
+            row: Vec::new(),
+        }
     }
 
     fn length(&self) -> usize {
@@ -109,7 +118,9 @@ impl<'a, W: Write> Lean<'a, W> {
     }
 
     fn lies_in(&self, keys: &[&[u8]]) -> bool {
-        self.members.iter().any(|member| keys.contains(&member.key.as_slice()))
+        self.members
+            .iter()
+            .any(|member| keys.contains(&member.key.as_slice()))
     }
 
     /// Whether this value need not be written.
@@ -124,7 +135,9 @@ impl<'a, W: Write> Lean<'a, W> {
 
     /// Whether the array that is open is a table of pairs.
     fn in_rows(&self) -> bool {
-        let [.., outer, inner] = self.members.as_slice() else { return false };
+        let [.., outer, inner] = self.members.as_slice() else {
+            return false;
+        };
         self.values.len() == 1 && ROWS.contains(&(outer.key.as_slice(), inner.key.as_slice()))
     }
 
@@ -141,14 +154,19 @@ impl<'a, W: Write> Lean<'a, W> {
 
     /// Writes what is collected, where nothing of it can be taken back any more.
     fn pass_on(&mut self) -> io::Result<()> {
-        let may_go = self.members.iter().any(|member| FOLLOWS.contains(&member.key.as_slice()));
+        let may_go = self
+            .members
+            .iter()
+            .any(|member| FOLLOWS.contains(&member.key.as_slice()));
         if may_go || self.values.len() > 1 || self.length() < COLLECTED {
             return Ok(());
         }
         let mut collected = self.collected.borrow_mut();
         let text = std::mem::take(&mut collected.text);
         collected.to.write_all(&text)?;
-        self.members.iter_mut().for_each(|member| member.start = None);
+        self.members
+            .iter_mut()
+            .for_each(|member| member.start = None);
         Ok(())
     }
 }
@@ -156,9 +174,14 @@ impl<'a, W: Write> Lean<'a, W> {
 /// The text of a row without the number of its destination.
 fn without_destination(row: &[u8]) -> Vec<u8> {
     const KEY: &[u8] = b"\"destination\":";
-    let Some(at) = row.windows(KEY.len()).position(|window| window == KEY) else { return row.to_vec() };
+    let Some(at) = row.windows(KEY.len()).position(|window| window == KEY) else {
+        return row.to_vec();
+    };
     let (before, after) = row.split_at(at + KEY.len());
-    let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = after
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     [before, after.get(digits..).unwrap_or_default()].concat()
 }
 
@@ -198,7 +221,11 @@ impl<W: Write> Formatter for Lean<'_, W> {
         if self.objects.last() == Some(&true) {
             to.write_all(b",")?;
         }
-        self.members.push(Member { start: Some(start), key: Vec::new(), value: self.length() });
+        self.members.push(Member {
+            start: Some(start),
+            key: Vec::new(),
+            value: self.length(),
+        });
         Ok(())
     }
 
@@ -206,7 +233,10 @@ impl<W: Write> Formatter for Lean<'_, W> {
         let collected = self.collected.borrow();
         if let Some(member) = self.members.last_mut() {
             let key = collected.text.get(member.value..).unwrap_or_default();
-            member.key = key.get(1..key.len().saturating_sub(1)).unwrap_or_default().to_vec();
+            member.key = key
+                .get(1..key.len().saturating_sub(1))
+                .unwrap_or_default()
+                .to_vec();
             member.value = collected.text.len() + 1;
         }
         drop(collected);
@@ -214,7 +244,9 @@ impl<W: Write> Formatter for Lean<'_, W> {
     }
 
     fn end_object_value<T: ?Sized + Write>(&mut self, _: &mut T) -> io::Result<()> {
-        let Some(member) = self.members.pop() else { return Ok(()) };
+        let Some(member) = self.members.pop() else {
+            return Ok(());
+        };
         let collected = self.collected.borrow();
         let value = collected.text.get(member.value..).unwrap_or_default();
         let left_out = member.start.filter(|_| self.is_left_out(&member, value));
@@ -238,7 +270,8 @@ mod tests {
     fn what_is_left_out_is_put_back() {
         let mut report = sample::healthy(4);
         // Rows that differ from the one before them.
-        report.snapshot.pairs[2].p2p_atomics = Ok(crate::model::snapshot::P2pStatus::NotSupported).into();
+        report.snapshot.pairs[2].p2p_atomics =
+            Ok(crate::model::snapshot::P2pStatus::NotSupported).into();
         let mut lean = Vec::new();
         json::lean(&report, &mut lean).unwrap();
         let text = String::from_utf8(lean).unwrap();
@@ -253,12 +286,27 @@ mod tests {
         ] {
             assert!(!text.contains(key), "{key}: {text}");
         }
-        assert!(text.len() * 3 < json::tidy(&report).len() * 2, "{} of {}", text.len(), json::tidy(&report).len());
-        let schema = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/report.schema.json")).unwrap();
+        assert!(
+            text.len() * 3 < json::tidy(&report).len() * 2,
+            "{} of {}",
+            text.len(),
+            json::tidy(&report).len()
+        );
+        let schema = std::fs::read_to_string(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/docs/report.schema.json"
+        ))
+        .unwrap();
         let schema = serde_json::from_str(&schema).unwrap();
         let errors = jsonschema::validator_for(&schema).unwrap();
         let value = serde_json::from_str(&text).unwrap();
-        assert_eq!(errors.iter_errors(&value).map(|error| error.to_string()).collect::<Vec<_>>(), Vec::<String>::new());
+        assert_eq!(
+            errors
+                .iter_errors(&value)
+                .map(|error| error.to_string())
+                .collect::<Vec<_>>(),
+            Vec::<String>::new()
+        );
         let mut back: Report = serde_json::from_str(&text).unwrap();
         assert!(back.snapshot.pairs.len() < report.snapshot.pairs.len());
         crate::model::restore::rows(&mut back);
@@ -267,11 +315,25 @@ mod tests {
         // Rates have four decimal places, those of the links that routes are made of as well.
         let routes = |report: &Report| json::tidy(&report.topology.pairs);
         assert_eq!(routes(&back), routes(&report));
-        let cells = |report: &Report| report.measurements.as_ref().map_or(Vec::new(), |them| them.peer.clone());
+        let cells = |report: &Report| {
+            report
+                .measurements
+                .as_ref()
+                .map_or(Vec::new(), |them| them.peer.clone())
+        };
         let rounded = |rate: Option<GbPerSecond>| rate.map(|rate| rate.0.round());
-        let before: Vec<_> = cells(&report).iter().map(|cell| rounded(cell.without_fixed_cost())).collect();
+        let before: Vec<_> = cells(&report)
+            .iter()
+            .map(|cell| rounded(cell.without_fixed_cost()))
+            .collect();
         assert!(before.iter().any(Option::is_some));
-        assert_eq!(cells(&back).iter().map(|cell| rounded(cell.asymptotic_gbps)).collect::<Vec<_>>(), before);
+        assert_eq!(
+            cells(&back)
+                .iter()
+                .map(|cell| rounded(cell.asymptotic_gbps))
+                .collect::<Vec<_>>(),
+            before
+        );
         let driver = |report: &Report| report.measurements.as_ref().map(|them| them.driver.clone());
         assert_eq!(driver(&back), driver(&report));
     }

@@ -16,8 +16,10 @@ use crate::model::finding::Severity;
 use crate::model::rounding::percent;
 
 /// One line.
-pub(super) const FORMAT: Format =
-    Format { of: Of::One, ..Format::new("line", &[], "One line, for node health checkers", render) };
+pub(super) const FORMAT: Format = Format {
+    of: Of::One,
+    ..Format::new("line", &[], "One line, for node health checkers", render)
+};
 
 /// Longest line in bytes, its newline apart. Slurm, pagers and tables cut what is longer; chosen.
 const LONGEST: usize = 200;
@@ -34,8 +36,13 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     let silenced = plain(&silenced.join(", "));
     for caveat in digest.caveats.keys() {
         start += &match caveat {
-            Caveat::Simulated => format!("SIMULATED {}: ", shortened(&plain(&digest.report.machine), 24)),
-            Caveat::Partial if !options.is_empty() => format!("partial; {}; ", shortened(&options, 40)),
+            Caveat::Simulated => format!(
+                "SIMULATED {}: ",
+                shortened(&plain(&digest.report.machine), 24)
+            ),
+            Caveat::Partial if !options.is_empty() => {
+                format!("partial; {}; ", shortened(&options, 40))
+            }
             Caveat::Silenced => format!("silenced; {}; ", shortened(&silenced, 40)),
             caveat => format!("{}; ", caveat.word()),
         };
@@ -43,7 +50,9 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     let figures = format!(" | {}", figures(digest));
     let (said, more) = said(digest);
     let room = LONGEST.saturating_sub(start.len() + more.len());
-    let with_figures = room.checked_sub(figures.len()).filter(|&left| left >= said.len().min(SHORTEST_MESSAGE));
+    let with_figures = room
+        .checked_sub(figures.len())
+        .filter(|&left| left >= said.len().min(SHORTEST_MESSAGE));
     match with_figures {
         Some(room) => format!("{start}{}{more}{figures}\n", shortened(&said, room)),
         None => format!("{start}{}{more}\n", shortened(&said, room)),
@@ -52,13 +61,25 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 
 /// The worst finding, and how many more there are.
 fn said(digest: &Digest<'_>) -> (String, String) {
-    let mut findings = digest.findings.iter().filter(|finding| finding.severity > Severity::Info);
-    let Some(worst) = findings.next() else { return (coverage(digest), String::new()) };
+    let mut findings = digest
+        .findings
+        .iter()
+        .filter(|finding| finding.severity > Severity::Info);
+    let Some(worst) = findings.next() else {
+        return (coverage(digest), String::new());
+    };
     let more = match findings.count() {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    (plain(&format!("{}: {}", worst.code, sentence(worst, &digest.report.snapshot))), more)
+    (
+        plain(&format!(
+            "{}: {}",
+            worst.code,
+            sentence(worst, &digest.report.snapshot)
+        )),
+        more,
+    )
 }
 
 /// How much was tested, and what it reached.
@@ -70,11 +91,22 @@ fn coverage(digest: &Digest<'_>) -> String {
     }
     let rates = digest.by_class().into_iter().filter_map(|figures| {
         let rates = figures.copies.rates?;
-        Some(format!(", {} {} {:.1}-{:.1} GB/s", figures.class, figures.path, rates.min, rates.max))
+        Some(format!(
+            ", {} {} {:.1}-{:.1} GB/s",
+            figures.class, figures.path, rates.min, rates.max
+        ))
     });
-    let missing = if verdict.untested > 0 { format!(", {} missing", verdict.untested) } else { String::new() };
+    let missing = if verdict.untested > 0 {
+        format!(", {} missing", verdict.untested)
+    } else {
+        String::new()
+    };
     let load = digest.without_load().replace("; ", ", ");
-    format!("{gpus}, {} measurements{missing}{}{load}", verdict.tested, rates.collect::<String>())
+    format!(
+        "{gpus}, {} measurements{missing}{}{load}",
+        verdict.tested,
+        rates.collect::<String>()
+    )
 }
 
 /// Performance data: `'label'=value[unit]`, blanks between.
@@ -97,7 +129,10 @@ fn figures(digest: &Digest<'_>) -> String {
 /// ASCII without what a reader of such a line gives a meaning to: the bar that begins the figures,
 /// newlines, and quotes and dollars that a careless shell script would expand.
 fn plain(text: &str) -> String {
-    let text = clean(text).replace('→', "->").replace('×', "x").replace(['’', '‘'], "'");
+    let text = clean(text)
+        .replace('→', "->")
+        .replace('×', "x")
+        .replace(['’', '‘'], "'");
     text.chars()
         .map(|c| match c {
             '|' => '/',
@@ -151,8 +186,16 @@ mod tests {
     #[test]
     fn the_word_follows_the_verdict() {
         let mut report = sample::healthy(8);
-        assert!(written(&report).starts_with("PEERSCOPE OK - 8 GPUs, "), "{}", written(&report));
-        assert!(written(&report).contains("| errors=0 warnings=0 tested="), "{}", written(&report));
+        assert!(
+            written(&report).starts_with("PEERSCOPE OK - 8 GPUs, "),
+            "{}",
+            written(&report)
+        );
+        assert!(
+            written(&report).contains("| errors=0 warnings=0 tested="),
+            "{}",
+            written(&report)
+        );
         report.verdict.untested = 3;
         report.verdict.verdict = Conclusion::Inconclusive;
         assert!(written(&report).starts_with("PEERSCOPE UNKNOWN - 8 GPUs"));
@@ -160,7 +203,10 @@ mod tests {
         assert!(written(&report).starts_with("PEERSCOPE UNKNOWN - interrupted; 8 GPUs"));
         let mut report = sample::pcie_box();
         let line = written(&report);
-        assert!(line.starts_with("PEERSCOPE CRITICAL - SIMULATED demo: "), "{line}");
+        assert!(
+            line.starts_with("PEERSCOPE CRITICAL - SIMULATED demo: "),
+            "{line}"
+        );
         assert!(line.contains(" (and 4 more)"), "{line}");
         report.verdict.verdict = Conclusion::Healthy;
         assert!(written(&report).starts_with("PEERSCOPE WARNING - "));
@@ -174,6 +220,9 @@ mod tests {
         }
         let line = written(&report);
         assert!(line.contains("... (and 4 more) | errors=4 "), "{line}");
-        assert!(!line.contains(['$', '`']) && line.matches('|').count() == 1, "{line}");
+        assert!(
+            !line.contains(['$', '`']) && line.matches('|').count() == 1,
+            "{line}"
+        );
     }
 }

@@ -28,7 +28,11 @@ impl<'a> Kind<'a> {
         for load in &measurements.load {
             match kinds.iter_mut().find(|kind| kind.pattern == load.pattern) {
                 Some(kind) => kind.all.push(load),
-                None => kinds.push(Self { pattern: load.pattern, all: vec![load], rates: None }),
+                None => kinds.push(Self {
+                    pattern: load.pattern,
+                    all: vec![load],
+                    rates: None,
+                }),
             }
         }
         for kind in &mut kinds {
@@ -39,13 +43,17 @@ impl<'a> Kind<'a> {
 
     /// Those with a figure.
     fn sound(&self) -> impl Iterator<Item = &'a LoadPattern> {
-        self.all.iter().copied().filter(|load| load.rate().is_some())
+        self.all
+            .iter()
+            .copied()
+            .filter(|load| load.rate().is_some())
     }
 
     /// The one that reaches least of what it should.
     pub(super) fn worst(&self) -> Option<&'a LoadPattern> {
         let part = |load: &LoadPattern| load.expected_percent.unwrap_or(f64::INFINITY);
-        self.sound().min_by(|one, other| part(one).total_cmp(&part(other)))
+        self.sound()
+            .min_by(|one, other| part(one).total_cmp(&part(other)))
     }
 
     /// The least and the most that is expected, GB/s.
@@ -57,8 +65,13 @@ impl<'a> Kind<'a> {
     pub(super) fn text(&self) -> Option<String> {
         let rates = self.rates?;
         let shares = Spread::of(self.sound().filter_map(|load| load.expected_percent));
-        let of = shares.map(|of| format!(", {}% of expected", range(of.min, of.max, percent, " to ")));
-        Some(format!("{} GB/s in all{}", range(rates.min, rates.max, rate, " to "), of.unwrap_or_default()))
+        let of =
+            shares.map(|of| format!(", {}% of expected", range(of.min, of.max, percent, " to ")));
+        Some(format!(
+            "{} GB/s in all{}",
+            range(rates.min, rates.max, rate, " to "),
+            of.unwrap_or_default()
+        ))
     }
 }
 
@@ -78,13 +91,23 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
     page.heading("Several flows at once, all flows of a pattern together");
     let mut table = Table::of_figures(8);
     table.captions(["", "GB/s", "", "", "GB/s", "% of", "", ""]);
-    table.captions(["pattern", "min", "median", "max", "expected", "that", "fairness", "patterns"]);
+    table.captions([
+        "pattern", "min", "median", "max", "expected", "that", "fairness", "patterns",
+    ]);
     for kind in &kinds {
         let mut cells = vec![Cell::from(kind.pattern.to_string())];
         cells.extend(spread_cells(kind.rates, rate));
-        cells.push(or_dash(kind.expected().map(|of| range(of.min, of.max, rate, "-"))));
-        cells.push(median(Spread::of(kind.sound().filter_map(|load| load.expected_percent)), percent));
-        let least = kind.sound().filter_map(|load| load.fairness).reduce(f64::min);
+        cells.push(or_dash(
+            kind.expected().map(|of| range(of.min, of.max, rate, "-")),
+        ));
+        cells.push(median(
+            Spread::of(kind.sound().filter_map(|load| load.expected_percent)),
+            percent,
+        ));
+        let least = kind
+            .sound()
+            .filter_map(|load| load.fairness)
+            .reduce(f64::min);
         cells.push(or_dash(least.map(fairness)));
         cells.push(done_cell(kind.rates, kind.all.len()));
         table.row(cells);
@@ -94,9 +117,17 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
     }
     page.table(table);
     for kind in &kinds {
-        let limit = kind.worst().and_then(|load| Some((load, load.limited_by.as_deref()?)));
+        let limit = kind
+            .worst()
+            .and_then(|load| Some((load, load.limited_by.as_deref()?)));
         if let Some((load, by)) = limit {
-            page.item(2, 11, "limit", Paint::Strong, &format!("{}: {by}", load.name()));
+            page.item(
+                2,
+                11,
+                "limit",
+                Paint::Strong,
+                &format!("{}: {by}", load.name()),
+            );
         }
     }
     for found in &measurements.all_reduce {
@@ -118,7 +149,14 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
 fn of_pattern(load: &LoadPattern) -> Vec<Cell> {
     let achieved = load.rate().map(|achieved| rate(achieved.0));
     vec![
-        Cell::from(format!("  {}", if load.of.is_empty() { load.pattern.to_string() } else { load.of.clone() })),
+        Cell::from(format!(
+            "  {}",
+            if load.of.is_empty() {
+                load.pattern.to_string()
+            } else {
+                load.of.clone()
+            }
+        )),
         Cell::default(),
         or_dash(achieved),
         Cell::default(),
@@ -146,7 +184,14 @@ fn counted(page: &mut Page, counted: &[Counted]) {
     if page.verbose() {
         let mut table = Table::of_figures(6);
         table.captions(["", "copied", "over NVLink", "", "over PCIe, at least", ""]);
-        table.captions(["GPU, pattern", "sent", "sent", "received", "sent", "received"]);
+        table.captions([
+            "GPU, pattern",
+            "sent",
+            "sent",
+            "received",
+            "sent",
+            "received",
+        ]);
         for seen in counted {
             let size = |bytes: Option<Bytes>| or_dash(bytes.map(|bytes| bytes.to_string()));
             table.row([
@@ -172,12 +217,23 @@ fn around(page: &mut Page, around: &[AroundLoad]) {
     table.captions(["", "°C", "", "", "SM MHz", "errors of", ""]);
     table.captions(["", "before", "during", "after", "during", "NVLinks", "PCIe"]);
     for seen in around {
-        let span = |of: Option<[u32; 2]>| or_dash(of.map(|[low, high]| range(low.into(), high.into(), whole, "-")));
+        let span = |of: Option<[u32; 2]>| {
+            or_dash(of.map(|[low, high]| range(low.into(), high.into(), whole, "-")))
+        };
         let errors = seen.nvlink_errors.as_ref().map(|links| {
-            links.iter().map(|errors| errors.crc + errors.replay + errors.recovery).sum::<u64>().to_string()
+            links
+                .iter()
+                .map(|errors| errors.crc + errors.replay + errors.recovery)
+                .sum::<u64>()
+                .to_string()
         });
         let pcie = seen.pcie_errors_added.map(|errors| {
-            let all = [errors.correctable, errors.non_fatal, errors.fatal, seen.replays_added.unwrap_or(0)];
+            let all = [
+                errors.correctable,
+                errors.non_fatal,
+                errors.fatal,
+                seen.replays_added.unwrap_or(0),
+            ];
             all.iter().sum::<u64>().to_string()
         });
         table.row([
@@ -200,25 +256,46 @@ fn whole(value: f64) -> String {
 /// What the counts come to, a sentence each.
 pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
     let sound = || counted.iter().filter(|seen| !seen.disturbed);
-    let part = |counted: Option<Bytes>, known: Bytes| (known.0 > 0).then(|| counted.map(|bytes| of(bytes, known)))?;
+    let part = |counted: Option<Bytes>, known: Bytes| {
+        (known.0 > 0).then(|| counted.map(|bytes| of(bytes, known)))?
+    };
     let parts = sound().flat_map(|seen| {
         let received = part(seen.nvlink_received_bytes, seen.received_bytes);
         [part(seen.nvlink_sent_bytes, seen.sent_bytes), received]
     });
     let gpus = |is_meant: fn(&Counted) -> bool| {
         // One row for each GPU of each pattern.
-        let gpus: BTreeSet<u32> = sound().filter(|seen| is_meant(seen)).map(|seen| seen.gpu).collect();
+        let gpus: BTreeSet<u32> = sound()
+            .filter(|seen| is_meant(seen))
+            .map(|seen| seen.gpu)
+            .collect();
         count(gpus.len(), "GPU")
     };
     let nvlink = Spread::of(parts.flatten()).map(|of| {
         let gpus = gpus(|seen| seen.nvlink_sent_bytes.is_some());
-        format!("NVLinks counted {}% of what was copied between GPUs ({gpus})", range(of.min, of.max, tenth, " to "))
+        format!(
+            "NVLinks counted {}% of what was copied between GPUs ({gpus})",
+            range(of.min, of.max, tenth, " to ")
+        )
     });
-    let directions = [|link: &LinkShare| link.sent_percent, |link: &LinkShare| link.received_percent];
-    let links = sound().flat_map(|seen| directions.map(|direction| even(&seen.links, direction))).flatten().flatten();
-    let links = Spread::of(links)
-        .map(|of| format!("each link carried {}% of an equal part", range(of.min, of.max, tenth, " to ")));
-    let mut unread: Vec<&str> = counted.iter().filter_map(|seen| seen.reason.as_deref()).collect();
+    let directions = [
+        |link: &LinkShare| link.sent_percent,
+        |link: &LinkShare| link.received_percent,
+    ];
+    let links = sound()
+        .flat_map(|seen| directions.map(|direction| even(&seen.links, direction)))
+        .flatten()
+        .flatten();
+    let links = Spread::of(links).map(|of| {
+        format!(
+            "each link carried {}% of an equal part",
+            range(of.min, of.max, tenth, " to ")
+        )
+    });
+    let mut unread: Vec<&str> = counted
+        .iter()
+        .filter_map(|seen| seen.reason.as_deref())
+        .collect();
     unread.sort_unstable();
     unread.dedup();
     let unread = (!unread.is_empty()).then(|| format!("not counted: {}", unread.join("; ")));
@@ -229,7 +306,12 @@ pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
 #[allow(clippy::cast_precision_loss, reason = "a number of links")]
 fn even(links: &[LinkShare], direction: fn(&LinkShare) -> Option<f64>) -> Option<Vec<f64>> {
     let shares: Option<Vec<f64>> = links.iter().map(direction).collect();
-    shares.map(|shares| shares.iter().map(|share| share * shares.len() as f64).collect())
+    shares.map(|shares| {
+        shares
+            .iter()
+            .map(|share| share * shares.len() as f64)
+            .collect()
+    })
 }
 
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
@@ -250,13 +332,22 @@ mod tests {
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);
         write(&mut page, measurements);
-        text::lay_out(&page, &Style { width: 100, ..Style::PLAIN })
+        text::lay_out(
+            &page,
+            &Style {
+                width: 100,
+                ..Style::PLAIN
+            },
+        )
     }
 
     #[test]
     fn patterns_their_limits_and_counters_are_shown() {
         let measurements = sample::loaded().measurements.unwrap();
-        let text = shown(&measurements, false).split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = shown(&measurements, false)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         for part in [
             "all to one 399 399 399 396 101",
             "1.00 1",
@@ -270,7 +361,11 @@ mod tests {
         }
         assert!(shown(&measurements, true).contains("GPU7, ring"));
         let of_two_patterns = [measurements.counted.clone(), measurements.counted].concat();
-        assert!(summary(&of_two_patterns)[0].ends_with("(8 GPUs)"), "{:?}", summary(&of_two_patterns));
+        assert!(
+            summary(&of_two_patterns)[0].ends_with("(8 GPUs)"),
+            "{:?}",
+            summary(&of_two_patterns)
+        );
         assert_eq!(shown(&Measurements::default(), true), "");
     }
 }

@@ -23,7 +23,11 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         .into_iter()
         .map(|(indices, text)| (format!("GPU {}", ranges(&indices)), indices, text))
         .collect();
-    let widest = groups.iter().map(|(label, ..)| label.len()).max().unwrap_or(0);
+    let widest = groups
+        .iter()
+        .map(|(label, ..)| label.len())
+        .max()
+        .unwrap_or(0);
     let hang = widest.clamp("software".len(), LABELS) + 4;
     page.item(2, hang, "host", Paint::Faint, &host_text(report));
     page.item(2, hang, "software", Paint::Faint, &software(host));
@@ -31,9 +35,23 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         page.item(2, hang, "GPUs", Paint::Faint, "none found");
     }
     for (label, indices, text) in &groups {
-        let worst = indices.iter().map(|&index| highlights.gpu(index)).max().unwrap_or_default();
-        let number = if indices.len() > 1 { format!("{} x ", indices.len()) } else { String::new() };
-        page.item(2, hang, label, worst.max(Paint::Faint), &format!("{number}{text}"));
+        let worst = indices
+            .iter()
+            .map(|&index| highlights.gpu(index))
+            .max()
+            .unwrap_or_default();
+        let number = if indices.len() > 1 {
+            format!("{} x ", indices.len())
+        } else {
+            String::new()
+        };
+        page.item(
+            2,
+            hang,
+            label,
+            worst.max(Paint::Faint),
+            &format!("{number}{text}"),
+        );
     }
     if page.verbose() {
         for gpu in &report.snapshot.gpus {
@@ -74,24 +92,36 @@ pub(super) fn software(host: &Host) -> String {
         ("NVML", &host.nvml_version),
         ("kernel", &host.kernel_version),
     ];
-    let known = readings.iter().filter_map(|(name, reading)| Some(format!("{name} {}", reading.known()?)));
+    let known = readings
+        .iter()
+        .filter_map(|(name, reading)| Some(format!("{name} {}", reading.known()?)));
     let mut parts: Vec<_> = known.collect();
     let mut unknown: Vec<(Vec<&str>, &Unknown)> = Vec::new();
     for (name, reading) in readings {
-        let Some(why) = reading.unknown() else { continue };
+        let Some(why) = reading.unknown() else {
+            continue;
+        };
         match unknown.iter_mut().find(|(_, known)| *known == why) {
             Some((names, _)) => names.push(name),
             None => unknown.push((vec![name], why)),
         }
     }
-    parts.extend(unknown.iter().map(|(names, why)| format!("{} unknown ({why})", names.join("/"))));
+    parts.extend(
+        unknown
+            .iter()
+            .map(|(names, why)| format!("{} unknown ({why})", names.join("/"))),
+    );
     parts.join(", ")
 }
 
 /// GPUs with the same facts, with their common text, in order of their first index.
 pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
     let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
-    let loads = report.measurements.as_ref().map(|measurements| measurements.links.as_slice()).unwrap_or_default();
+    let loads = report
+        .measurements
+        .as_ref()
+        .map(|measurements| measurements.links.as_slice())
+        .unwrap_or_default();
     for gpu in &report.snapshot.gpus {
         let load = loads.iter().find(|load| load.index == gpu.index);
         let link = report.topology.pcie_link_of(gpu.index);
@@ -121,13 +151,23 @@ fn model(gpu: &Gpu) -> String {
 fn pcie(link: Option<&Connection>, load: Option<&LinkUnderLoad>) -> String {
     let loaded = load.and_then(|load| {
         let ([_, generation], [width, _]) = (load.generation?, load.width?);
-        Some(PcieLink { generation: generation.try_into().ok()?, width: width.try_into().ok()? })
+        Some(PcieLink {
+            generation: generation.try_into().ok()?,
+            width: width.try_into().ok()?,
+        })
     });
     let possible = link.map(|link| link.possible).unwrap_or_default();
     if let Some(loaded) = loaded {
-        let below = possible.generation.filter(|&possible| loaded.generation < possible);
-        let below = below.map(|possible| format!(" (can do Gen{possible})")).unwrap_or_default();
-        return format!("PCIe {} under load{below}", paths::lanes_text(loaded, possible.width));
+        let below = possible
+            .generation
+            .filter(|&possible| loaded.generation < possible);
+        let below = below
+            .map(|possible| format!(" (can do Gen{possible})"))
+            .unwrap_or_default();
+        return format!(
+            "PCIe {} under load{below}",
+            paths::lanes_text(loaded, possible.width)
+        );
     }
     match link.and_then(paths::link_text) {
         Some(text) => format!("PCIe {text}"),
@@ -141,7 +181,10 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
     if links.is_empty() {
         return None;
     }
-    let active = links.iter().filter(|link| link.active.get() == Some(true)).count();
+    let active = links
+        .iter()
+        .filter(|link| link.active.get() == Some(true))
+        .count();
     Some(format!("NVLink {active} of {} active", links.len()))
 }
 
@@ -149,6 +192,13 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
 fn identity(gpu: &Gpu) -> String {
     let pci = gpu.pci.get().map(|pci| pci.to_string());
     let serial = gpu.serial.known().map(|serial| format!("serial {serial}"));
-    let parts: Vec<_> = [pci, gpu.uuid.known().cloned(), serial].into_iter().flatten().collect();
-    if parts.is_empty() { "neither PCI address nor UUID known".to_owned() } else { parts.join(", ") }
+    let parts: Vec<_> = [pci, gpu.uuid.known().cloned(), serial]
+        .into_iter()
+        .flatten()
+        .collect();
+    if parts.is_empty() {
+        "neither PCI address nor UUID known".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }

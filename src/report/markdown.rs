@@ -42,7 +42,11 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         .and_then(|()| summary(&mut page, digest))
         .and_then(|()| every_finding(&mut page, digest))
         .and_then(|()| not_tested(&mut page, digest.report))
-        .and_then(|()| folded(&mut page, "Machine and what was measured", |page| facts(page, digest.report)))
+        .and_then(|()| {
+            folded(&mut page, "Machine and what was measured", |page| {
+                facts(page, digest.report)
+            })
+        })
         .and_then(|()| worst_pairs(&mut page, digest))
         .and_then(|()| advice(&mut page, digest.report))
         .and_then(|()| reproduce(&mut page, digest));
@@ -54,11 +58,20 @@ fn verdict(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     for sentence in digest.caveats.values() {
         writeln!(page, "**{}.**\n", text(sentence))?;
     }
-    writeln!(page, "{}; exit code {}.", text(&digest.headline()), digest.report.verdict.exit_code)
+    writeln!(
+        page,
+        "{}; exit code {}.",
+        text(&digest.headline()),
+        digest.report.verdict.exit_code
+    )
 }
 
 /// What is to be folded away, below a title that is not the machine's. Forges know these two elements of HTML.
-fn folded(page: &mut String, title: &str, inside: impl FnOnce(&mut String) -> std::fmt::Result) -> std::fmt::Result {
+fn folded(
+    page: &mut String,
+    title: &str,
+    inside: impl FnOnce(&mut String) -> std::fmt::Result,
+) -> std::fmt::Result {
     writeln!(page, "\n<details>\n<summary>{title}</summary>\n")?;
     inside(page)?;
     writeln!(page, "\n</details>")
@@ -71,11 +84,29 @@ fn summary(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
         return Ok(());
     }
     writeln!(page, "\n| severity | finding | about |\n|---|---|---|")?;
-    for Alike { severity, code, findings } in all.iter().take(SHOWN_LINES) {
-        let about: Vec<String> = findings.iter().take(SHOWN_PAIRS).map(|finding| subject(finding)).collect();
+    for Alike {
+        severity,
+        code,
+        findings,
+    } in all.iter().take(SHOWN_LINES)
+    {
+        let about: Vec<String> = findings
+            .iter()
+            .take(SHOWN_PAIRS)
+            .map(|finding| subject(finding))
+            .collect();
         let more = findings.len().saturating_sub(SHOWN_PAIRS);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        writeln!(page, "| {severity} | {} | {}{more} |", cell(code), cell(&about.join(", ")))?;
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        writeln!(
+            page,
+            "| {severity} | {} | {}{more} |",
+            cell(code),
+            cell(&about.join(", "))
+        )?;
     }
     if all.len() > SHOWN_LINES {
         writeln!(page, "| | {} more kinds | |", all.len() - SHOWN_LINES)?;
@@ -93,20 +124,30 @@ fn subject(finding: &Finding) -> String {
 
 /// Those that matter in full, then those that are good to know, folded.
 fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
-    let (notes, worse): (Vec<&Finding>, Vec<&Finding>) =
-        digest.findings.iter().partition(|finding| finding.severity == Severity::Info);
+    let (notes, worse): (Vec<&Finding>, Vec<&Finding>) = digest
+        .findings
+        .iter()
+        .partition(|finding| finding.severity == Severity::Info);
     if !worse.is_empty() {
         writeln!(page, "\n## Findings\n")?;
         these(page, digest, &worse)?;
     }
     match notes.len() {
         0 => Ok(()),
-        number => folded(page, &format!("Good to know: {}", count(number, "note")), |page| these(page, digest, &notes)),
+        number => folded(
+            page,
+            &format!("Good to know: {}", count(number, "note")),
+            |page| these(page, digest, &notes),
+        ),
     }
 }
 
 fn these(page: &mut String, digest: &Digest<'_>, all: &[&Finding]) -> std::fmt::Result {
-    let shown = if all.len() <= SHOWN_FINDINGS + 1 { all.len() } else { SHOWN_FINDINGS };
+    let shown = if all.len() <= SHOWN_FINDINGS + 1 {
+        all.len()
+    } else {
+        SHOWN_FINDINGS
+    };
     for (number, finding) in all[..shown].iter().enumerate() {
         one_finding(page, digest.report, number + 1, finding)?;
     }
@@ -115,16 +156,34 @@ fn these(page: &mut String, digest: &Digest<'_>, all: &[&Finding]) -> std::fmt::
         *rest.entry(&finding.code).or_default() += 1;
     }
     if !rest.is_empty() {
-        let codes: Vec<_> = rest.iter().map(|(code, number)| format!("{number} x {}", text(code))).collect();
-        writeln!(page, "\nAnd {} more: {}.", all.len() - shown, codes.join(", "))?;
+        let codes: Vec<_> = rest
+            .iter()
+            .map(|(code, number)| format!("{number} x {}", text(code)))
+            .collect();
+        writeln!(
+            page,
+            "\nAnd {} more: {}.",
+            all.len() - shown,
+            codes.join(", ")
+        )?;
     }
     Ok(())
 }
 
 /// A finding, what to do, which part it is about, and the suspects as a list to tick off.
-fn one_finding(page: &mut String, report: &Report, number: usize, finding: &Finding) -> std::fmt::Result {
+fn one_finding(
+    page: &mut String,
+    report: &Report,
+    number: usize,
+    finding: &Finding,
+) -> std::fmt::Result {
     let sentence = text(&sentence(finding, &report.snapshot));
-    writeln!(page, "{number}. **{} {}**: {sentence}", finding.severity, text(&finding.code))?;
+    writeln!(
+        page,
+        "{number}. **{} {}**: {sentence}",
+        finding.severity,
+        text(&finding.code)
+    )?;
     if !finding.next_step.is_empty() {
         writeln!(page, "   - do: {}", text(&finding.next_step))?;
     }
@@ -136,7 +195,12 @@ fn one_finding(page: &mut String, report: &Report, number: usize, finding: &Find
         writeln!(page, "   - seen: {}", text(&seen))?;
     }
     for suspect in &finding.suspects {
-        writeln!(page, "   - [ ] suspect: {}. Test: {}", text(&suspect.cause), text(&suspect.test))?;
+        writeln!(
+            page,
+            "   - [ ] suspect: {}. Test: {}",
+            text(&suspect.cause),
+            text(&suspect.test)
+        )?;
     }
     Ok(())
 }
@@ -160,19 +224,37 @@ fn not_tested(page: &mut String, report: &Report) -> std::fmt::Result {
 fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(page, "| what | is |\n|---|---|")?;
     writeln!(page, "| host | {} |", cell(&machine::host_text(report)))?;
-    writeln!(page, "| software | {} |", cell(&machine::software(&report.snapshot.host)))?;
+    writeln!(
+        page,
+        "| software | {} |",
+        cell(&machine::software(&report.snapshot.host))
+    )?;
     let groups = machine::gpu_groups(report);
     if groups.is_empty() {
         writeln!(page, "| GPUs | none found |")?;
     }
     for (indices, facts) in groups.iter().take(SHOWN_LINES) {
-        let number = if indices.len() > 1 { format!("{} x ", indices.len()) } else { String::new() };
-        writeln!(page, "| GPU {} | {number}{} |", ranges(indices), cell(facts))?;
+        let number = if indices.len() > 1 {
+            format!("{} x ", indices.len())
+        } else {
+            String::new()
+        };
+        writeln!(
+            page,
+            "| GPU {} | {number}{} |",
+            ranges(indices),
+            cell(facts)
+        )?;
     }
     if groups.len() > SHOWN_LINES {
         writeln!(page, "| GPUs | {} more kinds |", groups.len() - SHOWN_LINES)?;
     }
-    for (what, is) in report.measurements.as_ref().map(rows::measured).unwrap_or_default() {
+    for (what, is) in report
+        .measurements
+        .as_ref()
+        .map(rows::measured)
+        .unwrap_or_default()
+    {
         writeln!(page, "| {} | {} |", cell(&what), cell(&is))?;
     }
     Ok(())
@@ -180,28 +262,51 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
 
 /// The pairs with the least share of their theoretical rate.
 fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
-    let cells = digest.figures().filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
+    let cells = digest
+        .figures()
+        .filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
     let mut cells: Vec<_> = cells.collect();
     cells.order_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
     if cells.is_empty() {
         return Ok(());
     }
-    let title = format!("Pairs with the least of their theoretical bandwidth, of {}", count(cells.len(), "pair"));
+    let title = format!(
+        "Pairs with the least of their theoretical bandwidth, of {}",
+        count(cells.len(), "pair")
+    );
     folded(page, &title, |page| pairs_table(page, digest, &cells))
 }
 
-fn pairs_table(page: &mut String, digest: &Digest<'_>, cells: &[(&PeerBandwidth, f64, f64)]) -> std::fmt::Result {
+fn pairs_table(
+    page: &mut String,
+    digest: &Digest<'_>,
+    cells: &[(&PeerBandwidth, f64, f64)],
+) -> std::fmt::Result {
     writeln!(
         page,
         "| pair | class | path | GB/s | % of theoretical | expected, GB/s | narrowest hop |\n|---|---|---|---|---|---|---|"
     )?;
     for (figure, share, achieved) in cells.iter().take(SHOWN_PAIRS) {
         let pair = figure.pair;
-        let hop = digest.report.topology.route(pair).and_then(|route| route.bottleneck.as_deref()).unwrap_or("-");
+        let hop = digest
+            .report
+            .topology
+            .route(pair)
+            .and_then(|route| route.bottleneck.as_deref())
+            .unwrap_or("-");
         let (class, path, hop) = (digest.class(pair), figure.setup.path, cell(hop));
-        let expected = Figures::of([*figure]).expected.map(|[low, high]| range(low, high, rate, " to "));
-        let (expected, achieved, share) = (expected.unwrap_or_default(), rate(*achieved), percent(*share));
-        writeln!(page, "| {pair} | {class} | {path} | {achieved} | {share} | {expected} | {hop} |")?;
+        let expected = Figures::of([*figure])
+            .expected
+            .map(|[low, high]| range(low, high, rate, " to "));
+        let (expected, achieved, share) = (
+            expected.unwrap_or_default(),
+            rate(*achieved),
+            percent(*share),
+        );
+        writeln!(
+            page,
+            "| {pair} | {class} | {path} | {achieved} | {share} | {expected} | {hop} |"
+        )?;
     }
     Ok(())
 }
@@ -212,11 +317,19 @@ fn advice(page: &mut String, report: &Report) -> std::fmt::Result {
         return Ok(());
     }
     folded(page, "For programs on this machine", |page| {
-        report.advice.iter().take(SHOWN_LINES).try_for_each(|advice| {
-            let calls: Vec<_> = advice.pytorch.iter().map(|call| code(call)).collect();
-            let calls = if calls.is_empty() { String::new() } else { format!(" In PyTorch: {}.", calls.join("; ")) };
-            writeln!(page, "- {}{calls}", text(&advice.sentence))
-        })
+        report
+            .advice
+            .iter()
+            .take(SHOWN_LINES)
+            .try_for_each(|advice| {
+                let calls: Vec<_> = advice.pytorch.iter().map(|call| code(call)).collect();
+                let calls = if calls.is_empty() {
+                    String::new()
+                } else {
+                    format!(" In PyTorch: {}.", calls.join("; "))
+                };
+                writeln!(page, "- {}{calls}", text(&advice.sentence))
+            })
     })
 }
 
@@ -232,7 +345,12 @@ fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     }
     // A report of an earlier version has no request.
     let indices: Vec<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    if report.request.gpus.is_empty() && indices.iter().zip(0..).any(|(&index, place)| index != place) {
+    if report.request.gpus.is_empty()
+        && indices
+            .iter()
+            .zip(0..)
+            .any(|(&index, place)| index != place)
+    {
         let indices: Vec<_> = indices.iter().map(ToString::to_string).collect();
         let _ = write!(command, " --gpus {}", indices.join(","));
     }

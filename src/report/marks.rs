@@ -19,17 +19,32 @@ pub(super) enum Figure {
 const MARKS: [(&str, &str); 8] = [
     ("hung", "did not end before its deadline"),
     ("fail", "the copy failed"),
-    ("BAD", "bytes were lost or changed on the way, so there is no rate"),
+    (
+        "BAD",
+        "bytes were lost or changed on the way, so there is no rate",
+    ),
     ("skip", "not run, for the reason given"),
     ("-", "not measured in this run"),
-    ("s", "staged through host memory, per cent of the staged route"),
-    ("?", "not verified: it is not known whether the bytes arrived"),
-    ("~", "another program was at work: nothing is judged by this figure"),
+    (
+        "s",
+        "staged through host memory, per cent of the staged route",
+    ),
+    (
+        "?",
+        "not verified: it is not known whether the bytes arrived",
+    ),
+    (
+        "~",
+        "another program was at work: nothing is judged by this figure",
+    ),
 ];
 
 /// The meaning of a word or mark.
 pub(super) fn meaning(mark: &str) -> &'static str {
-    MARKS.iter().find(|(known, _)| *known == mark).map_or("", |(_, meaning)| meaning)
+    MARKS
+        .iter()
+        .find(|(known, _)| *known == mark)
+        .map_or("", |(_, meaning)| meaning)
 }
 
 /// The word of a measurement that has no figure.
@@ -43,16 +58,30 @@ pub(super) const fn word(status: Status) -> &'static str {
 
 /// The paint of a word: a measurement that was not requested is not a fault.
 pub(super) fn paint(word: &str) -> Paint {
-    if matches!(word, "-" | "skip") { Paint::Faint } else { Paint::Error }
+    if matches!(word, "-" | "skip") {
+        Paint::Faint
+    } else {
+        Paint::Error
+    }
 }
 
 impl Figure {
     pub(super) fn of(peer: Option<&PeerBandwidth>) -> Self {
-        let Some(peer) = peer else { return Self::Word("-") };
+        let Some(peer) = peer else {
+            return Self::Word("-");
+        };
         match peer.achieved_gbps {
             Some(achieved) if is_sound(peer) || peer.disturbed => {
-                let staged = if peer.setup.path == Path::Staged { "s" } else { "" };
-                let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
+                let staged = if peer.setup.path == Path::Staged {
+                    "s"
+                } else {
+                    ""
+                };
+                let unsure = if peer.verified == Verified::Inconclusive {
+                    "?"
+                } else {
+                    ""
+                };
                 let disturbed = if peer.disturbed { "~" } else { "" };
                 Self::Number {
                     value: format!("{}{staged}{unsure}{disturbed}", tight_rate(achieved.0)),
@@ -74,15 +103,29 @@ impl Figure {
 }
 
 /// The marks of these figures, with their meaning.
-pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<(&'static str, &'static str)> {
+pub(super) fn legend<'a>(
+    figures: impl IntoIterator<Item = &'a Figure>,
+) -> Vec<(&'static str, &'static str)> {
     let figures: Vec<_> = figures.into_iter().collect();
-    MARKS.into_iter().filter(|(mark, _)| figures.iter().any(|figure| figure.bears(mark))).collect()
+    MARKS
+        .into_iter()
+        .filter(|(mark, _)| figures.iter().any(|figure| figure.bears(mark)))
+        .collect()
 }
 
 /// Figures as cells in which values and per cent are aligned separately.
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
-    let text = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| percent(value) + "%");
-    let has_percent = |figure: &&(Pair, Figure)| matches!(figure.1, Figure::Number { percent: Some(_), .. });
+    let text =
+        |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| percent(value) + "%");
+    let has_percent = |figure: &&(Pair, Figure)| {
+        matches!(
+            figure.1,
+            Figure::Number {
+                percent: Some(_),
+                ..
+            }
+        )
+    };
     let any_percent = figures.iter().any(|figure| has_percent(&figure));
     let widths = figures.iter().map(|(_, figure)| match figure {
         Figure::Number { percent, .. } if any_percent => text(*percent).len(),
@@ -99,5 +142,8 @@ pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<
             Figure::Word(word) => Cell::new(word, found.max(paint(word))),
         }
     };
-    figures.iter().map(|(pair, figure)| (*pair, cell(*pair, figure))).collect()
+    figures
+        .iter()
+        .map(|(pair, figure)| (*pair, cell(*pair, figure)))
+        .collect()
 }

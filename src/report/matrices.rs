@@ -24,8 +24,17 @@ pub(super) struct Matrices<'a> {
 }
 
 impl<'a> Matrices<'a> {
-    pub(super) fn new(digest: &'a Digest<'a>, measurements: &'a Measurements, gpus: &'a [u32]) -> Self {
-        Self { digest, measurements, gpus, highlights: Highlights::of(&digest.report.findings) }
+    pub(super) fn new(
+        digest: &'a Digest<'a>,
+        measurements: &'a Measurements,
+        gpus: &'a [u32],
+    ) -> Self {
+        Self {
+            digest,
+            measurements,
+            gpus,
+            highlights: Highlights::of(&digest.report.findings),
+        }
     }
 
     /// The rate of every pair in the reference configuration.
@@ -34,7 +43,9 @@ impl<'a> Matrices<'a> {
             return crowd::rates(page, self.digest, self.gpus);
         }
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
-        self.rates(page, Setup::REFERENCE, |pair| self.digest.pairs.get(&pair).copied());
+        self.rates(page, Setup::REFERENCE, |pair| {
+            self.digest.pairs.get(&pair).copied()
+        });
         if let Some(expected) = self.expected() {
             page.note(Paint::Faint, &expected);
         }
@@ -50,34 +61,58 @@ impl<'a> Matrices<'a> {
     }
 
     fn of_setup(&self, setup: Setup) -> impl Iterator<Item = &PeerBandwidth> {
-        self.measurements.peer.iter().filter(move |peer| peer.setup.of_any_size() == setup)
+        self.measurements
+            .peer
+            .iter()
+            .filter(move |peer| peer.setup.of_any_size() == setup)
     }
 
     /// The rates of healthy machines on these routes.
     fn expected(&self) -> Option<String> {
         let of = |peer: &PeerBandwidth| {
-            let expected = Figures::of([peer]).expected.or_else(|| peer.expected_gbps.map(|rate| [rate.0; 2]))?;
+            let expected = Figures::of([peer])
+                .expected
+                .or_else(|| peer.expected_gbps.map(|rate| [rate.0; 2]))?;
             Some((peer.theoretical_gbps?.0, expected))
         };
-        let arrived = self.of_setup(Setup::REFERENCE).filter(|peer| !peer.verified.is_wrong());
+        let arrived = self
+            .of_setup(Setup::REFERENCE)
+            .filter(|peer| !peer.verified.is_wrong());
         // Of a route with a degraded link, what is expected is that of a sound one.
-        let mut routes: Vec<(f64, [f64; 2])> =
-            arrived.filter_map(of).filter(|(theory, [low, _])| low <= theory).collect();
-        routes.order_by(|one, other| other.0.total_cmp(&one.0).then(other.1[1].total_cmp(&one.1[1])));
+        let mut routes: Vec<(f64, [f64; 2])> = arrived
+            .filter_map(of)
+            .filter(|(theory, [low, _])| low <= theory)
+            .collect();
+        routes.order_by(|one, other| {
+            other
+                .0
+                .total_cmp(&one.0)
+                .then(other.1[1].total_cmp(&one.1[1]))
+        });
         let text = |(theory, [low, high]): &(f64, [f64; 2])| {
             format!("{} of {}", range(*low, *high, rate, " to "), rate(*theory))
         };
         let mut texts: Vec<_> = routes.iter().map(text).collect();
         texts.dedup();
-        (!texts.is_empty()).then(|| format!("healthy machines reach {} GB/s on these routes", texts.join(", ")))
+        (!texts.is_empty()).then(|| {
+            format!(
+                "healthy machines reach {} GB/s on these routes",
+                texts.join(", ")
+            )
+        })
     }
 
     /// The size of a copy, what it costs beside its bytes, and how many pairs were copied at once.
     fn method(&self, setup: Setup) -> Option<String> {
-        let arrived = || self.of_setup(setup).filter(|peer| !peer.verified.is_wrong());
+        let arrived = || {
+            self.of_setup(setup)
+                .filter(|peer| !peer.verified.is_wrong())
+        };
         let sizes: BTreeSet<_> = arrived().map(|peer| peer.setup.bytes).collect();
         let size = match (sizes.first(), sizes.last()) {
-            (Some(smallest), Some(largest)) if smallest < largest => Some(format!("copies of {smallest} to {largest}")),
+            (Some(smallest), Some(largest)) if smallest < largest => {
+                Some(format!("copies of {smallest} to {largest}"))
+            }
             (first, _) => first.map(|size| format!("copies of {size}")),
         };
         let fixed = Spread::of(arrived().filter_map(|peer| peer.fixed_cost_us));
@@ -86,15 +121,25 @@ impl<'a> Matrices<'a> {
             let (fixed, without) = (rate(fixed.median), rate(without.median));
             format!("a copy costs {fixed} us beside its bytes, without which the rate is {without} GB/s (medians)")
         });
-        let parts: Vec<_> = [size, fixed, self.at_once(setup)].into_iter().flatten().collect();
+        let parts: Vec<_> = [size, fixed, self.at_once(setup)]
+            .into_iter()
+            .flatten()
+            .collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// How many pairs were copied at the same time, and what difference that made.
     fn at_once(&self, setup: Setup) -> Option<String> {
-        let compared: Vec<_> =
-            self.measurements.at_once.iter().filter(|one| one.setup.of_any_size() == setup).collect();
-        let most = compared.iter().map(|one| one.difference_percent.abs()).max_by(f64::total_cmp)?;
+        let compared: Vec<_> = self
+            .measurements
+            .at_once
+            .iter()
+            .filter(|one| one.setup.of_any_size() == setup)
+            .collect();
+        let most = compared
+            .iter()
+            .map(|one| one.difference_percent.abs())
+            .max_by(f64::total_cmp)?;
         let most = short(most);
         if compared.iter().any(|one| one.apart) {
             return Some(format!(
@@ -103,37 +148,66 @@ impl<'a> Matrices<'a> {
             ));
         }
         let pairs = self.of_setup(setup).map(|peer| peer.at_once).max()?;
-        Some(format!("up to {pairs} pairs that share nothing at once, within {most}% of one alone"))
+        Some(format!(
+            "up to {pairs} pairs that share nothing at once, within {most}% of one alone"
+        ))
     }
 
     /// Every other matrix there is.
     pub(super) fn all(&self, page: &mut Page) {
-        for setup in self.measurements.setups().into_iter().filter(|setup| *setup != Setup::REFERENCE) {
-            page.heading(&format!("Achieved, {}, GB/s and % of theoretical", setup.difference()));
+        for setup in self
+            .measurements
+            .setups()
+            .into_iter()
+            .filter(|setup| *setup != Setup::REFERENCE)
+        {
+            page.heading(&format!(
+                "Achieved, {}, GB/s and % of theoretical",
+                setup.difference()
+            ));
             let found = self.measurements.in_setup(setup);
             self.rates(page, setup, |pair| found.get(&pair).copied());
         }
         for path in [Path::Direct, Path::Staged] {
             let wrong = wrong_pairs(self.measurements, path);
-            let found = self.measurements.latency.iter().filter(|latency| latency.path == path);
+            let found = self
+                .measurements
+                .latency
+                .iter()
+                .filter(|latency| latency.path == path);
             let found = found.filter(|latency| !wrong.contains(&latency.pair));
             let values = found.map(|latency| (latency.pair, (latency.status, latency.latency_us)));
-            self.plain(page, &format!("Latency {path}, source (row) → destination (column), us"), values, short);
+            self.plain(
+                page,
+                &format!("Latency {path}, source (row) → destination (column), us"),
+                values,
+                short,
+            );
         }
         let wrong = wrong_pairs(self.measurements, Path::Direct);
         for placement in Placement::all() {
             for side in [Side::Source, Side::Destination] {
-                let of_side = self.measurements.overlap.iter().filter(|overlap| overlap.compute_on == side);
+                let of_side = self
+                    .measurements
+                    .overlap
+                    .iter()
+                    .filter(|overlap| overlap.compute_on == side);
                 let found = of_side.filter(|overlap| overlap.placement == placement);
                 let found = found.filter(|overlap| !wrong.contains(&overlap.pair));
-                let values = found.map(|overlap| (overlap.pair, (overlap.status, overlap.overlap_percent)));
+                let values =
+                    found.map(|overlap| (overlap.pair, (overlap.status, overlap.overlap_percent)));
                 let title = format!("Overlap with a kernel on the {side}, {placement}, %");
                 self.plain(page, &title, values, percent);
             }
         }
     }
 
-    fn rates(&self, page: &mut Page, setup: Setup, shown: impl Fn(Pair) -> Option<&'a PeerBandwidth>) {
+    fn rates(
+        &self,
+        page: &mut Page,
+        setup: Setup,
+        shown: impl Fn(Pair) -> Option<&'a PeerBandwidth>,
+    ) {
         self.matrix(page, shown, |page| {
             page.note(Paint::Faint, &setup.to_string());
             if let Some(method) = self.method(setup) {
@@ -153,7 +227,11 @@ impl<'a> Matrices<'a> {
         let figures: Vec<_> = pairs.map(|pair| (pair, Figure::of(shown(pair)))).collect();
         let cells: HashMap<_, _> = cells(&figures, &self.highlights).into_iter().collect();
         let cell = |pair| cells.get(&pair).cloned().unwrap_or_default();
-        page.table(pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
+        page.table(pair_matrix(
+            self.gpus,
+            |gpu| self.highlights.label(gpu),
+            cell,
+        ));
         below(page);
         for (mark, meaning) in legend(figures.iter().map(|(_, figure)| figure)) {
             page.item(2, 8, mark, Paint::Strong, meaning);
@@ -174,12 +252,18 @@ impl<'a> Matrices<'a> {
         }
         page.heading(title);
         let cell = |pair| match values.get(&pair) {
-            Some((Status::Measured, Some(value))) => Cell::new(text(*value), self.highlights.pair(pair)),
+            Some((Status::Measured, Some(value))) => {
+                Cell::new(text(*value), self.highlights.pair(pair))
+            }
             other => {
                 let word = other.map_or("-", |(status, _)| marks::word(*status));
                 Cell::new(word, marks::paint(word))
             }
         };
-        page.table(pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
+        page.table(pair_matrix(
+            self.gpus,
+            |gpu| self.highlights.label(gpu),
+            cell,
+        ));
     }
 }

@@ -20,12 +20,20 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn new(text: impl AsRef<str>, paint: Paint) -> Self {
-        Self { text: clean(text.as_ref()).into_owned(), paint, share: None }
+        Self {
+            text: clean(text.as_ref()).into_owned(),
+            paint,
+            share: None,
+        }
     }
 
     /// The same cell with its share of the possible value, in per cent.
     pub(crate) fn with_share(self, percent: Option<f64>) -> Self {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; what is no number is 0")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped; what is no number is 0"
+        )]
         let share = percent.map(|percent| percent.clamp(0.0, 100.0) as u8);
         Self { share, ..self }
     }
@@ -64,7 +72,12 @@ const GAP: usize = 2;
 
 impl Table {
     pub(crate) fn new(labels: usize, align: Vec<Align>) -> Self {
-        Self { labels, head: 0, align, rows: Vec::new() }
+        Self {
+            labels,
+            head: 0,
+            align,
+            rows: Vec::new(),
+        }
     }
 
     /// A table with `columns` columns: one of words, the others of figures.
@@ -95,17 +108,27 @@ impl Table {
 
     /// Adds a row of captions in words, above all others.
     pub(crate) fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
-        self.head_row(captions.into_iter().map(|caption| Cell::new(caption, Paint::Faint)));
+        self.head_row(
+            captions
+                .into_iter()
+                .map(|caption| Cell::new(caption, Paint::Faint)),
+        );
     }
 
     fn column_width(&self, column: usize) -> usize {
-        self.rows.iter().map(|row| row[column].text.width()).max().unwrap_or(0)
+        self.rows
+            .iter()
+            .map(|row| row[column].text.width())
+            .max()
+            .unwrap_or(0)
     }
 
     /// The table in blocks of lines, each block at most `width` columns wide if a label and one
     /// column fit at all.
     pub(crate) fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
-        let widths: Vec<_> = (0..self.align.len()).map(|column| self.column_width(column)).collect();
+        let widths: Vec<_> = (0..self.align.len())
+            .map(|column| self.column_width(column))
+            .collect();
         let blocks = |gap| self.blocks(&widths, gap, width);
         // A tighter table in one piece reads better than a loose one in two.
         let (gap, blocks) = match blocks(GAP) {
@@ -118,24 +141,42 @@ impl Table {
                 },
             },
         };
-        blocks.iter().map(|columns| self.block(columns, &widths, gap, color)).collect()
+        blocks
+            .iter()
+            .map(|columns| self.block(columns, &widths, gap, color))
+            .collect()
     }
 
     /// The same table with its labels in several lines, so that no column of figures goes to another block; none where
     /// that takes more than the labels can give.
     fn with_shorter_labels(&self, widths: &[usize], width: usize) -> Option<Self> {
         let figures: usize = widths.get(1..)?.iter().map(|width| width + 1).sum();
-        let room = width.checked_sub(figures).filter(|room| (SHORTEST_LABEL..widths[0]).contains(room))?;
+        let room = width
+            .checked_sub(figures)
+            .filter(|room| (SHORTEST_LABEL..widths[0]).contains(room))?;
         if self.labels != 1 {
             return None;
         }
-        let mut shorter = Self { rows: Vec::new(), ..self.clone() };
+        let mut shorter = Self {
+            rows: Vec::new(),
+            ..self.clone()
+        };
         for (number, row) in self.rows.iter().enumerate() {
             let label = &row[0];
             let indent = label.text.len() - label.text.trim_start().len();
-            for (line, text) in wrap(label.text.trim_start(), room, indent, indent + 2).into_iter().enumerate() {
+            for (line, text) in wrap(label.text.trim_start(), room, indent, indent + 2)
+                .into_iter()
+                .enumerate()
+            {
                 let cells = row.iter().skip(1).filter(|_| line == 0).cloned();
-                shorter.row([Cell { text, ..label.clone() }].into_iter().chain(cells));
+                shorter.row(
+                    [Cell {
+                        text,
+                        ..label.clone()
+                    }]
+                    .into_iter()
+                    .chain(cells),
+                );
                 shorter.head += usize::from(line > 0 && number < self.head);
             }
         }
@@ -167,15 +208,28 @@ impl Table {
         let fewest = split(usize::MAX);
         // 8 + 8 columns rather than 12 + 4.
         let even = split((self.align.len() - self.labels).div_ceil(fewest.len().max(1)));
-        let chosen = if even.len() == fewest.len() { even } else { fewest };
-        chosen.into_iter().map(|block| (0..self.labels).chain(block).collect()).collect()
+        let chosen = if even.len() == fewest.len() {
+            even
+        } else {
+            fewest
+        };
+        chosen
+            .into_iter()
+            .map(|block| (0..self.labels).chain(block).collect())
+            .collect()
     }
 
     fn block(&self, columns: &[usize], widths: &[usize], gap: usize, color: bool) -> Vec<String> {
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled);
         for row in &self.rows {
-            table.add_row(columns.iter().map(|&column| comfy_table::Cell::new(&row[column].text)));
+            table.add_row(
+                columns
+                    .iter()
+                    .map(|&column| comfy_table::Cell::new(&row[column].text)),
+            );
         }
         #[allow(clippy::cast_possible_truncation, reason = "a gap of one or two")]
         for (place, layout) in table.column_iter_mut().enumerate() {
@@ -185,13 +239,21 @@ impl Table {
                 Align::Right => CellAlignment::Right,
             });
         }
-        let painted = |(line, row): (String, &Vec<Cell>)| paint_line(&line, columns, row, widths, gap, color);
+        let painted =
+            |(line, row): (String, &Vec<Cell>)| paint_line(&line, columns, row, widths, gap, color);
         table.lines().zip(&self.rows).map(painted).collect()
     }
 }
 
 /// Colours the cells of a finished line, each by its place.
-fn paint_line(line: &str, columns: &[usize], row: &[Cell], widths: &[usize], gap: usize, color: bool) -> String {
+fn paint_line(
+    line: &str,
+    columns: &[usize],
+    row: &[Cell],
+    widths: &[usize],
+    gap: usize,
+    color: bool,
+) -> String {
     let mut rest = line;
     let mut painted = String::with_capacity(line.len());
     for (place, &column) in columns.iter().enumerate() {
@@ -219,12 +281,23 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
 
 /// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in
 /// nvidia-smi. Labels come from `label`, cells from `cell`.
-pub(crate) fn pair_matrix(gpus: &[u32], label: impl Fn(u32) -> Cell, cell: impl Fn(Pair) -> Cell) -> Table {
+pub(crate) fn pair_matrix(
+    gpus: &[u32],
+    label: impl Fn(u32) -> Cell,
+    cell: impl Fn(Pair) -> Cell,
+) -> Table {
     let mut table = Table::of_figures(gpus.len() + 1);
     table.head_row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
     for &source in gpus {
         let cells = gpus.iter().map(|&destination| {
-            if source == destination { Cell::new("X", Paint::Faint) } else { cell(Pair { source, destination }) }
+            if source == destination {
+                Cell::new("X", Paint::Faint)
+            } else {
+                cell(Pair {
+                    source,
+                    destination,
+                })
+            }
         });
         table.row(std::iter::once(label(source)).chain(cells));
     }
@@ -237,7 +310,11 @@ mod tests {
 
     fn numbers(gpus: u32) -> Table {
         let gpus: Vec<_> = (0..gpus).collect();
-        pair_matrix(&gpus, |gpu| format!("GPU{gpu}").into(), |pair| format!("{}", pair.source * 100).into())
+        pair_matrix(
+            &gpus,
+            |gpu| format!("GPU{gpu}").into(),
+            |pair| format!("{}", pair.source * 100).into(),
+        )
     }
 
     #[test]
@@ -295,12 +372,23 @@ mod tests {
     #[test]
     fn colour_changes_no_column() {
         let mut table = Table::new(1, vec![Align::Left, Align::Right, Align::Left]);
-        table.row([Cell::from("a"), Cell::new("12", Paint::Error), Cell::new("日本", Paint::Good)]);
-        table.row([Cell::from("long"), Cell::new("1234", Paint::Faint), Cell::from("b\u{1b}[0m")]);
+        table.row([
+            Cell::from("a"),
+            Cell::new("12", Paint::Error),
+            Cell::new("日本", Paint::Good),
+        ]);
+        table.row([
+            Cell::from("long"),
+            Cell::new("1234", Paint::Faint),
+            Cell::from("b\u{1b}[0m"),
+        ]);
         let plain = table.render(80, false);
         assert_eq!(plain, [["a       12  日本", "long  1234  b\\u{1b}[0m"]]);
         let colored = table.render(80, true)[0].join("\n");
-        assert!(colored.contains("\u{1b}[1m\u{1b}[31m12\u{1b}[0m"), "{colored:?}");
+        assert!(
+            colored.contains("\u{1b}[1m\u{1b}[31m12\u{1b}[0m"),
+            "{colored:?}"
+        );
         assert!(!colored.contains("b\u{1b}"), "{colored:?}");
     }
 }

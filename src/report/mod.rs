@@ -88,11 +88,14 @@ pub const FORMATS: &[&Format] = &[
 
 /// The formats that these reports can be written as.
 pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
-    FORMATS.iter().copied().filter(move |format| match (format.of, of) {
-        (Of::All, _) => true,
-        (Of::One, of) => of != Of::Fleet,
-        (only, of) => only == of,
-    })
+    FORMATS
+        .iter()
+        .copied()
+        .filter(move |format| match (format.of, of) {
+            (Of::All, _) => true,
+            (Of::One, of) => of != Of::Fleet,
+            (only, of) => only == of,
+        })
 }
 
 /// The format of this name.
@@ -102,7 +105,10 @@ pub fn named(name: &str) -> Option<&'static Format> {
 
 /// What file names may end in: `.txt`, `.json`, ....
 pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
-    let all: Vec<_> = formats.flat_map(|format| format.extensions).map(|extension| format!(".{extension}")).collect();
+    let all: Vec<_> = formats
+        .flat_map(|format| format.extensions)
+        .map(|extension| format!(".{extension}"))
+        .collect();
     all.join(", ")
 }
 
@@ -112,8 +118,16 @@ pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
 ///
 /// A sentence that names the file and lists the extensions there are.
 pub fn for_path(path: &Path) -> Result<&'static Format, String> {
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let is_of = |format: &&Format| format.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension));
+    let extension = path
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .unwrap_or_default();
+    let is_of = |format: &&Format| {
+        format
+            .extensions
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(extension))
+    };
     FORMATS.iter().copied().find(is_of).ok_or_else(|| {
         format!(
             "'{}' does not say which format to write: let its name end in {}",
@@ -129,7 +143,12 @@ pub fn for_path(path: &Path) -> Result<&'static Format, String> {
 /// # Errors
 ///
 /// Those of the writer.
-pub fn write(report: &Report, format: &Format, style: &Style, to: &mut dyn Write) -> std::io::Result<()> {
+pub fn write(
+    report: &Report,
+    format: &Format,
+    style: &Style,
+    to: &mut dyn Write,
+) -> std::io::Result<()> {
     write_seen(report, &[], format, style, to)
 }
 
@@ -148,7 +167,10 @@ pub fn write_seen(
     if *format == json::FORMAT {
         return json::write(report, to);
     }
-    let digest = digest::Digest { timelines, ..digest::Digest::of(report) };
+    let digest = digest::Digest {
+        timelines,
+        ..digest::Digest::of(report)
+    };
     to.write_all((format.render)(&digest, style).as_bytes())
 }
 
@@ -156,7 +178,10 @@ pub fn write_seen(
 /// interrupted, left out or silenced.
 pub fn caveats(report: &Report) -> Vec<String> {
     let caveats = digest::Digest::of(report).caveats.into_iter();
-    caveats.filter(|(caveat, _)| *caveat != digest::Caveat::Simulated).map(|(_, sentence)| sentence).collect()
+    caveats
+        .filter(|(caveat, _)| *caveat != digest::Caveat::Simulated)
+        .map(|(_, sentence)| sentence)
+        .collect()
 }
 
 /// The report in this format.

@@ -17,8 +17,15 @@ use crate::model::report::Conclusion;
 use crate::model::topology::LinkClass;
 
 /// A feature file.
-pub(super) const FORMAT: Format =
-    Format { of: Of::One, ..Format::new("nfd", &["nfd"], "Labels of a Kubernetes node, for NFD", render) };
+pub(super) const FORMAT: Format = Format {
+    of: Of::One,
+    ..Format::new(
+        "nfd",
+        &["nfd"],
+        "Labels of a Kubernetes node, for NFD",
+        render,
+    )
+};
 
 /// How long after the start of its run a report makes labels: two days, so that a daily check may be late. Chosen.
 const KEPT: Duration = Duration::hours(48);
@@ -27,17 +34,31 @@ const KEPT: Duration = Duration::hours(48);
 const LONGEST: usize = 63;
 
 fn render(digest: &Digest<'_>, _: &Style) -> String {
-    let mut out = format!("# Written by {} {}.\n", plain(&digest.report.tool.name), plain(&digest.report.tool.version));
+    let mut out = format!(
+        "# Written by {} {}.\n",
+        plain(&digest.report.tool.name),
+        plain(&digest.report.tool.version)
+    );
     for caveat in digest.caveats.values() {
         // Writing to a String cannot fail. A comment must not become an order to NFD, which begins with `# +`.
         let _ = writeln!(out, "# Note: {}", clean(caveat));
     }
     let started = OffsetDateTime::parse(&digest.report.started_at, &Rfc3339).ok();
-    let end = started.and_then(|started| started.checked_add(KEPT)).and_then(|end| end.format(&Rfc3339).ok());
+    let end = started
+        .and_then(|started| started.checked_add(KEPT))
+        .and_then(|end| end.format(&Rfc3339).ok());
     // A report that does not say when it was made is out of date.
-    let _ = writeln!(out, "# +expiry-time={}", end.as_deref().unwrap_or("1970-01-01T00:00:00Z"));
+    let _ = writeln!(
+        out,
+        "# +expiry-time={}",
+        end.as_deref().unwrap_or("1970-01-01T00:00:00Z")
+    );
     for (name, value) in labels(digest) {
-        let _ = writeln!(out, "feature.node.kubernetes.io/peerscope-{name}={}", value_of_label(&value));
+        let _ = writeln!(
+            out,
+            "feature.node.kubernetes.io/peerscope-{name}={}",
+            value_of_label(&value)
+        );
     }
     out
 }
@@ -49,14 +70,23 @@ fn labels(digest: &Digest<'_>) -> Vec<(&'static str, String)> {
         Conclusion::Faulty => "faulty",
         Conclusion::Inconclusive => "inconclusive",
     };
-    let profile = report.measurements.as_ref().map_or("facts", |measurements| &measurements.profile);
-    let worst = digest.findings.iter().find(|finding| finding.severity > Severity::Info);
+    let profile = report
+        .measurements
+        .as_ref()
+        .map_or("facts", |measurements| &measurements.profile);
+    let worst = digest
+        .findings
+        .iter()
+        .find(|finding| finding.severity > Severity::Info);
     let mut labels = vec![
         ("verdict", verdict.to_owned()),
         ("profile", profile.to_owned()),
         ("gpus", report.snapshot.gpus.len().to_string()),
         ("links", links(digest)),
-        ("finding", worst.map_or_else(|| "none".to_owned(), |finding| finding.code.to_string())),
+        (
+            "finding",
+            worst.map_or_else(|| "none".to_owned(), |finding| finding.code.to_string()),
+        ),
     ];
     let caveats = Caveat::ALL.into_iter().filter(|caveat| digest.is(*caveat));
     labels.extend(caveats.map(|caveat| (caveat.word(), "true".to_owned())));
@@ -65,7 +95,13 @@ fn labels(digest: &Digest<'_>) -> Vec<(&'static str, String)> {
 
 /// The class of the link between all pairs, or `mixed`.
 fn links(digest: &Digest<'_>) -> String {
-    let mut classes: Vec<LinkClass> = digest.report.topology.pairs.iter().map(|route| route.class).collect();
+    let mut classes: Vec<LinkClass> = digest
+        .report
+        .topology
+        .pairs
+        .iter()
+        .map(|route| route.class)
+        .collect();
     classes.sort_unstable();
     classes.dedup();
     match classes.as_slice() {
@@ -78,12 +114,21 @@ fn links(digest: &Digest<'_>) -> String {
 /// Letters, digits, `-`, `_` and `.`; a letter or digit at both ends; 63 at most.
 fn value_of_label(text: &str) -> String {
     let kept: String = plain(text).chars().take(LONGEST).collect();
-    kept.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+    kept.trim_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
 }
 
 /// What may not be in a value becomes `_`.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -100,15 +145,28 @@ mod tests {
     fn every_line_is_a_comment_or_a_label_that_kubernetes_takes() {
         let mut odd = sample::hostile();
         odd.started_at = "yesterday\n# +no-label".into();
-        for report in [sample::healthy(8), sample::pcie_box(), sample::unknown(0), odd] {
+        for report in [
+            sample::healthy(8),
+            sample::pcie_box(),
+            sample::unknown(0),
+            odd,
+        ] {
             for line in written(&report).lines() {
                 if let Some(order) = line.strip_prefix("# +") {
                     assert!(order.starts_with("expiry-time="), "{line}");
                 } else if !line.starts_with("# ") {
                     let (name, value) = line.split_once('=').unwrap();
-                    assert!(name.starts_with("feature.node.kubernetes.io/peerscope-"), "{line}");
+                    assert!(
+                        name.starts_with("feature.node.kubernetes.io/peerscope-"),
+                        "{line}"
+                    );
                     assert!(value.len() <= LONGEST && !value.is_empty(), "{line}");
-                    assert!(value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{line}");
+                    assert!(
+                        value
+                            .chars()
+                            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)),
+                        "{line}"
+                    );
                 }
             }
         }
@@ -129,7 +187,11 @@ mod tests {
         }
         assert!(!text.contains("peerscope-simulated"), "{text}");
         let text = written(&sample::pcie_box());
-        assert!(text.contains("peerscope-verdict=faulty\n") && text.contains("peerscope-simulated=true\n"), "{text}");
+        assert!(
+            text.contains("peerscope-verdict=faulty\n")
+                && text.contains("peerscope-simulated=true\n"),
+            "{text}"
+        );
         assert!(text.contains("peerscope-links=mixed\n"), "{text}");
     }
 }

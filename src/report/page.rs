@@ -14,9 +14,18 @@ pub(crate) enum Block {
     /// What must be known before anything else.
     Banner(String),
     /// The conclusion.
-    Verdict { word: String, paint: Paint, text: String },
+    Verdict {
+        word: String,
+        paint: Paint,
+        text: String,
+    },
     /// A finding, with its evidence and next step.
-    Finding { word: &'static str, paint: Paint, text: String, below: Vec<(&'static str, String)> },
+    Finding {
+        word: &'static str,
+        paint: Paint,
+        text: String,
+        below: Vec<(&'static str, String)>,
+    },
     /// The title of what follows.
     Heading(String),
     /// Text from the left margin.
@@ -24,7 +33,12 @@ pub(crate) enum Block {
     /// Text below a heading.
     Note(Paint, String),
     /// A label and its text; `at` are the columns of both.
-    Item { at: (usize, usize), label: String, paint: Paint, text: String },
+    Item {
+        at: (usize, usize),
+        label: String,
+        paint: Paint,
+        text: String,
+    },
     /// A table.
     Table(Table),
 }
@@ -37,7 +51,10 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) const fn new(verbose: bool) -> Self {
-        Self { verbose, blocks: Vec::new() }
+        Self {
+            verbose,
+            blocks: Vec::new(),
+        }
     }
 
     /// Whether every matrix is wanted.
@@ -61,7 +78,11 @@ impl Page {
 
     /// The conclusion in a word, and the reason for it.
     pub(crate) fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
-        self.blocks.push(Block::Verdict { word: cleaned(word), paint, text: cleaned(text) });
+        self.blocks.push(Block::Verdict {
+            word: cleaned(word),
+            paint,
+            text: cleaned(text),
+        });
     }
 
     /// A finding, and the labelled texts below it; empty ones are left out.
@@ -73,7 +94,12 @@ impl Page {
     ) {
         let below = below.into_iter().filter(|(_, text)| !text.is_empty());
         let below = below.map(|(label, text)| (label, cleaned(&text))).collect();
-        self.blocks.push(Block::Finding { word, paint, text: cleaned(text), below });
+        self.blocks.push(Block::Finding {
+            word,
+            paint,
+            text: cleaned(text),
+            below,
+        });
     }
 
     /// A heading, separated from what is above.
@@ -92,9 +118,21 @@ impl Page {
     }
 
     /// A label in its paint, at `indent`, then text that wraps at the column `hang`.
-    pub(crate) fn item(&mut self, indent: usize, hang: usize, label: &str, paint: Paint, text: &str) {
+    pub(crate) fn item(
+        &mut self,
+        indent: usize,
+        hang: usize,
+        label: &str,
+        paint: Paint,
+        text: &str,
+    ) {
         let (label, text) = (cleaned(label), cleaned(text));
-        self.blocks.push(Block::Item { at: (indent, hang), label, paint, text });
+        self.blocks.push(Block::Item {
+            at: (indent, hang),
+            label,
+            paint,
+            text,
+        });
     }
 
     /// A table.

@@ -7,7 +7,10 @@ use crate::model::request::Request;
 /// What was not looked at, a sentence each without its full stop: what the command line left out, then what the
 /// plan did.
 pub(super) fn left_out(report: &Report) -> Vec<String> {
-    let planned = report.measurements.iter().flat_map(|measurements| measurements.left_out.iter().cloned());
+    let planned = report
+        .measurements
+        .iter()
+        .flat_map(|measurements| measurements.left_out.iter().cloned());
     chosen(report).into_iter().chain(planned).collect()
 }
 
@@ -17,11 +20,21 @@ pub(super) fn chosen(report: &Report) -> Vec<String> {
     let mut parts = Vec::new();
     if request.gpus_left_out > 0 {
         let all = report.snapshot.gpus.len() + request.gpus_left_out as usize;
-        parts.push(format!("{} of {} were left out ({})", request.gpus_left_out, count(all, "GPU"), gpus(request)));
+        parts.push(format!(
+            "{} of {} were left out ({})",
+            request.gpus_left_out,
+            count(all, "GPU"),
+            gpus(request)
+        ));
     }
     if !request.probes_left_out.is_empty() {
-        let (groups, option) = (request.probes_left_out.join(", "), probes(request).join(" "));
-        parts.push(format!("of the profile's probes, {groups} were left out ({option})"));
+        let (groups, option) = (
+            request.probes_left_out.join(", "),
+            probes(request).join(" "),
+        );
+        parts.push(format!(
+            "of the profile's probes, {groups} were left out ({option})"
+        ));
     }
     parts
 }
@@ -50,10 +63,21 @@ pub(super) fn options(request: &Request) -> String {
 
 /// Every option that chose something, whether or not it left something out.
 pub(super) fn every_option(request: &Request) -> Vec<[String; 2]> {
-    let lists = [("--gpus", &request.gpus), ("--only", &request.only), ("--skip", &request.skip)];
+    let lists = [
+        ("--gpus", &request.gpus),
+        ("--only", &request.only),
+        ("--skip", &request.skip),
+    ];
     let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
-    let mut options: Vec<_> = lists.map(|(option, names)| [option.to_owned(), names.join(",")]).collect();
-    options.extend(request.config.iter().map(|file| ["--config".to_owned(), file.clone()]));
+    let mut options: Vec<_> = lists
+        .map(|(option, names)| [option.to_owned(), names.join(",")])
+        .collect();
+    options.extend(
+        request
+            .config
+            .iter()
+            .map(|file| ["--config".to_owned(), file.clone()]),
+    );
     options
 }
 
@@ -62,7 +86,10 @@ fn gpus(request: &Request) -> String {
 }
 
 fn probes(request: &Request) -> Vec<String> {
-    let lists =
-        [("--only", &request.only), ("--skip", &request.skip)].into_iter().filter(|(_, names)| !names.is_empty());
-    lists.map(|(option, names)| format!("{option} {}", names.join(","))).collect()
+    let lists = [("--only", &request.only), ("--skip", &request.skip)]
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty());
+    lists
+        .map(|(option, names)| format!("{option} {}", names.join(",")))
+        .collect()
 }

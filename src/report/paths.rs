@@ -11,26 +11,50 @@ use crate::model::units::{Lanes, PcieLink};
 /// copies refute what it shows. `None` where the link is not known.
 pub(super) fn link_text(link: &Connection) -> Option<String> {
     if !link.refuted.is_empty() {
-        let narrow = if link.narrow.is_empty() { "" } else { " ✗ narrow" };
+        let narrow = if link.narrow.is_empty() {
+            ""
+        } else {
+            " ✗ narrow"
+        };
         return Some(format!("{} (shows {}){narrow}", link.now, link.at_rest));
     }
     let at_rest = link.at_rest.link()?;
     let width_possible = link.possible.width.filter(|_| link.fewer_lanes());
-    let possible = link.possible.generation.filter(|&possible| at_rest.generation < possible);
+    let possible = link
+        .possible
+        .generation
+        .filter(|&possible| at_rest.generation < possible);
     let generation = match possible {
-        Some(possible) if link.lower_generation() => format!("Gen{} of Gen{possible}", at_rest.generation),
+        Some(possible) if link.lower_generation() => {
+            format!("Gen{} of Gen{possible}", at_rest.generation)
+        }
         Some(possible) => format!("Gen{} (idle? can do Gen{possible})", at_rest.generation),
         None => format!("Gen{}", at_rest.generation),
     };
-    let narrow = if link.narrow.is_empty() { "" } else { " ✗ narrow" };
-    Some(format!("{generation} {}{narrow}", width_text(at_rest.width, width_possible)))
+    let narrow = if link.narrow.is_empty() {
+        ""
+    } else {
+        " ✗ narrow"
+    };
+    Some(format!(
+        "{generation} {}{narrow}",
+        width_text(at_rest.width, width_possible)
+    ))
 }
 
 /// A link as it was under load: `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`.
 pub(super) fn lanes_text(link: PcieLink, width_possible: Option<Lanes>) -> String {
     let possible = width_possible.filter(|&possible| link.width < possible);
-    let narrow = if possible.is_some() { " ✗ narrow" } else { "" };
-    format!("Gen{} {}{narrow}", link.generation, width_text(link.width, possible))
+    let narrow = if possible.is_some() {
+        " ✗ narrow"
+    } else {
+        ""
+    };
+    format!(
+        "Gen{} {}{narrow}",
+        link.generation,
+        width_text(link.width, possible)
+    )
 }
 
 fn width_text(width: Lanes, of: Option<Lanes>) -> String {
@@ -54,10 +78,16 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
     let mut narrow = false;
     let mut slot_above = None;
     for node in path.iter().filter_map(|id| report.topology.node(*id)) {
-        let link = report.topology.link_above(node.id).and_then(|link| link.pcie.as_ref());
+        let link = report
+            .topology
+            .link_above(node.id)
+            .and_then(|link| link.pcie.as_ref());
         if let Some(link) = link {
             narrow |= !link.narrow.is_empty();
-            parts.push(format!("[{}]", link_text(link).unwrap_or_else(|| "link unknown".to_owned())));
+            parts.push(format!(
+                "[{}]",
+                link_text(link).unwrap_or_else(|| "link unknown".to_owned())
+            ));
         }
         let role = match node.kind {
             NodeKind::HostBridge => "host bridge",
@@ -71,7 +101,9 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
         // A port and the device below it are in one slot.
         let slot = node.slot.as_ref().filter(|slot| Some(*slot) != slot_above);
         slot_above = node.slot.as_ref();
-        let slot = slot.map(|slot| format!(" (slot {slot})")).unwrap_or_default();
+        let slot = slot
+            .map(|slot| format!(" (slot {slot})"))
+            .unwrap_or_default();
         parts.push(match node.pci {
             _ if !named => role.to_owned(),
             None => node.id.to_string(),
@@ -82,10 +114,16 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
     if path.is_empty() {
         parts.push(match (gpu.pci.known(), gpu.pci.unknown()) {
             (Some(address), _) => format!("{address}, not in the PCI tree that was read"),
-            (None, why) => format!("PCI address unknown ({})", why.map(ToString::to_string).unwrap_or_default()),
+            (None, why) => format!(
+                "PCI address unknown ({})",
+                why.map(ToString::to_string).unwrap_or_default()
+            ),
         });
     }
-    PathText { text: parts.join(" → "), narrow }
+    PathText {
+        text: parts.join(" → "),
+        narrow,
+    }
 }
 
 #[cfg(test)]
@@ -110,7 +148,10 @@ mod tests {
         );
         let idle = text(1);
         assert!(!idle.narrow);
-        assert_eq!(idle.text, "pci0000:00 → 0000:00:01.1 root port → [Gen1 (idle? can do Gen4) x16] → 0000:02:00.0");
+        assert_eq!(
+            idle.text,
+            "pci0000:00 → 0000:00:01.1 root port → [Gen1 (idle? can do Gen4) x16] → 0000:02:00.0"
+        );
     }
 
     #[test]
@@ -133,7 +174,13 @@ mod tests {
         function_mut(&mut machine, "0000:01:00.0").generation = generation(3);
         let topology = topology::build(&machine);
         let texts: Vec<_> = topology.pcie_links().filter_map(link_text).collect();
-        assert!(texts.contains(&"Gen3 of Gen4 x16 ✗ narrow".to_owned()), "{texts:?}");
-        assert_eq!(lanes_text(pcie_link(4, 4), lanes(16).get()), "Gen4 x4 of x16 ✗ narrow");
+        assert!(
+            texts.contains(&"Gen3 of Gen4 x16 ✗ narrow".to_owned()),
+            "{texts:?}"
+        );
+        assert_eq!(
+            lanes_text(pcie_link(4, 4), lanes(16).get()),
+            "Gen4 x4 of x16 ✗ narrow"
+        );
     }
 }

@@ -6,15 +6,47 @@
 
 /// A phrase for yes and one for no; an empty one is not said.
 pub(super) const FLAGS: &[(&str, &str, &str)] = &[
-    ("answers_on_the_bus", "its configuration space answers", "its configuration space reads all ones"),
-    ("address_by_elimination", "the address is the only one that no other GPU has", ""),
-    ("confidential_computing", "confidential computing is on", "confidential computing is off"),
+    (
+        "answers_on_the_bus",
+        "its configuration space answers",
+        "its configuration space reads all ones",
+    ),
+    (
+        "address_by_elimination",
+        "the address is the only one that no other GPU has",
+        "",
+    ),
+    (
+        "confidential_computing",
+        "confidential computing is on",
+        "confidential computing is off",
+    ),
     ("external_link", "it hangs at an external link", ""),
-    ("in_a_container", "this runs in a container", "this does not run in a container"),
-    ("iommu_translating", "the IOMMU translates device addresses", "the IOMMU does not translate device addresses"),
-    ("made_for_sxm", "the GPUs are boards for NVLink (SXM)", "the GPUs are not boards for NVLink (SXM)"),
-    ("remapping_failed", "rows of memory could not be remapped", "no remapping of memory rows failed"),
-    ("remapping_pending", "rows of memory wait to be remapped", "no rows of memory wait to be remapped"),
+    (
+        "in_a_container",
+        "this runs in a container",
+        "this does not run in a container",
+    ),
+    (
+        "iommu_translating",
+        "the IOMMU translates device addresses",
+        "the IOMMU does not translate device addresses",
+    ),
+    (
+        "made_for_sxm",
+        "the GPUs are boards for NVLink (SXM)",
+        "the GPUs are not boards for NVLink (SXM)",
+    ),
+    (
+        "remapping_failed",
+        "rows of memory could not be remapped",
+        "no remapping of memory rows failed",
+    ),
+    (
+        "remapping_pending",
+        "rows of memory wait to be remapped",
+        "no rows of memory wait to be remapped",
+    ),
 ];
 
 /// Phrases, in the order in which they are said.
@@ -249,28 +281,54 @@ mod tests {
                 let literal = call.trim_start().strip_prefix('"');
                 let name = literal.and_then(|rest| rest.split('"').next());
                 found.insert(
-                    name.unwrap_or_else(|| panic!("a fact without a literal name in {}", path.display())).into(),
+                    name.unwrap_or_else(|| {
+                        panic!("a fact without a literal name in {}", path.display())
+                    })
+                    .into(),
                 );
             }
-            assert!(!code.contains("evidence.add("), "a fact that this test does not see in {}", path.display());
+            assert!(
+                !code.contains("evidence.add("),
+                "a fact that this test does not see in {}",
+                path.display()
+            );
         }
     }
 
     #[test]
     fn every_fact_of_every_rule_has_a_phrase_and_every_phrase_a_fact() {
         let mut facts: BTreeSet<String> = ["gpus", "pairs"].map(String::from).into();
-        written(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/diagnose"), &mut facts);
+        written(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/diagnose"),
+            &mut facts,
+        );
         assert!(facts.len() > 150, "{}", facts.len());
-        let phrased: BTreeSet<String> = PHRASES.iter().flat_map(|phrase| names(phrase)).map(String::from).collect();
+        let phrased: BTreeSet<String> = PHRASES
+            .iter()
+            .flat_map(|phrase| names(phrase))
+            .map(String::from)
+            .collect();
         let flags = FLAGS.iter().map(|(name, ..)| (*name).to_owned());
         let said: BTreeSet<String> = phrased.into_iter().chain(flags).collect();
         let elsewhere = |name: &&String| !ELSEWHERE.contains(&name.as_str());
         let unsaid: Vec<_> = facts.difference(&said).filter(elsewhere).collect();
         assert_eq!(unsaid, Vec::<&String>::new(), "facts without a phrase");
-        assert_eq!(said.difference(&facts).collect::<Vec<_>>(), Vec::<&String>::new(), "phrases without a fact");
+        assert_eq!(
+            said.difference(&facts).collect::<Vec<_>>(),
+            Vec::<&String>::new(),
+            "phrases without a fact"
+        );
         // Alone, each fact must be said too, whatever stands beside it in some report.
-        let alone = PHRASES.iter().map(|phrase| names(phrase)).filter(|names| names.len() == 1).flatten();
+        let alone = PHRASES
+            .iter()
+            .map(|phrase| names(phrase))
+            .filter(|names| names.len() == 1)
+            .flatten();
         let alone: BTreeSet<&str> = alone.collect();
-        assert!(["rate", "median", "pairs", "achieved"].iter().all(|name| alone.contains(name)));
+        assert!(
+            ["rate", "median", "pairs", "achieved"]
+                .iter()
+                .all(|name| alone.contains(name))
+        );
     }
 }

@@ -22,7 +22,12 @@ use crate::model::placement::Pair;
 use crate::model::report::{Conclusion, Report};
 
 /// Prometheus' text format.
-pub const FORMAT: Format = Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
+pub const FORMAT: Format = Format::new(
+    "prometheus",
+    &["prom"],
+    "For node_exporter's textfile collector",
+    render,
+);
 
 /// The report as metrics, with those of every pair on request.
 fn render(digest: &Digest<'_>, style: &Style) -> String {
@@ -41,7 +46,10 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
 
 fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
     let report = digest.report;
-    let profile = report.measurements.as_ref().map_or("", |measurements| &measurements.profile);
+    let profile = report
+        .measurements
+        .as_ref()
+        .map_or("", |measurements| &measurements.profile);
     let labels = vec![
         ("machine", report.machine.as_str().into()),
         ("profile", profile.into()),
@@ -55,7 +63,9 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
     );
     for caveat in Caveat::ALL {
         let help = match caveat {
-            Caveat::Simulated => "1 if the machine is a simulated one and no figure comes from hardware.",
+            Caveat::Simulated => {
+                "1 if the machine is a simulated one and no figure comes from hardware."
+            }
             Caveat::Interrupted => "1 if the run was interrupted.",
             Caveat::Recovered => "1 if the run was killed and this was recovered from its journal.",
             Caveat::Partial => "1 if part of the machine or of the profile was left out.",
@@ -63,17 +73,42 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         };
         metrics.plain(caveat.word(), help, digest.is(caveat));
     }
-    let left_out = partial::left_out(report).into_iter().map(|what| (vec![("what", what.into())], 1.0));
-    metrics.gauge("left_out", "1 for everything that was left out, in words.", left_out);
+    let left_out = partial::left_out(report)
+        .into_iter()
+        .map(|what| (vec![("what", what.into())], 1.0));
+    metrics.gauge(
+        "left_out",
+        "1 for everything that was left out, in words.",
+        left_out,
+    );
     let silenced = report.request.silenced.iter().map(|rule| {
-        let severity = rule.severity.map_or("off".into(), |severity| severity.to_string());
-        (vec![("code", (&*rule.code).into()), ("severity", severity.into())], 1.0)
+        let severity = rule
+            .severity
+            .map_or("off".into(), |severity| severity.to_string());
+        (
+            vec![
+                ("code", (&*rule.code).into()),
+                ("severity", severity.into()),
+            ],
+            1.0,
+        )
     });
-    metrics.gauge("rule_silenced", "1 for every rule that is off or lowered, with its severity.", silenced);
+    metrics.gauge(
+        "rule_silenced",
+        "1 for every rule that is off or lowered, with its severity.",
+        silenced,
+    );
     let started = OffsetDateTime::parse(&report.started_at, &Rfc3339).ok();
-    #[allow(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^53")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "seconds since 1970 stay far below 2^53"
+    )]
     let started = started.map(|started| (Labels::new(), started.unix_timestamp() as f64));
-    metrics.gauge("run_timestamp_seconds", "Start of the run, seconds since 1970.", started);
+    metrics.gauge(
+        "run_timestamp_seconds",
+        "Start of the run, seconds since 1970.",
+        started,
+    );
     let timing = &report.timing;
     let stages = [
         ("discover", timing.discover),
@@ -88,37 +123,63 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         "Time that each stage of the run took; stages overlap.",
         stages.map(|(stage, seconds)| (vec![("stage", stage.into())], seconds)),
     );
-    metrics.plain("gpus", "Number of GPUs in the report.", count(report.snapshot.gpus.len()));
+    metrics.plain(
+        "gpus",
+        "Number of GPUs in the report.",
+        count(report.snapshot.gpus.len()),
+    );
 }
 
 fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
     let report = digest.report;
-    let verdicts =
-        [("healthy", Conclusion::Healthy), ("faulty", Conclusion::Faulty), ("inconclusive", Conclusion::Inconclusive)];
+    let verdicts = [
+        ("healthy", Conclusion::Healthy),
+        ("faulty", Conclusion::Faulty),
+        ("inconclusive", Conclusion::Inconclusive),
+    ];
     metrics.gauge(
         "verdict",
         "1 for the verdict of the run, 0 for the others.",
-        verdicts.map(|(name, verdict)| (vec![("verdict", name.into())], (report.verdict.verdict == verdict).into())),
+        verdicts.map(|(name, verdict)| {
+            (
+                vec![("verdict", name.into())],
+                (report.verdict.verdict == verdict).into(),
+            )
+        }),
     );
-    metrics.plain("exit_code", "Exit code of the run, by the chosen exit contract.", report.verdict.exit_code);
-    let measurements = [("tested", report.verdict.tested), ("untested", report.verdict.untested)];
+    metrics.plain(
+        "exit_code",
+        "Exit code of the run, by the chosen exit contract.",
+        report.verdict.exit_code,
+    );
+    let measurements = [
+        ("tested", report.verdict.tested),
+        ("untested", report.verdict.untested),
+    ];
     metrics.gauge(
         "measurements",
         "Requested measurements, with a result and without.",
         measurements.map(|(state, number)| (vec![("state", state.into())], number.into())),
     );
-    let severities =
-        SEVERITIES.map(|severity| (vec![("severity", severity.to_string().into())], count(digest.count_of(severity))));
+    let severities = SEVERITIES.map(|severity| {
+        (
+            vec![("severity", severity.to_string().into())],
+            count(digest.count_of(severity)),
+        )
+    });
     metrics.gauge("findings", "Findings by severity.", severities);
     // Every rule has its series, so that an alert need not handle a missing one.
-    let mut rules: BTreeMap<&str, usize> = diagnose::RULES.iter().map(|rule| (&*rule.id, 0)).collect();
+    let mut rules: BTreeMap<&str, usize> =
+        diagnose::RULES.iter().map(|rule| (&*rule.id, 0)).collect();
     for finding in &report.findings {
         *rules.entry(&finding.code).or_default() += 1;
     }
     metrics.gauge(
         "rule_findings",
         "Findings by the code of their rule; 'peerscope explain CODE' explains it.",
-        rules.into_iter().map(|(code, number)| (vec![("code", code.into())], count(number))),
+        rules
+            .into_iter()
+            .map(|(code, number)| (vec![("code", code.into())], count(number))),
     );
 }
 
@@ -133,13 +194,17 @@ fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
     metrics.gauge(
         "class_pairs",
         "Ordered pairs of GPUs by the class of their link, in nvidia-smi's words.",
-        pairs.into_iter().map(|(class, number)| (vec![("class", class.to_string().into())], count(number))),
+        pairs
+            .into_iter()
+            .map(|(class, number)| (vec![("class", class.to_string().into())], count(number))),
     );
     let figures = digest.by_class();
     let series: [ClassSeries; 6] = [
-        ("class_bandwidth_min_bytes_per_second", "Bandwidth of the slowest pair of a class, one direction.", |class| {
-            Some(bytes_per_second(class.copies.rates?.min))
-        }),
+        (
+            "class_bandwidth_min_bytes_per_second",
+            "Bandwidth of the slowest pair of a class, one direction.",
+            |class| Some(bytes_per_second(class.copies.rates?.min)),
+        ),
         (
             "class_bandwidth_median_bytes_per_second",
             "Median bandwidth of the pairs of a class, one direction.",
@@ -155,16 +220,23 @@ fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
             "Median share of the theoretical bandwidth that the pairs of a class reach.",
             |class| Some(ratio(class.copies.percents?.median)),
         ),
-        ("class_latency_median_seconds", "Median time of a small copy, of the pairs of a class.", |class| {
-            Some(seconds(class.latencies?.median))
-        }),
-        ("class_latency_max_seconds", "Longest time of a small copy, of the pairs of a class.", |class| {
-            Some(seconds(class.latencies?.max))
-        }),
+        (
+            "class_latency_median_seconds",
+            "Median time of a small copy, of the pairs of a class.",
+            |class| Some(seconds(class.latencies?.median)),
+        ),
+        (
+            "class_latency_max_seconds",
+            "Longest time of a small copy, of the pairs of a class.",
+            |class| Some(seconds(class.latencies?.max)),
+        ),
     ];
     for (name, help, value) in series {
         let samples = figures.iter().filter_map(|class| {
-            let labels = vec![("class", class.class.to_string().into()), ("path", class.path.to_string().into())];
+            let labels = vec![
+                ("class", class.class.to_string().into()),
+                ("path", class.path.to_string().into()),
+            ];
             Some((labels, value(class)?))
         });
         metrics.gauge(name, help, samples);
@@ -176,10 +248,22 @@ fn within_gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
     let rates = digest.report.measurements.as_ref().and_then(local_rates);
     let help = "Bytes copied per second within a GPU, not read plus written";
     for (name, of, rate) in [
-        ("local_copy_min_bytes_per_second", "the slowest", rates.map(|rates| rates.min)),
-        ("local_copy_median_bytes_per_second", "the median", rates.map(|rates| rates.median)),
+        (
+            "local_copy_min_bytes_per_second",
+            "the slowest",
+            rates.map(|rates| rates.min),
+        ),
+        (
+            "local_copy_median_bytes_per_second",
+            "the median",
+            rates.map(|rates| rates.median),
+        ),
     ] {
-        metrics.gauge(name, &format!("{help}: {of}."), rate.map(|rate| (Labels::new(), bytes_per_second(rate))));
+        metrics.gauge(
+            name,
+            &format!("{help}: {of}."),
+            rate.map(|rate| (Labels::new(), bytes_per_second(rate))),
+        );
     }
 }
 
@@ -201,16 +285,30 @@ fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
     };
     let help = "Bandwidth between the host and a GPU, one direction";
     let series: [WaySeries; 3] = [
-        ("host_copy_min_bytes_per_second", "the slowest GPU", |way| Some(way.rates?.min)),
-        ("host_copy_median_bytes_per_second", "the median GPU", |way| Some(way.rates?.median)),
-        ("host_copy_sum_bytes_per_second", "the sum over all GPUs that were measured so", |way| way.sum),
+        ("host_copy_min_bytes_per_second", "the slowest GPU", |way| {
+            Some(way.rates?.min)
+        }),
+        (
+            "host_copy_median_bytes_per_second",
+            "the median GPU",
+            |way| Some(way.rates?.median),
+        ),
+        (
+            "host_copy_sum_bytes_per_second",
+            "the sum over all GPUs that were measured so",
+            |way| way.sum,
+        ),
     ];
     for (name, of, rate) in series {
-        let samples = ways.iter().filter_map(|way| Some((labels(way), bytes_per_second(rate(way)?))));
+        let samples = ways
+            .iter()
+            .filter_map(|way| Some((labels(way), bytes_per_second(rate(way)?))));
         metrics.gauge(name, &format!("{help}: {of}."), samples);
     }
     let of_node = |node: &'_ Pinning| {
-        let name = node.numa_node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+        let name = node
+            .numa_node
+            .map_or_else(|| "unknown".to_owned(), |node| node.to_string());
         let times = [
             ("allocate", node.allocate_ms_per_gib),
             ("free", node.free_ms_per_gib),
@@ -218,14 +316,20 @@ fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
             ("unregister", node.unregister_ms_per_gib),
         ];
         let sample = move |(call, ms): (&'static str, Option<f64>)| {
-            Some((vec![("call", call.into()), ("numa_node", name.clone().into())], ms? / 1e3))
+            Some((
+                vec![("call", call.into()), ("numa_node", name.clone().into())],
+                ms? / 1e3,
+            ))
         };
         times.into_iter().filter_map(sample).collect::<Vec<_>>()
     };
     metrics.gauge(
         "pinning_seconds_per_gib",
         "Time to page-lock or unlock a GiB of the host's memory.",
-        measurements.into_iter().flat_map(|measurements| &measurements.pinning).flat_map(of_node),
+        measurements
+            .into_iter()
+            .flat_map(|measurements| &measurements.pinning)
+            .flat_map(of_node),
     );
 }
 
@@ -233,19 +337,29 @@ fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
 fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
     let measurements = digest.report.measurements.as_ref();
     let kinds = measurements.map(Kind::of).unwrap_or_default();
-    let labels = |kind: &Kind<'_>| -> Labels<'_> { vec![("pattern", kind.pattern.to_string().into())] };
+    let labels =
+        |kind: &Kind<'_>| -> Labels<'_> { vec![("pattern", kind.pattern.to_string().into())] };
     metrics.gauge(
         "load_min_bytes_per_second",
         "Rate of all flows of a pattern together, of the slowest pattern of its kind.",
-        kinds.iter().filter_map(|kind| Some((labels(kind), bytes_per_second(kind.rates?.min)))),
+        kinds
+            .iter()
+            .filter_map(|kind| Some((labels(kind), bytes_per_second(kind.rates?.min)))),
     );
     let expected = |kind: &Kind<'_>| kind.worst()?.expected_percent;
     metrics.gauge(
         "load_min_expected_ratio",
         "Least share of what a pattern of several flows should reach.",
-        kinds.iter().filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
+        kinds
+            .iter()
+            .filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
     );
-    let fairness = |kind: &Kind<'_>| kind.all.iter().filter_map(|load| load.fairness).reduce(f64::min);
+    let fairness = |kind: &Kind<'_>| {
+        kind.all
+            .iter()
+            .filter_map(|load| load.fairness)
+            .reduce(f64::min)
+    };
     metrics.gauge(
         "load_min_fairness",
         "Least of Jain's fairness indices of the patterns of a kind: 1 where all flows have their part.",
@@ -269,22 +383,31 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
         "pair_bandwidth_bytes_per_second",
         "Bandwidth from the source to the destination GPU.",
         cells.iter().filter_map(|cell| {
-            Some((labels(cell.pair, Some(&cell.setup.path)), bytes_per_second(cell.achieved_gbps?.0)))
+            Some((
+                labels(cell.pair, Some(&cell.setup.path)),
+                bytes_per_second(cell.achieved_gbps?.0),
+            ))
         }),
     );
     metrics.gauge(
         "pair_bandwidth_ratio",
         "Share of the theoretical bandwidth that the pair reaches.",
-        cells.iter().filter_map(|cell| Some((labels(cell.pair, Some(&cell.setup.path)), ratio(cell.percent?)))),
+        cells.iter().filter_map(|cell| {
+            Some((
+                labels(cell.pair, Some(&cell.setup.path)),
+                ratio(cell.percent?),
+            ))
+        }),
     );
     metrics.gauge(
         "pair_theoretical_bytes_per_second",
         "Payload rate of the narrowest hop of the direct route.",
-        report
-            .topology
-            .pairs
-            .iter()
-            .filter_map(|route| Some((labels(route.pair, None), bytes_per_second(route.theoretical_gbps?.0)))),
+        report.topology.pairs.iter().filter_map(|route| {
+            Some((
+                labels(route.pair, None),
+                bytes_per_second(route.theoretical_gbps?.0),
+            ))
+        }),
     );
     metrics.gauge(
         "pair_latency_seconds",
@@ -293,23 +416,42 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
             .measurements
             .iter()
             .flat_map(sound_latencies)
-            .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), seconds(cell.latency_us?)))),
+            .filter_map(|cell| {
+                Some((
+                    labels(cell.pair, Some(&cell.path)),
+                    seconds(cell.latency_us?),
+                ))
+            }),
     );
-    let local = report.measurements.iter().flat_map(|measurements| &measurements.local);
+    let local = report
+        .measurements
+        .iter()
+        .flat_map(|measurements| &measurements.local);
     metrics.gauge(
         "gpu_local_copy_bytes_per_second",
         "Bytes copied per second within the GPU, not read plus written.",
-        local.filter(|local| local.cell().tested()).filter_map(|local| {
-            Some((vec![("gpu", local.gpu.to_string().into())], bytes_per_second(local.achieved_gbps?.0)))
-        }),
+        local
+            .filter(|local| local.cell().tested())
+            .filter_map(|local| {
+                Some((
+                    vec![("gpu", local.gpu.to_string().into())],
+                    bytes_per_second(local.achieved_gbps?.0),
+                ))
+            }),
     );
     let alone = |copy: &&HostCopy| copy.at_once == 1 && copy.engine == HostWay::PINNED.engine;
-    let host = report.measurements.iter().flat_map(|measurements| &measurements.host).filter(alone);
+    let host = report
+        .measurements
+        .iter()
+        .flat_map(|measurements| &measurements.host)
+        .filter(alone);
     metrics.gauge(
         "gpu_host_copy_bytes_per_second",
         "Bandwidth between the host and the GPU by copy engine, one direction, by itself.",
         host.filter_map(|copy| {
-            let node = copy.numa_node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+            let node = copy
+                .numa_node
+                .map_or_else(|| "unknown".to_owned(), |node| node.to_string());
             let labels: Labels<'_> = vec![
                 ("allocation", copy.allocation.to_string().into()),
                 ("direction", copy.direction.to_string().into()),
@@ -323,47 +465,68 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
     on_one_gpu(metrics, report);
     let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
-        let Some(pair) = cell.flow.pair() else { continue };
+        let Some(pair) = cell.flow.pair() else {
+            continue;
+        };
         states.entry(pair).or_default()[usize::from(!cell.tested())] += 1;
     }
     metrics.gauge(
         "pair_measurements",
         "Requested measurements of the pair, with a result and without.",
         states.into_iter().flat_map(|(pair, numbers)| {
-            ["tested", "untested"].into_iter().zip(numbers).map(move |(state, number)| {
-                let mut labels = labels(pair, None);
-                labels.push(("state", state.into()));
-                (labels, count(number))
-            })
+            ["tested", "untested"]
+                .into_iter()
+                .zip(numbers)
+                .map(move |(state, number)| {
+                    let mut labels = labels(pair, None);
+                    labels.push(("state", state.into()));
+                    (labels, count(number))
+                })
         }),
     );
 }
 
 /// Pipelines and copy engines of each GPU.
 fn on_one_gpu(metrics: &mut Metrics, report: &Report) {
-    let pipelines = report.measurements.iter().flat_map(|measurements| &measurements.pipeline);
+    let pipelines = report
+        .measurements
+        .iter()
+        .flat_map(|measurements| &measurements.pipeline);
     metrics.gauge(
         "gpu_pipeline_speed_up",
         "How many times as fast a pipeline of copies and kernels is in several streams as in one.",
-        pipelines.filter(|cell| cell.cell().tested()).filter_map(|cell| {
-            let labels = vec![
-                ("gpu", cell.gpu.to_string().into()),
-                ("memory", cell.memory.to_string().into()),
-                ("streams", cell.streams.to_string().into()),
-            ];
-            Some((labels, cell.speed_up?))
-        }),
+        pipelines
+            .filter(|cell| cell.cell().tested())
+            .filter_map(|cell| {
+                let labels = vec![
+                    ("gpu", cell.gpu.to_string().into()),
+                    ("memory", cell.memory.to_string().into()),
+                    ("streams", cell.streams.to_string().into()),
+                ];
+                Some((labels, cell.speed_up?))
+            }),
     );
-    let engines = report.measurements.iter().flat_map(|measurements| &measurements.engines);
+    let engines = report
+        .measurements
+        .iter()
+        .flat_map(|measurements| &measurements.engines);
     metrics.gauge(
         "gpu_copy_engines",
         "Copy engines that the driver reports, and those that were at work at the same time.",
-        engines.filter(|cell| cell.cell().tested()).flat_map(|cell| {
-            let numbers = [("reported", cell.reported), ("observed", cell.observed)];
-            numbers.into_iter().filter_map(|(state, number)| {
-                Some((vec![("gpu", cell.gpu.to_string().into()), ("state", state.into())], f64::from(number?)))
-            })
-        }),
+        engines
+            .filter(|cell| cell.cell().tested())
+            .flat_map(|cell| {
+                let numbers = [("reported", cell.reported), ("observed", cell.observed)];
+                numbers.into_iter().filter_map(|(state, number)| {
+                    Some((
+                        vec![
+                            ("gpu", cell.gpu.to_string().into()),
+                            ("state", state.into()),
+                        ],
+                        f64::from(number?),
+                    ))
+                })
+            }),
     );
 }
 

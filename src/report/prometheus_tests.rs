@@ -8,12 +8,19 @@ use crate::report::gauges::number;
 use crate::report::sample;
 
 fn metrics(report: &Report, pairs: bool) -> String {
-    render(&Digest::of(report), &Style { pairs, ..Style::PLAIN })
+    render(
+        &Digest::of(report),
+        &Style {
+            pairs,
+            ..Style::PLAIN
+        },
+    )
 }
 
 /// The value of a sample, labels and all.
 fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
+    text.lines()
+        .find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
 }
 
 #[test]
@@ -22,19 +29,50 @@ fn figures_are_in_base_units() {
     let text = metrics(&report, true);
     let cell = Digest::of(&report).reference()[0];
     let pair = "source=\"0\",destination=\"1\",class=\"NV18\",path=\"direct\"";
-    let rate: f64 =
-        value(&text, &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}")).unwrap().parse().unwrap();
-    assert!((rate - cell.achieved_gbps.unwrap().0 * 1e9).abs() < 1.0, "{rate}");
-    let share: f64 = value(&text, &format!("peerscope_pair_bandwidth_ratio{{{pair}}}")).unwrap().parse().unwrap();
-    assert!((share - cell.percent.unwrap() / 100.0).abs() < 1e-9, "{share}");
-    let least: f64 =
-        value(&text, "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}").unwrap().parse().unwrap();
+    let rate: f64 = value(
+        &text,
+        &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}"),
+    )
+    .unwrap()
+    .parse()
+    .unwrap();
+    assert!(
+        (rate - cell.achieved_gbps.unwrap().0 * 1e9).abs() < 1.0,
+        "{rate}"
+    );
+    let share: f64 = value(&text, &format!("peerscope_pair_bandwidth_ratio{{{pair}}}"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(
+        (share - cell.percent.unwrap() / 100.0).abs() < 1e-9,
+        "{share}"
+    );
+    let least: f64 = value(
+        &text,
+        "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}",
+    )
+    .unwrap()
+    .parse()
+    .unwrap();
     assert!((0.8..1.0).contains(&least), "{least}");
-    assert_eq!(value(&text, "peerscope_verdict{verdict=\"healthy\"}"), Some("1"));
-    assert_eq!(value(&text, "peerscope_verdict{verdict=\"faulty\"}"), Some("0"));
-    assert_eq!(value(&text, "peerscope_class_pairs{class=\"NV18\"}"), Some("56"));
+    assert_eq!(
+        value(&text, "peerscope_verdict{verdict=\"healthy\"}"),
+        Some("1")
+    );
+    assert_eq!(
+        value(&text, "peerscope_verdict{verdict=\"faulty\"}"),
+        Some("0")
+    );
+    assert_eq!(
+        value(&text, "peerscope_class_pairs{class=\"NV18\"}"),
+        Some("56")
+    );
     assert_eq!(value(&text, "peerscope_gpus"), Some("8"));
-    assert_eq!(value(&text, "peerscope_rule_findings{code=\"pcie-narrow\"}"), Some("0"));
+    assert_eq!(
+        value(&text, "peerscope_rule_findings{code=\"pcie-narrow\"}"),
+        Some("0")
+    );
 }
 
 #[test]
@@ -44,7 +82,12 @@ fn every_pair_only_on_request() {
     }
     let lines = |gpus| metrics(&sample::healthy(gpus), false).lines().count();
     assert_eq!(lines(2), lines(16), "the number of GPUs adds no series");
-    assert_eq!(metrics(&sample::healthy(8), true).matches("\npeerscope_pair_latency_seconds{").count(), 112);
+    assert_eq!(
+        metrics(&sample::healthy(8), true)
+            .matches("\npeerscope_pair_latency_seconds{")
+            .count(),
+        112
+    );
 }
 
 #[test]
@@ -53,14 +96,25 @@ fn what_was_not_measured_has_no_series_and_no_zero() {
     for absent in ["_bandwidth_", "_latency_"] {
         assert!(!text.contains(absent), "{text}");
     }
-    assert_eq!(value(&text, "peerscope_measurements{state=\"tested\"}"), Some("0"));
-    assert_eq!(value(&text, "peerscope_measurements{state=\"untested\"}"), Some("728"));
+    assert_eq!(
+        value(&text, "peerscope_measurements{state=\"tested\"}"),
+        Some("0")
+    );
+    assert_eq!(
+        value(&text, "peerscope_measurements{state=\"untested\"}"),
+        Some("728")
+    );
     assert_eq!(value(&text, "peerscope_interrupted"), Some("1"));
 }
 
 #[test]
 fn the_text_is_well_formed_whatever_the_machine_is_called() {
-    for report in [sample::healthy(1), sample::pcie_box(), sample::nothing_measured(), sample::hostile()] {
+    for report in [
+        sample::healthy(1),
+        sample::pcie_box(),
+        sample::nothing_measured(),
+        sample::hostile(),
+    ] {
         let text = metrics(&report, true);
         let mut described = BTreeSet::new();
         let mut samples = BTreeSet::new();
@@ -88,10 +142,16 @@ fn assert_labels(text: &str) {
     if text.is_empty() {
         return;
     }
-    let mut rest = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap();
+    let mut rest = text
+        .strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'))
+        .unwrap();
     while !rest.is_empty() {
         let (key, value) = rest.split_once("=\"").unwrap();
-        assert!(!key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{text}");
+        assert!(
+            !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+            "{text}"
+        );
         let mut escape = false;
         let end = value.char_indices().find(|&(_, c)| {
             let ends = c == '"' && !escape;
@@ -105,5 +165,8 @@ fn assert_labels(text: &str) {
 
 #[test]
 fn numbers_carry_no_noise() {
-    assert_eq!([0.1 + 0.2, 396_300_000_000.0, 0.0, 2.5e-6].map(number), ["0.3", "396300000000", "0", "0.0000025"]);
+    assert_eq!(
+        [0.1 + 0.2, 396_300_000_000.0, 0.0, 2.5e-6].map(number),
+        ["0.3", "396300000000", "0", "0.0000025"]
+    );
 }

@@ -22,9 +22,15 @@ const STDIN: &str = "-";
 ///
 /// A sentence.
 pub fn at_most_one_stdin<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
-    match paths.into_iter().filter(|path| path.as_os_str() == STDIN).count() {
+    match paths
+        .into_iter()
+        .filter(|path| path.as_os_str() == STDIN)
+        .count()
+    {
         0 | 1 => Ok(()),
-        _ => Err(format!("'{STDIN}' is standard input, which can be only one of the reports")),
+        _ => Err(format!(
+            "'{STDIN}' is standard input, which can be only one of the reports"
+        )),
     }
 }
 
@@ -35,8 +41,16 @@ pub fn at_most_one_stdin<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Resul
 /// A sentence that names the file and what is wrong with it.
 pub fn load(path: &Path) -> Result<Report, String> {
     let is_stdin = path.as_os_str() == STDIN;
-    let name = if is_stdin { "standard input".into() } else { path.to_string_lossy() };
-    let bytes = if is_stdin { recording::bounded(std::io::stdin().lock()) } else { recording::file(path) };
+    let name = if is_stdin {
+        "standard input".into()
+    } else {
+        path.to_string_lossy()
+    };
+    let bytes = if is_stdin {
+        recording::bounded(std::io::stdin().lock())
+    } else {
+        recording::file(path)
+    };
     let text = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
     let mut report = parse(&text).map_err(|error| format!("{name} {error}"))?;
     topology::complete(&mut report);
@@ -60,7 +74,11 @@ pub fn parse(text: &[u8]) -> Result<Report, String> {
     }
     let json = html::embed::json_of(text, recording::LONGEST)?;
     // A page may be made that unpacks to itself.
-    if html::embed::is_page(&json) { Err("is a page with another page in it".into()) } else { from_json(&json) }
+    if html::embed::is_page(&json) {
+        Err("is a page with another page in it".into())
+    } else {
+        from_json(&json)
+    }
 }
 
 fn from_json(text: &[u8]) -> Result<Report, String> {
@@ -72,16 +90,22 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
         serde_json::from_slice::<IgnoredAny>(text).map_err(not_json)?;
         Head { schema: None }
     };
-    match head.schema.as_ref().map(|schema| schema.as_str().ok_or(schema)) {
+    match head
+        .schema
+        .as_ref()
+        .map(|schema| schema.as_str().ok_or(schema))
+    {
         Some(Ok(SCHEMA)) => {}
         Some(Ok(other)) => {
             let other: String = other.chars().take(80).collect();
-            return Err(format!("has the schema '{other}', this version reads {SCHEMA}"));
+            return Err(format!(
+                "has the schema '{other}', this version reads {SCHEMA}"
+            ));
         }
         Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
     }
-    let mut report: Report =
-        serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
+    let mut report: Report = serde_json::from_slice(text)
+        .map_err(|error| format!("is not a complete report: {error}"))?;
     if let Some(why) = impossible::in_report(&report) {
         return Err(format!("cannot be a report: {why}"));
     }
@@ -99,6 +123,8 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
 pub fn bounded(report: Report) -> Result<Report, String> {
     match report.gpus().len() {
         0..=MOST_GPUS => Ok(report),
-        gpus => Err(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most")),
+        gpus => Err(format!(
+            "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
+        )),
     }
 }

@@ -9,10 +9,19 @@ use crate::model::finding::Severity;
 const SENTENCE: usize = 36;
 
 /// One entry for each rule: code, severity, what it means.
-pub fn list<'a>(rules: impl IntoIterator<Item = (&'a str, Severity, String)>, style: &Style) -> String {
+pub fn list<'a>(
+    rules: impl IntoIterator<Item = (&'a str, Severity, String)>,
+    style: &Style,
+) -> String {
     let mut page = Page::new(style.verbose);
     for (code, severity, summary) in rules {
-        page.item(0, SENTENCE, &format!("{code:<26} {severity}"), Paint::Plain, &summary);
+        page.item(
+            0,
+            SENTENCE,
+            &format!("{code:<26} {severity}"),
+            Paint::Plain,
+            &summary,
+        );
     }
     lay_out(&page, style)
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::diagnose::{self, Evidence, Settings, collectives, expected, expected_host, expected_load};
+use crate::diagnose::{
+    self, Evidence, Settings, collectives, expected, expected_host, expected_load,
+};
 use crate::discover::discover;
 use crate::hardware::sim::spec::MachineSpec;
 use crate::hardware::sim::{self, builtin, load};
@@ -11,7 +13,8 @@ use crate::model::flow::{Flow, HostMemory, Setup};
 use crate::model::host::{HostCopy, HostDirection};
 use crate::model::load::{Counted, LinkShare, LoadPattern, Pattern};
 use crate::model::measurement::{
-    CudaDevice, Latency, LinkUnderLoad, LocalCopy, Measurements, Overlap, PeerBandwidth, Status, Verified,
+    CudaDevice, Latency, LinkUnderLoad, LocalCopy, Measurements, Overlap, PeerBandwidth, Status,
+    Verified,
 };
 use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
 use crate::model::reading::{Reading, Unknown};
@@ -46,7 +49,10 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let advice = diagnose::advise(&measurements);
     Report {
         schema: SCHEMA.into(),
-        tool: Tool { name: "peerscope".into(), version: "0.0.0".into() },
+        tool: Tool {
+            name: "peerscope".into(),
+            version: "0.0.0".into(),
+        },
         started_at: "2026-11-20T03:12:45Z".into(),
         machine: Report::LIVE.into(),
         request,
@@ -56,14 +62,24 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         findings,
         advice,
         verdict,
-        timing: Timing { discover: 0.093, driver_start: 3.71, measure: 1.42, total: 5.24, ..Timing::default() },
+        timing: Timing {
+            discover: 0.093,
+            driver_start: 3.71,
+            measure: 1.42,
+            total: 5.24,
+            ..Timing::default()
+        },
     }
 }
 
 /// The facts of a simulated machine, and measurements made up for it: every pair does what healthy
 /// ones do. To run them too would take minutes.
 fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
-    let snapshot = discover(sim::telemetry(spec), SlowFact::ALL, Duration::from_secs(600));
+    let snapshot = discover(
+        sim::telemetry(spec),
+        SlowFact::ALL,
+        Duration::from_secs(600),
+    );
     let topology = topology::build(&snapshot);
     let mut measurements = Measurements::default();
     let count = u32::try_from(snapshot.gpus.len()).unwrap();
@@ -76,7 +92,10 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
             budget_bytes,
             ..CudaDevice::default()
         });
-        let generation = gpu.pcie_generation_max.get().map(|generation| [generation.number(); 2]);
+        let generation = gpu
+            .pcie_generation_max
+            .get()
+            .map(|generation| [generation.number(); 2]);
         let width = gpu.pcie_width.get().map(|width| [width.number(); 2]);
         measurements.local.push(LocalCopy {
             gpu: index,
@@ -89,11 +108,20 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
             disturbed: false,
         });
         host_copies(&mut measurements, index, count);
-        measurements.links.push(LinkUnderLoad { index, readings: 210, generation, width, ..LinkUnderLoad::default() });
+        measurements.links.push(LinkUnderLoad {
+            index,
+            readings: 210,
+            generation,
+            width,
+            ..LinkUnderLoad::default()
+        });
     }
     let gpus: Vec<_> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     for pair in Pair::ordered(&gpus) {
-        if let Some(theoretical) = topology.route(pair).and_then(|route| route.theoretical_gbps) {
+        if let Some(theoretical) = topology
+            .route(pair)
+            .and_then(|route| route.theoretical_gbps)
+        {
             measure(&mut measurements, pair, theoretical.0);
         }
     }
@@ -114,27 +142,61 @@ fn host_copies(into: &mut Measurements, gpu: u32, gpus: u32) {
         (Pinned, ToDevice, gpus, 0.296),
         (Pinned, ToHost, gpus, 0.173),
     ];
-    for (memory, direction, at_once, share) in copies.into_iter().take(if gpus > 1 { 7 } else { 5 }) {
-        into.host.push(HostCopy { memory, direction, at_once, ..host_copy(gpu, share) });
+    for (memory, direction, at_once, share) in copies.into_iter().take(if gpus > 1 { 7 } else { 5 })
+    {
+        into.host.push(HostCopy {
+            memory,
+            direction,
+            at_once,
+            ..host_copy(gpu, share)
+        });
     }
 }
 
 /// Eight H200 of which several flows at once were measured, with counters around a ring.
 pub fn loaded() -> Report {
     let mut report = healthy(8);
-    let Some(measurements) = &mut report.measurements else { return report };
-    let ring: Vec<Flow> = (0..8).map(|source| Pair { source, destination: (source + 1) % 8 }.into()).collect();
-    let to_one: Vec<Flow> = (1..8).map(|source| Pair { source, destination: 0 }.into()).collect();
-    for (pattern, of, flows, each) in [(Pattern::AllToOne, "GPU 0", to_one, 57.0), (Pattern::Ring, "", ring, 390.0)] {
+    let Some(measurements) = &mut report.measurements else {
+        return report;
+    };
+    let ring: Vec<Flow> = (0..8)
+        .map(|source| {
+            Pair {
+                source,
+                destination: (source + 1) % 8,
+            }
+            .into()
+        })
+        .collect();
+    let to_one: Vec<Flow> = (1..8)
+        .map(|source| {
+            Pair {
+                source,
+                destination: 0,
+            }
+            .into()
+        })
+        .collect();
+    for (pattern, of, flows, each) in [
+        (Pattern::AllToOne, "GPU 0", to_one, 57.0),
+        (Pattern::Ring, "", ring, 390.0),
+    ] {
         let mut load = LoadPattern::without(pattern, of.into(), &flows, Status::Measured, None);
-        load.flows.iter_mut().for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
+        load.flows
+            .iter_mut()
+            .for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
         load.achieved_gbps = Some(GbPerSecond(load.flows.iter().map(|_| each).sum()));
         (load.samples, load.spread_percent, load.verified) = (3, Some(0.4), Verified::Ok);
         measurements.load.push(load);
     }
     measurements.counted = (0..8).map(counted).collect();
     topology::load::fill(&report.snapshot, &report.topology, &mut measurements.load);
-    expected_load::fill(measurements, &report.topology, &report.snapshot, &Settings::default().shares);
+    expected_load::fill(
+        measurements,
+        &report.topology,
+        &report.snapshot,
+        &Settings::default().shares,
+    );
     collectives::fill(measurements);
     report
 }
@@ -143,10 +205,16 @@ pub fn loaded() -> Report {
 fn counted(gpu: u32) -> Counted {
     let mut seen = Counted::unread(gpu, Pattern::Ring, String::new(), None);
     (seen.sent_bytes, seen.received_bytes) = (Bytes(18 * GIB), Bytes(18 * GIB));
-    (seen.nvlink_sent_bytes, seen.nvlink_received_bytes) = (Some(Bytes(18 * GIB)), Some(Bytes(18 * GIB)));
+    (seen.nvlink_sent_bytes, seen.nvlink_received_bytes) =
+        (Some(Bytes(18 * GIB)), Some(Bytes(18 * GIB)));
     let all = Some(Bytes(GIB));
-    let link =
-        |link| LinkShare { link, sent_bytes: all, received_bytes: all, sent_percent: None, received_percent: None };
+    let link = |link| LinkShare {
+        link,
+        sent_bytes: all,
+        received_bytes: all,
+        sent_percent: None,
+        received_percent: None,
+    };
     seen.links = (0..18).map(link).collect();
     seen.share();
     seen
@@ -166,16 +234,27 @@ fn rates_of_host_copies(snapshot: &Snapshot, topology: &Topology, copies: &mut [
 fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
     let blocks = |placement: Placement| placement.host == HostMode::Blocking;
     let reference = Setup::REFERENCE.with_bytes(Bytes(512 * MIB));
-    let mut copies: Vec<_> = Placement::all().map(|placement| (reference.with_placement(placement), 0.88)).collect();
+    let mut copies: Vec<_> = Placement::all()
+        .map(|placement| (reference.with_placement(placement), 0.88))
+        .collect();
     copies.extend([
         (reference.with_issuer(Side::Destination), 0.87),
         (reference.with_engine(Engine::Kernel), 0.81),
-        (reference.with_engine(Engine::Kernel).with_issuer(Side::Destination), 0.82),
+        (
+            reference
+                .with_engine(Engine::Kernel)
+                .with_issuer(Side::Destination),
+            0.82,
+        ),
         (reference.with_direction(Direction::BothWays), 0.865),
         (reference.with_path(Path::Staged), 0.58),
     ]);
     for (setup, share) in copies {
-        let theory = if setup.path == Path::Staged { theoretical.min(63.0) } else { theoretical };
+        let theory = if setup.path == Path::Staged {
+            theoretical.min(63.0)
+        } else {
+            theoretical
+        };
         // A little different for every pair.
         let share = share * (1.0 - f64::from((pair.source * 7 + pair.destination * 3) % 5) * 5e-4);
         into.peer.push(PeerBandwidth {
@@ -208,7 +287,11 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
                 placement,
                 compute_on,
                 bytes: reference.bytes,
-                overlap_percent: Some(if placement.should_overlap(compute_on) { 99.6 } else { 0.2 }),
+                overlap_percent: Some(if placement.should_overlap(compute_on) {
+                    99.6
+                } else {
+                    0.2
+                }),
                 host_blocked_us: Some(if blocks(placement) { 1362.4 } else { 7.1 }),
                 copy_us: Some(1360.0),
                 kernel_us: Some(990.0),
@@ -238,10 +321,9 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
 pub(crate) fn healthy(gpus: u8) -> Report {
     let mut spec = builtin::get("h200x8").unwrap();
     let gpu = spec.gpus.swap_remove(0);
-    let (functions, others): (Vec<_>, Vec<_>) = spec
-        .pci
-        .into_iter()
-        .partition(|function| function.address == gpu.pci || spec.gpus.iter().any(|gpu| gpu.pci == function.address));
+    let (functions, others): (Vec<_>, Vec<_>) = spec.pci.into_iter().partition(|function| {
+        function.address == gpu.pci || spec.gpus.iter().any(|gpu| gpu.pci == function.address)
+    });
     spec.pci = others;
     spec.gpus.clear();
     for index in 0..gpus {
@@ -284,10 +366,22 @@ pub(crate) fn nothing_measured() -> Report {
 pub(crate) fn pcie_box() -> Report {
     let spec = load::parse(include_str!("../../tests/data/machines/pcie-box.toml")).unwrap();
     let (snapshot, topology, mut measurements) = measured(spec);
-    for cell in measurements.peer.iter_mut().filter(|cell| cell.setup.path == Path::Direct) {
+    for cell in measurements
+        .peer
+        .iter_mut()
+        .filter(|cell| cell.setup.path == Path::Direct)
+    {
         let (status, verified, reason) = match (cell.pair.source, cell.pair.destination) {
-            (2, 5) | (5, 2) => (Status::Skipped, Verified::Skipped, "no peer access between these GPUs"),
-            (4, 6) => (Status::Hung, Verified::Skipped, "no end within 10 s; the worker was replaced"),
+            (2, 5) | (5, 2) => (
+                Status::Skipped,
+                Verified::Skipped,
+                "no peer access between these GPUs",
+            ),
+            (4, 6) => (
+                Status::Hung,
+                Verified::Skipped,
+                "no end within 10 s; the worker was replaced",
+            ),
             (6, 4) => (Status::Failed, Verified::Dropped, "bytes did not arrive"),
             (0, 7) => {
                 cell.verified = Verified::Inconclusive;
@@ -319,7 +413,11 @@ pub(crate) fn unknown(gpus: u32) -> Report {
         problems: vec!["/sys/bus/pci could not be read: permission denied".into()],
     };
     let mut report = judged(snapshot, Topology::default(), Measurements::default());
-    report.verdict = Verdict { verdict: Conclusion::Inconclusive, exit_code: 3, ..report.verdict };
+    report.verdict = Verdict {
+        verdict: Conclusion::Inconclusive,
+        exit_code: 3,
+        ..report.verdict
+    };
     report
 }
 
@@ -332,12 +430,22 @@ pub(crate) fn hostile() -> Report {
     report.request = Request {
         gpus: vec![evil.into(), evil.into()],
         gpus_left_out: 2,
-        left_out_gpus: vec![LeftOutGpu { index: Some(8), uuid: Some(evil.into()), pci: None }; 2],
+        left_out_gpus: vec![
+            LeftOutGpu {
+                index: Some(8),
+                uuid: Some(evil.into()),
+                pci: None
+            };
+            2
+        ],
         only: vec![evil.into()],
         skip: vec![evil.into()],
         probes_left_out: vec![evil.into()],
         config: Some(evil.into()),
-        silenced: vec![Silenced { code: evil.to_owned().into(), severity: None }],
+        silenced: vec![Silenced {
+            code: evil.to_owned().into(),
+            severity: None,
+        }],
     };
     report.snapshot.host.hostname = Reading::Known(evil.into());
     report.snapshot.host.driver_version = Reading::failed(evil);

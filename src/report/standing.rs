@@ -34,7 +34,10 @@ impl Standing {
             low.push(rate / least);
             high.push(rate / most);
         }
-        Some(Self { low: Spread::of(low)?.min, high: Spread::of(high)?.max })
+        Some(Self {
+            low: Spread::of(low)?.min,
+            high: Spread::of(high)?.max,
+        })
     }
 
     /// Whether none is below.
@@ -52,13 +55,20 @@ impl Standing {
         if !self.is_fine() {
             return format!("{} below expected", self.below());
         }
-        if self.high > JUST_ABOVE { "more than expected" } else { "as expected" }.to_owned()
+        if self.high > JUST_ABOVE {
+            "more than expected"
+        } else {
+            "as expected"
+        }
+        .to_owned()
     }
 }
 
 /// `, as expected`, or nothing where nothing is expected.
 pub(super) fn after_comma(standing: Option<Standing>) -> String {
-    standing.map(|standing| format!(", {}", standing.words())).unwrap_or_default()
+    standing
+        .map(|standing| format!(", {}", standing.words()))
+        .unwrap_or_default()
 }
 
 /// The rate of a copy with the lowest and the highest that is expected of it. Of staged copies no figure says what healthy
@@ -72,7 +82,12 @@ fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
 
 /// How copies between GPUs stand.
 pub(super) fn of_copies(cells: &[&PeerBandwidth]) -> Option<Standing> {
-    Standing::of(cells.iter().filter(|cell| is_sound(cell)).filter_map(|cell| expected(cell)))
+    Standing::of(
+        cells
+            .iter()
+            .filter(|cell| is_sound(cell))
+            .filter_map(|cell| expected(cell)),
+    )
 }
 
 /// How copies between host and GPU stand.
@@ -86,7 +101,10 @@ pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
 
 /// How the sums of several flows at once stand.
 pub(super) fn of_load(kinds: &[Kind<'_>]) -> Option<Standing> {
-    let shares = kinds.iter().flat_map(|kind| &kind.all).filter_map(|load| load.expected_percent);
+    let shares = kinds
+        .iter()
+        .flat_map(|kind| &kind.all)
+        .filter_map(|load| load.expected_percent);
     Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])))
 }
 
@@ -95,7 +113,10 @@ pub(super) fn by_way(measurements: &Measurements) -> Vec<(Setup, Vec<&PeerBandwi
     let mut groups: Vec<(Setup, Vec<&PeerBandwidth>)> = Vec::new();
     for setup in measurements.setups() {
         let name = setup.with_placement(Placement::REFERENCE);
-        let cells = measurements.in_setup(setup).into_values().filter(|cell| is_sound(cell));
+        let cells = measurements
+            .in_setup(setup)
+            .into_values()
+            .filter(|cell| is_sound(cell));
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, members)) => members.extend(cells),
             None => groups.push((name, cells.collect())),
@@ -114,7 +135,11 @@ pub(super) fn way(setup: Setup) -> String {
     };
     let both = (setup.direction == Direction::BothWays).then_some("both ways");
     let staged = (setup.path == Path::Staged).then_some("staged");
-    [mover, both, staged].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [mover, both, staged]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Something that was measured and has an expectation.
@@ -131,26 +156,53 @@ pub(super) struct Judged {
 impl Judged {
     /// `copies between GPUs by up to 6%`.
     pub(super) fn below(&self) -> String {
-        format!("{} by up to {}", self.what.as_deref().unwrap_or(self.test), self.below)
+        format!(
+            "{} by up to {}",
+            self.what.as_deref().unwrap_or(self.test),
+            self.below
+        )
     }
 }
 
 /// Everything that was measured and has an expectation, in the order of the page.
 pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
-    let copies = by_way(measurements).into_iter().filter_map(|(setup, cells)| {
-        let what = Some(way(setup)).filter(|way| !way.is_empty());
-        let standing = of_copies(&cells)?;
-        Some(Judged { test: "copies between GPUs", what, standing, below: standing.below() })
-    });
+    let copies = by_way(measurements)
+        .into_iter()
+        .filter_map(|(setup, cells)| {
+            let what = Some(way(setup)).filter(|way| !way.is_empty());
+            let standing = of_copies(&cells)?;
+            Some(Judged {
+                test: "copies between GPUs",
+                what,
+                standing,
+                below: standing.below(),
+            })
+        });
     let load = of_load(&Kind::of(measurements)).map(|standing| {
         // The table beside it has the share of what is expected, without a margin.
-        let least = Spread::of(measurements.load.iter().filter_map(|load| load.expected_percent));
-        let below = least.map(|share| format!("{}%", percent(100.0 - share.min))).unwrap_or_default();
-        Judged { test: "several flows at once", what: None, standing, below }
+        let least = Spread::of(
+            measurements
+                .load
+                .iter()
+                .filter_map(|load| load.expected_percent),
+        );
+        let below = least
+            .map(|share| format!("{}%", percent(100.0 - share.min)))
+            .unwrap_or_default();
+        Judged {
+            test: "several flows at once",
+            what: None,
+            standing,
+            below,
+        }
     });
     let host = of_host(measurements);
-    let host =
-        host.map(|standing| Judged { test: "copies with the host", what: None, standing, below: standing.below() });
+    let host = host.map(|standing| Judged {
+        test: "copies with the host",
+        what: None,
+        standing,
+        below: standing.below(),
+    });
     copies.chain(load).chain(host).collect()
 }
 
@@ -160,11 +212,21 @@ mod tests {
 
     #[test]
     fn the_worst_decides() {
-        let words = |rates: &[(f64, [f64; 2])]| Standing::of(rates.iter().copied()).map(Standing::words);
+        let words =
+            |rates: &[(f64, [f64; 2])]| Standing::of(rates.iter().copied()).map(Standing::words);
         assert_eq!(words(&[]), None);
         assert_eq!(words(&[(395.0, [390.0, 397.0])]).unwrap(), "as expected");
-        assert_eq!(words(&[(388.0, [390.0, 397.0]), (402.0, [390.0, 397.0])]).unwrap(), "as expected");
-        assert_eq!(words(&[(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])]).unwrap(), "50% below expected");
-        assert_eq!(words(&[(500.0, [390.0, 397.0])]).unwrap(), "more than expected");
+        assert_eq!(
+            words(&[(388.0, [390.0, 397.0]), (402.0, [390.0, 397.0])]).unwrap(),
+            "as expected"
+        );
+        assert_eq!(
+            words(&[(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])]).unwrap(),
+            "50% below expected"
+        );
+        assert_eq!(
+            words(&[(500.0, [390.0, 397.0])]).unwrap(),
+            "more than expected"
+        );
     }
 }

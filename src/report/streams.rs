@@ -36,13 +36,20 @@ fn alike<T: OneGpu>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Ve
 
 /// A figure over the GPUs whose cells count.
 fn over<T: OneGpu>(cells: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
-    Spread::of(cells.iter().filter(|cell| cell.cell().tested()).filter_map(|cell| figure(cell)))
+    Spread::of(
+        cells
+            .iter()
+            .filter(|cell| cell.cell().tested())
+            .filter_map(|cell| figure(cell)),
+    )
 }
 
 /// How many times as fast pipelines of each kind are in several streams, over the GPUs.
 pub(super) fn speed_ups(measurements: &Measurements) -> Vec<(String, Spread)> {
     let groups = alike(&measurements.pipeline, name_of).into_iter();
-    groups.filter_map(|(name, cells)| Some((name, over(&cells, |cell| cell.speed_up)?))).collect()
+    groups
+        .filter_map(|(name, cells)| Some((name, over(&cells, |cell| cell.speed_up)?)))
+        .collect()
 }
 
 /// A pipeline in words: `pinned, 8 MiB, 3 streams`.
@@ -51,17 +58,36 @@ pub(super) fn name_of(cell: &Pipeline) -> String {
 }
 
 fn pipelines(page: &mut Page, measurements: &Measurements) {
-    let Some(first) = measurements.pipeline.first() else { return };
+    let Some(first) = measurements.pipeline.first() else {
+        return;
+    };
     page.heading(&format!(
         "Pipelines on each GPU: {} batches copied in, worked on and copied out, medians",
         first.batches
     ));
     let mut table = Table::of_figures(7);
-    table.captions(["", "one stream", "several", "times", "times at", "bound", ""]);
-    table.captions(["host memory", "ms", "ms", "as fast", "the most", "by", "GPUs"]);
+    table.captions([
+        "",
+        "one stream",
+        "several",
+        "times",
+        "times at",
+        "bound",
+        "",
+    ]);
+    table.captions([
+        "host memory",
+        "ms",
+        "ms",
+        "as fast",
+        "the most",
+        "by",
+        "GPUs",
+    ]);
     for (name, cells) in alike(&measurements.pipeline, name_of) {
-        let in_ms =
-            |figure: fn(&Pipeline) -> Option<f64>| median(over(&cells, |cell| Some(figure(cell)? / 1e3)), short);
+        let in_ms = |figure: fn(&Pipeline) -> Option<f64>| {
+            median(over(&cells, |cell| Some(figure(cell)? / 1e3)), short)
+        };
         let speed_up = over(&cells, |cell| cell.speed_up);
         let mut bounds: Vec<_> = cells.iter().filter_map(|cell| cell.bound).collect();
         bounds.sort_unstable();
@@ -78,7 +104,10 @@ fn pipelines(page: &mut Page, measurements: &Measurements) {
         ]);
     }
     page.table(table);
-    page.note(Paint::Faint, "at the most: if only what needs the same copy direction or the kernels had to wait");
+    page.note(
+        Paint::Faint,
+        "at the most: if only what needs the same copy direction or the kernels had to wait",
+    );
 }
 
 fn engines(page: &mut Page, measurements: &Measurements) {
@@ -87,9 +116,21 @@ fn engines(page: &mut Page, measurements: &Measurements) {
     }
     page.heading("Copies at the same time on one GPU, overlap in per cent");
     let mut table = Table::of_figures(8);
-    table.captions(["copy engines", "up and", "two", "two", "up and", "down and", "seen at", ""]);
-    table.captions(["reported", "down", "up", "down", "kernel", "kernel", "work", "GPUs"]);
-    let number = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    table.captions([
+        "copy engines",
+        "up and",
+        "two",
+        "two",
+        "up and",
+        "down and",
+        "seen at",
+        "",
+    ]);
+    table.captions([
+        "reported", "down", "up", "down", "kernel", "kernel", "work", "GPUs",
+    ]);
+    let number =
+        |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let name = |cell: &Engines| format!("{}, {}", number(cell.reported), number(cell.observed));
     for (_, cells) in alike(&measurements.engines, name) {
         let share = |figure: fn(&Engines) -> Option<f64>| median(over(&cells, figure), percent);
@@ -121,8 +162,13 @@ fn calls(page: &mut Page, measurements: &Measurements) {
     table.captions(["", "not", "", "GPU", ""]);
     table.captions(["", "waiting", "waiting", "works", "GPUs"]);
     for (name, cells) in alike(&measurements.calls, HostCall::words) {
-        let of =
-            |waits: bool| -> Vec<&HostCall> { cells.iter().copied().filter(|cell| cell.waits() == waits).collect() };
+        let of = |waits: bool| -> Vec<&HostCall> {
+            cells
+                .iter()
+                .copied()
+                .filter(|cell| cell.waits() == waits)
+                .collect()
+        };
         let [free, held] = [false, true].map(|waits| over(&of(waits), |cell| cell.host_blocked_us));
         let busy: Vec<_> = cells.iter().copied().filter(|cell| cell.busy).collect();
         let gpus: BTreeSet<_> = cells.iter().map(|cell| cell.gpu).collect();
@@ -136,7 +182,9 @@ fn calls(page: &mut Page, measurements: &Measurements) {
     }
     page.table(table);
     let bytes = measurements.calls.iter().find_map(|cell| cell.bytes);
-    let bytes = bytes.map(|bytes| format!("copies of {bytes}; ")).unwrap_or_default();
+    let bytes = bytes
+        .map(|bytes| format!("copies of {bytes}; "))
+        .unwrap_or_default();
     page.note(
         Paint::Faint,
         &format!(
@@ -147,7 +195,9 @@ fn calls(page: &mut Page, measurements: &Measurements) {
 }
 
 fn loops(page: &mut Page, measurements: &Measurements) {
-    let Some(first) = measurements.launch_loop.first() else { return };
+    let Some(first) = measurements.launch_loop.first() else {
+        return;
+    };
     page.heading(&format!(
         "Loop of {} launches of {} us, with a wait in each turn, us per turn",
         first.turns,
@@ -157,7 +207,9 @@ fn loops(page: &mut Page, measurements: &Measurements) {
     table.captions(["wait for", "min", "median", "max", "GPUs"]);
     let mut rows: BTreeMap<bool, Vec<&LaunchLoop>> = BTreeMap::new();
     for cell in &measurements.launch_loop {
-        rows.entry(cell.gpu != cell.synchronized).or_default().push(cell);
+        rows.entry(cell.gpu != cell.synchronized)
+            .or_default()
+            .push(cell);
     }
     let mut medians = Vec::new();
     for (is_other, cells) in rows {
@@ -165,7 +217,11 @@ fn loops(page: &mut Page, measurements: &Measurements) {
         medians.extend(turn.map(|turn| turn.median));
         let text = |value: Option<f64>| or_dash(value.map(short));
         table.row([
-            Cell::from(if is_other { "another GPU" } else { "the same GPU" }),
+            Cell::from(if is_other {
+                "another GPU"
+            } else {
+                "the same GPU"
+            }),
             text(turn.map(|turn| turn.min)),
             text(turn.map(|turn| turn.median)),
             text(turn.map(|turn| turn.max)),
@@ -182,7 +238,10 @@ fn loops(page: &mut Page, measurements: &Measurements) {
 fn explained(same: f64, other: f64, kernel: f64) -> String {
     let between = short((same - kernel).max(0.0));
     let hidden = if other < same {
-        format!("; a wait for another GPU, which has no work, lets launches run ahead: {} us less", short(same - other))
+        format!(
+            "; a wait for another GPU, which has no work, lets launches run ahead: {} us less",
+            short(same - other)
+        )
     } else {
         "; a wait for another GPU, which has no work, saves nothing here: each turn's calls take longer than the kernel"
             .to_owned()
@@ -196,13 +255,22 @@ fn hazards(page: &mut Page, measurements: &Measurements) {
     if measurements.hazard.is_empty() {
         return;
     }
-    page.heading("Reading the bytes of a non-blocking copy to the host too early, per cent of them old");
+    page.heading(
+        "Reading the bytes of a non-blocking copy to the host too early, per cent of them old",
+    );
     let mut table = Table::of_figures(4);
     table.captions(["", "at once", "after waiting", "GPUs"]);
-    for (name, cells) in alike(&measurements.hazard, |cell| format!("{} of {} memory", cell.bytes, cell.memory)) {
+    for (name, cells) in alike(&measurements.hazard, |cell| {
+        format!("{} of {} memory", cell.bytes, cell.memory)
+    }) {
         let stale = over(&cells, |cell| cell.stale_percent);
         let right = over(&cells, |cell| cell.stale_after_wait_percent);
-        table.row([Cell::from(name), median(stale, percent), median(right, percent), done_cell(stale, cells.len())]);
+        table.row([
+            Cell::from(name),
+            median(stale, percent),
+            median(right, percent),
+            done_cell(stale, cells.len()),
+        ]);
     }
     page.table(table);
     page.note(

@@ -24,31 +24,74 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let wrong = wrong_pairs(measurements, path);
-    let overlaps: Vec<_> = measurements.overlap.iter().filter(|overlap| !wrong.contains(&overlap.pair)).collect();
+    let overlaps: Vec<_> = measurements
+        .overlap
+        .iter()
+        .filter(|overlap| !wrong.contains(&overlap.pair))
+        .collect();
     let of_placements = |peer: &&PeerBandwidth| peer.setup.placement != Placement::REFERENCE;
-    let mut other_than_reference = measurements.peer.iter().filter(of_placements).map(|peer| peer.pair);
+    let mut other_than_reference = measurements
+        .peer
+        .iter()
+        .filter(of_placements)
+        .map(|peer| peer.pair);
     if overlaps.is_empty() && !other_than_reference.any(|pair| !wrong.contains(&pair)) {
         return;
     }
-    page.heading(&format!("Stream placements, over {}", pairs_meant(measurements)));
+    page.heading(&format!(
+        "Stream placements, over {}",
+        pairs_meant(measurements)
+    ));
     let mut table = Table::of_figures(8);
-    table.captions(["streams of source and", "", "GB/s", "", "% of", "overlap", "overlap", "host"]);
-    table.captions(["destination, host", "min", "median", "max", "theory", "src. %", "dest. %", "us"]);
+    table.captions([
+        "streams of source and",
+        "",
+        "GB/s",
+        "",
+        "% of",
+        "overlap",
+        "overlap",
+        "host",
+    ]);
+    table.captions([
+        "destination, host",
+        "min",
+        "median",
+        "max",
+        "theory",
+        "src. %",
+        "dest. %",
+        "us",
+    ]);
     for placement in Placement::all() {
         let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
         let mut cells = vec![Cell::from(placement.to_string())];
-        cells.extend(rate_cells(Figures::of(measurements.in_setup(setup).into_values())));
+        cells.extend(rate_cells(Figures::of(
+            measurements.in_setup(setup).into_values(),
+        )));
         for side in [Side::Source, Side::Destination] {
-            let overlap = overlaps.iter().filter(|overlap| overlap.placement == placement);
-            let overlap = overlap.filter(|overlap| overlap.compute_on == side && overlap.cell().tested());
-            cells.push(median(Spread::of(overlap.filter_map(|overlap| overlap.overlap_percent)), percent));
+            let overlap = overlaps
+                .iter()
+                .filter(|overlap| overlap.placement == placement);
+            let overlap =
+                overlap.filter(|overlap| overlap.compute_on == side && overlap.cell().tested());
+            cells.push(median(
+                Spread::of(overlap.filter_map(|overlap| overlap.overlap_percent)),
+                percent,
+            ));
         }
         cells.push(median(host_blocked(measurements, &overlaps, setup), rate));
         table.row(cells);
     }
     page.table(table);
-    let expected = Figures::of(measurements.in_setup(Setup::REFERENCE.with_path(path)).into_values()).expected;
-    let expected = expected.map(|[low, high]| format!("{} GB/s expected; ", range(low, high, rate, " to ")));
+    let expected = Figures::of(
+        measurements
+            .in_setup(Setup::REFERENCE.with_path(path))
+            .into_values(),
+    )
+    .expected;
+    let expected =
+        expected.map(|[low, high]| format!("{} GB/s expected; ", range(low, high, rate, " to ")));
     let expected = expected.unwrap_or_default();
     let note = format!(
         "copy engine, issued by source, one way, {path}; {expected}per cent of theory, overlap and host are medians"
@@ -63,14 +106,30 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
 
 /// If no pair has a direct path, the staged one.
 pub(super) fn path_of_placements(measurements: &Measurements) -> Path {
-    let has_direct = measurements.peer.iter().any(|peer| peer.setup.path == Path::Direct);
-    if has_direct || measurements.peer.is_empty() { Path::Direct } else { Path::Staged }
+    let has_direct = measurements
+        .peer
+        .iter()
+        .any(|peer| peer.setup.path == Path::Direct);
+    if has_direct || measurements.peer.is_empty() {
+        Path::Direct
+    } else {
+        Path::Staged
+    }
 }
 
 /// Time that the host spent in the copy call: from the bandwidth probe, else from the overlap one.
-fn host_blocked(measurements: &Measurements, overlaps: &[&Overlap], setup: Setup) -> Option<Spread> {
-    let copies = measurements.in_setup(setup).into_values().filter(|cell| is_sound(cell));
-    let overlap = overlaps.iter().filter(|overlap| overlap.placement == setup.placement);
+fn host_blocked(
+    measurements: &Measurements,
+    overlaps: &[&Overlap],
+    setup: Setup,
+) -> Option<Spread> {
+    let copies = measurements
+        .in_setup(setup)
+        .into_values()
+        .filter(|cell| is_sound(cell));
+    let overlap = overlaps
+        .iter()
+        .filter(|overlap| overlap.placement == setup.placement);
     let overlap = overlap.filter(|overlap| overlap.cell().tested());
     Spread::of(copies.filter_map(|cell| cell.host_blocked_us))
         .or_else(|| Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us)))
@@ -79,15 +138,31 @@ fn host_blocked(measurements: &Measurements, overlaps: &[&Overlap], setup: Setup
 /// One row for each other configuration.
 pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
-    let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
+    let is_placement = |setup: &Setup| {
+        *setup
+            == Setup::REFERENCE
+                .with_path(path)
+                .with_placement(setup.placement)
+    };
     // A way of which every pair's bytes were wrong has no figure, and its finding says so.
-    let all_wrong = |setup: &Setup| measurements.in_setup(*setup).values().all(|cell| cell.verified.is_wrong());
-    let setups = measurements.setups().into_iter().filter(|setup| !is_placement(setup) && !all_wrong(setup));
+    let all_wrong = |setup: &Setup| {
+        measurements
+            .in_setup(*setup)
+            .values()
+            .all(|cell| cell.verified.is_wrong())
+    };
+    let setups = measurements
+        .setups()
+        .into_iter()
+        .filter(|setup| !is_placement(setup) && !all_wrong(setup));
     let setups: Vec<_> = setups.collect();
     if setups.is_empty() {
         return;
     }
-    page.heading(&format!("Other ways to copy, all else as above, over {}", pairs_meant(measurements)));
+    page.heading(&format!(
+        "Other ways to copy, all else as above, over {}",
+        pairs_meant(measurements)
+    ));
     let mut table = Table::of_figures(7);
     table.captions(["", "", "GB/s", "", "% of", "GB/s", ""]);
     table.captions(["", "min", "median", "max", "theory", "expected", "pairs"]);
@@ -103,14 +178,26 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     for (name, members) in groups {
         let alone = members.len() == 1;
         if !alone {
-            table.row([Cell::from(name.difference())].into_iter().chain(std::iter::repeat_n(Cell::default(), 6)));
+            table.row(
+                [Cell::from(name.difference())]
+                    .into_iter()
+                    .chain(std::iter::repeat_n(Cell::default(), 6)),
+            );
         }
         for setup in members {
-            let label = if alone { setup.difference() } else { format!("  {}", setup.placement) };
+            let label = if alone {
+                setup.difference()
+            } else {
+                format!("  {}", setup.placement)
+            };
             let figures = Figures::of(measurements.in_setup(setup).into_values());
             let mut cells = vec![Cell::from(label)];
             cells.extend(rate_cells(figures));
-            cells.push(or_dash(figures.expected.map(|[low, high]| range(low, high, rate, "-"))));
+            cells.push(or_dash(
+                figures
+                    .expected
+                    .map(|[low, high]| range(low, high, rate, "-")),
+            ));
             cells.push(done_cell(figures.rates, figures.planned));
             table.row(cells);
         }
@@ -122,18 +209,28 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
 fn latency(page: &mut Page, measurements: &Measurements) {
     let of = |path: Path| -> Vec<&Latency> {
         let wrong = wrong_pairs(measurements, path);
-        let planned = measurements.latency.iter().filter(|latency| latency.path == path);
-        planned.filter(|latency| !wrong.contains(&latency.pair)).collect()
+        let planned = measurements
+            .latency
+            .iter()
+            .filter(|latency| latency.path == path);
+        planned
+            .filter(|latency| !wrong.contains(&latency.pair))
+            .collect()
     };
     let [direct, staged] = [Path::Direct, Path::Staged].map(of);
     if direct.is_empty() && staged.is_empty() {
         return;
     }
-    page.heading(&format!("Latency of a small copy, over {}, us", pairs_meant(measurements)));
+    page.heading(&format!(
+        "Latency of a small copy, over {}, us",
+        pairs_meant(measurements)
+    ));
     let mut table = Table::of_figures(5);
     table.captions(["", "min", "median", "max", "pairs"]);
     for (path, planned) in [(Path::Direct, direct), (Path::Staged, staged)] {
-        let Some(first) = planned.first() else { continue };
+        let Some(first) = planned.first() else {
+            continue;
+        };
         let figures = planned.iter().filter(|latency| latency.cell().tested());
         let spread = Spread::of(figures.filter_map(|latency| latency.latency_us));
         let mut cells = vec![Cell::from(format!("{path}, {}", first.bytes))];
@@ -146,7 +243,9 @@ fn latency(page: &mut Page, measurements: &Measurements) {
 
 /// Copies within each GPU: over all of them, and on request of each.
 fn local(page: &mut Page, measurements: &Measurements) {
-    let Some(first) = measurements.local.first() else { return };
+    let Some(first) = measurements.local.first() else {
+        return;
+    };
     page.heading("Copies within each GPU, GB/s copied (not read plus written)");
     let mut table = Table::of_figures(5);
     table.captions(["", "min", "median", "max", "GPUs"]);
@@ -157,8 +256,15 @@ fn local(page: &mut Page, measurements: &Measurements) {
     table.row(cells);
     if page.verbose() {
         for local in &measurements.local {
-            let achieved = local.achieved_gbps.filter(|_| local.cell().tested()).map(|achieved| rate(achieved.0));
-            let cells = [Cell::from(format!("GPU{}", local.gpu)), Cell::default(), or_dash(achieved)];
+            let achieved = local
+                .achieved_gbps
+                .filter(|_| local.cell().tested())
+                .map(|achieved| rate(achieved.0));
+            let cells = [
+                Cell::from(format!("GPU{}", local.gpu)),
+                Cell::default(),
+                or_dash(achieved),
+            ];
             table.row(cells.into_iter().chain([Cell::default(), Cell::default()]));
         }
     }
@@ -175,7 +281,13 @@ fn links(page: &mut Page, measurements: &Measurements) {
     table.captions(["", "generation", "lanes", "replays", "readings"]);
     for link in &measurements.links {
         let range = |range: Option<[u8; 2]>| {
-            range.map(|[low, high]| if low == high { high.to_string() } else { format!("{low}-{high}") })
+            range.map(|[low, high]| {
+                if low == high {
+                    high.to_string()
+                } else {
+                    format!("{low}-{high}")
+                }
+            })
         };
         table.row([
             Cell::from(format!("GPU{}", link.index)),
@@ -189,7 +301,10 @@ fn links(page: &mut Page, measurements: &Measurements) {
     for link in &measurements.links {
         if !link.throttle_reasons.is_empty() {
             let reasons = link.throttle_reasons.join(", ");
-            page.note(Paint::Plain, &format!("GPU {}: clocks held back by {reasons}", link.index));
+            page.note(
+                Paint::Plain,
+                &format!("GPU {}: clocks held back by {reasons}", link.index),
+            );
         }
         if let Some(why) = &link.reason {
             page.note(Paint::Plain, &format!("GPU {}: {why}", link.index));
@@ -199,7 +314,11 @@ fn links(page: &mut Page, measurements: &Measurements) {
 
 /// The pairs of a table: with many GPUs, not everything is measured on all of them.
 const fn pairs_meant(measurements: &Measurements) -> &'static str {
-    if measurements.left_out.is_empty() { "all pairs" } else { "the pairs that were measured in this way" }
+    if measurements.left_out.is_empty() {
+        "all pairs"
+    } else {
+        "the pairs that were measured in this way"
+    }
 }
 
 /// Rates, and the median of the per cent of theoretical.
@@ -210,7 +329,9 @@ fn rate_cells(figures: Figures) -> Vec<Cell> {
 }
 
 pub(super) fn spread_cells(spread: Option<Spread>, text: fn(f64) -> String) -> [Cell; 3] {
-    let values = spread.map_or([None; 3], |spread| [Some(spread.min), Some(spread.median), Some(spread.max)]);
+    let values = spread.map_or([None; 3], |spread| {
+        [Some(spread.min), Some(spread.median), Some(spread.max)]
+    });
     values.map(|value| or_dash(value.map(text)))
 }
 

@@ -14,7 +14,10 @@ fn text(report: &Report, style: &Style) -> String {
 
 /// The report as `topo` has it.
 fn facts(report: &Report) -> Report {
-    Report { measurements: None, ..report.clone() }
+    Report {
+        measurements: None,
+        ..report.clone()
+    }
 }
 
 fn reports() -> Vec<(&'static str, Report)> {
@@ -32,12 +35,25 @@ fn reports() -> Vec<(&'static str, Report)> {
 }
 
 fn pages(report: &Report, width: usize, color: bool) -> [String; 4] {
-    let style = |verbose| Style { width, color, verbose, ..STYLE };
+    let style = |verbose| Style {
+        width,
+        color,
+        verbose,
+        ..STYLE
+    };
     let facts = facts(report);
-    [text(report, &style(false)), text(report, &style(true)), text(&facts, &style(false)), text(&facts, &style(true))]
+    [
+        text(report, &style(false)),
+        text(report, &style(true)),
+        text(&facts, &style(false)),
+        text(&facts, &style(true)),
+    ]
 }
 
-const STYLE: Style = Style { width: 80, ..Style::PLAIN };
+const STYLE: Style = Style {
+    width: 80,
+    ..Style::PLAIN
+};
 
 #[test]
 fn every_page_fits_and_is_tidy() {
@@ -45,11 +61,18 @@ fn every_page_fits_and_is_tidy() {
         for width in [80, 140] {
             for page in pages(&report, width, false) {
                 for line in page.lines() {
-                    assert!(line.width() <= width, "{name} at {width}: {} columns: {line}", line.width());
+                    assert!(
+                        line.width() <= width,
+                        "{name} at {width}: {} columns: {line}",
+                        line.width()
+                    );
                     assert_eq!(line.trim_end(), line, "{name}: trailing space");
                 }
                 assert!(!page.contains("\n\n\n"), "{name}: two empty lines");
-                assert!(page.ends_with('\n') && !page.ends_with("\n\n") && !page.starts_with('\n'), "{name}");
+                assert!(
+                    page.ends_with('\n') && !page.ends_with("\n\n") && !page.starts_with('\n'),
+                    "{name}"
+                );
             }
         }
     }
@@ -60,7 +83,11 @@ fn odd_widths_do_no_harm() {
     let report = sample::pcie_box();
     for width in [0, 1, 60, 79, 81, 100, 1000] {
         for page in pages(&report, width, false) {
-            assert!(page.lines().all(|line| line.width() <= width.max(super::text::MINIMUM_WIDTH)), "{width}: {page}");
+            assert!(
+                page.lines()
+                    .all(|line| line.width() <= width.max(super::text::MINIMUM_WIDTH)),
+                "{width}: {page}"
+            );
         }
     }
 }
@@ -83,7 +110,10 @@ fn without_sgr(text: &str) -> String {
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (codes, rest) = part.split_once('m').unwrap();
-        assert!(codes.chars().all(|c| c.is_ascii_digit() || c == ';'), "{codes:?}");
+        assert!(
+            codes.chars().all(|c| c.is_ascii_digit() || c == ';'),
+            "{codes:?}"
+        );
         plain.push_str(rest);
     }
     plain
@@ -97,27 +127,54 @@ fn every_format_says_alike_what_must_be_known_first() {
     let cases: [Case; 7] = [
         (
             |report| report.machine = "demo".into(),
-            &["SIMULATED machine demo:", "SIMULATED demo:", "\npeerscope_simulated 1", "\"machine\": \"demo\""],
+            &[
+                "SIMULATED machine demo:",
+                "SIMULATED demo:",
+                "\npeerscope_simulated 1",
+                "\"machine\": \"demo\"",
+            ],
         ),
         (
             |report| report.measurements.as_mut().unwrap().interrupted = true,
-            &["INTERRUPTED:", "interrupted;", "\npeerscope_interrupted 1", "\"interrupted\": true"],
+            &[
+                "INTERRUPTED:",
+                "interrupted;",
+                "\npeerscope_interrupted 1",
+                "\"interrupted\": true",
+            ],
         ),
         (
             |report| report.measurements.as_mut().unwrap().cut_off = true,
-            &["RECOVERED:", "recovered;", "\npeerscope_recovered 1", "\"cut_off\": true"],
+            &[
+                "RECOVERED:",
+                "recovered;",
+                "\npeerscope_recovered 1",
+                "\"cut_off\": true",
+            ],
         ),
         (
-            |report| report.measurements.as_mut().unwrap().left_out.push("half of the pairs".into()),
+            |report| {
+                report
+                    .measurements
+                    .as_mut()
+                    .unwrap()
+                    .left_out
+                    .push("half of the pairs".into())
+            },
             &["half of the pairs", "partial;", "\npeerscope_partial 1"],
         ),
         (
             |report| (report.request.gpus, report.request.gpus_left_out) = (vec!["0-1".into()], 6),
-            &["6 of 8 GPUs were left out (--gpus 0-1)", "partial; --gpus 0-1", "\"gpus_left_out\": 6"],
+            &[
+                "6 of 8 GPUs were left out (--gpus 0-1)",
+                "partial; --gpus 0-1",
+                "\"gpus_left_out\": 6",
+            ],
         ),
         (
             |report| {
-                (report.request.only, report.request.probes_left_out) = (vec!["peers".into()], vec!["latency".into()]);
+                (report.request.only, report.request.probes_left_out) =
+                    (vec!["peers".into()], vec!["latency".into()]);
             },
             &[
                 "probes, latency were left out (--only peers)",
@@ -127,8 +184,14 @@ fn every_format_says_alike_what_must_be_known_first() {
         ),
         (
             |report| {
-                let rule = |code, severity| Silenced { code: RuleId::new(code), severity };
-                report.request.silenced = vec![rule("pcie-narrow", None), rule("not-tested", Some(Severity::Info))];
+                let rule = |code, severity| Silenced {
+                    code: RuleId::new(code),
+                    severity,
+                };
+                report.request.silenced = vec![
+                    rule("pcie-narrow", None),
+                    rule("not-tested", Some(Severity::Info)),
+                ];
                 report.request.config = Some("site.toml".into());
             },
             &[
@@ -147,7 +210,11 @@ fn every_format_says_alike_what_must_be_known_first() {
         let mut one = sample::healthy(2);
         set(&mut one);
         for format in FORMATS {
-            let says = |report| words.iter().any(|word| render(report, format, &STYLE).contains(word));
+            let says = |report| {
+                words
+                    .iter()
+                    .any(|word| render(report, format, &STYLE).contains(word))
+            };
             let said = [&sample::healthy(2), &one, &all].map(says);
             assert_eq!(said, [false, true, true], "{words:?} in {}", format.name);
         }
@@ -158,13 +225,29 @@ fn every_format_says_alike_what_must_be_known_first() {
         let mut one = sample::healthy(2);
         set(&mut one);
         for format in ["text", "html", "markdown", "line"].map(|name| named(name).unwrap()) {
-            let [complete, partial] = [&sample::healthy(2), &one].map(|report| render(report, format, &STYLE));
-            assert!(whole.iter().any(|words| complete.contains(words)), "{complete}");
-            assert!(!whole.iter().any(|words| partial.contains(words)), "{partial}");
+            let [complete, partial] =
+                [&sample::healthy(2), &one].map(|report| render(report, format, &STYLE));
+            assert!(
+                whole.iter().any(|words| complete.contains(words)),
+                "{complete}"
+            );
+            assert!(
+                !whole.iter().any(|words| partial.contains(words)),
+                "{partial}"
+            );
         }
         let xml = render(&one, named("junit").unwrap(), &STYLE);
-        let verdict = xml.split("<system-out>").nth(1).unwrap().split("; exit code").next().unwrap();
-        assert!(verdict.contains("; PARTIAL: --") || verdict.contains("; 2 rules SILENCED"), "{verdict}");
+        let verdict = xml
+            .split("<system-out>")
+            .nth(1)
+            .unwrap()
+            .split("; exit code")
+            .next()
+            .unwrap();
+        assert!(
+            verdict.contains("; PARTIAL: --") || verdict.contains("; 2 rules SILENCED"),
+            "{verdict}"
+        );
     }
     for page in pages(&sample::pcie_box(), 80, false) {
         assert!(page.starts_with("SIMULATED machine demo"), "{page}");
@@ -174,10 +257,22 @@ fn every_format_says_alike_what_must_be_known_first() {
 #[test]
 fn a_rule_that_is_off_has_not_passed() {
     let mut report = sample::healthy(2);
-    report.request.silenced = vec![Silenced { code: RuleId::new("pcie-narrow"), severity: None }];
+    report.request.silenced = vec![Silenced {
+        code: RuleId::new("pcie-narrow"),
+        severity: None,
+    }];
     let xml = render(&report, named("junit").unwrap(), &STYLE);
-    let case = xml.split("<testcase name=\"pcie-narrow\"").nth(1).unwrap().split("</testcase>").next().unwrap();
-    assert!(case.contains("<skipped message=\"switched off by the configuration\""), "{case}");
+    let case = xml
+        .split("<testcase name=\"pcie-narrow\"")
+        .nth(1)
+        .unwrap()
+        .split("</testcase>")
+        .next()
+        .unwrap();
+    assert!(
+        case.contains("<skipped message=\"switched off by the configuration\""),
+        "{case}"
+    );
 }
 
 #[test]
@@ -185,7 +280,13 @@ fn a_run_is_repeated_with_what_was_chosen() {
     let mut report = sample::healthy(2);
     let again = |report: &Report| {
         let page = render(report, named("markdown").unwrap(), &STYLE);
-        page.split("## See it again\n\n`").nth(1).unwrap().split('`').next().unwrap().to_owned()
+        page.split("## See it again\n\n`")
+            .nth(1)
+            .unwrap()
+            .split('`')
+            .next()
+            .unwrap()
+            .to_owned()
     };
     assert_eq!(again(&report), "peerscope check --profile standard");
     report.machine = "my machines/it's.toml".into();
@@ -201,31 +302,47 @@ fn a_run_is_repeated_with_what_was_chosen() {
 
 #[test]
 fn the_documents_list_every_format() {
-    let rows = include_str!("../../docs/formats.md").lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = include_str!("../../docs/formats.md")
+        .lines()
+        .skip_while(|line| !line.starts_with("|---"));
     let rows: Vec<Vec<&str>> = rows
         .skip(1)
         .take_while(|line| line.starts_with('|'))
         .map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
     let row = |format: &&super::Format| {
-        let extensions: Vec<_> = format.extensions.iter().map(|extension| format!("`.{extension}`")).collect();
+        let extensions: Vec<_> = format
+            .extensions
+            .iter()
+            .map(|extension| format!("`.{extension}`"))
+            .collect();
         let commands = match format.of {
             super::Of::All => "`check`, `topo`, `diagnose`, `recover`, `fleet`",
             super::Of::One => "`check`, `topo`, `diagnose`, `recover`",
             super::Of::Topology => "`topo`",
             super::Of::Fleet => "`fleet`",
         };
-        [format!("`{}`", format.name), extensions.join(", "), commands.to_owned()]
+        [
+            format!("`{}`", format.name),
+            extensions.join(", "),
+            commands.to_owned(),
+        ]
     };
     let wanted: Vec<_> = FORMATS.iter().map(row).collect();
     let listed: Vec<_> = rows.iter().map(|row| [row[0], row[1], row[3]]).collect();
-    assert_eq!(listed, wanted, "the table of docs/formats.md: name, extensions, what it is for, commands");
+    assert_eq!(
+        listed, wanted,
+        "the table of docs/formats.md: name, extensions, what it is for, commands"
+    );
 }
 
 #[test]
 fn the_verdict_comes_first_and_the_worst_finding_next() {
     let page = text(&sample::pcie_box(), &STYLE);
-    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
+    let at = |words: &str| {
+        page.find(words)
+            .unwrap_or_else(|| panic!("no '{words}' in {page}"))
+    };
     // What to do first stands below the line of the worst finding, then a line for each other finding, then the figures.
     let order = [
         "FAULTY: 4 errors, 1 warning;",
@@ -243,8 +360,17 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
     for pair in order.windows(2) {
         assert!(at(pair[0]) < at(pair[1]), "{pair:?}: {page}");
     }
-    let page = text(&sample::pcie_box(), &Style { verbose: true, ..STYLE });
-    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
+    let page = text(
+        &sample::pcie_box(),
+        &Style {
+            verbose: true,
+            ..STYLE
+        },
+    );
+    let at = |words: &str| {
+        page.find(words)
+            .unwrap_or_else(|| panic!("no '{words}' in {page}"))
+    };
     let order = [
         "FAULTY: 4 errors, 1 warning;",
         "ERROR ",
@@ -264,14 +390,20 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
     assert!(text(&sample::healthy(8), &STYLE).starts_with("healthy: nothing is at fault; all "));
     let interrupted = text(&sample::nothing_measured(), &STYLE);
     assert!(interrupted.starts_with("INTERRUPTED"), "{interrupted}");
-    assert!(interrupted.contains("\ninconclusive: 1 warning; nothing was measured, 728 "), "{interrupted}");
+    assert!(
+        interrupted.contains("\ninconclusive: 1 warning; nothing was measured, 728 "),
+        "{interrupted}"
+    );
 }
 
 #[test]
 fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
     let mut report = sample::pcie_box();
     let mut template = report.findings.remove(0);
-    (template.code, template.message) = ("copy-hung".to_owned().into(), "a direct copy never ended".into());
+    (template.code, template.message) = (
+        "copy-hung".to_owned().into(),
+        "a direct copy never ended".into(),
+    );
     report.findings = (0..6)
         .map(|index| {
             let mut finding = template.clone();
@@ -281,29 +413,69 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
         .collect();
     let page = text(&report, &STYLE);
     // In a line that stands for all, and in full.
-    assert_eq!(page.matches("a direct copy never ended").count(), 1 + 3, "{page}");
+    assert_eq!(
+        page.matches("a direct copy never ended").count(),
+        1 + 3,
+        "{page}"
+    );
     assert!(page.contains(", and 5 more [copy-hung]"), "{page}");
-    assert!(page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"), "{page}");
-    let verbose = text(&report, &Style { verbose: true, ..STYLE });
+    assert!(
+        page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"),
+        "{page}"
+    );
+    let verbose = text(
+        &report,
+        &Style {
+            verbose: true,
+            ..STYLE
+        },
+    );
     assert_eq!(verbose.matches("a direct copy never ended").count(), 6);
 }
 
 #[test]
 fn words_stand_where_figures_are_missing() {
     let page = text(&sample::pcie_box(), &STYLE);
-    let rows: Vec<_> = page.split("Achieved").nth(1).unwrap().lines().skip(1).take(9).collect();
+    let rows: Vec<_> = page
+        .split("Achieved")
+        .nth(1)
+        .unwrap()
+        .lines()
+        .skip(1)
+        .take(9)
+        .collect();
     assert!(rows[5].contains("hung"), "{rows:#?}");
     assert!(rows[7].contains("BAD"), "{rows:#?}");
     assert!(rows[3].contains("18s"), "{rows:#?}");
     assert!(rows[1].contains("28?"), "{rows:#?}");
-    assert!(page.contains("  s     staged through host memory"), "{page}");
+    assert!(
+        page.contains("  s     staged through host memory"),
+        "{page}"
+    );
 }
 
 #[test]
 fn wide_matrices_are_split_and_lose_nothing() {
-    let page = text(&sample::healthy(16), &Style { verbose: true, ..STYLE });
-    let achieved = page.split("Achieved").nth(1).unwrap().split("\n\nStream").next().unwrap();
-    let labels = |gpu: &str| achieved.split_whitespace().filter(|word| *word == gpu).count();
+    let page = text(
+        &sample::healthy(16),
+        &Style {
+            verbose: true,
+            ..STYLE
+        },
+    );
+    let achieved = page
+        .split("Achieved")
+        .nth(1)
+        .unwrap()
+        .split("\n\nStream")
+        .next()
+        .unwrap();
+    let labels = |gpu: &str| {
+        achieved
+            .split_whitespace()
+            .filter(|word| *word == gpu)
+            .count()
+    };
     // Once as a caption, and as a row of each of two blocks.
     assert_eq!([labels("GPU0"), labels("GPU15")], [3, 3], "{achieved}");
     assert_eq!(achieved.matches("88%").count(), 240, "{achieved}");
@@ -312,7 +484,12 @@ fn wide_matrices_are_split_and_lose_nothing() {
 #[test]
 fn a_file_name_chooses_its_format() {
     use std::path::Path;
-    for (name, format) in [("a.json", "json"), ("a.b.TXT", "text"), ("x/y.dot", "dot"), ("r.htm", "html")] {
+    for (name, format) in [
+        ("a.json", "json"),
+        ("a.b.TXT", "text"),
+        ("x/y.dot", "dot"),
+        ("r.htm", "html"),
+    ] {
         assert_eq!(for_path(Path::new(name)).unwrap().name, format);
     }
     let error = for_path(Path::new("report.pdf")).unwrap_err();
@@ -324,7 +501,13 @@ fn a_file_name_chooses_its_format() {
 #[test]
 fn verbose_shows_every_matrix() {
     let report = sample::healthy(2);
-    let page = text(&report, &Style { verbose: true, ..STYLE });
+    let page = text(
+        &report,
+        &Style {
+            verbose: true,
+            ..STYLE
+        },
+    );
     for title in [
         "PCIe links while copies ran",
         "Achieved, default/default/non-blocking,",
@@ -354,28 +537,56 @@ fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
                 (cell.status, cell.achieved_gbps, cell.percent) = (Status::Failed, None, None);
             }
         }
-        measurements.latency.iter_mut().for_each(|cell| cell.latency_us = Some(latency));
-        measurements.overlap.iter_mut().for_each(|cell| cell.overlap_percent = Some(overlap));
+        measurements
+            .latency
+            .iter_mut()
+            .for_each(|cell| cell.latency_us = Some(latency));
+        measurements
+            .overlap
+            .iter_mut()
+            .for_each(|cell| cell.overlap_percent = Some(overlap));
         // Whoever reads those two has verified beside each figure.
-        let names = FORMATS.iter().map(|format| format.name).filter(|name| !["json", "flat"].contains(name));
+        let names = FORMATS
+            .iter()
+            .map(|format| format.name)
+            .filter(|name| !["json", "flat"].contains(name));
         let shown = names.flat_map(|name| {
             [false, true].map(|verbose| {
                 let page = render(&report, named(name).unwrap(), &Style { verbose, ..STYLE });
                 // The page has the report inside, packed.
-                let lines = page.lines().filter(|line| !line.contains("application/gzip"));
-                (format!("{name}, verbose {verbose}"), lines.collect::<Vec<_>>().join("\n"))
+                let lines = page
+                    .lines()
+                    .filter(|line| !line.contains("application/gzip"));
+                (
+                    format!("{name}, verbose {verbose}"),
+                    lines.collect::<Vec<_>>().join("\n"),
+                )
             })
         });
         shown.collect()
     };
     for verified in [Verified::Corrupt, Verified::Dropped] {
-        for ((name, one), (_, other)) in pages(verified, 2.5, 99.0).into_iter().zip(pages(verified, 777.7, 13.0)) {
-            assert!(one == other, "{name} shows latency or overlap of bytes that are {verified:?}");
+        for ((name, one), (_, other)) in pages(verified, 2.5, 99.0)
+            .into_iter()
+            .zip(pages(verified, 777.7, 13.0))
+        {
+            assert!(
+                one == other,
+                "{name} shows latency or overlap of bytes that are {verified:?}"
+            );
         }
     }
-    let differ = pages(Verified::Ok, 2.5, 99.0).into_iter().zip(pages(Verified::Ok, 777.7, 13.0));
-    let differ: Vec<_> = differ.filter(|((_, one), (_, other))| one != other).map(|((name, _), _)| name).collect();
+    let differ = pages(Verified::Ok, 2.5, 99.0)
+        .into_iter()
+        .zip(pages(Verified::Ok, 777.7, 13.0));
+    let differ: Vec<_> = differ
+        .filter(|((_, one), (_, other))| one != other)
+        .map(|((name, _), _)| name)
+        .collect();
     for format in ["text", "html", "prometheus"] {
-        assert!(differ.iter().any(|name| name.starts_with(format)), "{format} shows none at all: {differ:?}");
+        assert!(
+            differ.iter().any(|name| name.starts_with(format)),
+            "{format} shows none at all: {differ:?}"
+        );
     }
 }

@@ -10,7 +10,10 @@ pub(super) use super::wrap::wrap;
 use super::{body, terse};
 
 /// Text.
-pub(super) const FORMAT: Format = Format { is_looked_at: true, ..Format::new("text", &["txt"], "For people", render) };
+pub(super) const FORMAT: Format = Format {
+    is_looked_at: true,
+    ..Format::new("text", &["txt"], "For people", render)
+};
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let width = style.width.max(MINIMUM_WIDTH);
@@ -22,7 +25,11 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     let mut text = lay_out(&page, style);
     if style.terminal {
         let last = lay_out(&terse::last(digest), style);
-        text += &if last.is_empty() { last } else { format!("\n{last}") };
+        text += &if last.is_empty() {
+            last
+        } else {
+            format!("\n{last}")
+        };
     }
     text
 }
@@ -39,7 +46,11 @@ const BELOW_FINDING: usize = 18;
 
 /// The page as text.
 pub(crate) fn lay_out(page: &Page, style: &Style) -> String {
-    let mut out = Text { width: style.width.max(MINIMUM_WIDTH), color: style.color, text: String::new() };
+    let mut out = Text {
+        width: style.width.max(MINIMUM_WIDTH),
+        color: style.color,
+        text: String::new(),
+    };
     for block in page.blocks() {
         match block {
             Block::Blank => out.blank(),
@@ -51,8 +62,15 @@ pub(crate) fn lay_out(page: &Page, style: &Style) -> String {
                 out.line(Paint::Warning, text);
                 out.blank();
             }
-            Block::Verdict { word, paint, text } => out.item((0, 2), &format!("{word}:"), *paint, text),
-            Block::Finding { word, paint, text, below } => {
+            Block::Verdict { word, paint, text } => {
+                out.item((0, 2), &format!("{word}:"), *paint, text)
+            }
+            Block::Finding {
+                word,
+                paint,
+                text,
+                below,
+            } => {
                 out.blank();
                 out.item((0, FINDING), word, *paint, text);
                 for (label, text) in below {
@@ -61,7 +79,12 @@ pub(crate) fn lay_out(page: &Page, style: &Style) -> String {
             }
             Block::Line(paint, text) => out.line(*paint, text),
             Block::Note(paint, text) => out.note(*paint, text),
-            Block::Item { at, label, paint, text } => out.item(*at, label, *paint, text),
+            Block::Item {
+                at,
+                label,
+                paint,
+                text,
+            } => out.item(*at, label, *paint, text),
             Block::Table(table) => out.table(table),
         }
     }
@@ -106,7 +129,12 @@ impl Text {
             return self.note(Paint::Plain, text);
         }
         let gap = start - indent - label.width();
-        let label = format!("{:indent$}{}{:gap$}", "", paint.apply(label, self.color), "");
+        let label = format!(
+            "{:indent$}{}{:gap$}",
+            "",
+            paint.apply(label, self.color),
+            ""
+        );
         for (number, line) in wrap(text, self.width, start, hang).iter().enumerate() {
             match line.get(start..) {
                 Some(line) if number == 0 => self.push(&format!("{label}{line}")),
@@ -140,9 +168,18 @@ mod tests {
 
     #[test]
     fn an_item_hangs_below_its_label() {
-        let style = Style { width: 60, ..Style::PLAIN };
+        let style = Style {
+            width: 60,
+            ..Style::PLAIN
+        };
         let mut page = Page::new(false);
-        page.item(2, 10, "next", Paint::Plain, "reseat the card and clean the contacts of the slot, then start again");
+        page.item(
+            2,
+            10,
+            "next",
+            Paint::Plain,
+            "reseat the card and clean the contacts of the slot, then start again",
+        );
         page.item(0, 4, "long label", Paint::Plain, "text");
         assert_eq!(
             lay_out(&page, &style),

@@ -41,11 +41,18 @@ const GEN6_FLIT_SHARE: f64 = 236.0 / 256.0;
 pub fn pcie(link: PcieLink) -> Capacity {
     let (gts, share, code) = match PCIE_LANES.get(usize::from(link.generation.number()) - 1) {
         Some(&lane) => lane,
-        None => (GEN6_LANE_GTS, GEN6_FLIT_SHARE, "236 of 256 bytes of each flit; this share is not verified"),
+        None => (
+            GEN6_LANE_GTS,
+            GEN6_FLIT_SHARE,
+            "236 of 256 bytes of each flit; this share is not verified",
+        ),
     };
     Capacity {
         gbps: gts * share / 8.0 * f64::from(link.width.number()),
-        source: format!("PCIe {link}: {gts} GT/s x {} lanes after line code ({code})", link.width),
+        source: format!(
+            "PCIe {link}: {gts} GT/s x {} lanes after line code ({code})",
+            link.width
+        ),
     }
 }
 
@@ -80,16 +87,20 @@ pub fn nvlink(version: &str, speed_mbps: Option<u32>) -> Option<Capacity> {
         "1" => (NVLINK_1_GBPS, "Tesla P100 white paper"),
         "2" => (NVLINK_2_GBPS, "Tesla V100 white paper"),
         "3" => match speed_mbps {
-            Some(speed) if (1..NVLINK_3_SLOW_BELOW_MBPS).contains(&speed) => {
-                (f64::from(speed) / 1000.0, "as NVML reads it; GA102 white paper")
-            }
+            Some(speed) if (1..NVLINK_3_SLOW_BELOW_MBPS).contains(&speed) => (
+                f64::from(speed) / 1000.0,
+                "as NVML reads it; GA102 white paper",
+            ),
             _ => (NVLINK_3_GBPS, "A100 white paper"),
         },
         "4" => (NVLINK_4_GBPS, "H100 white paper"),
         "5" => (NVLINK_5_GBPS, "Blackwell data sheet"),
         _ => return None,
     };
-    Some(Capacity { gbps, source: format!("NVLink {version}: {gbps} GB/s of payload per link ({source})") })
+    Some(Capacity {
+        gbps,
+        source: format!("NVLink {version}: {gbps} GB/s of payload per link ({source})"),
+    })
 }
 
 #[cfg(test)]
@@ -100,10 +111,19 @@ mod tests {
 
     #[test]
     fn pcie_rates_are_those_of_the_table() {
-        for (generation, width, rate) in
-            [(1, 16, 4.0), (2, 16, 8.0), (3, 16, 15.75), (4, 16, 31.5), (5, 16, 63.0), (4, 4, 7.88), (6, 16, 118.0)]
-        {
-            assert!((pcie(pcie_link(generation, width)).gbps - rate).abs() < 0.02, "Gen{generation} x{width}");
+        for (generation, width, rate) in [
+            (1, 16, 4.0),
+            (2, 16, 8.0),
+            (3, 16, 15.75),
+            (4, 16, 31.5),
+            (5, 16, 63.0),
+            (4, 4, 7.88),
+            (6, 16, 118.0),
+        ] {
+            assert!(
+                (pcie(pcie_link(generation, width)).gbps - rate).abs() < 0.02,
+                "Gen{generation} x{width}"
+            );
         }
     }
 
@@ -118,7 +138,10 @@ mod tests {
             ("4.0", Some(26562), 25.0),
             ("5.0", Some(53125), 50.0),
         ] {
-            assert!((nvlink(version, speed).unwrap().gbps - rate).abs() < 1e-9, "{version}");
+            assert!(
+                (nvlink(version, speed).unwrap().gbps - rate).abs() < 1e-9,
+                "{version}"
+            );
         }
         assert_eq!(nvlink("6.0", Some(100_000)), None);
         assert_eq!(nvlink("", None), None);
@@ -127,6 +150,11 @@ mod tests {
     #[test]
     fn every_rate_names_its_source() {
         assert!(pcie(pcie_link(6, 16)).source.contains("not verified"));
-        assert!(nvlink("4.0", None).unwrap().source.contains("H100 white paper"));
+        assert!(
+            nvlink("4.0", None)
+                .unwrap()
+                .source
+                .contains("H100 white paper")
+        );
     }
 }

@@ -22,17 +22,32 @@ pub fn draw(snapshot: &Snapshot) -> Topology {
             *best = best.max(gbps);
         }
     }
-    let mut graph = Graph { snapshot, best, drawn: Topology::default() };
+    let mut graph = Graph {
+        snapshot,
+        best,
+        drawn: Topology::default(),
+    };
     for numa in &snapshot.numa_nodes {
         graph.numa(Some(numa.node));
     }
     for gpu in &snapshot.gpus {
-        let name = gpu.name.known().map_or(String::new(), |name| format!(" ({name})"));
-        graph.node(NodeId::Gpu(gpu.index), NodeKind::Gpu, format!("{}{name}", gpu.label()), gpu.pci.get());
+        let name = gpu
+            .name
+            .known()
+            .map_or(String::new(), |name| format!(" ({name})"));
+        graph.node(
+            NodeId::Gpu(gpu.index),
+            NodeKind::Gpu,
+            format!("{}{name}", gpu.label()),
+            gpu.pci.get(),
+        );
     }
     for gpu in &snapshot.gpus {
         let nodes = graph.pcie_way(gpu.pci.get(), Some(gpu));
-        graph.drawn.gpu_paths.push(GpuPath { gpu: gpu.index, nodes });
+        graph.drawn.gpu_paths.push(GpuPath {
+            gpu: gpu.index,
+            nodes,
+        });
         graph.nvlinks(gpu);
     }
     graph.adapters();
@@ -48,10 +63,24 @@ struct Graph<'a> {
 }
 
 impl Graph<'_> {
-    fn node(&mut self, id: NodeId, kind: NodeKind, label: String, pci: Option<PciAddress>) -> NodeId {
+    fn node(
+        &mut self,
+        id: NodeId,
+        kind: NodeKind,
+        label: String,
+        pci: Option<PciAddress>,
+    ) -> NodeId {
         if self.drawn.node(id).is_none() {
-            let slot = pci.and_then(|pci| pcie::slot(self.snapshot, pci)).map(str::to_owned);
-            self.drawn.nodes.push(Node { id, kind, label, pci, slot });
+            let slot = pci
+                .and_then(|pci| pcie::slot(self.snapshot, pci))
+                .map(str::to_owned);
+            self.drawn.nodes.push(Node {
+                id,
+                kind,
+                label,
+                pci,
+                slot,
+            });
         }
         id
     }
@@ -60,10 +89,17 @@ impl Graph<'_> {
     fn link(&mut self, link: Link) {
         let ends = [(link.upper, link.lower), (link.lower, link.upper)];
         let mut links = self.drawn.links.iter_mut();
-        match links.find(|known| known.kind == link.kind && ends.contains(&(known.upper, known.lower))) {
-            Some(Link { pcie: Some(known), .. }) => {
+        match links
+            .find(|known| known.kind == link.kind && ends.contains(&(known.upper, known.lower)))
+        {
+            Some(Link {
+                pcie: Some(known), ..
+            }) => {
                 let more = link.pcie.map(|pcie| pcie.gpus).unwrap_or_default();
-                let more: Vec<_> = more.into_iter().filter(|gpu| !known.gpus.contains(gpu)).collect();
+                let more: Vec<_> = more
+                    .into_iter()
+                    .filter(|gpu| !known.gpus.contains(gpu))
+                    .collect();
                 known.gpus.extend(more);
             }
             Some(_) => {}
@@ -104,7 +140,9 @@ impl Graph<'_> {
     /// Draws the functions from a device up to its host bridge with the links between them. Their ids, the
     /// host bridge first.
     fn pcie_way(&mut self, device: Option<PciAddress>, gpu: Option<&Gpu>) -> Vec<NodeId> {
-        let way = device.map(|device| pcie::chain(self.snapshot, device)).unwrap_or_default();
+        let way = device
+            .map(|device| pcie::chain(self.snapshot, device))
+            .unwrap_or_default();
         if way.is_empty() {
             if let Some((gpu, link)) = gpu.and_then(|gpu| Some((gpu, pcie::link_by_nvml(gpu)?))) {
                 let root = self.root(NodeId::HiddenRoot);
@@ -130,7 +168,9 @@ impl Graph<'_> {
                     self.pcie_link(upper, id, *link);
                 }
                 Above::InsideSwitch => self.plain_link(upper, id, LinkKind::Pcie, INSIDE_SWITCH),
-                Above::RootComplex => self.plain_link(upper, id, LinkKind::RootComplex, "root complex"),
+                Above::RootComplex => {
+                    self.plain_link(upper, id, LinkKind::RootComplex, "root complex")
+                }
             }
         }
         nodes.extend(way.last().map(|top| NodeId::host_bridge(&top.host_bridge)));
@@ -146,7 +186,12 @@ impl Graph<'_> {
             PciKind::Bridge => (NodeKind::Bridge, "bridge"),
             PciKind::Endpoint => (NodeKind::Adapter, "device"),
         };
-        self.node(NodeId::Pci(address), kind, format!("{label} {address}"), Some(address))
+        self.node(
+            NodeId::Pci(address),
+            kind,
+            format!("{label} {address}"),
+            Some(address),
+        )
     }
 
     fn pcie_link(&mut self, upper: NodeId, lower: NodeId, link: Connection) {
@@ -180,11 +225,18 @@ impl Graph<'_> {
             // What a GPU's links could carry is not in its name: the best GPU of its model shows
             // it.
             let best = self.best.get(&gpu.name.known()).copied();
-            let plane = self.node(NodeId::NvSwitch, NodeKind::NvSwitchPlane, "NVSwitch".into(), None);
+            let plane = self.node(
+                NodeId::NvSwitch,
+                NodeKind::NvSwitchPlane,
+                "NVSwitch".into(),
+                None,
+            );
             self.link(join(plane, NodeId::Gpu(gpu.index), bundle, best));
         }
         for other in &snapshot.gpus {
-            let Some(bundle) = nvlink::direct(gpu, other) else { continue };
+            let Some(bundle) = nvlink::direct(gpu, other) else {
+                continue;
+            };
             // The two ends should agree; the fewer links are those that can be relied on.
             let bundle = match nvlink::direct(other, gpu) {
                 Some(back) if back.links < bundle.links => back,
@@ -192,26 +244,53 @@ impl Graph<'_> {
             };
             let (upper, lower) = (gpu.index.min(other.index), gpu.index.max(other.index));
             let possible = bundle.gbps;
-            self.link(join(NodeId::Gpu(upper), NodeId::Gpu(lower), bundle, possible));
+            self.link(join(
+                NodeId::Gpu(upper),
+                NodeId::Gpu(lower),
+                bundle,
+                possible,
+            ));
         }
     }
 
     fn adapters(&mut self) {
         for adapter in &self.snapshot.adapters {
             let here = |other: &&Adapter| other.pci == adapter.pci;
-            let names: Vec<_> = self.snapshot.adapters.iter().filter(here).map(|other| other.name.as_str()).collect();
-            let rdma = self.snapshot.adapters.iter().filter(here).any(|other| other.kind == AdapterKind::Rdma);
+            let names: Vec<_> = self
+                .snapshot
+                .adapters
+                .iter()
+                .filter(here)
+                .map(|other| other.name.as_str())
+                .collect();
+            let rdma = self
+                .snapshot
+                .adapters
+                .iter()
+                .filter(here)
+                .any(|other| other.kind == AdapterKind::Rdma);
             let kind = if rdma { "RDMA" } else { "Ethernet" };
             let label = format!("{} ({kind})", names.join(", "));
-            self.node(NodeId::Pci(adapter.pci), NodeKind::Adapter, label, Some(adapter.pci));
+            self.node(
+                NodeId::Pci(adapter.pci),
+                NodeKind::Adapter,
+                label,
+                Some(adapter.pci),
+            );
             self.pcie_way(Some(adapter.pci), None);
         }
     }
 
     /// Connects every host bridge to its NUMA node, and the nodes to each other.
     fn host_bridges(&mut self) {
-        let bridges = self.drawn.nodes.iter().filter(|node| node.kind == NodeKind::HostBridge);
-        let bridges: Vec<_> = bridges.map(|node| (node.id, numa_of(self.snapshot, node.id))).collect();
+        let bridges = self
+            .drawn
+            .nodes
+            .iter()
+            .filter(|node| node.kind == NodeKind::HostBridge);
+        let bridges: Vec<_> = bridges
+            .map(|node| (node.id, numa_of(self.snapshot, node.id)))
+            .collect();
         let mut nodes = Vec::new();
         for (bridge, numa) in bridges {
             let numa = self.numa(numa);
@@ -237,18 +316,32 @@ pub fn carry(drawn: &mut Link, link: Connection) {
         (None, None) => "PCIe".to_owned(),
     };
     drawn.capacity_gbps = capacity.as_ref().map(|capacity| GbPerSecond(capacity.gbps));
-    drawn.origin = capacity.map_or_else(|| "generation or width of this link is not known".into(), |c| c.source);
+    drawn.origin = capacity.map_or_else(
+        || "generation or width of this link is not known".into(),
+        |c| c.source,
+    );
     drawn.pcie = Some(link);
 }
 
 /// The NUMA node of a host bridge: that of anything below it, or the only one there is.
 fn numa_of(snapshot: &Snapshot, bridge: NodeId) -> Option<u32> {
-    let below = || snapshot.pci.iter().filter(|function| NodeId::host_bridge(&function.host_bridge) == bridge);
-    let of_gpu =
-        |gpu: &Gpu| gpu.numa_node.get().filter(|_| below().any(|function| gpu.pci.get() == Some(function.address)));
+    let below = || {
+        snapshot
+            .pci
+            .iter()
+            .filter(|function| NodeId::host_bridge(&function.host_bridge) == bridge)
+    };
+    let of_gpu = |gpu: &Gpu| {
+        gpu.numa_node
+            .get()
+            .filter(|_| below().any(|function| gpu.pci.get() == Some(function.address)))
+    };
     let only = match snapshot.numa_nodes.as_slice() {
         [only] => Some(only.node),
         _ => None,
     };
-    below().find_map(|function| function.numa_node.get()).or_else(|| snapshot.gpus.iter().find_map(of_gpu)).or(only)
+    below()
+        .find_map(|function| function.numa_node.get())
+        .or_else(|| snapshot.gpus.iter().find_map(of_gpu))
+        .or(only)
 }

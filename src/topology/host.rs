@@ -23,29 +23,53 @@ struct Limit {
 /// Whether this GPU reaches the memory of the host otherwise than over PCIe: over NVLink to the processor.
 pub fn beside_pcie(gpu: &Gpu) -> bool {
     let links = gpu.nvlinks.known().into_iter().flatten();
-    gpu.c2c.get() == Some(true) || links.into_iter().any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
+    gpu.c2c.get() == Some(true)
+        || links
+            .into_iter()
+            .any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
 }
 
 /// The limit of copies between this GPU and the host while all of `busy` copy the same way. A hop that several of
 /// them pass gives each its part. None where the rate of no hop is known, or the GPU has another way than PCIe.
-fn limit(snapshot: &Snapshot, network: &Network<'_>, gpu: u32, busy: &BTreeSet<u32>) -> Option<Limit> {
+fn limit(
+    snapshot: &Snapshot,
+    network: &Network<'_>,
+    gpu: u32,
+    busy: &BTreeSet<u32>,
+) -> Option<Limit> {
     if snapshot.gpu(gpu).is_some_and(beside_pcie) {
         return None;
     }
     let sharing = |link: &Link| {
         let behind = link.pcie.iter().flat_map(|pcie| &pcie.gpus);
-        behind.filter(|other| **other == gpu || busy.contains(other)).count().max(1)
+        behind
+            .filter(|other| **other == gpu || busy.contains(other))
+            .count()
+            .max(1)
     };
     let hops: Vec<(Hop, &Link)> = network.over_pcie(&network.topology.way_up(NodeId::Gpu(gpu)));
     let rated = hops.iter().filter_map(|(hop, link)| {
         let shared_by = sharing(link);
-        Some((hop, *link, hop.capacity_gbps?.0 / part(shared_by), shared_by))
+        Some((
+            hop,
+            *link,
+            hop.capacity_gbps?.0 / part(shared_by),
+            shared_by,
+        ))
     });
     // Of two alike the one nearer to the GPU.
-    let (hop, link, gbps, shared_by) = rated.reduce(|least, next| if next.2 < least.2 { next } else { least })?;
+    let (hop, link, gbps, shared_by) =
+        rated.reduce(|least, next| if next.2 < least.2 { next } else { least })?;
     let place = routes::describe(network, hop, link);
-    let hop = if shared_by > 1 { format!("{place}, shared by {shared_by} GPUs") } else { place };
-    Some(Limit { gbps: GbPerSecond(gbps), hop })
+    let hop = if shared_by > 1 {
+        format!("{place}, shared by {shared_by} GPUs")
+    } else {
+        place
+    };
+    Some(Limit {
+        gbps: GbPerSecond(gbps),
+        hop,
+    })
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a number of GPUs")]
@@ -57,7 +81,9 @@ const fn part(shared_by: usize) -> f64 {
 pub fn at_once(copies: &[HostCopy]) -> BTreeMap<(HostWay, u32), BTreeSet<u32>> {
     let mut sets: BTreeMap<(HostWay, u32), BTreeSet<u32>> = BTreeMap::new();
     for copy in copies.iter().filter(|copy| copy.at_once > 1) {
-        sets.entry((copy.way(), copy.at_once)).or_default().insert(copy.gpu);
+        sets.entry((copy.way(), copy.at_once))
+            .or_default()
+            .insert(copy.gpu);
     }
     sets
 }
@@ -79,22 +105,39 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
 mod tests {
     use super::*;
     use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, h200_vm, host_copy, two_sockets, two_sockets_with_narrow_gpu};
+    use crate::model::testing::{
+        function_mut, h200_vm, host_copy, two_sockets, two_sockets_with_narrow_gpu,
+    };
     use crate::topology::build;
 
     fn of(machine: &Snapshot, gpu: u32, busy: &[u32]) -> Option<Limit> {
-        limit(machine, &Network::of(&build(machine)), gpu, &busy.iter().copied().collect())
+        limit(
+            machine,
+            &Network::of(&build(machine)),
+            gpu,
+            &busy.iter().copied().collect(),
+        )
     }
 
     #[test]
     fn the_slot_is_the_limit_of_one_gpu_and_the_uplink_of_several() {
         let machine = two_sockets();
         let alone = of(&machine, 0, &[]).unwrap();
-        assert!((alone.gbps.0 - 31.5).abs() < 0.1 && alone.hop.starts_with("GPU 0's slot 0000:03:00.0"), "{alone:?}");
+        assert!(
+            (alone.gbps.0 - 31.5).abs() < 0.1 && alone.hop.starts_with("GPU 0's slot 0000:03:00.0"),
+            "{alone:?}"
+        );
         let shared = of(&machine, 0, &[0, 1, 2, 3]).unwrap();
         assert!((shared.gbps.0 - 15.75).abs() < 0.1, "{shared:?}");
-        assert!(shared.hop.contains("above GPU 0, GPU 1") && shared.hop.ends_with("shared by 2 GPUs"), "{shared:?}");
-        assert_eq!(of(&machine, 0, &[0, 2]).unwrap(), alone, "GPU 2 is below the other socket");
+        assert!(
+            shared.hop.contains("above GPU 0, GPU 1") && shared.hop.ends_with("shared by 2 GPUs"),
+            "{shared:?}"
+        );
+        assert_eq!(
+            of(&machine, 0, &[0, 2]).unwrap(),
+            alone,
+            "GPU 2 is below the other socket"
+        );
     }
 
     #[test]
@@ -102,7 +145,10 @@ mod tests {
         let machine = two_sockets_with_narrow_gpu();
         for busy in [&[][..], &[0, 1, 2, 3]] {
             let limit = of(&machine, 3, busy).unwrap();
-            assert!((limit.gbps.0 - 7.88).abs() < 0.01 && limit.hop.contains("Gen4 x4"), "{limit:?}");
+            assert!(
+                (limit.gbps.0 - 7.88).abs() < 0.01 && limit.hop.contains("Gen4 x4"),
+                "{limit:?}"
+            );
         }
     }
 
@@ -121,9 +167,17 @@ mod tests {
     fn theory_stands_beside_every_figure() {
         let machine = two_sockets();
         let mut copies = vec![host_copy(0, 25.2)];
-        copies.extend((0..4).map(|gpu| HostCopy { at_once: 4, ..host_copy(gpu, 12.6) }));
+        copies.extend((0..4).map(|gpu| HostCopy {
+            at_once: 4,
+            ..host_copy(gpu, 12.6)
+        }));
         fill(&machine, &build(&machine), &mut copies);
-        assert!(copies.iter().all(|copy| (copy.percent.unwrap() - 80.0).abs() < 0.1), "{copies:#?}");
+        assert!(
+            copies
+                .iter()
+                .all(|copy| (copy.percent.unwrap() - 80.0).abs() < 0.1),
+            "{copies:#?}"
+        );
         assert_ne!(copies[0].bottleneck, copies[1].bottleneck);
         let once = copies.clone();
         fill(&machine, &build(&machine), &mut copies);

@@ -15,16 +15,27 @@ use crate::model::units::PciAddress;
 
 /// Few addresses, so that they collide and loop.
 fn address() -> impl Strategy<Value = PciAddress> {
-    (0..6_u8).prop_map(|bus| PciAddress { bus, ..pci("0000:00:00.0") })
+    (0..6_u8).prop_map(|bus| PciAddress {
+        bus,
+        ..pci("0000:00:00.0")
+    })
 }
 
-fn reading<T: Clone + std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Reading<T>> {
+fn reading<T: Clone + std::fmt::Debug>(
+    value: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Reading<T>> {
     prop_oneof![value.prop_map(Reading::Known), Just(Reading::failed("no"))]
 }
 
 fn kind() -> impl Strategy<Value = PciKind> {
     use PciKind::{Bridge, Endpoint, RootPort, SwitchDownstream, SwitchUpstream};
-    prop::sample::select(vec![RootPort, SwitchUpstream, SwitchDownstream, Bridge, Endpoint])
+    prop::sample::select(vec![
+        RootPort,
+        SwitchUpstream,
+        SwitchDownstream,
+        Bridge,
+        Endpoint,
+    ])
 }
 
 prop_compose! {

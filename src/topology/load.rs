@@ -37,7 +37,10 @@ pub const fn passage(step: &Step<'_>) -> Passage {
 impl<'a> Ways<'a> {
     /// Those of this machine.
     pub fn of(snapshot: &'a Snapshot, topology: &'a Topology) -> Self {
-        Self { snapshot, network: Network::of(topology) }
+        Self {
+            snapshot,
+            network: Network::of(topology),
+        }
     }
 
     /// What the copies of a flow pass, direct where CUDA does not refuse that. Empty where it is not known.
@@ -51,21 +54,31 @@ impl<'a> Ways<'a> {
 
     /// Direct, or through the host where CUDA refuses access.
     pub fn path(&self, pair: Pair) -> Path {
-        let refused = self.network.topology.route(pair).is_some_and(|route| route.peer_access.cuda == Some(false));
+        let refused = self
+            .network
+            .topology
+            .route(pair)
+            .is_some_and(|route| route.peer_access.cuda == Some(false));
         if refused { Path::Staged } else { Path::Direct }
     }
 
     fn between(&self, pair: Pair) -> Vec<Step<'a>> {
         let topology = self.network.topology;
         if self.path(pair) == Path::Staged {
-            let [mut way, down] = [pair.source, pair.destination].map(|gpu| topology.way_up(NodeId::Gpu(gpu)));
+            let [mut way, down] =
+                [pair.source, pair.destination].map(|gpu| topology.way_up(NodeId::Gpu(gpu)));
             way.extend(down.into_iter().rev());
             way.dedup();
             return self.network.over_pcie(&way);
         }
-        let Some(route) = topology.route(pair) else { return Vec::new() };
+        let Some(route) = topology.route(pair) else {
+            return Vec::new();
+        };
         let way: Vec<NodeId> = route.hops.first().map(|hop| hop.from).into_iter().collect();
-        let way: Vec<NodeId> = way.into_iter().chain(route.hops.iter().map(|hop| hop.to)).collect();
+        let way: Vec<NodeId> = way
+            .into_iter()
+            .chain(route.hops.iter().map(|hop| hop.to))
+            .collect();
         match route.class {
             LinkClass::NvLink(_) => self.network.over_nvlink(&way),
             // Links that are up may carry what the fabric's state says that they do not.
@@ -76,7 +89,8 @@ impl<'a> Ways<'a> {
 
     fn may_pass_switches(&self, pair: Pair) -> bool {
         let ends = [pair.source, pair.destination].map(|gpu| self.snapshot.gpu(gpu));
-        ends.into_iter().all(|gpu| gpu.is_some_and(nvlink::may_reach_switches))
+        ends.into_iter()
+            .all(|gpu| gpu.is_some_and(nvlink::may_reach_switches))
     }
 
     /// Over the links between the GPU and the root, and on to the memory of another node.
@@ -86,11 +100,14 @@ impl<'a> Ways<'a> {
         }
         let mut way = self.network.topology.way_up(NodeId::Gpu(gpu));
         let node = flow.ends().into_iter().find_map(Endpoint::node).flatten();
-        let elsewhere = node.map(|node| NodeId::Numa(Some(node))).filter(|node| way.last() != Some(node));
+        let elsewhere = node
+            .map(|node| NodeId::Numa(Some(node)))
+            .filter(|node| way.last() != Some(node));
         // Where the graph does not show a way to that node, the one to the GPU's own is what is known.
-        way.extend(
-            elsewhere.filter(|node| way.last().is_some_and(|last| !self.network.over_pcie(&[*last, *node]).is_empty())),
-        );
+        way.extend(elsewhere.filter(|node| {
+            way.last()
+                .is_some_and(|last| !self.network.over_pcie(&[*last, *node]).is_empty())
+        }));
         if flow.to.gpu().is_some() {
             way.reverse();
         }
@@ -99,13 +116,18 @@ impl<'a> Ways<'a> {
 
     /// A hop, for someone who has to find it in the machine.
     pub fn describe(&self, passage: Passage) -> String {
-        self.step(passage).map(|(hop, link)| routes::describe(&self.network, &hop, link)).unwrap_or_default()
+        self.step(passage)
+            .map(|(hop, link)| routes::describe(&self.network, &hop, link))
+            .unwrap_or_default()
     }
 
     /// The hop with its link.
     pub fn step(&self, (from, to): Passage) -> Option<Step<'a>> {
         let over_nvlink = self.network.over_nvlink(&[from, to]);
-        over_nvlink.into_iter().chain(self.network.over_pcie(&[from, to])).next()
+        over_nvlink
+            .into_iter()
+            .chain(self.network.over_pcie(&[from, to]))
+            .next()
     }
 
     /// What a link can carry at most, however it trained and whatever it shows at rest, GB/s. In a virtual machine the
@@ -113,7 +135,11 @@ impl<'a> Ways<'a> {
     fn most(&self, link: &Link) -> Option<f64> {
         let made_up = self.snapshot.host.virtual_machine.get() == Some(true);
         let is_known = link.kind == LinkKind::NvLink || link.lower.is_gpu() || !made_up;
-        let rates = link.possible_gbps.into_iter().chain(link.capacity_gbps).map(|rate| rate.0);
+        let rates = link
+            .possible_gbps
+            .into_iter()
+            .chain(link.capacity_gbps)
+            .map(|rate| rate.0);
         rates.reduce(f64::max).filter(|_| is_known)
     }
 }
@@ -156,14 +182,17 @@ pub struct Load<'a> {
 impl<'a> Load<'a> {
     /// These flows, all at once.
     pub fn of(ways: &Ways<'a>, flows: impl IntoIterator<Item = Flow>) -> Self {
-        Self { ways: flows.into_iter().map(|flow| ways.way(flow)).collect() }
+        Self {
+            ways: flows.into_iter().map(|flow| ways.way(flow)).collect(),
+        }
     }
 
     /// Every hop with the flows that pass it, by their places.
     pub fn passed(&self) -> BTreeMap<Passage, Vec<usize>> {
         let mut passed: BTreeMap<Passage, Vec<usize>> = BTreeMap::new();
         for (flow, way) in self.ways.iter().enumerate() {
-            way.iter().for_each(|step| passed.entry(passage(step)).or_default().push(flow));
+            way.iter()
+                .for_each(|step| passed.entry(passage(step)).or_default().push(flow));
         }
         passed
     }
@@ -176,7 +205,11 @@ impl<'a> Load<'a> {
     /// Whether something passes a hop of this flow in the other direction.
     pub fn is_opposed(&self, flow: usize) -> bool {
         let opposite = |(from, to): Passage| self.step((to, from)).is_some();
-        self.ways.get(flow).into_iter().flatten().any(|step| opposite(passage(step)))
+        self.ways
+            .get(flow)
+            .into_iter()
+            .flatten()
+            .any(|step| opposite(passage(step)))
     }
 
     /// The share of each flow where hops carry so much and flows can use no more than these caps, GB/s. None for a flow
@@ -188,14 +221,31 @@ impl<'a> Load<'a> {
         carries: impl Fn(&Step<'a>) -> Option<f64>,
     ) -> Vec<Option<Share>> {
         let demand = |(at, (way, cap)): (usize, (&Vec<Step<'a>>, &f64))| {
-            let all = together.iter().enumerate().filter(|(_, together)| together.flows.contains(&at));
-            let hops = way.iter().map(passage).chain(all.map(|(number, _)| Together::passage(number)));
-            Demand { way: hops.collect(), cap: *cap }
+            let all = together
+                .iter()
+                .enumerate()
+                .filter(|(_, together)| together.flows.contains(&at));
+            let hops = way
+                .iter()
+                .map(passage)
+                .chain(all.map(|(number, _)| Together::passage(number)));
+            Demand {
+                way: hops.collect(),
+                cap: *cap,
+            }
         };
         let demands: Vec<Demand> = self.ways.iter().zip(caps).enumerate().map(demand).collect();
-        let steps: BTreeMap<Passage, &Step<'a>> =
-            self.ways.iter().flatten().map(|step| (passage(step), step)).collect();
-        let of_all = |passage: Passage| (0..).zip(together).find(|(at, _)| Together::passage(*at) == passage);
+        let steps: BTreeMap<Passage, &Step<'a>> = self
+            .ways
+            .iter()
+            .flatten()
+            .map(|step| (passage(step), step))
+            .collect();
+        let of_all = |passage: Passage| {
+            (0..)
+                .zip(together)
+                .find(|(at, _)| Together::passage(*at) == passage)
+        };
         max_min(&demands, |passage| match of_all(passage) {
             Some((_, together)) => Some(together.gbps),
             None => carries(steps.get(&passage)?),
@@ -204,14 +254,20 @@ impl<'a> Load<'a> {
 
     /// What the graph alone allows.
     fn theory(&self) -> Vec<Option<Share>> {
-        self.shares(&vec![f64::INFINITY; self.ways.len()], &[], |(hop, _)| Some(hop.capacity_gbps?.0))
+        self.shares(&vec![f64::INFINITY; self.ways.len()], &[], |(hop, _)| {
+            Some(hop.capacity_gbps?.0)
+        })
     }
 }
 
 /// The sum of all shares; none where one is not known.
 pub fn sum(shares: &[Option<Share>]) -> Option<GbPerSecond> {
-    let all: Option<Vec<f64>> = shares.iter().map(|share| share.map(|share| share.gbps)).collect();
-    all.filter(|all| !all.is_empty()).map(|all| GbPerSecond(all.iter().sum()))
+    let all: Option<Vec<f64>> = shares
+        .iter()
+        .map(|share| share.map(|share| share.gbps))
+        .collect();
+    all.filter(|all| !all.is_empty())
+        .map(|all| GbPerSecond(all.iter().sum()))
 }
 
 /// The hop that keeps most flows from more, and how many others keep as many.
@@ -221,7 +277,10 @@ pub fn limit(shares: &[Option<Share>]) -> Option<(Passage, usize)> {
         *kept.entry(hop).or_default() += 1;
     }
     let most = kept.values().copied().max()?;
-    let mut fullest = kept.into_iter().filter(|(_, flows)| *flows == most).map(|(hop, _)| hop);
+    let mut fullest = kept
+        .into_iter()
+        .filter(|(_, flows)| *flows == most)
+        .map(|(hop, _)| hop);
     Some((fullest.next()?, fullest.count()))
 }
 
@@ -245,7 +304,11 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, loads: &mut [LoadPattern])
 fn named(ways: &Ways<'_>, load: &Load<'_>, hop: Passage, others: usize) -> String {
     let place = ways.describe(hop);
     let flows = load.passed().get(&hop).map_or(1, Vec::len);
-    let shared = if flows > 1 { format!(", shared by {flows} flows") } else { String::new() };
+    let shared = if flows > 1 {
+        format!(", shared by {flows} flows")
+    } else {
+        String::new()
+    };
     let alike = match others {
         0 => String::new(),
         1 => ", and another hop like it".into(),
@@ -261,12 +324,30 @@ pub fn refuse(snapshot: &Snapshot, topology: &Topology, measurements: &mut Measu
         return;
     }
     let ways = Ways::of(snapshot, topology);
-    let alone: BTreeMap<Pair, f64> = measurements.reference(Path::Direct).into_iter().filter_map(rate_of).collect();
+    let alone: BTreeMap<Pair, f64> = measurements
+        .reference(Path::Direct)
+        .into_iter()
+        .filter_map(rate_of)
+        .collect();
     let mut found = Vec::new();
-    for pattern in measurements.load.iter_mut().filter(|pattern| pattern.status == Status::Measured) {
-        let Some(why) = beyond(&ways, pattern, &alone) else { continue };
-        let flow = pattern.flows.first().map(|flow| flow.flow().to_string()).unwrap_or_default();
-        found.push(Impossible { flow, measurement: format!("load, {}", pattern.name()), why: why.clone() });
+    for pattern in measurements
+        .load
+        .iter_mut()
+        .filter(|pattern| pattern.status == Status::Measured)
+    {
+        let Some(why) = beyond(&ways, pattern, &alone) else {
+            continue;
+        };
+        let flow = pattern
+            .flows
+            .first()
+            .map(|flow| flow.flow().to_string())
+            .unwrap_or_default();
+        found.push(Impossible {
+            flow,
+            measurement: format!("load, {}", pattern.name()),
+            why: why.clone(),
+        });
         pattern.forget();
         (pattern.status, pattern.reason) = (Status::Skipped, Some(format!("set aside: {why}")));
     }

@@ -24,7 +24,11 @@ use crate::model::topology::{Hop, PairRoute, Topology};
 pub fn build(snapshot: &Snapshot) -> Topology {
     let graph = graph::draw(snapshot);
     let adapter_paths = routes::to_adapters(snapshot, &graph);
-    Topology { pairs: routes::all(snapshot, &graph), adapter_paths, ..graph }
+    Topology {
+        pairs: routes::all(snapshot, &graph),
+        adapter_paths,
+        ..graph
+    }
 }
 
 /// Draws the graph of a report again whose version did not keep yet what its PCIe links are. Its routes stay,
@@ -32,15 +36,26 @@ pub fn build(snapshot: &Snapshot) -> Topology {
 pub fn complete(report: &mut Report) {
     if report.topology.gpu_paths.is_empty() {
         let pairs = std::mem::take(&mut report.topology.pairs);
-        report.topology = Topology { pairs, ..graph::draw(&report.snapshot) };
+        report.topology = Topology {
+            pairs,
+            ..graph::draw(&report.snapshot)
+        };
     }
     if report.topology.adapter_paths.is_empty() {
         report.topology.adapter_paths = routes::to_adapters(&report.snapshot, &report.topology);
     }
     // Of very many GPUs, what follows from the facts is not written.
-    if report.topology.pairs.iter().any(|route| route.theoretical_source.is_empty()) {
+    if report
+        .topology
+        .pairs
+        .iter()
+        .any(|route| route.theoretical_source.is_empty())
+    {
         let pairs = routes::all(&report.snapshot, &report.topology);
-        let rebuilt = Topology { pairs, ..std::mem::take(&mut report.topology) };
+        let rebuilt = Topology {
+            pairs,
+            ..std::mem::take(&mut report.topology)
+        };
         report.topology = match &report.measurements {
             Some(measurements) => with_cuda(rebuilt, &measurements.driver),
             None => rebuilt,
@@ -49,11 +64,19 @@ pub fn complete(report: &mut Report) {
     if let Some(measurements) = &mut report.measurements {
         refute::readings(&report.snapshot, &mut report.topology, measurements);
         // What was written was found from rates with more places.
-        if measurements.host.iter().all(|copy| copy.theoretical_gbps.is_none()) {
+        if measurements
+            .host
+            .iter()
+            .all(|copy| copy.theoretical_gbps.is_none())
+        {
             host::fill(&report.snapshot, &report.topology, &mut measurements.host);
         }
         load::refuse(&report.snapshot, &report.topology, measurements);
-        if measurements.load.iter().all(|pattern| pattern.theoretical_gbps.is_none()) {
+        if measurements
+            .load
+            .iter()
+            .all(|pattern| pattern.theoretical_gbps.is_none())
+        {
             load::fill(&report.snapshot, &report.topology, &mut measurements.load);
         }
     }
@@ -74,12 +97,17 @@ pub fn is_inside_switch(hop: &Hop) -> bool {
 pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     let device_failure = |index: u32| {
         let device = driver.devices.iter().find(|device| device.index == index)?;
-        device.failure.as_ref().map(|why| format!("GPU {index}: {why}"))
+        device
+            .failure
+            .as_ref()
+            .map(|why| format!("GPU {index}: {why}"))
     };
     for route in &mut topology.pairs {
         let said = driver.said_of(route.pair);
         // Where a limit was in the way, there is no answer yet.
-        route.peer_access.cuda = said.filter(|said| !said.hindered).and_then(|said| said.possible);
+        route.peer_access.cuda = said
+            .filter(|said| !said.hindered)
+            .and_then(|said| said.possible);
         route.peer_access.cuda_failure = match said {
             Some(said) => said.failure.clone(),
             None => driver

@@ -33,13 +33,21 @@ pub enum Join {
 }
 
 fn active(gpu: &Gpu) -> impl Iterator<Item = &NvLink> {
-    gpu.nvlinks.known().into_iter().flatten().filter(|link| link.active.get() == Some(true))
+    gpu.nvlinks
+        .known()
+        .into_iter()
+        .flatten()
+        .filter(|link| link.active.get() == Some(true))
 }
 
 /// The active links of this GPU to that one. `None` where there are none.
 pub fn direct(gpu: &Gpu, other: &Gpu) -> Option<Bundle> {
     let address = other.pci.get()?;
-    bundle(active(gpu).filter(|link| link.remote_pci.get() == Some(address)).collect())
+    bundle(
+        active(gpu)
+            .filter(|link| link.remote_pci.get() == Some(address))
+            .collect(),
+    )
 }
 
 /// The active links of this GPU to switches. `None` where there are none.
@@ -47,7 +55,10 @@ pub fn direct(gpu: &Gpu, other: &Gpu) -> Option<Bundle> {
 /// Virtual machines hide the switch's address and some drivers its type; a link to an end without
 /// type is one to a switch where the GPU's fabric is set up.
 pub fn switched(gpu: &Gpu) -> Option<Bundle> {
-    let fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state == FabricState::Completed);
+    let fabric = gpu
+        .fabric
+        .known()
+        .is_some_and(|fabric| fabric.state == FabricState::Completed);
     let leads_to_switch = |link: &&NvLink| match link.remote.get() {
         Some(remote) => remote == NvLinkRemote::Switch,
         None => fabric && link.remote_pci.get().is_none(),
@@ -57,10 +68,15 @@ pub fn switched(gpu: &Gpu) -> Option<Bundle> {
 
 fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
     let first = links.first()?;
-    let rates: Vec<_> =
-        links.iter().filter_map(|link| capacity::nvlink(link.version.known()?, link.speed_mbps.get())).collect();
+    let rates: Vec<_> = links
+        .iter()
+        .filter_map(|link| capacity::nvlink(link.version.known()?, link.speed_mbps.get()))
+        .collect();
     let count = u8::try_from(links.len()).unwrap_or(u8::MAX);
-    let version = first.version.known().map_or(String::new(), |version| format!(" {version}"));
+    let version = first
+        .version
+        .known()
+        .map_or(String::new(), |version| format!(" {version}"));
     let label = format!("{count} x NVLink{version}");
     // A link whose rate is not known is taken for the slowest of the others of the bundle.
     let slowest = rates.iter().map(|rate| rate.gbps).min_by(f64::total_cmp);
@@ -73,7 +89,12 @@ fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
         Some(rate) => format!("{label}; {}", rate.source),
         None => format!("{label}: the rate of this version is not known"),
     };
-    Some(Bundle { links: count, label, gbps, origin })
+    Some(Bundle {
+        links: count,
+        label,
+        gbps,
+        origin,
+    })
 }
 
 /// The active NVLinks of a GPU, counted by where they lead: once for a GPU, since it is at the end of many pairs.
@@ -94,9 +115,15 @@ impl<'a> Ends<'a> {
             let count = to.entry(address).or_default();
             *count = count.saturating_add(1);
         }
-        let hidden =
-            active(gpu).any(|link| link.remote.get() != Some(NvLinkRemote::Switch) && link.remote_pci.get().is_none());
-        Self { gpu, to, to_switches: switched(gpu).map(|bundle| bundle.links), hidden }
+        let hidden = active(gpu).any(|link| {
+            link.remote.get() != Some(NvLinkRemote::Switch) && link.remote_pci.get().is_none()
+        });
+        Self {
+            gpu,
+            to,
+            to_switches: switched(gpu).map(|bundle| bundle.links),
+            hidden,
+        }
     }
 
     fn links_to(&self, other: &Self) -> Option<u8> {
@@ -106,7 +133,10 @@ impl<'a> Ends<'a> {
 
 /// How this ordered pair is connected by NVLink, if it is.
 pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> Option<Join> {
-    let said = snapshot.pair(Pair { source: source.gpu.index, destination: destination.gpu.index });
+    let said = snapshot.pair(Pair {
+        source: source.gpu.index,
+        destination: destination.gpu.index,
+    });
     // NVML's "unknown" is no refusal.
     if said
         .and_then(|pair| pair.p2p_nvlink.get())
@@ -121,11 +151,14 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
         (None, None) => {}
     }
     match (source.to_switches, destination.to_switches) {
-        (Some(there), Some(back)) => fabric_joins(source.gpu, destination.gpu).then(|| Join::Switched(there.min(back))),
+        (Some(there), Some(back)) => {
+            fabric_joins(source.gpu, destination.gpu).then(|| Join::Switched(there.min(back)))
+        }
         _ => {
             // Taking the PCI tree for the route would make its rate the measure of an NVLink copy.
             let word = said.and_then(|pair| pair.p2p_nvlink.get());
-            (word == Some(P2pStatus::Ok) && source.hidden && destination.hidden).then_some(Join::Unclear)
+            (word == Some(P2pStatus::Ok) && source.hidden && destination.hidden)
+                .then_some(Join::Unclear)
         }
     }
 }
@@ -133,7 +166,11 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
 /// Whether NVSwitches lead on from the links of this GPU, or may, whatever the state of their fabric.
 pub fn may_reach_switches(gpu: &Gpu) -> bool {
     let leads_on = |link: &NvLink| {
-        link.active.get() != Some(false) && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
+        link.active.get() != Some(false)
+            && !matches!(
+                link.remote.get(),
+                Some(NvLinkRemote::Gpu | NvLinkRemote::Npu)
+            )
     };
     match gpu.nvlinks.known() {
         Some(links) => links.iter().any(leads_on),
@@ -152,7 +189,9 @@ fn fabric_joins(source: &Gpu, destination: &Gpu) -> bool {
         })
     };
     let same = match (source.fabric.known(), destination.fabric.known()) {
-        (Some(one), Some(other)) => one.clique_id == other.clique_id && one.cluster_uuid == other.cluster_uuid,
+        (Some(one), Some(other)) => {
+            one.clique_id == other.clique_id && one.cluster_uuid == other.cluster_uuid
+        }
         _ => true,
     };
     registered(source) && registered(destination) && same

@@ -24,7 +24,11 @@ impl Fastest {
     /// links between the GPUs and the host. A rate of bytes that did not arrive proves nothing.
     pub fn of(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> Self {
         let mut links = HashMap::new();
-        for link in topology.links.iter().filter(|link| link.kind == LinkKind::Pcie && link.pcie.is_some()) {
+        for link in topology
+            .links
+            .iter()
+            .filter(|link| link.kind == LinkKind::Pcie && link.pcie.is_some())
+        {
             for ends in [(link.upper, link.lower), (link.lower, link.upper)] {
                 links.insert(ends, link.lower);
             }
@@ -33,7 +37,10 @@ impl Fastest {
         for (copies, path, pair) in measurements.peer.iter().filter_map(of_peers) {
             match (path, topology.route(pair)) {
                 (Path::Direct, Some(route)) => {
-                    let passed = route.hops.iter().filter_map(|hop| links.get(&(hop.from, hop.to)));
+                    let passed = route
+                        .hops
+                        .iter()
+                        .filter_map(|hop| links.get(&(hop.from, hop.to)));
                     passed.for_each(|lower| keep_faster(&mut fastest.0, *lower, copies));
                 }
                 (Path::Direct, None) => {}
@@ -44,12 +51,20 @@ impl Fastest {
                 }
             }
         }
-        for copy in measurements.host.iter().filter(|copy| !snapshot.gpu(copy.gpu).is_some_and(host::beside_pcie)) {
+        for copy in measurements
+            .host
+            .iter()
+            .filter(|copy| !snapshot.gpu(copy.gpu).is_some_and(host::beside_pcie))
+        {
             if let Some(copies) = of_host(copy) {
                 keep_faster(&mut with_host, copy.gpu, copies);
             }
         }
-        for link in topology.links.iter().filter_map(|link| Some((link.lower, link.pcie.as_ref()?))) {
+        for link in topology
+            .links
+            .iter()
+            .filter_map(|link| Some((link.lower, link.pcie.as_ref()?)))
+        {
             let (lower, connection) = link;
             let passed = connection.gpus.iter().filter_map(|gpu| with_host.get(gpu));
             passed.for_each(|copies| keep_faster(&mut fastest.0, lower, *copies));
@@ -67,25 +82,49 @@ impl Fastest {
     /// reading allows. A rate that not even both ends together allow refutes nothing: it is itself what
     /// cannot be.
     pub fn believable(&self, link: &Connection, reading: Shape) -> Shape {
-        self.over(link).map_or(reading, |(_, carried)| believable(reading, link.possible, carried))
+        self.over(link).map_or(reading, |(_, carried)| {
+            believable(reading, link.possible, carried)
+        })
     }
 }
 
 fn of_peers(cell: &PeerBandwidth) -> Option<(RefutedBy, Path, Pair)> {
     let sound = cell.status == Status::Measured && !cell.verified.is_wrong();
-    let achieved_gbps = cell.achieved_gbps.filter(|rate| sound && rate.0.is_finite())?;
+    let achieved_gbps = cell
+        .achieved_gbps
+        .filter(|rate| sound && rate.0.is_finite())?;
     let (pair, path) = (cell.pair, cell.setup.path);
-    Some((RefutedBy::Copies { pair, path, achieved_gbps }, path, pair))
+    Some((
+        RefutedBy::Copies {
+            pair,
+            path,
+            achieved_gbps,
+        },
+        path,
+        pair,
+    ))
 }
 
 fn of_host(copy: &HostCopy) -> Option<RefutedBy> {
     let sound = copy.status == Status::Measured && !copy.verified.is_wrong();
-    let achieved_gbps = copy.achieved_gbps.filter(|rate| sound && rate.0.is_finite())?;
-    Some(RefutedBy::HostCopies { gpu: copy.gpu, achieved_gbps })
+    let achieved_gbps = copy
+        .achieved_gbps
+        .filter(|rate| sound && rate.0.is_finite())?;
+    Some(RefutedBy::HostCopies {
+        gpu: copy.gpu,
+        achieved_gbps,
+    })
 }
 
-fn keep_faster<K: std::hash::Hash + Eq>(best: &mut HashMap<K, RefutedBy>, key: K, copies: RefutedBy) {
-    if best.get(&key).is_none_or(|known| known.rate() < copies.rate()) {
+fn keep_faster<K: std::hash::Hash + Eq>(
+    best: &mut HashMap<K, RefutedBy>,
+    key: K,
+    copies: RefutedBy,
+) {
+    if best
+        .get(&key)
+        .is_none_or(|known| known.rate() < copies.rate())
+    {
         best.insert(key, copies);
     }
 }
@@ -94,13 +133,21 @@ fn keep_faster<K: std::hash::Hash + Eq>(best: &mut HashMap<K, RefutedBy>, key: K
 /// explains the rate. A link whose lanes are read wrong is not believed in anything.
 fn believable(reading: Shape, possible: Shape, carried: GbPerSecond) -> Shape {
     let allows = |shape: &Shape| pcie::rate(*shape).is_some_and(|rate| carried.0 <= rate);
-    let best =
-        Shape { generation: reading.generation.max(possible.generation), width: reading.width.max(possible.width) };
+    let best = Shape {
+        generation: reading.generation.max(possible.generation),
+        width: reading.width.max(possible.width),
+    };
     if reading.link().is_none() {
         return reading;
     }
-    let faster = Shape { width: reading.width, ..best };
-    [reading, faster, best].into_iter().find(allows).unwrap_or(reading)
+    let faster = Shape {
+        width: reading.width,
+        ..best
+    };
+    [reading, faster, best]
+        .into_iter()
+        .find(allows)
+        .unwrap_or(reading)
 }
 
 /// Takes back what is said of links by readings that the figures, or readings under load, contradict: in the
@@ -111,7 +158,10 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     if corrected.is_empty() && carried.is_empty() {
         return;
     }
-    let mut gpus: BTreeSet<u32> = corrected.iter().flat_map(|(_, link)| link.gpus.iter().copied()).collect();
+    let mut gpus: BTreeSet<u32> = corrected
+        .iter()
+        .flat_map(|(_, link)| link.gpus.iter().copied())
+        .collect();
     gpus.extend(&carried);
     for (at, link) in corrected {
         if let Some(drawn) = topology.links.get_mut(at) {
@@ -120,16 +170,26 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     }
     // Pairs of other GPUs do not pass these links, nor do their staged copies.
     let changed: Vec<_> = routes::all(&with_fabric(snapshot, &carried), topology);
-    let changed =
-        changed.into_iter().filter(|route| gpus.contains(&route.pair.source) || gpus.contains(&route.pair.destination));
+    let changed = changed.into_iter().filter(|route| {
+        gpus.contains(&route.pair.source) || gpus.contains(&route.pair.destination)
+    });
     let mut changed: HashMap<_, _> = changed.map(|route| (route.pair, route)).collect();
     for route in &mut topology.pairs {
         if let Some(again) = changed.remove(&route.pair) {
-            *route = crate::model::topology::PairRoute { peer_access: route.peer_access.clone(), ..again };
+            *route = crate::model::topology::PairRoute {
+                peer_access: route.peer_access.clone(),
+                ..again
+            };
         }
     }
-    for cell in measurements.peer.iter_mut().filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu))) {
-        cell.theoretical_gbps = topology.route(cell.pair).and_then(|route| route.theoretical(cell.setup.path));
+    for cell in measurements
+        .peer
+        .iter_mut()
+        .filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu)))
+    {
+        cell.theoretical_gbps = topology
+            .route(cell.pair)
+            .and_then(|route| route.theoretical(cell.setup.path));
         let rates = cell.achieved_gbps.zip(cell.theoretical_gbps);
         cell.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
     }
@@ -137,14 +197,27 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
 
 /// GPUs whose registration with an NVSwitch fabric did not succeed or end, as NVML has it, and which copy nevertheless
 /// faster than their PCIe links carry: what carries it are their NVLinks.
-fn carried_by_nvlink(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> BTreeSet<u32> {
+fn carried_by_nvlink(
+    snapshot: &Snapshot,
+    topology: &Topology,
+    measurements: &Measurements,
+) -> BTreeSet<u32> {
     let doubtful = |index: u32| {
         let unfinished = |state| matches!(state, FabricState::NotStarted | FabricState::InProgress);
-        let fabric =
-            |gpu: &Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.status != 0 || unfinished(fabric.state));
-        snapshot.gpu(index).is_some_and(|gpu| fabric(gpu) && nvlink::switched(gpu).is_some())
+        let fabric = |gpu: &Gpu| {
+            gpu.fabric
+                .known()
+                .is_some_and(|fabric| fabric.status != 0 || unfinished(fabric.state))
+        };
+        snapshot
+            .gpu(index)
+            .is_some_and(|gpu| fabric(gpu) && nvlink::switched(gpu).is_some())
     };
-    let switched = |index: u32| snapshot.gpu(index).is_some_and(|gpu| nvlink::switched(gpu).is_some());
+    let switched = |index: u32| {
+        snapshot
+            .gpu(index)
+            .is_some_and(|gpu| nvlink::switched(gpu).is_some())
+    };
     let carries = |index: u32| pcie::rate(topology.pcie_link_of(index)?.possible);
     let mut carried = BTreeSet::new();
     for (copies, path, pair) in measurements.peer.iter().filter_map(of_peers) {
@@ -170,7 +243,11 @@ fn with_fabric<'a>(snapshot: &'a Snapshot, carried: &BTreeSet<u32>) -> Cow<'a, S
         return Cow::Borrowed(snapshot);
     }
     let mut snapshot = snapshot.clone();
-    for gpu in snapshot.gpus.iter_mut().filter(|gpu| carried.contains(&gpu.index)) {
+    for gpu in snapshot
+        .gpus
+        .iter_mut()
+        .filter(|gpu| carried.contains(&gpu.index))
+    {
         if let Reading::Known(fabric) = &mut gpu.fabric {
             (fabric.state, fabric.status) = (FabricState::Completed, 0);
         }
@@ -179,22 +256,40 @@ fn with_fabric<'a>(snapshot: &'a Snapshot, carried: &BTreeSet<u32>) -> Cow<'a, S
 }
 
 /// The links that are more than they read, by their place.
-fn corrected(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> Vec<(usize, Connection)> {
+fn corrected(
+    snapshot: &Snapshot,
+    topology: &Topology,
+    measurements: &Measurements,
+) -> Vec<(usize, Connection)> {
     let fastest = Fastest::of(snapshot, topology, measurements);
-    let links = topology.links.iter().enumerate().filter_map(|(at, link)| Some((at, link.pcie.as_ref()?)));
-    links.filter_map(|(at, link)| Some((at, believed(link, &fastest, &measurements.links)?))).collect()
+    let links = topology
+        .links
+        .iter()
+        .enumerate()
+        .filter_map(|(at, link)| Some((at, link.pcie.as_ref()?)));
+    links
+        .filter_map(|(at, link)| Some((at, believed(link, &fastest, &measurements.links)?)))
+        .collect()
 }
 
 /// This link without its readings that are contradicted; `None` where none is.
 fn believed(link: &Connection, fastest: &Fastest, loads: &[LinkUnderLoad]) -> Option<Connection> {
     let mut link = link.clone();
     let before = link.refuted.len();
-    let load = link.gpu.and_then(|gpu| loads.iter().find(|load| load.index == gpu));
-    let wider = load.and_then(|load| load.width?[1].try_into().ok()).filter(|width| {
-        link.now.width.is_some_and(|now| now < *width) && link.possible.width.is_none_or(|most| *width <= most)
-    });
+    let load = link
+        .gpu
+        .and_then(|gpu| loads.iter().find(|load| load.index == gpu));
+    let wider = load
+        .and_then(|load| load.width?[1].try_into().ok())
+        .filter(|width| {
+            link.now.width.is_some_and(|now| now < *width)
+                && link.possible.width.is_none_or(|most| *width <= most)
+        });
     if let Some(width) = wider {
-        let is = Shape { width: Some(width), ..link.now };
+        let is = Shape {
+            width: Some(width),
+            ..link.now
+        };
         take_back(&mut link, is, RefutedBy::UnderLoad { width });
     }
     if let Some((copies, _)) = fastest.over(&link) {
@@ -208,7 +303,11 @@ fn believed(link: &Connection, fastest: &Fastest, loads: &[LinkUnderLoad]) -> Op
 
 fn take_back(link: &mut Connection, is: Shape, by: RefutedBy) {
     let allows_gbps = pcie::rate(link.now).map(GbPerSecond);
-    link.refuted.push(Refuted { reading: link.now, allows_gbps, by });
+    link.refuted.push(Refuted {
+        reading: link.now,
+        allows_gbps,
+        by,
+    });
     link.now = is;
     let possible = link.possible;
     link.narrow.retain(|narrow| match narrow {

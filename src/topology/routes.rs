@@ -8,7 +8,9 @@ use crate::model::measurement::PeerAccess;
 use crate::model::node::NodeId;
 use crate::model::placement::Pair;
 use crate::model::snapshot::{Adapter, CommonAncestor, Gpu, GpuPair, Snapshot};
-use crate::model::topology::{AdapterPath, GpuDistance, Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology};
+use crate::model::topology::{
+    AdapterPath, GpuDistance, Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology,
+};
 use crate::model::units::GbPerSecond;
 
 /// The routes of all ordered pairs, row by row.
@@ -20,11 +22,20 @@ pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
             indices.push(gpu.index);
         }
     }
-    let ends: BTreeMap<u32, End<'_>> =
-        indices.iter().filter_map(|&index| Some((index, End::of(&network, snapshot.gpu(index)?)))).collect();
+    let ends: BTreeMap<u32, End<'_>> = indices
+        .iter()
+        .filter_map(|&index| Some((index, End::of(&network, snapshot.gpu(index)?))))
+        .collect();
     let pairs = Pair::ordered(&indices).into_iter();
     pairs
-        .filter_map(|pair| Some(route(snapshot, &network, ends.get(&pair.source)?, ends.get(&pair.destination)?)))
+        .filter_map(|pair| {
+            Some(route(
+                snapshot,
+                &network,
+                ends.get(&pair.source)?,
+                ends.get(&pair.destination)?,
+            ))
+        })
         .collect()
 }
 
@@ -41,28 +52,54 @@ impl<'a> End<'a> {
     fn of(network: &Network<'_>, gpu: &'a Gpu) -> Self {
         let way_up = network.topology.way_up(NodeId::Gpu(gpu.index));
         let hops = network.over_pcie(&way_up);
-        let staged_gbps = hops.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min);
-        Self { gpu, nvlinks: nvlink::Ends::of(gpu), way_up, staged_gbps }
+        let staged_gbps = hops
+            .iter()
+            .filter_map(|(hop, _)| Some(hop.capacity_gbps?.0))
+            .reduce(f64::min);
+        Self {
+            gpu,
+            nvlinks: nvlink::Ends::of(gpu),
+            way_up,
+            staged_gbps,
+        }
     }
 }
 
-fn route(snapshot: &Snapshot, network: &Network<'_>, source: &End<'_>, destination: &End<'_>) -> PairRoute {
+fn route(
+    snapshot: &Snapshot,
+    network: &Network<'_>,
+    source: &End<'_>,
+    destination: &End<'_>,
+) -> PairRoute {
     let ends = (source.gpu, destination.gpu);
-    let pair = Pair { source: ends.0.index, destination: ends.1.index };
+    let pair = Pair {
+        source: ends.0.index,
+        destination: ends.1.index,
+    };
     let said = snapshot.pair(pair);
     let (from, to) = (NodeId::Gpu(pair.source), NodeId::Gpu(pair.destination));
     let join = nvlink::join(snapshot, &source.nvlinks, &destination.nvlinks);
     let (class, hops) = match join {
         Some(Join::Unclear) => (LinkClass::Unknown, Vec::new()),
         Some(Join::Direct(links)) => (LinkClass::NvLink(links), network.over_nvlink(&[from, to])),
-        Some(Join::Switched(links)) => (LinkClass::NvLink(links), network.over_nvlink(&[from, NodeId::NvSwitch, to])),
+        Some(Join::Switched(links)) => (
+            LinkClass::NvLink(links),
+            network.over_nvlink(&[from, NodeId::NvSwitch, to]),
+        ),
         None => {
             let hops = pcie_hops(network, &source.way_up, &destination.way_up);
-            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(network, &hops)), hops)
+            (
+                class_by_nvml(said).unwrap_or_else(|| class_by_tree(network, &hops)),
+                hops,
+            )
         }
     };
     let narrowest = narrowest(&hops);
-    let staged = source.staged_gbps.into_iter().chain(destination.staged_gbps).reduce(f64::min);
+    let staged = source
+        .staged_gbps
+        .into_iter()
+        .chain(destination.staged_gbps)
+        .reduce(f64::min);
     PairRoute {
         pair,
         class,
@@ -90,22 +127,36 @@ fn hops_alone(hops: Vec<(Hop, &Link)>) -> Vec<Hop> {
 /// The hops between two over PCIe: the way up of one to where it meets that of the other, or to the memory
 /// of its NUMA node, and the other's down. None where there is no such route.
 fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
-    let meeting = up.iter().enumerate().find_map(|(at, id)| Some((at + 1, down.iter().position(|other| other == id)?)));
+    let meeting = up
+        .iter()
+        .enumerate()
+        .find_map(|(at, id)| Some((at + 1, down.iter().position(|other| other == id)?)));
     let (above, below) = meeting.unwrap_or((up.len(), down.len()));
-    let way: Vec<_> = up.iter().take(above).chain(down.iter().take(below).rev()).copied().collect();
+    let way: Vec<_> = up
+        .iter()
+        .take(above)
+        .chain(down.iter().take(below).rev())
+        .copied()
+        .collect();
     network.over_pcie(&way)
 }
 
 /// How far two nodes of the PCI tree are apart, in nvidia-smi's words.
 pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
     let network = Network::of(graph);
-    class_by_tree(&network, &pcie_hops(&network, &graph.way_up(from), &graph.way_up(to)))
+    class_by_tree(
+        &network,
+        &pcie_hops(&network, &graph.way_up(from), &graph.way_up(to)),
+    )
 }
 
 /// How far every network adapter is from every GPU.
 pub fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterPath> {
     let network = Network::of(graph);
-    let gpus = snapshot.gpus.iter().map(|gpu| (gpu.index, graph.way_up(NodeId::Gpu(gpu.index))));
+    let gpus = snapshot
+        .gpus
+        .iter()
+        .map(|gpu| (gpu.index, graph.way_up(NodeId::Gpu(gpu.index))));
     let gpus: Vec<_> = gpus.collect();
     let adapter = |adapter: &Adapter| {
         let way_up = graph.way_up(NodeId::Pci(adapter.pci));
@@ -113,15 +164,23 @@ pub fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterPath> {
             gpu: *gpu,
             class: class_by_tree(&network, &pcie_hops(&network, of_gpu, &way_up)),
         };
-        AdapterPath { adapter: adapter.name.clone(), pci: adapter.pci, gpus: gpus.iter().map(distance).collect() }
+        AdapterPath {
+            adapter: adapter.name.clone(),
+            pci: adapter.pci,
+            gpus: gpus.iter().map(distance).collect(),
+        }
     };
     snapshot.adapters.iter().map(adapter).collect()
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.
 pub(super) fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop, &'g Link)> {
-    let known = hops.iter().filter_map(|(hop, link)| Some((hop, *link, hop.capacity_gbps?.0)));
-    known.min_by(|(.., one), (.., other)| one.total_cmp(other)).map(|(hop, link, _)| (hop, link))
+    let known = hops
+        .iter()
+        .filter_map(|(hop, link)| Some((hop, *link, hop.capacity_gbps?.0)));
+    known
+        .min_by(|(.., one), (.., other)| one.total_cmp(other))
+        .map(|(hop, link, _)| (hop, link))
 }
 
 /// Where the theoretical figure comes from, or why there is none.
@@ -133,10 +192,13 @@ fn source_of(
     narrowest: Option<(&Hop, &Link)>,
 ) -> String {
     let Some((_, link)) = narrowest else {
-        let lost = [ends.0, ends.1].into_iter().find_map(|gpu| Some((gpu.label(), gpu.pci.unknown()?)));
+        let lost = [ends.0, ends.1]
+            .into_iter()
+            .find_map(|gpu| Some((gpu.label(), gpu.pci.unknown()?)));
         return match lost {
             _ if join == Some(Join::Unclear) => {
-                "unknown: NVML reports that NVLink connects the two, but not where the links lead".into()
+                "unknown: NVML reports that NVLink connects the two, but not where the links lead"
+                    .into()
             }
             Some((gpu, why)) => format!("unknown: the PCI address of {gpu} is not known ({why})"),
             None if hops.is_empty() => "unknown: no route between the two GPUs is visible".into(),
@@ -144,8 +206,12 @@ fn source_of(
         };
     };
     let mut source = format!("narrowest known hop: {}", link.origin);
-    if hops.iter().any(|(_, link)| link.pcie.is_some() && link.capacity_gbps.is_none()) {
-        source.push_str("; another link of the route has no known rate and may be the narrower one");
+    if hops
+        .iter()
+        .any(|(_, link)| link.pcie.is_some() && link.capacity_gbps.is_none())
+    {
+        source
+            .push_str("; another link of the route has no known rate and may be the narrower one");
     }
     if !matches!(class, LinkClass::NvLink(_)) && snapshot.host.virtual_machine.get() == Some(true) {
         source.push_str("; the PCI tree of a virtual machine is not the real one: class and limit may differ from it");
@@ -158,20 +224,38 @@ pub(super) fn describe(network: &Network<'_>, hop: &Hop, link: &Link) -> String 
     let label = &hop.label;
     if link.kind == LinkKind::NvLink {
         return match (hop.from, hop.to) {
-            (NodeId::Gpu(from), NodeId::Gpu(to)) => format!("{label} between GPU {from} and GPU {to}"),
+            (NodeId::Gpu(from), NodeId::Gpu(to)) => {
+                format!("{label} between GPU {from} and GPU {to}")
+            }
             (NodeId::Gpu(gpu), _) | (_, NodeId::Gpu(gpu)) => format!("{label} of GPU {gpu}"),
             _ => label.clone(),
         };
     }
     if let NodeId::Gpu(index) = link.lower {
         let node = network.node(link.lower);
-        let pci = node.and_then(|node| node.pci).map_or(String::new(), |pci| format!(" {pci}"));
-        let slot = node.and_then(|node| node.slot.as_ref()).map_or(String::new(), |slot| format!(", labelled {slot}"));
+        let pci = node
+            .and_then(|node| node.pci)
+            .map_or(String::new(), |pci| format!(" {pci}"));
+        let slot = node
+            .and_then(|node| node.slot.as_ref())
+            .map_or(String::new(), |slot| format!(", labelled {slot}"));
         return format!("GPU {index}'s slot{pci}{slot} ({label})");
     }
-    let gpus: Vec<_> = link.pcie.iter().flat_map(|pcie| &pcie.gpus).map(|gpu| format!("GPU {gpu}")).collect();
-    let above = if gpus.is_empty() { String::new() } else { format!(" above {}", gpus.join(", ")) };
-    format!("link from {} to {}{above} ({label})", link.upper, link.lower)
+    let gpus: Vec<_> = link
+        .pcie
+        .iter()
+        .flat_map(|pcie| &pcie.gpus)
+        .map(|gpu| format!("GPU {gpu}"))
+        .collect();
+    let above = if gpus.is_empty() {
+        String::new()
+    } else {
+        format!(" above {}", gpus.join(", "))
+    };
+    format!(
+        "link from {} to {}{above} ({label})",
+        link.upper, link.lower
+    )
 }
 
 fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
@@ -186,12 +270,26 @@ fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
 
 /// The class that the PCI tree shows for these hops, in the words of nvidia-smi's legend.
 fn class_by_tree(network: &Network<'_>, hops: &[(Hop, &Link)]) -> LinkClass {
-    let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| network.node(hop.from)).collect();
-    if hops.is_empty() || passed.iter().any(|node| matches!(node.id, NodeId::HiddenRoot | NodeId::Numa(None))) {
+    let passed: Vec<_> = hops
+        .iter()
+        .skip(1)
+        .filter_map(|(hop, _)| network.node(hop.from))
+        .collect();
+    if hops.is_empty()
+        || passed
+            .iter()
+            .any(|node| matches!(node.id, NodeId::HiddenRoot | NodeId::Numa(None)))
+    {
         return LinkClass::Unknown;
     }
-    let host_bridges = passed.iter().filter(|node| node.kind == NodeKind::HostBridge).count();
-    if hops.iter().any(|(_, link)| link.kind == LinkKind::Interconnect) {
+    let host_bridges = passed
+        .iter()
+        .filter(|node| node.kind == NodeKind::HostBridge)
+        .count();
+    if hops
+        .iter()
+        .any(|(_, link)| link.kind == LinkKind::Interconnect)
+    {
         LinkClass::Sys
     } else if host_bridges > 1 {
         LinkClass::Node
@@ -200,8 +298,18 @@ fn class_by_tree(network: &Network<'_>, hops: &[(Hop, &Link)]) -> LinkClass {
     } else {
         // A switch is an upstream port and its downstream ports; two downstream ports and the
         // upstream port between them are one switch.
-        let ports = passed.iter().filter(|node| node.kind == NodeKind::SwitchPort).count();
-        let bridges = passed.iter().filter(|node| node.kind == NodeKind::Bridge).count();
-        if ports + bridges <= 3 && bridges <= 1 { LinkClass::Pix } else { LinkClass::Pxb }
+        let ports = passed
+            .iter()
+            .filter(|node| node.kind == NodeKind::SwitchPort)
+            .count();
+        let bridges = passed
+            .iter()
+            .filter(|node| node.kind == NodeKind::Bridge)
+            .count();
+        if ports + bridges <= 3 && bridges <= 1 {
+            LinkClass::Pix
+        } else {
+            LinkClass::Pxb
+        }
     }
 }

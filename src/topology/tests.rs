@@ -5,15 +5,23 @@ use crate::model::pcie::Narrow;
 use crate::model::placement::Pair;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Report;
-use crate::model::snapshot::{Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind, Snapshot};
+use crate::model::snapshot::{
+    Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind, Snapshot,
+};
 use crate::model::testing::{
-    all_pairs, empty, function, function_mut, generation, gpu, h200_vm, lanes, nvlink_bridge, nvlinks, pci,
-    two_sockets, two_sockets_with_narrow_gpu,
+    all_pairs, empty, function, function_mut, generation, gpu, h200_vm, lanes, nvlink_bridge,
+    nvlinks, pci, two_sockets, two_sockets_with_narrow_gpu,
 };
 use crate::model::topology::{LinkKind, NodeKind, PairRoute, Topology};
 
 fn route(snapshot: &Snapshot, source: u32, destination: u32) -> PairRoute {
-    build(snapshot).route(Pair { source, destination }).unwrap().clone()
+    build(snapshot)
+        .route(Pair {
+            source,
+            destination,
+        })
+        .unwrap()
+        .clone()
 }
 
 fn close(rate: Option<crate::model::units::GbPerSecond>, expected: f64) -> bool {
@@ -21,7 +29,11 @@ fn close(rate: Option<crate::model::units::GbPerSecond>, expected: f64) -> bool 
 }
 
 fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a crate::model::topology::Link {
-    topology.links.iter().find(|link| link.lower == lower.parse().unwrap()).unwrap()
+    topology
+        .links
+        .iter()
+        .find(|link| link.lower == lower.parse().unwrap())
+        .unwrap()
 }
 
 #[test]
@@ -45,7 +57,11 @@ fn classes_follow_the_tree_where_nvml_says_nothing() {
 #[test]
 fn nvml_s_common_ancestor_outranks_the_tree() {
     let mut machine = two_sockets();
-    machine.pairs = all_pairs(4, Some(CommonAncestor::MultipleSwitches), P2pStatus::NotSupported);
+    machine.pairs = all_pairs(
+        4,
+        Some(CommonAncestor::MultipleSwitches),
+        P2pStatus::NotSupported,
+    );
     assert_eq!(route(&machine, 0, 1).class.to_string(), "PXB");
 }
 
@@ -54,7 +70,11 @@ fn an_idle_generation_is_no_limit() {
     let route = route(&two_sockets(), 0, 2);
     assert!(close(route.theoretical_gbps, 31.51), "{route:?}");
     assert!(close(route.staged_theoretical_gbps, 31.51));
-    assert!(route.theoretical_source.contains("PCIe Gen4 x16"), "{}", route.theoretical_source);
+    assert!(
+        route.theoretical_source.contains("PCIe Gen4 x16"),
+        "{}",
+        route.theoretical_source
+    );
 }
 
 #[test]
@@ -62,7 +82,10 @@ fn lanes_count_as_trained() {
     let machine = two_sockets_with_narrow_gpu();
     let narrow = route(&machine, 0, 3);
     assert!(close(narrow.theoretical_gbps, 7.88), "{narrow:?}");
-    assert_eq!(narrow.bottleneck.as_deref(), Some("GPU 3's slot 0000:84:00.0, labelled 4 (Gen4 x4)"));
+    assert_eq!(
+        narrow.bottleneck.as_deref(),
+        Some("GPU 3's slot 0000:84:00.0, labelled 4 (Gen4 x4)")
+    );
     assert!(close(narrow.staged_theoretical_gbps, 7.88));
     assert!(close(route(&machine, 0, 1).theoretical_gbps, 31.51));
     let topology = build(&machine);
@@ -77,7 +100,11 @@ fn both_ends_count_and_a_disagreement_is_noted() {
     function_mut(&mut machine, "0000:02:00.0").width = lanes(8);
     let route = route(&machine, 0, 1);
     assert!(close(route.theoretical_gbps, 15.75));
-    assert!(route.theoretical_source.contains("the port above says x8"), "{}", route.theoretical_source);
+    assert!(
+        route.theoretical_source.contains("the port above says x8"),
+        "{}",
+        route.theoretical_source
+    );
 }
 
 #[test]
@@ -101,11 +128,35 @@ fn a_chipset_uplink_is_a_hop() {
     let mut machine = empty();
     machine.pci = vec![
         function("0000:00:01.0", None, PciKind::RootPort, (4, 16), (4, 16)),
-        function("0000:01:00.0", Some("0000:00:01.0"), PciKind::Endpoint, (1, 16), (4, 16)),
+        function(
+            "0000:01:00.0",
+            Some("0000:00:01.0"),
+            PciKind::Endpoint,
+            (1, 16),
+            (4, 16),
+        ),
         function("0000:00:02.0", None, PciKind::RootPort, (3, 4), (4, 4)),
-        function("0000:02:00.0", Some("0000:00:02.0"), PciKind::SwitchUpstream, (3, 4), (3, 4)),
-        function("0000:03:00.0", Some("0000:02:00.0"), PciKind::SwitchDownstream, (1, 8), (4, 8)),
-        function("0000:04:00.0", Some("0000:03:00.0"), PciKind::Endpoint, (1, 8), (4, 16)),
+        function(
+            "0000:02:00.0",
+            Some("0000:00:02.0"),
+            PciKind::SwitchUpstream,
+            (3, 4),
+            (3, 4),
+        ),
+        function(
+            "0000:03:00.0",
+            Some("0000:02:00.0"),
+            PciKind::SwitchDownstream,
+            (1, 8),
+            (4, 8),
+        ),
+        function(
+            "0000:04:00.0",
+            Some("0000:03:00.0"),
+            PciKind::Endpoint,
+            (1, 8),
+            (4, 16),
+        ),
     ];
     machine.gpus = vec![gpu(0, "0000:01:00.0"), gpu(1, "0000:04:00.0")];
     machine.gpus[1].pcie_width = lanes(8);
@@ -115,21 +166,49 @@ fn a_chipset_uplink_is_a_hop() {
     assert!(close(route.theoretical_gbps, 3.94), "{route:?}");
     assert!(route.bottleneck.unwrap().contains("above GPU 1 (Gen3 x4)"));
     let topology = build(&machine);
-    let names: Vec<_> = topology.gpu_path(1).iter().map(ToString::to_string).collect();
-    assert_eq!(names, ["pci0000:00", "0000:00:02.0", "0000:02:00.0", "0000:03:00.0", "gpu1"]);
-    assert!(topology.pcie_links().all(|link| link.narrow.is_empty()), "both ends can do no more");
+    let names: Vec<_> = topology
+        .gpu_path(1)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "pci0000:00",
+            "0000:00:02.0",
+            "0000:02:00.0",
+            "0000:03:00.0",
+            "gpu1"
+        ]
+    );
+    assert!(
+        topology.pcie_links().all(|link| link.narrow.is_empty()),
+        "both ends can do no more"
+    );
 }
 
 #[test]
 fn a_link_says_what_it_is_what_it_could_be_and_where() {
     let machine = two_sockets_with_narrow_gpu();
     let topology = build(&machine);
-    let narrow: Vec<_> = topology.pcie_links().filter(|link| !link.narrow.is_empty()).collect();
-    let [link] = narrow.as_slice() else { panic!("{narrow:?}") };
-    assert_eq!((link.port, link.below), (Some(pci("0000:82:01.0")), Some(pci("0000:84:00.0"))));
-    assert_eq!((link.gpu, link.gpus.as_slice(), link.slot.as_deref()), (Some(3), &[3][..], Some("4")));
+    let narrow: Vec<_> = topology
+        .pcie_links()
+        .filter(|link| !link.narrow.is_empty())
+        .collect();
+    let [link] = narrow.as_slice() else {
+        panic!("{narrow:?}")
+    };
+    assert_eq!(
+        (link.port, link.below),
+        (Some(pci("0000:82:01.0")), Some(pci("0000:84:00.0")))
+    );
+    assert_eq!(
+        (link.gpu, link.gpus.as_slice(), link.slot.as_deref()),
+        (Some(3), &[3][..], Some("4"))
+    );
     assert_eq!(link.narrow, [Narrow::FewerLanes]);
-    let shapes = [link.at_rest, link.now, link.possible, link.device_possible].map(|shape| shape.to_string());
+    let shapes = [link.at_rest, link.now, link.possible, link.device_possible]
+        .map(|shape| shape.to_string());
     assert_eq!(shapes, ["Gen1 x4", "Gen4 x4", "Gen4 x16", "Gen4 x16"]);
     let uplink = link_to(&topology, "0000:81:00.0").pcie.as_ref().unwrap();
     assert_eq!(uplink.gpus, [2, 3]);
@@ -139,12 +218,18 @@ fn a_link_says_what_it_is_what_it_could_be_and_where() {
 
 #[test]
 fn the_graph_of_a_report_without_links_is_drawn_again() {
-    let kept: Report = serde_json::from_str(include_str!("../../tests/data/h200x8-standard.json")).unwrap();
-    assert!(kept.topology.gpu_paths.is_empty(), "kept by an earlier version");
+    let kept: Report =
+        serde_json::from_str(include_str!("../../tests/data/h200x8-standard.json")).unwrap();
+    assert!(
+        kept.topology.gpu_paths.is_empty(),
+        "kept by an earlier version"
+    );
     let mut report = kept.clone();
     complete(&mut report);
     assert_eq!(report.topology.pairs, kept.topology.pairs);
-    assert!((0..8).all(|gpu| report.topology.pcie_link_of(gpu).unwrap().now.to_string() == "Gen5 x16"));
+    assert!(
+        (0..8).all(|gpu| report.topology.pcie_link_of(gpu).unwrap().now.to_string() == "Gen5 x16")
+    );
     let drawn = report.topology.clone();
     complete(&mut report);
     assert_eq!(report.topology, drawn);
@@ -153,16 +238,44 @@ fn the_graph_of_a_report_without_links_is_drawn_again() {
 #[test]
 fn network_adapters_have_a_class_to_every_gpu() {
     let mut machine = two_sockets();
-    machine.pci.push(function("0000:02:02.0", Some("0000:01:00.0"), PciKind::SwitchDownstream, (4, 8), (4, 8)));
-    machine.pci.push(function("0000:05:00.0", Some("0000:02:02.0"), PciKind::Endpoint, (4, 8), (4, 16)));
-    let adapter =
-        |address| Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci(address), ports: Vec::new() };
+    machine.pci.push(function(
+        "0000:02:02.0",
+        Some("0000:01:00.0"),
+        PciKind::SwitchDownstream,
+        (4, 8),
+        (4, 8),
+    ));
+    machine.pci.push(function(
+        "0000:05:00.0",
+        Some("0000:02:02.0"),
+        PciKind::Endpoint,
+        (4, 8),
+        (4, 16),
+    ));
+    let adapter = |address| Adapter {
+        name: "mlx5_0".into(),
+        kind: AdapterKind::Rdma,
+        pci: pci(address),
+        ports: Vec::new(),
+    };
     machine.adapters = vec![adapter("0000:05:00.0"), adapter("0000:ee:00.0")];
     let topology = build(&machine);
-    let to = |gpu, address| class(&topology, NodeId::Gpu(gpu), NodeId::Pci(pci(address))).to_string();
-    assert_eq!([to(0, "0000:05:00.0"), to(2, "0000:05:00.0"), to(0, "0000:ee:00.0")], ["PIX", "SYS", "?"]);
+    let to =
+        |gpu, address| class(&topology, NodeId::Gpu(gpu), NodeId::Pci(pci(address))).to_string();
+    assert_eq!(
+        [
+            to(0, "0000:05:00.0"),
+            to(2, "0000:05:00.0"),
+            to(0, "0000:ee:00.0")
+        ],
+        ["PIX", "SYS", "?"]
+    );
     let classes = |adapter: usize| -> Vec<_> {
-        topology.adapter_paths[adapter].gpus.iter().map(|gpu| (gpu.gpu, gpu.class.to_string())).collect()
+        topology.adapter_paths[adapter]
+            .gpus
+            .iter()
+            .map(|gpu| (gpu.gpu, gpu.class.to_string()))
+            .collect()
     };
     let expected = |words: [&str; 4]| -> Vec<_> { (0..).zip(words.map(String::from)).collect() };
     assert_eq!(classes(0), expected(["PIX", "PIX", "SYS", "SYS"]));
@@ -179,10 +292,27 @@ fn h200_behind_nvswitch_is_nv18_at_450() {
         assert!(close(route.theoretical_gbps, 450.0));
         assert!(close(route.staged_theoretical_gbps, 63.02));
         assert_eq!(route.hops.len(), 2);
-        assert!(route.theoretical_source.contains("H100 white paper"), "{}", route.theoretical_source);
-        assert!(route.bottleneck.as_deref().unwrap().starts_with("18 x NVLink 4.0 of GPU"));
+        assert!(
+            route.theoretical_source.contains("H100 white paper"),
+            "{}",
+            route.theoretical_source
+        );
+        assert!(
+            route
+                .bottleneck
+                .as_deref()
+                .unwrap()
+                .starts_with("18 x NVLink 4.0 of GPU")
+        );
     }
-    assert_eq!(topology.nodes.iter().filter(|node| node.kind == NodeKind::NvSwitchPlane).count(), 1);
+    assert_eq!(
+        topology
+            .nodes
+            .iter()
+            .filter(|node| node.kind == NodeKind::NvSwitchPlane)
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -195,8 +325,11 @@ fn nv_counts_the_fewer_links_of_the_two() {
     assert_eq!(route.class.to_string(), "NV17");
     assert!(close(route.theoretical_gbps, 425.0));
     let topology = build(&machine);
-    let link =
-        topology.links.iter().find(|link| link.kind == LinkKind::NvLink && link.lower == NodeId::Gpu(1)).unwrap();
+    let link = topology
+        .links
+        .iter()
+        .find(|link| link.kind == LinkKind::NvLink && link.lower == NodeId::Gpu(1))
+        .unwrap();
     assert!(close(link.possible_gbps, 450.0));
 }
 
@@ -204,7 +337,9 @@ fn nv_counts_the_fewer_links_of_the_two() {
 fn a_fabric_that_is_not_set_up_makes_no_nvlink_route() {
     type Change = fn(&mut Snapshot);
     let changes: [Change; 4] = [
-        |machine| machine.pairs = all_pairs(2, Some(CommonAncestor::HostBridge), P2pStatus::NotSupported),
+        |machine| {
+            machine.pairs = all_pairs(2, Some(CommonAncestor::HostBridge), P2pStatus::NotSupported)
+        },
         |machine| fabric(machine, |fabric| fabric.state = FabricState::InProgress),
         |machine| fabric(machine, |fabric| fabric.status = 9),
         |machine| fabric(machine, |fabric| fabric.clique_id = 7),
@@ -231,7 +366,10 @@ fn a_bridge_joins_its_two_gpus_and_no_others() {
     let connected = route(&machine, 1, 0);
     assert_eq!(connected.class.to_string(), "NV4");
     assert!(close(connected.theoretical_gbps, 56.25), "{connected:?}");
-    assert_eq!(connected.bottleneck.as_deref(), Some("4 x NVLink 3.1 between GPU 1 and GPU 0"));
+    assert_eq!(
+        connected.bottleneck.as_deref(),
+        Some("4 x NVLink 3.1 between GPU 1 and GPU 0")
+    );
     assert_eq!(route(&machine, 0, 2).class.to_string(), "SYS");
     assert_eq!(route(&machine, 2, 3).class.to_string(), "PIX");
 }
@@ -241,12 +379,22 @@ fn nvlinks_to_nowhere_known_do_not_borrow_the_pcie_rate() {
     let mut machine = two_sockets();
     machine.pairs = all_pairs(4, None, P2pStatus::Ok);
     for gpu in &mut machine.gpus {
-        gpu.nvlinks = Reading::Known(nvlinks(4, "3.1", 14062, crate::model::snapshot::NvLinkRemote::Gpu, None));
+        gpu.nvlinks = Reading::Known(nvlinks(
+            4,
+            "3.1",
+            14062,
+            crate::model::snapshot::NvLinkRemote::Gpu,
+            None,
+        ));
     }
     let route = route(&machine, 0, 1);
     assert_eq!(route.class.to_string(), "?");
     assert_eq!(route.theoretical_gbps, None);
-    assert!(route.theoretical_source.contains("not where the links lead"));
+    assert!(
+        route
+            .theoretical_source
+            .contains("not where the links lead")
+    );
 }
 
 #[test]
@@ -256,7 +404,11 @@ fn unknown_facts_give_no_figure_and_a_reason() {
     let lost = route(&machine, 0, 1);
     assert_eq!(lost.class.to_string(), "?");
     assert_eq!((lost.theoretical_gbps, lost.bottleneck), (None, None));
-    assert!(lost.theoretical_source.contains("GPU is lost"), "{}", lost.theoretical_source);
+    assert!(
+        lost.theoretical_source.contains("GPU is lost"),
+        "{}",
+        lost.theoretical_source
+    );
 
     // Width 0 and width 63 are unknown, not narrow.
     let mut machine = two_sockets();
@@ -265,7 +417,11 @@ fn unknown_facts_give_no_figure_and_a_reason() {
     machine.gpus[0].pcie_width = lanes(0);
     let route = route(&machine, 0, 1);
     assert!(close(route.theoretical_gbps, 31.51));
-    assert!(route.theoretical_source.contains("no known rate"), "{}", route.theoretical_source);
+    assert!(
+        route.theoretical_source.contains("no known rate"),
+        "{}",
+        route.theoretical_source
+    );
 }
 
 #[test]
@@ -303,13 +459,37 @@ fn broken_trees_end() {
 #[test]
 fn adapters_are_on_the_graph_with_their_links() {
     let mut machine = two_sockets();
-    machine.pci.push(function("0000:02:02.0", Some("0000:01:00.0"), PciKind::SwitchDownstream, (4, 8), (4, 8)));
-    machine.pci.push(function("0000:05:00.0", Some("0000:02:02.0"), PciKind::Endpoint, (4, 8), (4, 16)));
-    for (name, kind) in [("mlx5_0", AdapterKind::Rdma), ("eth0", AdapterKind::Ethernet)] {
-        machine.adapters.push(Adapter { name: name.into(), kind, pci: pci("0000:05:00.0"), ports: Vec::new() });
+    machine.pci.push(function(
+        "0000:02:02.0",
+        Some("0000:01:00.0"),
+        PciKind::SwitchDownstream,
+        (4, 8),
+        (4, 8),
+    ));
+    machine.pci.push(function(
+        "0000:05:00.0",
+        Some("0000:02:02.0"),
+        PciKind::Endpoint,
+        (4, 8),
+        (4, 16),
+    ));
+    for (name, kind) in [
+        ("mlx5_0", AdapterKind::Rdma),
+        ("eth0", AdapterKind::Ethernet),
+    ] {
+        machine.adapters.push(Adapter {
+            name: name.into(),
+            kind,
+            pci: pci("0000:05:00.0"),
+            ports: Vec::new(),
+        });
     }
     let topology = build(&machine);
-    let node = topology.nodes.iter().find(|node| node.id == NodeId::Pci(pci("0000:05:00.0"))).unwrap();
+    let node = topology
+        .nodes
+        .iter()
+        .find(|node| node.id == NodeId::Pci(pci("0000:05:00.0")))
+        .unwrap();
     assert_eq!(node.label, "mlx5_0, eth0 (RDMA)");
     assert_eq!(node.kind, NodeKind::Adapter);
     assert_eq!(link_to(&topology, "0000:05:00.0").label, "Gen4 x8");
@@ -318,7 +498,10 @@ fn adapters_are_on_the_graph_with_their_links() {
 #[test]
 fn cuda_s_answer_is_kept_beside_nvml_s() {
     let machine = two_sockets();
-    let pair = Pair { source: 0, destination: 1 };
+    let pair = Pair {
+        source: 0,
+        destination: 1,
+    };
     let driver = DriverFacts {
         devices: vec![CudaDevice {
             index: 2,
@@ -335,12 +518,32 @@ fn cuda_s_answer_is_kept_beside_nvml_s() {
         ..DriverFacts::default()
     };
     let topology = with_cuda(build(&machine), &driver);
-    let access = |source, destination| topology.route(Pair { source, destination }).unwrap().peer_access.clone();
+    let access = |source, destination| {
+        topology
+            .route(Pair {
+                source,
+                destination,
+            })
+            .unwrap()
+            .peer_access
+            .clone()
+    };
     assert_eq!(access(0, 1).cuda, Some(false));
     assert_eq!(access(1, 0).cuda, None);
-    assert_eq!(access(1, 2).cuda_failure.as_deref(), Some("GPU 2: hidden by CUDA_VISIBLE_DEVICES"));
+    assert_eq!(
+        access(1, 2).cuda_failure.as_deref(),
+        Some("GPU 2: hidden by CUDA_VISIBLE_DEVICES")
+    );
 
-    let failed = DriverFacts { failure: Some("no driver".into()), ..DriverFacts::default() };
+    let failed = DriverFacts {
+        failure: Some("no driver".into()),
+        ..DriverFacts::default()
+    };
     let topology = with_cuda(build(&machine), &failed);
-    assert!(topology.pairs.iter().all(|route| route.peer_access.cuda_failure.as_deref() == Some("no driver")));
+    assert!(
+        topology
+            .pairs
+            .iter()
+            .all(|route| route.peer_access.cuda_failure.as_deref() == Some("no driver"))
+    );
 }

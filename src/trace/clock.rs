@@ -63,7 +63,11 @@ pub struct ClockFacts {
 pub fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
     let mut clocks: BTreeMap<ClockId, Clock> = BTreeMap::new();
     for reading in timelines.iter().flat_map(|timeline| &timeline.clocks) {
-        clocks.entry(id(reading)).or_default().readings.push(*reading);
+        clocks
+            .entry(id(reading))
+            .or_default()
+            .readings
+            .push(*reading);
     }
     clocks
 }
@@ -106,15 +110,24 @@ impl Clock {
     /// The reading by which a time is known best, and how well.
     fn nearest(&self, gpu_ns: f64) -> Option<(&ClockReading, f64)> {
         let blur = self.blur();
-        let known = self.readings.iter().map(|one| (one, half_ns(one) + blur * (gpu_ns - one.gpu_ns).abs()));
+        let known = self
+            .readings
+            .iter()
+            .map(|one| (one, half_ns(one) + blur * (gpu_ns - one.gpu_ns).abs()));
         known.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
     /// A time of the GPU on the host's clock, nanoseconds, and by how much it may be off.
     pub fn on_host(&self, gpu_ns: f64) -> Option<(f64, f64)> {
         let (reading, uncertainty) = self.nearest(gpu_ns)?;
-        let drift = self.drift().filter(|drift| drift.is_certain()).map_or(0.0, |drift| drift.measured);
-        Some((gpu_ns + offset_ns(reading) + drift * (gpu_ns - reading.gpu_ns), uncertainty))
+        let drift = self
+            .drift()
+            .filter(|drift| drift.is_certain())
+            .map_or(0.0, |drift| drift.measured);
+        Some((
+            gpu_ns + offset_ns(reading) + drift * (gpu_ns - reading.gpu_ns),
+            uncertainty,
+        ))
     }
 
     /// When a gate opened on the host's clock, nanoseconds, and by how much that may be off: in the middle of what both
@@ -122,7 +135,9 @@ impl Clock {
     /// use, and the gate opened when the host opened it; then that is the third.
     pub fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
         let (first, last) = (gate.not_before_ns, gate.not_after_ns);
-        let by_clock = self.on_host(gate.gpu_ns).filter(|_| last - first <= TRUSTED_NS);
+        let by_clock = self
+            .on_host(gate.gpu_ns)
+            .filter(|_| last - first <= TRUSTED_NS);
         let both = by_clock.map(|(at, off)| [first.max(at - off), last.min(at + off)]);
         match both.filter(|[first, last]| first <= last) {
             Some([first, last]) => (f64::midpoint(first, last), (last - first) / 2.0, false),
@@ -132,7 +147,10 @@ impl Clock {
 
     /// What is said of it, with the uncertainty of the worst of its times and the number of parts that went by gates.
     pub fn facts(&self, gpu: u32, uncertainty_ns: f64, by_gates: usize) -> Option<ClockFacts> {
-        let best = self.readings.iter().min_by(|one, other| half_ns(one).total_cmp(&half_ns(other)))?;
+        let best = self
+            .readings
+            .iter()
+            .min_by(|one, other| half_ns(one).total_cmp(&half_ns(other)))?;
         let drift = self.drift();
         Some(ClockFacts {
             gpu,
@@ -159,11 +177,20 @@ mod tests {
     /// A reading at this time of a GPU whose clock is `offset` behind, known to 5 us on either side.
     fn reading(gpu_ns: f64, offset_ns: f64) -> ClockReading {
         let host = gpu_ns + offset_ns;
-        ClockReading { gpu: 0, zero_ns: 7.0, gpu_ns, not_before_ns: host - 5e3, not_after_ns: host + 5e3 }
+        ClockReading {
+            gpu: 0,
+            zero_ns: 7.0,
+            gpu_ns,
+            not_before_ns: host - 5e3,
+            not_after_ns: host + 5e3,
+        }
     }
 
     fn clock(readings: &[ClockReading]) -> Clock {
-        let timeline = Timeline { clocks: readings.to_vec(), ..Timeline::default() };
+        let timeline = Timeline {
+            clocks: readings.to_vec(),
+            ..Timeline::default()
+        };
         clocks(&[timeline]).remove(&(0, 7.0_f64.to_bits())).unwrap()
     }
 
@@ -173,10 +200,19 @@ mod tests {
         let clock = clock(&[reading(0.0, 1e6), reading(1e9, 1.1e6)]);
         let (host, uncertainty) = clock.on_host(0.5e9).unwrap();
         assert!((host - (0.5e9 + 1.05e6)).abs() < 1.0, "{host}");
-        assert!((10e3 - 1.0..=10e3 + 1.0).contains(&uncertainty), "{uncertainty}");
+        assert!(
+            (10e3 - 1.0..=10e3 + 1.0).contains(&uncertainty),
+            "{uncertainty}"
+        );
         let facts = clock.facts(0, uncertainty, 0).unwrap();
-        assert!(facts.drift_applied && (facts.drift_ppm.unwrap() - 100.0).abs() < 1e-6, "{facts:?}");
-        assert!((facts.drift_uncertainty_ppm.unwrap() - 10.0).abs() < 1e-6, "{facts:?}");
+        assert!(
+            facts.drift_applied && (facts.drift_ppm.unwrap() - 100.0).abs() < 1e-6,
+            "{facts:?}"
+        );
+        assert!(
+            (facts.drift_uncertainty_ppm.unwrap() - 10.0).abs() < 1e-6,
+            "{facts:?}"
+        );
     }
 
     #[test]
@@ -184,7 +220,10 @@ mod tests {
         let clock = clock(&[reading(0.0, 1e6), reading(1e9, 1e6 + 4e3)]);
         let (host, uncertainty) = clock.on_host(0.25e9).unwrap();
         assert!((host - (0.25e9 + 1e6)).abs() < 1.0, "{host}");
-        assert!((uncertainty - (5e3 + 14e-6 * 0.25e9)).abs() < 1.0, "{uncertainty}");
+        assert!(
+            (uncertainty - (5e3 + 14e-6 * 0.25e9)).abs() < 1.0,
+            "{uncertainty}"
+        );
         assert!(!clock.facts(0, uncertainty, 0).unwrap().drift_applied);
     }
 
@@ -199,8 +238,14 @@ mod tests {
 
     #[test]
     fn clocks_of_two_workers_are_two() {
-        let other = ClockReading { zero_ns: 8.0, ..reading(0.0, 0.0) };
-        let timeline = Timeline { clocks: vec![reading(0.0, 0.0), other], ..Timeline::default() };
+        let other = ClockReading {
+            zero_ns: 8.0,
+            ..reading(0.0, 0.0)
+        };
+        let timeline = Timeline {
+            clocks: vec![reading(0.0, 0.0), other],
+            ..Timeline::default()
+        };
         assert_eq!(clocks(&[timeline]).len(), 2);
         assert_eq!(Clock::default().on_host(0.0), None);
     }

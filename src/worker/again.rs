@@ -39,7 +39,11 @@ impl<'r> TriedAgain<'r> {
     pub fn broke_off(&mut self, rounds: &[&'r Round], first: Break) -> Option<BrokenOff> {
         let broken = broken_off(rounds, first)?;
         self.in_company += 1;
-        self.together.push(Together { rounds: rounds.to_vec(), broken: broken.clone(), open: true });
+        self.together.push(Together {
+            rounds: rounds.to_vec(),
+            broken: broken.clone(),
+            open: true,
+        });
         Some(broken)
     }
 
@@ -68,12 +72,19 @@ impl<'r> TriedAgain<'r> {
 
     /// The rounds to run together once more, when all others have ended. Those that are not run again are given with
     /// the reason: `obstacle` has one where there is one for all.
-    pub fn next(&mut self, obstacle: impl Fn(&[&Round]) -> Option<String>) -> (Option<Vec<&'r Round>>, Vec<BrokenOff>) {
+    pub fn next(
+        &mut self,
+        obstacle: impl Fn(&[&Round]) -> Option<String>,
+    ) -> (Option<Vec<&'r Round>>, Vec<BrokenOff>) {
         let mut settled = Vec::new();
         for of in self.together.iter_mut().filter(|of| of.open) {
             let why = if self.in_company > 1 {
                 Some("more than one round broke off in company".to_owned())
-            } else if of.rounds.iter().any(|round| self.unsound.contains(&round.slot)) {
+            } else if of
+                .rounds
+                .iter()
+                .any(|round| self.unsound.contains(&round.slot))
+            {
                 Some("not all of its flows worked one by one".to_owned())
             } else {
                 obstacle(&of.rounds)
@@ -82,7 +93,13 @@ impl<'r> TriedAgain<'r> {
             (of.open, of.broken.again) = (false, Again::NotRun { why });
             settled.push(of.broken.clone());
         }
-        (self.together.iter().find(|of| of.open).map(|of| of.rounds.clone()), settled)
+        (
+            self.together
+                .iter()
+                .find(|of| of.open)
+                .map(|of| of.rounds.clone()),
+            settled,
+        )
     }
 
     /// The rounds that were run together once more ended so. What is known of them now.
@@ -95,12 +112,26 @@ impl<'r> TriedAgain<'r> {
 
 fn broken_off(rounds: &[&Round], first: Break) -> Option<BrokenOff> {
     let head = rounds.first()?;
-    let flows = rounds.iter().flat_map(|round| round.flows.iter().copied()).collect();
-    let again = Again::NotRun { why: ENDED.to_owned() };
-    Some(BrokenOff { round: head.id, measurement: head.task.to_string(), flows, first, again })
+    let flows = rounds
+        .iter()
+        .flat_map(|round| round.flows.iter().copied())
+        .collect();
+    let again = Again::NotRun {
+        why: ENDED.to_owned(),
+    };
+    Some(BrokenOff {
+        round: head.id,
+        measurement: head.task.to_string(),
+        flows,
+        first,
+        again,
+    })
 }
 
 /// That the driver gave an error.
 pub(super) fn failed(error: &HardwareError) -> Break {
-    Break { error_code: error.code, ..Break::of(How::Failed, error.message.clone()) }
+    Break {
+        error_code: error.code,
+        ..Break::of(How::Failed, error.message.clone())
+    }
 }

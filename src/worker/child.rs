@@ -17,7 +17,11 @@ use crate::plan::Round;
 /// # Errors
 ///
 /// The parent is gone, or its requests are not those of this protocol.
-pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write) -> Result<(), String> {
+pub fn serve(
+    machine: &Machine,
+    start_limit: Duration,
+    mut to_parent: impl Write,
+) -> Result<(), String> {
     let requests = match read_requests() {
         Ok(requests) => requests,
         Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
@@ -28,31 +32,62 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
         Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
     };
     let driver: &dyn Driver = driver.as_ref();
-    let Some(first) = requests.recv().ok().transpose()? else { return Ok(()) };
-    let Request::Open { selections, memory_limit, one_by_one } = first else {
+    let Some(first) = requests.recv().ok().transpose()? else {
+        return Ok(());
+    };
+    let Request::Open {
+        selections,
+        memory_limit,
+        one_by_one,
+    } = first
+    else {
         return Err("the first request must open GPUs".into());
     };
     let mut gone = Ok(());
-    let mut opening = |gpu| gone = gone.clone().and(say(&mut to_parent, &Reply::Opening { gpu }));
+    let mut opening = |gpu| {
+        gone = gone
+            .clone()
+            .and(say(&mut to_parent, &Reply::Opening { gpu }))
+    };
     let bench = Bench::open_telling(driver, &selections, memory_limit, one_by_one, &mut opening);
     gone?;
-    say(&mut to_parent, &Reply::Ready { facts: bench.facts().clone(), floor_seconds: driver.floor_seconds() })?;
+    say(
+        &mut to_parent,
+        &Reply::Ready {
+            facts: bench.facts().clone(),
+            floor_seconds: driver.floor_seconds(),
+        },
+    )?;
     while let Some(request) = requests.recv().ok().transpose()? {
-        let Request::Run { rounds } = request else { return Err("GPUs are open already".into()) };
+        let Request::Run { rounds } = request else {
+            return Err("GPUs are open already".into());
+        };
         let (mut broken, mut told) = (false, Ok(()));
         let mut done = |round: &Round, outcome| {
             let (outcome, ends) = settled(outcome, || bench.drain(round));
             broken |= ends;
-            Reply::Done { id: round.id, outcome, clock: driver.now() }
+            Reply::Done {
+                id: round.id,
+                outcome,
+                clock: driver.now(),
+            }
         };
         bench.run(&rounds, &mut |what| {
             let replies = match what {
                 Told::Apart(head, error) => vec![Reply::Apart { id: head.id, error }],
-                Told::Seen(round, timeline) => vec![Reply::Seen { id: round.id, timeline }],
+                Told::Seen(round, timeline) => vec![Reply::Seen {
+                    id: round.id,
+                    timeline,
+                }],
                 Told::Ended(round, outcome) => vec![done(round, outcome)],
-                Told::Together(all) => all.into_iter().map(|(round, outcome)| done(round, outcome)).collect(),
+                Told::Together(all) => all
+                    .into_iter()
+                    .map(|(round, outcome)| done(round, outcome))
+                    .collect(),
             };
-            told = told.clone().and_then(|()| say_all(&mut to_parent, &replies));
+            told = told
+                .clone()
+                .and_then(|()| say_all(&mut to_parent, &replies));
         });
         told?;
         if broken {
@@ -66,7 +101,9 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
 /// within the deadline of the round that had the error. Where that fails as well, this process is of no more use:
 /// whether that is so, and the outcome, whose kind says it to the parent.
 fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) -> (Outcome, bool) {
-    let Outcome::Failed { error } = outcome else { return (outcome, false) };
+    let Outcome::Failed { error } = outcome else {
+        return (outcome, false);
+    };
     if error.kind == ErrorKind::Sticky {
         return (Outcome::Failed { error }, true);
     }
@@ -76,7 +113,16 @@ fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) 
         Err(left) if left.kind == ErrorKind::Hindered => (Outcome::Failed { error }, true),
         Err(left) => {
             let message = format!("{error}; what it left on the devices did not end well: {left}");
-            (Outcome::Failed { error: HardwareError { kind: ErrorKind::Sticky, message, ..error } }, true)
+            (
+                Outcome::Failed {
+                    error: HardwareError {
+                        kind: ErrorKind::Sticky,
+                        message,
+                        ..error
+                    },
+                },
+                true,
+            )
         }
     }
 }
@@ -90,8 +136,13 @@ pub fn die_with(parent: u32) -> Result<(), String> {
     // Without it there is still the pipe that closes, see below.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     // A parent that ended before that call sends no signal any more.
-    let still_there = getppid().is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent));
-    if still_there { Ok(()) } else { Err(format!("the parent, process {parent}, is gone")) }
+    let still_there =
+        getppid().is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent));
+    if still_there {
+        Ok(())
+    } else {
+        Err(format!("the parent, process {parent}, is gone"))
+    }
 }
 
 /// The machine that the parent describes in its first line.
@@ -101,8 +152,12 @@ pub fn die_with(parent: u32) -> Result<(), String> {
 /// It describes none.
 pub fn described_machine() -> Result<Machine, String> {
     let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
-    Machine::described(line.as_bytes()).map_err(|error| format!("the machine is not readable: {error}"))
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| error.to_string())?;
+    Machine::described(line.as_bytes())
+        .map_err(|error| format!("the machine is not readable: {error}"))
 }
 
 fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
@@ -116,7 +171,10 @@ fn say_all(to_parent: &mut impl Write, replies: &[Reply]) -> Result<(), String> 
         lines.extend(protocol::text(reply)?);
         lines.push(b'\n');
     }
-    to_parent.write_all(&lines).and_then(|()| to_parent.flush()).map_err(|error| format!("the parent is gone: {error}"))
+    to_parent
+        .write_all(&lines)
+        .and_then(|()| to_parent.flush())
+        .map_err(|error| format!("the parent is gone: {error}"))
 }
 
 /// Reads requests on a thread of their own. When the parent is gone, the process ends at once, even
@@ -126,7 +184,8 @@ fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareEr
     let thread = std::thread::Builder::new().spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let request = line.map_err(|error| error.to_string()).and_then(|line| {
-                serde_json::from_slice(line.as_bytes()).map_err(|error| format!("a request is not readable: {error}"))
+                serde_json::from_slice(line.as_bytes())
+                    .map_err(|error| format!("a request is not readable: {error}"))
             });
             if sender.send(request).is_err() {
                 return;
@@ -134,9 +193,12 @@ fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareEr
         }
         std::process::exit(0);
     });
-    thread
-        .map(|_| receiver)
-        .map_err(|error| limits::not_started(format!("no thread can read what is to be measured: {error}"), &error))
+    thread.map(|_| receiver).map_err(|error| {
+        limits::not_started(
+            format!("no thread can read what is to be measured: {error}"),
+            &error,
+        )
+    })
 }
 
 #[cfg(test)]
@@ -144,11 +206,15 @@ mod tests {
     use super::*;
 
     fn failed(kind: ErrorKind) -> Outcome {
-        Outcome::Failed { error: HardwareError::new(kind, "cuMemcpyPeerAsync: no (1)") }
+        Outcome::Failed {
+            error: HardwareError::new(kind, "cuMemcpyPeerAsync: no (1)"),
+        }
     }
 
     fn kind(outcome: &Outcome) -> ErrorKind {
-        let Outcome::Failed { error } = outcome else { panic!("{outcome:?}") };
+        let Outcome::Failed { error } = outcome else {
+            panic!("{outcome:?}")
+        };
         error.kind
     }
 
@@ -161,9 +227,18 @@ mod tests {
         };
         let rows = Outcome::Rows { rows: Vec::new() };
         assert_eq!(settled(rows.clone(), &mut drain), (rows, false));
-        assert_eq!(settled(failed(ErrorKind::Sticky), &mut drain), (failed(ErrorKind::Sticky), true));
-        assert_eq!(settled(failed(ErrorKind::Other), &mut drain), (failed(ErrorKind::Other), false));
-        assert_eq!(settled(failed(ErrorKind::Hindered), &mut drain), (failed(ErrorKind::Hindered), false));
+        assert_eq!(
+            settled(failed(ErrorKind::Sticky), &mut drain),
+            (failed(ErrorKind::Sticky), true)
+        );
+        assert_eq!(
+            settled(failed(ErrorKind::Other), &mut drain),
+            (failed(ErrorKind::Other), false)
+        );
+        assert_eq!(
+            settled(failed(ErrorKind::Hindered), &mut drain),
+            (failed(ErrorKind::Hindered), false)
+        );
         assert_eq!(drained, 2, "after errors that the process survives");
     }
 
@@ -172,9 +247,18 @@ mod tests {
         let left = |kind| move || Err(HardwareError::new(kind, "cuCtxSynchronize: gone (719)"));
         let (outcome, broken) = settled(failed(ErrorKind::Other), left(ErrorKind::Sticky));
         assert_eq!((kind(&outcome), broken), (ErrorKind::Sticky, true));
-        let Outcome::Failed { error } = outcome else { panic!() };
-        assert!(error.message.contains("(1)") && error.message.contains("(719)"), "{error}");
+        let Outcome::Failed { error } = outcome else {
+            panic!()
+        };
+        assert!(
+            error.message.contains("(1)") && error.message.contains("(719)"),
+            "{error}"
+        );
         let (outcome, broken) = settled(failed(ErrorKind::Hindered), left(ErrorKind::Hindered));
-        assert_eq!((outcome, broken), (failed(ErrorKind::Hindered), true), "it accuses nothing");
+        assert_eq!(
+            (outcome, broken),
+            (failed(ErrorKind::Hindered), true),
+            "it accuses nothing"
+        );
     }
 }

@@ -64,10 +64,16 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
     if users || selections.is_empty() || selections.len() >= there {
         return None;
     }
-    let plain =
-        |uuid: &&str| uuid.starts_with("GPU-") && uuid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let uuids: Option<Vec<_>> =
-        selections.iter().map(|selection| selection.uuid.as_deref().filter(|uuid| plain(uuid))).collect();
+    let plain = |uuid: &&str| {
+        uuid.starts_with("GPU-")
+            && uuid
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let uuids: Option<Vec<_>> = selections
+        .iter()
+        .map(|selection| selection.uuid.as_deref().filter(|uuid| plain(uuid)))
+        .collect();
     Some(uuids?.join(","))
 }
 
@@ -77,19 +83,30 @@ pub fn removed(machine: &Machine) -> Vec<String> {
         let value: String = value.to_string_lossy().chars().take(LONGEST).collect();
         format!("{}={value}", name.to_string_lossy())
     };
-    found(std::env::vars_os(), machine.mps_pipe()).into_iter().map(shown).collect()
+    found(std::env::vars_os(), machine.mps_pipe())
+        .into_iter()
+        .map(shown)
+        .collect()
 }
 
 /// Those of these variables that are taken away or changed, by name; that of the MPS daemon also where it is not
 /// set and a daemon is at this place, its default.
-fn found(variables: impl Iterator<Item = (OsString, OsString)>, daemon: Option<&Path>) -> Vec<(OsString, OsString)> {
-    let mut variables: Vec<_> = variables.filter(|(name, value)| name != MPS_PIPE || !value.is_empty()).collect();
+fn found(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+    daemon: Option<&Path>,
+) -> Vec<(OsString, OsString)> {
+    let mut variables: Vec<_> = variables
+        .filter(|(name, value)| name != MPS_PIPE || !value.is_empty())
+        .collect();
     if let Some(daemon) = daemon
         && variables.iter().all(|(name, _)| name != MPS_PIPE)
     {
         variables.push((MPS_PIPE.into(), daemon.into()));
     }
-    if variables.iter().any(|(name, value)| name == KEEP && !value.is_empty()) {
+    if variables
+        .iter()
+        .any(|(name, value)| name == KEEP && !value.is_empty())
+    {
         return Vec::new();
     }
     let distorts = |name: &OsString| {
@@ -97,7 +114,10 @@ fn found(variables: impl Iterator<Item = (OsString, OsString)>, daemon: Option<&
             || DISTORTING.iter().any(|distorting| name == distorting)
             || name.to_string_lossy().starts_with(CORE_DUMPS)
     };
-    let mut found: Vec<_> = variables.into_iter().filter(|(name, _)| distorts(name)).collect();
+    let mut found: Vec<_> = variables
+        .into_iter()
+        .filter(|(name, _)| distorts(name))
+        .collect();
     found.sort();
     found
 }
@@ -107,8 +127,13 @@ mod tests {
     use super::*;
 
     fn names(set: &[(&str, &str)]) -> Vec<String> {
-        let variables = set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        found(variables, None).into_iter().map(|(name, _)| name.into_string().unwrap()).collect()
+        let variables = set
+            .iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        found(variables, None)
+            .into_iter()
+            .map(|(name, _)| name.into_string().unwrap())
+            .collect()
     }
 
     #[test]
@@ -122,38 +147,69 @@ mod tests {
             ("CUDA_INJECTION64_PATH", ""),
             ("LD_PRELOAD", "libsanitizer.so"),
         ];
-        assert_eq!(names(&set), ["CUDA_COREDUMP_FILE", "CUDA_INJECTION64_PATH", "CUDA_LAUNCH_BLOCKING"]);
+        assert_eq!(
+            names(&set),
+            [
+                "CUDA_COREDUMP_FILE",
+                "CUDA_INJECTION64_PATH",
+                "CUDA_LAUNCH_BLOCKING"
+            ]
+        );
         assert_eq!(names(&[&set[..], &[(KEEP, "1")]].concat()), [""; 0]);
-        assert_eq!(names(&[&set[1..2], &[(KEEP, "")]].concat()), ["CUDA_LAUNCH_BLOCKING"]);
+        assert_eq!(
+            names(&[&set[1..2], &[(KEEP, "")]].concat()),
+            ["CUDA_LAUNCH_BLOCKING"]
+        );
     }
 
     #[test]
     fn an_mps_daemon_is_kept_away_from_where_there_is_one() {
         let all = |set: &[(&str, &str)], daemon: Option<&str>| {
-            let variables = set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+            let variables = set
+                .iter()
+                .map(|(name, value)| (OsString::from(name), OsString::from(value)));
             let found = found(variables, daemon.map(Path::new));
-            found.into_iter().map(|(_, value)| value.into_string().unwrap()).collect::<Vec<_>>()
+            found
+                .into_iter()
+                .map(|(_, value)| value.into_string().unwrap())
+                .collect::<Vec<_>>()
         };
         assert_eq!(all(&[], None), [""; 0]);
         assert_eq!(all(&[], Some("/tmp/nvidia-mps")), ["/tmp/nvidia-mps"]);
         // An empty one is the default.
-        assert_eq!(all(&[(MPS_PIPE, "")], Some("/tmp/nvidia-mps")), ["/tmp/nvidia-mps"]);
-        assert_eq!(all(&[(MPS_PIPE, "/run/mps")], Some("/tmp/nvidia-mps")), ["/run/mps"]);
+        assert_eq!(
+            all(&[(MPS_PIPE, "")], Some("/tmp/nvidia-mps")),
+            ["/tmp/nvidia-mps"]
+        );
+        assert_eq!(
+            all(&[(MPS_PIPE, "/run/mps")], Some("/tmp/nvidia-mps")),
+            ["/run/mps"]
+        );
         assert_eq!(all(&[(MPS_PIPE, "/run/mps"), (KEEP, "1")], None), [""; 0]);
     }
 
     #[test]
     fn cuda_shows_the_chosen_gpus_and_what_the_user_has_chosen() {
         let named = |uuids: &[Option<&str>]| -> Vec<Selection> {
-            let selection = |uuid: &Option<&str>| Selection { uuid: uuid.map(Into::into), ..Selection::default() };
+            let selection = |uuid: &Option<&str>| Selection {
+                uuid: uuid.map(Into::into),
+                ..Selection::default()
+            };
             uuids.iter().map(selection).collect()
         };
         let two = named(&[Some("GPU-1a"), Some("GPU-2b-3")]);
-        assert_eq!(mask_beside(&two, 4, false).as_deref(), Some("GPU-1a,GPU-2b-3"));
+        assert_eq!(
+            mask_beside(&two, 4, false).as_deref(),
+            Some("GPU-1a,GPU-2b-3")
+        );
         assert_eq!(mask_beside(&two, 2, false), None, "all there are");
         assert_eq!(mask_beside(&two, 4, true), None, "the user's own stays");
         assert_eq!(mask_beside(&named(&[Some("GPU-1a"), None]), 4, false), None);
-        assert_eq!(mask_beside(&named(&[Some("GPU-1a,GPU-7")]), 4, false), None, "no list in a name");
+        assert_eq!(
+            mask_beside(&named(&[Some("GPU-1a,GPU-7")]), 4, false),
+            None,
+            "no list in a name"
+        );
         assert_eq!(mask_beside(&[], 4, false), None);
     }
 }

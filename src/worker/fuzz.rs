@@ -24,17 +24,34 @@ static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 /// One of each kind, all of them valid.
 static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let mut facts = REPORT.measurements.clone().unwrap().driver;
-    let access =
-        |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None, hindered: false };
+    let access = |pair| CudaPeerAccess {
+        pair,
+        possible: Some(true),
+        failure: None,
+        failure_code: None,
+        hindered: false,
+    };
     facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
     let sample = OverlapSample {
-        copy: Span { start_ns: 1e9, end_ns: 1.0014e9 },
-        on_source: Span { start_ns: 1.0002e9, end_ns: 1.0012e9 },
-        on_destination: Span { start_ns: 1.0002e9, end_ns: 1.0012e9 },
+        copy: Span {
+            start_ns: 1e9,
+            end_ns: 1.0014e9,
+        },
+        on_source: Span {
+            start_ns: 1.0002e9,
+            end_ns: 1.0012e9,
+        },
+        on_destination: Span {
+            start_ns: 1.0002e9,
+            end_ns: 1.0012e9,
+        },
         host_ns: 7e3,
         blocking_ns: 1.4e6,
     };
-    let span = |ns: f64| Span { start_ns: 1e9, end_ns: 1e9 + ns };
+    let span = |ns: f64| Span {
+        start_ns: 1e9,
+        end_ns: 1e9 + ns,
+    };
     let spans = || [1.1e6, 1.2e6, 1.3e6, 1.2e6].map(span).to_vec();
     let row = Row {
         stream: StreamKind::Side,
@@ -49,20 +66,44 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         ..Row::default()
     };
     let outcomes = [
-        Outcome::Verified { flows: vec![Check::OK; 2] },
+        Outcome::Verified {
+            flows: vec![Check::OK; 2],
+        },
         Outcome::Rows { rows: vec![row; 2] },
-        Outcome::Overlap { samples: vec![sample; 3] },
-        Outcome::Failed { error: HardwareError::new(ErrorKind::Other, "CUDA error 700") },
-        Outcome::Lost { status: Status::Hung, reason: "late".into() },
+        Outcome::Overlap {
+            samples: vec![sample; 3],
+        },
+        Outcome::Failed {
+            error: HardwareError::new(ErrorKind::Other, "CUDA error 700"),
+        },
+        Outcome::Lost {
+            status: Status::Hung,
+            reason: "late".into(),
+        },
     ];
     let mut replies = vec![
-        Reply::NoDriver { error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1") },
-        Reply::Ready { facts, floor_seconds: 0.4 },
+        Reply::NoDriver {
+            error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1"),
+        },
+        Reply::Ready {
+            facts,
+            floor_seconds: 0.4,
+        },
     ];
-    replies.push(Reply::Seen { id: 0, timeline: timeline() });
-    let done = |(outcome, id)| Reply::Done { id, outcome, clock: std::time::Duration::ZERO };
+    replies.push(Reply::Seen {
+        id: 0,
+        timeline: timeline(),
+    });
+    let done = |(outcome, id)| Reply::Done {
+        id,
+        outcome,
+        clock: std::time::Duration::ZERO,
+    };
     replies.extend(outcomes.into_iter().zip(0..).map(done));
-    replies.iter().map(|reply| serde_json::to_value(reply).unwrap()).collect()
+    replies
+        .iter()
+        .map(|reply| serde_json::to_value(reply).unwrap())
+        .collect()
 });
 
 /// A copy that a call launched.
@@ -74,7 +115,11 @@ fn timeline() -> Timeline {
         not_before_ns: 1e9 + gpu_ns,
         not_after_ns: 1.00001e9 + gpu_ns,
     };
-    let call = Call { name: "copy".into(), start_ns: 1.1e9, end_ns: 1.1001e9 };
+    let call = Call {
+        name: "copy".into(),
+        start_ns: 1.1e9,
+        end_ns: 1.1001e9,
+    };
     let work = Work {
         name: "copy".into(),
         kind: WorkKind::Copy,
@@ -91,11 +136,17 @@ fn timeline() -> Timeline {
         work: vec![work],
         gates: vec![reading(1e8)],
     };
-    Timeline { clocks: vec![reading(0.0), reading(2e8)], parts: vec![part], problem: None }
+    Timeline {
+        clocks: vec![reading(0.0), reading(2e8)],
+        parts: vec![part],
+        problem: None,
+    }
 }
 
 static ROUNDS: LazyLock<Vec<Round>> = LazyLock::new(|| {
-    let Ok(Reply::Ready { facts, .. }) = serde_json::from_value(REPLIES[1].clone()) else { return Vec::new() };
+    let Ok(Reply::Ready { facts, .. }) = serde_json::from_value(REPLIES[1].clone()) else {
+        return Vec::new();
+    };
     rounds(&facts)
 });
 
@@ -128,17 +179,24 @@ fn receive(line: &[u8]) -> Result<(), String> {
                 names: &BTreeMap::new(),
             };
             let text = trace::draw(&[timeline], &about);
-            serde_json::from_str::<Value>(&text).map(drop).map_err(|error| format!("{error}: {text}"))
+            serde_json::from_str::<Value>(&text)
+                .map(drop)
+                .map_err(|error| format!("{error}: {text}"))
         }
         Ok(Reply::Ready { facts, .. }) => {
             let planned = rounds(&facts);
-            planned.iter().for_each(|round| drop(plan::obstacle(round, &facts)));
+            planned
+                .iter()
+                .for_each(|round| drop(plan::obstacle(round, &facts)));
             Ok(())
         }
         Ok(Reply::Done { outcome, .. }) => {
             // As if every round had been answered so.
             let rounds = &ROUNDS[..ROUNDS.len().min(60)];
-            let outcomes = rounds.iter().map(|round| (round.id, outcome.clone())).collect();
+            let outcomes = rounds
+                .iter()
+                .map(|round| (round.id, outcome.clone()))
+                .collect();
             let assembled = assemble(rounds, &outcomes, &REPORT.topology);
             let measurements = Measurements {
                 peer: assembled.peer,
@@ -147,9 +205,16 @@ fn receive(line: &[u8]) -> Result<(), String> {
                 at_once: assembled.at_once,
                 ..Measurements::default()
             };
-            let report = Report { measurements: Some(measurements), ..REPORT.clone() };
+            let report = Report {
+                measurements: Some(measurements),
+                ..REPORT.clone()
+            };
             let text = render(&report, named("text").unwrap(), &Style::PLAIN);
-            if text.contains("NaN") || text.contains("inf ") { Err(text) } else { Ok(()) }
+            if text.contains("NaN") || text.contains("inf ") {
+                Err(text)
+            } else {
+                Ok(())
+            }
         }
     }
 }
@@ -166,8 +231,13 @@ fn the_replies_to_start_from_are_valid() {
 #[test]
 fn fuzz_replies_of_a_broken_worker() {
     let strategy = (0..REPLIES.len(), fuzz::mutations(), fuzz::edits(2));
-    fuzz::run("worker replies", 2.0, &strategy, |(base, mutations, edits)| {
-        let line = fuzz::mutated(&REPLIES[base], &mutations).to_string();
-        receive(&fuzz::edited(line.as_bytes(), &edits))
-    });
+    fuzz::run(
+        "worker replies",
+        2.0,
+        &strategy,
+        |(base, mutations, edits)| {
+            let line = fuzz::mutated(&REPLIES[base], &mutations).to_string();
+            receive(&fuzz::edited(line.as_bytes(), &edits))
+        },
+    );
 }

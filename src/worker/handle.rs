@@ -17,7 +17,10 @@ use crate::model::broken_off::{Break, How};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
-const PATIENCE: Patience = Patience { base: Duration::from_secs(2), per_gpu: Duration::from_secs(1) };
+const PATIENCE: Patience = Patience {
+    base: Duration::from_secs(2),
+    per_gpu: Duration::from_secs(1),
+};
 /// How often to check for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
 /// The exit code of a worker without memory; it says so on stderr (see [`crate::Allocator`]).
@@ -67,7 +70,11 @@ impl Death {
     pub fn crash(&self, reason: &str) -> Option<Break> {
         let crashed = !self.from_outside && self.exit_code != Some(0);
         let (signal, exit_code) = (self.signal, self.exit_code);
-        crashed.then(|| Break { signal, exit_code, ..Break::of(How::Crashed, reason.to_owned()) })
+        crashed.then(|| Break {
+            signal,
+            exit_code,
+            ..Break::of(How::Crashed, reason.to_owned())
+        })
     }
 }
 
@@ -91,12 +98,24 @@ impl Worker {
     /// # Errors
     ///
     /// The program cannot be started again.
-    pub fn spawn(machine: &Machine, start_limit: Duration, visible: Option<&str>) -> Result<Self, HardwareError> {
+    pub fn spawn(
+        machine: &Machine,
+        start_limit: Duration,
+        visible: Option<&str>,
+    ) -> Result<Self, HardwareError> {
         // A description that was read from a pipe cannot be read again, and one in a file may have changed.
         let description = machine.description();
-        let description = description
-            .map_err(|error| HardwareError::new(ErrorKind::Other, format!("cannot describe the machine: {error}")))?;
-        let which = if description.is_some() { vec!["--described"] } else { vec!["--machine", machine.name()] };
+        let description = description.map_err(|error| {
+            HardwareError::new(
+                ErrorKind::Other,
+                format!("cannot describe the machine: {error}"),
+            )
+        })?;
+        let which = if description.is_some() {
+            vec!["--described"]
+        } else {
+            vec!["--machine", machine.name()]
+        };
         // Not by its path, which an update may have taken away or given to another version.
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
@@ -114,19 +133,34 @@ impl Worker {
             // Ctrl-C reaches the whole foreground group; the parent decides what it means.
             .process_group(0)
             .spawn()
-            .map_err(|error| limits::not_started(format!("cannot start a worker process: {error}"), &error))?;
-        let requests = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
+            .map_err(|error| {
+                limits::not_started(format!("cannot start a worker process: {error}"), &error)
+            })?;
+        let requests = child
+            .stdin
+            .take()
+            .map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
         let (sender, replies) = mpsc::channel();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // Dropped, it is ended: a worker that nobody listens to is of no use.
         let process = Mortal::new(child);
         let last_words = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&last_words);
-        let mut worker = Self { process, patience: PATIENCE, gpus: 0, requests, replies, last_words, kills };
+        let mut worker = Self {
+            process,
+            patience: PATIENCE,
+            gpus: 0,
+            requests,
+            replies,
+            last_words,
+            kills,
+        };
         if let Some(stdout) = stdout {
             listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let Ok(reply) = serde_json::from_slice(line.as_bytes()) else { return };
+                    let Ok(reply) = serde_json::from_slice(line.as_bytes()) else {
+                        return;
+                    };
                     if sender.send(reply).is_err() {
                         return;
                     }
@@ -172,7 +206,10 @@ impl Worker {
     fn line(&mut self, mut line: Vec<u8>) -> Result<(), String> {
         let requests = self.requests.as_mut().ok_or("the worker is gone")?;
         line.push(b'\n');
-        requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| error.to_string())
+        requests
+            .write_all(&line)
+            .and_then(|()| requests.flush())
+            .map_err(|error| error.to_string())
     }
 
     pub(super) fn receive(&self, until: Instant, stop: &AtomicBool) -> Received {
@@ -228,8 +265,13 @@ impl Worker {
                 Some(name) => (format!("it was killed by signal {signal} ({name})"), true),
                 None => (format!("it was ended by signal {signal}"), false),
             },
-            (Some(status), None) if status.code() == Some(OUT_OF_MEMORY) => ("it had no memory".to_owned(), true),
-            (Some(status), None) => (format!("it exited with code {}", status.code().unwrap_or_default()), false),
+            (Some(status), None) if status.code() == Some(OUT_OF_MEMORY) => {
+                ("it had no memory".to_owned(), true)
+            }
+            (Some(status), None) => (
+                format!("it exited with code {}", status.code().unwrap_or_default()),
+                false,
+            ),
             (None, _) => match self.end() {
                 End::Exited(_) => ("it closed its pipe, and was killed".to_owned(), false),
                 End::Stuck => ("it could not be ended".to_owned(), false),
@@ -243,11 +285,20 @@ impl Worker {
         if let Some(why) = why {
             (how, from_outside) = (format!("{how}: {why}"), true);
         }
-        let words = self.last_words.lock().map(|words| words.trim().replace('\n', " / ")).unwrap_or_default();
+        let words = self
+            .last_words
+            .lock()
+            .map(|words| words.trim().replace('\n', " / "))
+            .unwrap_or_default();
         if !words.is_empty() {
             how = format!("{how}; its last output: {words}");
         }
-        Death { how, from_outside, signal, exit_code: status.and_then(|status| status.code()) }
+        Death {
+            how,
+            from_outside,
+            signal,
+            exit_code: status.and_then(|status| status.code()),
+        }
     }
 }
 
@@ -278,9 +329,12 @@ impl Drop for Worker {
 /// Listens to a worker on a thread of its own.
 fn listen(to: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
     let thread = std::thread::Builder::new().spawn(to);
-    thread
-        .map(drop)
-        .map_err(|error| limits::not_started(format!("no thread can listen to the worker: {error}"), &error))
+    thread.map(drop).map_err(|error| {
+        limits::not_started(
+            format!("no thread can listen to the worker: {error}"),
+            &error,
+        )
+    })
 }
 
 fn keep_last_words(mut from: impl Read, kept: &Mutex<String>) {

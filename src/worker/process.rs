@@ -53,7 +53,11 @@ pub struct Mortal {
 impl Mortal {
     /// Takes a process over.
     pub fn new(process: impl Process + 'static) -> Self {
-        Self { process: Box::new(process), killed: false, end: None }
+        Self {
+            process: Box::new(process),
+            killed: false,
+            end: None,
+        }
     }
 
     /// Its number.
@@ -114,7 +118,15 @@ mod tests {
 
     fn fake(dies_after: Option<Duration>) -> (Mortal, Arc<AtomicU32>) {
         let kills = Arc::<AtomicU32>::default();
-        (Mortal::new(Fake { pid: 7, dies_after, killed: None, kills: Arc::clone(&kills) }), kills)
+        (
+            Mortal::new(Fake {
+                pid: 7,
+                dies_after,
+                killed: None,
+                kills: Arc::clone(&kills),
+            }),
+            kills,
+        )
     }
 
     const LIMIT: Duration = Duration::from_millis(100);
@@ -124,11 +136,19 @@ mod tests {
         let (mut process, kills) = fake(None);
         let began = Instant::now();
         assert_eq!(process.end(LIMIT), End::Stuck);
-        assert!((LIMIT..10 * LIMIT).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(
+            (LIMIT..10 * LIMIT).contains(&began.elapsed()),
+            "{:?}",
+            began.elapsed()
+        );
         assert!(process.is_stuck());
         let again = Instant::now();
         assert_eq!(process.end(Duration::from_secs(60)), End::Stuck);
-        assert!(again.elapsed() < LIMIT, "it was waited for again: {:?}", again.elapsed());
+        assert!(
+            again.elapsed() < LIMIT,
+            "it was waited for again: {:?}",
+            again.elapsed()
+        );
         assert_eq!(kills.load(Ordering::Relaxed), 1);
     }
 
@@ -136,7 +156,10 @@ mod tests {
     fn what_dies_late_is_waited_for() {
         let (mut process, _) = fake(Some(LIMIT / 4));
         assert_eq!(process.wait(Duration::ZERO), None, "nobody has killed it");
-        assert_eq!(process.end(60 * LIMIT), End::Exited(ExitStatus::from_raw(9)));
+        assert_eq!(
+            process.end(60 * LIMIT),
+            End::Exited(ExitStatus::from_raw(9))
+        );
         assert!(!process.is_stuck());
         assert_eq!(process.wait(Duration::ZERO), Some(ExitStatus::from_raw(9)));
     }
@@ -146,10 +169,17 @@ mod tests {
         let (mut process, kills) = fake(Some(2 * LIMIT));
         let began = Instant::now();
         process.kill();
-        assert!(began.elapsed() < LIMIT, "it was waited for: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < LIMIT,
+            "it was waited for: {:?}",
+            began.elapsed()
+        );
         std::thread::sleep(2 * LIMIT);
         let again = Instant::now();
-        assert_eq!(process.end(60 * LIMIT), End::Exited(ExitStatus::from_raw(9)));
+        assert_eq!(
+            process.end(60 * LIMIT),
+            End::Exited(ExitStatus::from_raw(9))
+        );
         assert!(again.elapsed() < LIMIT, "{:?}", again.elapsed());
         assert_eq!(kills.load(Ordering::Relaxed), 1);
     }

@@ -40,7 +40,11 @@ impl Launch {
     /// What CUDA_VISIBLE_DEVICES is to be in the worker, where that is for this program to say: a driver that shows
     /// two of four GPUs is ready in half the time.
     pub fn mask(&self) -> Option<String> {
-        if self.unmasked { None } else { environment::mask(&self.selections, self.there) }
+        if self.unmasked {
+            None
+        } else {
+            environment::mask(&self.selections, self.there)
+        }
     }
 
     /// Starts a worker for these GPUs.
@@ -109,17 +113,27 @@ pub fn start(
     let mut killed = false;
     loop {
         let (gpu, why) = match open(&mut worker, launch, one_by_one, stop) {
-            Opened::Ready(facts, _) if launch.unmask(facts.devices.iter().any(|device| device.hidden.is_some())) => {
+            Opened::Ready(facts, _)
+                if launch.unmask(facts.devices.iter().any(|device| device.hidden.is_some())) =>
+            {
                 worker = spawn(launch).map_err(StartError::Failed)?;
                 continue;
             }
             Opened::Ready(mut facts, floor_seconds) => {
-                facts.devices.extend(left_out.iter().map(|(gpu, why)| CudaDevice {
-                    index: *gpu,
-                    failure: Some(why.clone()),
-                    ..CudaDevice::default()
-                }));
-                return Ok(Ready { worker, facts, floor_seconds, left_out, problems });
+                facts
+                    .devices
+                    .extend(left_out.iter().map(|(gpu, why)| CudaDevice {
+                        index: *gpu,
+                        failure: Some(why.clone()),
+                        ..CudaDevice::default()
+                    }));
+                return Ok(Ready {
+                    worker,
+                    facts,
+                    floor_seconds,
+                    left_out,
+                    problems,
+                });
             }
             Opened::Refused(error) if launch.unmask(error.code == Some(CUDA_NO_DEVICE)) => {
                 worker = spawn(launch).map_err(StartError::Failed)?;
@@ -129,7 +143,9 @@ pub fn start(
             Opened::Interrupted => return Err(StartError::Interrupted),
             Opened::Late(gpu, why) => (Some(gpu.ok_or(StartError::Late(why.clone()))?), why),
             // Whoever killed it: no GPU did.
-            Opened::Killed(why) if killed => return Err(failed(format!("{why}, for the second time"))),
+            Opened::Killed(why) if killed => {
+                return Err(failed(format!("{why}, for the second time")));
+            }
             Opened::Killed(why) => {
                 killed = true;
                 problems.push(format!("{why}; it was started again"));
@@ -172,13 +188,20 @@ enum Opened {
 fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBool) -> Opened {
     // A worker without a driver may be gone before it reads this; it has reported why then.
     let (selections, memory_limit) = (launch.selections.clone(), launch.memory_limit);
-    let sent = worker.send(&Request::Open { selections, memory_limit, one_by_one });
+    let sent = worker.send(&Request::Open {
+        selections,
+        memory_limit,
+        one_by_one,
+    });
     let until = Instant::now() + launch.start_limit;
     let mut at = None;
     loop {
         match worker.receive(until, stop) {
             Received::Reply(Reply::Opening { gpu }) => at = Some(gpu),
-            Received::Reply(Reply::Ready { facts, floor_seconds }) => return Opened::Ready(facts, floor_seconds),
+            Received::Reply(Reply::Ready {
+                facts,
+                floor_seconds,
+            }) => return Opened::Ready(facts, floor_seconds),
             Received::Reply(Reply::NoDriver { error }) => return Opened::Refused(error),
             Received::Reply(Reply::Done { .. } | Reply::Apart { .. } | Reply::Seen { .. }) => {
                 let why = "the worker answered before it was asked";
@@ -187,8 +210,13 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
             Received::Late => {
                 worker.end();
                 let limit = launch.start_limit.as_secs_f64();
-                let which = at.map(|gpu| format!(" and hung at GPU {gpu}")).unwrap_or_default();
-                let stuck = worker.stuck().map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
+                let which = at
+                    .map(|gpu| format!(" and hung at GPU {gpu}"))
+                    .unwrap_or_default();
+                let stuck = worker
+                    .stuck()
+                    .map(|pid| format!("; {}", stuck(pid)))
+                    .unwrap_or_default();
                 return Opened::Late(
                     at,
                     format!(
@@ -200,10 +228,19 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
             Received::Gone => {
                 let death = worker.death();
                 let (at, why) = (at.filter(|_| !death.from_outside), death.how);
-                let sent = sent.err().map(|error| format!(" ({error})")).unwrap_or_default();
+                let sent = sent
+                    .err()
+                    .map(|error| format!(" ({error})"))
+                    .unwrap_or_default();
                 let which = at.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
-                let why = format!("the worker process ended while the driver started{which}: {why}{sent}");
-                return if death.from_outside { Opened::Killed(why) } else { Opened::Gone(at, why) };
+                let why = format!(
+                    "the worker process ended while the driver started{which}: {why}{sent}"
+                );
+                return if death.from_outside {
+                    Opened::Killed(why)
+                } else {
+                    Opened::Gone(at, why)
+                };
             }
             Received::Interrupted => return Opened::Interrupted,
         }

@@ -49,7 +49,14 @@ pub fn run(
     stop: &AtomicBool,
     listener: &mut dyn Listener,
 ) -> Results {
-    run_with(worker, launch.clone(), rounds, stop, listener, &mut Launch::spawn)
+    run_with(
+        worker,
+        launch.clone(),
+        rounds,
+        stop,
+        listener,
+        &mut Launch::spawn,
+    )
 }
 
 /// The same with workers of another kind, for tests.
@@ -117,7 +124,11 @@ enum Served<'r> {
 
 /// The flows of rounds that run at once, for people.
 fn ways(rounds: &[&Round]) -> String {
-    rounds.iter().map(|round| round.way()).collect::<Vec<_>>().join(", ")
+    rounds
+        .iter()
+        .map(|round| round.way())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// What an outcome says of a round that is tried again.
@@ -129,7 +140,11 @@ fn result_of(outcome: &Outcome) -> Again {
 }
 
 impl<'r> Session<'r, '_> {
-    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>) {
+    fn run(
+        &mut self,
+        first: Worker,
+        spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>,
+    ) {
         let mut worker = Some(first);
         loop {
             let mut once_more = None;
@@ -147,7 +162,10 @@ impl<'r> Session<'r, '_> {
                         worker = Some(fresh);
                     }
                     Err(StartError::Interrupted) => return self.interrupt(),
-                    Err(StartError::Failed(HardwareError { message: why, .. }) | StartError::Late(why)) => {
+                    Err(
+                        StartError::Failed(HardwareError { message: why, .. })
+                        | StartError::Late(why),
+                    ) => {
                         self.problem(format!("no other worker could be started: {why}"));
                         return self.lose_if(&format!("no worker: {why}"), |_| true);
                     }
@@ -165,17 +183,28 @@ impl<'r> Session<'r, '_> {
             match self.serve(&mut current) {
                 Served::All => worker = Some(current),
                 Served::Interrupted => {
-                    current.stuck().map(stuck).into_iter().for_each(|problem| self.problem(problem));
+                    current
+                        .stuck()
+                        .map(stuck)
+                        .into_iter()
+                        .for_each(|problem| self.problem(problem));
                     return self.interrupt();
                 }
                 Served::Again(round, reason, crash) => {
                     let broken = crash.and_then(|crash| self.again.broke_off_alone(round, crash));
                     self.broke_off(broken);
-                    self.problem(format!("{}: {reason}; it was tried again with another worker", round.way()));
+                    self.problem(format!(
+                        "{}: {reason}; it was tried again with another worker",
+                        round.way()
+                    ));
                     self.waiting.push_front(round);
                 }
-                Served::Apart(rounds, reason, broke) => self.one_by_one(&rounds, &reason, broke, current.stuck()),
-                Served::Lost(round, status, reason) => self.lost(round, status, reason, current.stuck()),
+                Served::Apart(rounds, reason, broke) => {
+                    self.one_by_one(&rounds, &reason, broke, current.stuck())
+                }
+                Served::Lost(round, status, reason) => {
+                    self.lost(round, status, reason, current.stuck())
+                }
             }
         }
     }
@@ -184,10 +213,18 @@ impl<'r> Session<'r, '_> {
     fn serve(&mut self, worker: &mut Worker) -> Served<'r> {
         let mut sent = 0;
         while let Some(&head) = self.waiting.front() {
-            self.listener.begins(head, self.total - self.waiting.len() - self.put_off.len());
+            self.listener
+                .begins(head, self.total - self.waiting.len() - self.put_off.len());
             let mut write_failed = false;
-            while sent < self.waiting.len() && (sent < ROUNDS_AHEAD || self.is_one_slot(sent)) && !write_failed {
-                let counted = |place: usize| self.waiting.get(place).is_some_and(|round| round.is_counted());
+            while sent < self.waiting.len()
+                && (sent < ROUNDS_AHEAD || self.is_one_slot(sent))
+                && !write_failed
+            {
+                let counted = |place: usize| {
+                    self.waiting
+                        .get(place)
+                        .is_some_and(|round| round.is_counted())
+                };
                 // What else is copied meanwhile would be counted too.
                 if sent > 0 && (counted(0) || counted(sent)) {
                     break;
@@ -231,7 +268,11 @@ impl<'r> Session<'r, '_> {
                     self.listener.ends(id, &outcome);
                     let broken = self.again.ended(head, result_of(&outcome));
                     self.broke_off(broken);
-                    if self.waiting.front().is_none_or(|next| next.flows != head.flows) {
+                    if self
+                        .waiting
+                        .front()
+                        .is_none_or(|next| next.flows != head.flows)
+                    {
                         self.hangs.ended(&head.flows);
                     }
                 }
@@ -247,7 +288,9 @@ impl<'r> Session<'r, '_> {
                     let with = self.at_once_with(head);
                     return match with.len() {
                         1 => Served::Lost(head, Status::Hung, reason),
-                        _ => Served::Apart(with, reason.clone(), Some(Break::of(How::Hung, reason))),
+                        _ => {
+                            Served::Apart(with, reason.clone(), Some(Break::of(How::Hung, reason)))
+                        }
                     };
                 }
                 Received::Gone => {
@@ -255,7 +298,8 @@ impl<'r> Session<'r, '_> {
                     let reason = format!("the worker process ended during {what}: {}", death.how);
                     let with = self.at_once_with(head);
                     if with.len() > 1 {
-                        self.tried.extend(with.iter().map(|round| (round.id, death.from_outside)));
+                        self.tried
+                            .extend(with.iter().map(|round| (round.id, death.from_outside)));
                         let crash = death.crash(&reason);
                         return Served::Apart(with, reason, crash);
                     }
@@ -273,7 +317,11 @@ impl<'r> Session<'r, '_> {
                         }
                         Some(_) => {
                             self.killed += 1;
-                            Served::Lost(head, Status::Skipped, format!("{reason}, for the second time"))
+                            Served::Lost(
+                                head,
+                                Status::Skipped,
+                                format!("{reason}, for the second time"),
+                            )
                         }
                     };
                 }
@@ -301,7 +349,11 @@ impl<'r> Session<'r, '_> {
     /// A round that waits no more, and those that were run at once with it.
     fn at_once_with(&self, head: &'r Round) -> Vec<&'r Round> {
         let is_apart = self.is_apart(head.slot);
-        let rest = self.waiting.iter().copied().take_while(|round| !is_apart && round.slot == head.slot);
+        let rest = self
+            .waiting
+            .iter()
+            .copied()
+            .take_while(|round| !is_apart && round.slot == head.slot);
         std::iter::once(head).chain(rest).collect()
     }
 
@@ -311,16 +363,31 @@ impl<'r> Session<'r, '_> {
         let apart = head.is_some_and(|head| self.is_apart(head.slot));
         let of_slot = move |round: &&&'r Round| head.is_some_and(|head| head.slot == round.slot);
         let most = if apart { 1 } else { usize::MAX };
-        let rounds: Vec<_> = self.waiting.iter().skip(place).take_while(of_slot).take(most).copied().collect();
+        let rounds: Vec<_> = self
+            .waiting
+            .iter()
+            .skip(place)
+            .take_while(of_slot)
+            .take(most)
+            .copied()
+            .collect();
         rounds.into_iter()
     }
 
     /// Rounds that were run at once ended their worker, or left it stuck: which of them it was is seen when each
     /// is run by itself.
-    fn one_by_one(&mut self, rounds: &[&'r Round], reason: &str, broke: Option<Break>, pid: Option<u32>) {
+    fn one_by_one(
+        &mut self,
+        rounds: &[&'r Round],
+        reason: &str,
+        broke: Option<Break>,
+        pid: Option<u32>,
+    ) {
         let broken = broke.and_then(|broke| self.again.broke_off(rounds, broke));
         self.broke_off(broken);
-        let stuck = pid.map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
+        let stuck = pid
+            .map(|pid| format!("; {}", stuck(pid)))
+            .unwrap_or_default();
         self.problem(format!(
             "{} at once: {reason}{stuck}; they were tried one by one with another worker",
             ways(rounds)
@@ -328,25 +395,45 @@ impl<'r> Session<'r, '_> {
         self.apart.extend(rounds.iter().map(|round| round.slot));
         if self.again.is_enough() && !self.all_apart {
             self.all_apart = true;
-            self.problem("rounds at once went wrong again and again: the rest was run one at a time".to_owned());
+            self.problem(
+                "rounds at once went wrong again and again: the rest was run one at a time"
+                    .to_owned(),
+            );
         }
         // The others are still there.
-        rounds.iter().take(1).for_each(|head| self.waiting.push_front(head));
+        rounds
+            .iter()
+            .take(1)
+            .for_each(|head| self.waiting.push_front(head));
     }
 
     /// A round ended its worker, or left it stuck.
     fn lost(&mut self, round: &Round, status: Status, reason: String, pid: Option<u32>) {
         let reason = pid.map_or(reason.clone(), |pid| format!("{reason}; {}", stuck(pid)));
-        let replaced = if pid.is_some() { "left behind" } else { "replaced" };
-        self.problem(format!("{}: {reason}; the worker was {replaced}", round.way()));
-        let why = format!("not run, since {} of {} went wrong: {reason}", round.task, round.way());
+        let replaced = if pid.is_some() {
+            "left behind"
+        } else {
+            "replaced"
+        };
+        self.problem(format!(
+            "{}: {reason}; the worker was {replaced}",
+            round.way()
+        ));
+        let why = format!(
+            "not run, since {} of {} went wrong: {reason}",
+            round.task,
+            round.way()
+        );
         let again = match How::try_from(status) {
             Ok(how) => Again::BrokeOff(Break::of(how, reason.clone())),
-            Err(()) => Again::NotRun { why: reason.clone() },
+            Err(()) => Again::NotRun {
+                why: reason.clone(),
+            },
         };
         let broken = self.again.ended(round, again);
         self.broke_off(broken);
-        self.listener.ends(round.id, &Outcome::Lost { status, reason });
+        self.listener
+            .ends(round.id, &Outcome::Lost { status, reason });
         // One replacement for the same flows at most, or a broken driver would be restarted again and again.
         self.lost.insert(round.flows.clone());
         let lost = self.lost.clone();
@@ -355,7 +442,9 @@ impl<'r> Session<'r, '_> {
             self.mark(&round.flows, pid);
         }
         if self.killed >= MOST_KILLED {
-            self.lose_if("not run, since workers were killed again and again", |_| true);
+            self.lose_if("not run, since workers were killed again and again", |_| {
+                true
+            });
         }
         if status == Status::Hung {
             self.hangs.hung(&round.flows);
@@ -368,7 +457,11 @@ impl<'r> Session<'r, '_> {
 
     /// Stops using the GPUs of a process that cannot be ended.
     fn mark(&mut self, flows: &[Flow], pid: u32) {
-        let gpus: BTreeSet<u32> = flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
+        let gpus: BTreeSet<u32> = flows
+            .iter()
+            .flat_map(|flow| flow.ends())
+            .filter_map(Endpoint::gpu)
+            .collect();
         let names: Vec<_> = gpus.iter().map(|gpu| format!("GPU {gpu}")).collect();
         self.problem(format!(
             "{} are no longer used: {}. Look for NVRM and Xid messages in dmesg, then \
@@ -383,7 +476,9 @@ impl<'r> Session<'r, '_> {
     /// Runs nothing more on these GPUs.
     fn leave_out(&mut self, gpus: &LeftOut) {
         for (gpu, why) in gpus {
-            self.launch.selections.retain(|selection| selection.index != *gpu);
+            self.launch
+                .selections
+                .retain(|selection| selection.index != *gpu);
             let why = format!("not run, since GPU {gpu} is no longer used: {why}");
             self.lose_if(&why, |round| round.uses(Place::Gpu(*gpu)));
         }
@@ -392,24 +487,36 @@ impl<'r> Session<'r, '_> {
     /// Moves rounds whose GPUs keep hanging to the end.
     fn put_off(&mut self) {
         let hangs = &self.hangs;
-        let (later, now): (VecDeque<_>, VecDeque<_>) =
-            self.waiting.drain(..).partition(|round| hangs.puts_off(&round.flows));
+        let (later, now): (VecDeque<_>, VecDeque<_>) = self
+            .waiting
+            .drain(..)
+            .partition(|round| hangs.puts_off(&round.flows));
         self.waiting = now;
         self.put_off.extend(later);
     }
 
     /// Resumes the rounds that were put off, a pair at a time; returns whether there is anything to do.
     fn take_up(&mut self) -> bool {
-        let chosen = self.hangs.another_chance(self.put_off.iter().map(|round| round.flows.as_slice()));
+        let chosen = self
+            .hangs
+            .another_chance(self.put_off.iter().map(|round| round.flows.as_slice()));
         if let Some(flows) = chosen {
-            let (now, later): (VecDeque<_>, VecDeque<_>) =
-                self.put_off.drain(..).partition(|round| round.flows == flows);
+            let (now, later): (VecDeque<_>, VecDeque<_>) = self
+                .put_off
+                .drain(..)
+                .partition(|round| round.flows == flows);
             (self.waiting, self.put_off) = (now, later);
             return true;
         }
         for round in std::mem::take(&mut self.put_off) {
             let reason = self.hangs.reason(&round.flows);
-            self.listener.ends(round.id, &Outcome::Lost { status: Status::Skipped, reason });
+            self.listener.ends(
+                round.id,
+                &Outcome::Lost {
+                    status: Status::Skipped,
+                    reason,
+                },
+            );
         }
         false
     }
@@ -427,7 +534,10 @@ impl<'r> Session<'r, '_> {
             }
             error => Err(error),
         })?;
-        ready.problems.into_iter().for_each(|problem| self.problem(problem));
+        ready
+            .problems
+            .into_iter()
+            .for_each(|problem| self.problem(problem));
         Ok((ready.worker, ready.left_out))
     }
 
@@ -439,12 +549,23 @@ impl<'r> Session<'r, '_> {
     /// Skips the remaining rounds that match.
     fn lose_if(&mut self, reason: &str, is_lost: impl Fn(&Round) -> bool) {
         for queue in [&mut self.waiting, &mut self.put_off] {
-            let (lost, kept): (VecDeque<_>, VecDeque<_>) = queue.drain(..).partition(|round| is_lost(round));
+            let (lost, kept): (VecDeque<_>, VecDeque<_>) =
+                queue.drain(..).partition(|round| is_lost(round));
             *queue = kept;
             for round in lost {
-                let broken = self.again.ended(round, Again::NotRun { why: reason.to_owned() });
-                broken.iter().for_each(|broken| self.listener.broke_off(broken));
-                let outcome = Outcome::Lost { status: Status::Skipped, reason: reason.to_owned() };
+                let broken = self.again.ended(
+                    round,
+                    Again::NotRun {
+                        why: reason.to_owned(),
+                    },
+                );
+                broken
+                    .iter()
+                    .for_each(|broken| self.listener.broke_off(broken));
+                let outcome = Outcome::Lost {
+                    status: Status::Skipped,
+                    reason: reason.to_owned(),
+                };
                 self.listener.ends(round.id, &outcome);
             }
         }

@@ -18,7 +18,10 @@ use crate::model::measurement::DriverFacts;
 use crate::model::units::Bytes;
 
 /// For workers that die at once, or never.
-const IMPATIENT: Patience = Patience { base: Duration::from_millis(20), per_gpu: Duration::ZERO };
+const IMPATIENT: Patience = Patience {
+    base: Duration::from_millis(20),
+    per_gpu: Duration::ZERO,
+};
 
 /// A worker's answer to a request; None if it hangs.
 pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
@@ -63,7 +66,12 @@ pub fn worker_that_dies(
             }
         }
     });
-    Worker::made_of(Mayfly { pid, status }, Requests(sender, Vec::new()), replies, IMPATIENT)
+    Worker::made_of(
+        Mayfly { pid, status },
+        Requests(sender, Vec::new()),
+        replies,
+        IMPATIENT,
+    )
 }
 
 /// A process that ends at some time after it was killed, or never.
@@ -99,7 +107,9 @@ impl Write for Requests {
         while let Some(end) = self.1.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.1.drain(..=end).collect();
             let request = serde_json::from_slice(&line)?;
-            self.0.send(request).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+            self.0
+                .send(request)
+                .map_err(|_| std::io::ErrorKind::BrokenPipe)?;
         }
         Ok(bytes.len())
     }
@@ -134,7 +144,12 @@ pub fn worker_that_takes(
             }
         }
     });
-    let process = Fake { pid, dies_after, killed: None, kills: Arc::default() };
+    let process = Fake {
+        pid,
+        dies_after,
+        killed: None,
+        kills: Arc::default(),
+    };
     Worker::made_of(process, Requests(sender, Vec::new()), replies, patience)
 }
 
@@ -143,7 +158,11 @@ pub static GOING_ON: AtomicBool = AtomicBool::new(false);
 
 /// What workers for so many GPUs need, which are all that there are.
 pub fn launch(gpus: u32) -> Launch {
-    let selection = |index| Selection { index, uuid: Some(format!("GPU-{index}")), ..Selection::default() };
+    let selection = |index| Selection {
+        index,
+        uuid: Some(format!("GPU-{index}")),
+        ..Selection::default()
+    };
     Launch {
         machine: Machine::Live,
         selections: (0..gpus).map(selection).collect(),
@@ -156,5 +175,8 @@ pub fn launch(gpus: u32) -> Launch {
 
 /// That the driver is ready.
 pub fn ready() -> Reply {
-    Reply::Ready { facts: DriverFacts::default(), floor_seconds: 0.0 }
+    Reply::Ready {
+        facts: DriverFacts::default(),
+        floor_seconds: 0.0,
+    }
 }

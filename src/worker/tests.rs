@@ -32,7 +32,10 @@ impl Listener for Heard {
     fn begins(&mut self, _: &Round, _: usize) {}
 
     fn ends(&mut self, id: u32, outcome: &Outcome) {
-        assert!(self.outcomes.insert(id, outcome.clone()).is_none(), "a round ends once: {id}");
+        assert!(
+            self.outcomes.insert(id, outcome.clone()).is_none(),
+            "a round ends once: {id}"
+        );
     }
 
     fn broke_off(&mut self, broken: &BrokenOff) {
@@ -48,8 +51,13 @@ impl Listener for Heard {
 /// Two rounds for every ordered pair, that may take 30 ms each.
 fn rounds(gpus: u32) -> Vec<Round> {
     let all: Vec<u32> = (0..gpus).collect();
-    let twice = Pair::ordered(&all).into_iter().flat_map(|pair| [pair, pair]);
-    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let twice = Pair::ordered(&all)
+        .into_iter()
+        .flat_map(|pair| [pair, pair]);
+    let task = Task {
+        setup: Setup::REFERENCE,
+        action: Action::Latency { samples: 1 },
+    };
     twice
         .zip(0..)
         .map(|(pair, id)| Round {
@@ -69,7 +77,11 @@ fn pair_of(round: &Round) -> Pair {
 }
 
 fn done(id: u32) -> Reply {
-    Reply::Done { id, outcome: Outcome::Rows { rows: Vec::new() }, clock: Duration::ZERO }
+    Reply::Done {
+        id,
+        outcome: Outcome::Rows { rows: Vec::new() },
+        clock: Duration::ZERO,
+    }
 }
 
 /// A run of rounds of which some hang. Workers get the numbers 100, 101 and so on; a worker that hung
@@ -87,7 +99,10 @@ fn supervise(
         let (opened, hangs) = (Arc::clone(&opened), hangs.clone());
         let answers = move |request| match request {
             Request::Open { selections, .. } => {
-                opened.lock().unwrap().push(selections.iter().map(|selection| selection.index).collect());
+                opened
+                    .lock()
+                    .unwrap()
+                    .push(selections.iter().map(|selection| selection.index).collect());
                 Some(vec![ready()])
             }
             Request::Run { rounds } if rounds.iter().any(&hangs) => None,
@@ -96,13 +111,20 @@ fn supervise(
         Ok(worker(pid, dies, Box::new(answers)))
     };
     // A loaded machine starts threads late.
-    let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(gpus) };
+    let mut launch = Launch {
+        start_limit: Duration::from_secs(20),
+        ..launch(gpus)
+    };
     let Ok(Ready { worker, .. }) = start(spawn(&launch), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
     let mut results = Heard::default();
     run_with(worker, launch, rounds, &GOING_ON, &mut results, &mut spawn);
-    assert_eq!(results.outcomes.len(), rounds.len(), "every round has an outcome");
+    assert_eq!(
+        results.outcomes.len(),
+        rounds.len(),
+        "every round has an outcome"
+    );
     let opened = opened.lock().unwrap().clone();
     (results, opened)
 }
@@ -121,7 +143,12 @@ fn run(
 /// The pairs with a round that ended so.
 fn pairs(results: &Heard, rounds: &[Round], is: impl Fn(&Outcome) -> bool) -> BTreeSet<(u32, u32)> {
     let of = |round: &&Round| is(&results.outcomes[&round.id]);
-    rounds.iter().filter(of).map(pair_of).map(|pair| (pair.source, pair.destination)).collect()
+    rounds
+        .iter()
+        .filter(of)
+        .map(pair_of)
+        .map(|pair| (pair.source, pair.destination))
+        .collect()
 }
 
 fn measured(outcome: &Outcome) -> bool {
@@ -129,12 +156,27 @@ fn measured(outcome: &Outcome) -> bool {
 }
 
 fn hung(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Lost { status: Status::Hung, .. })
+    matches!(
+        outcome,
+        Outcome::Lost {
+            status: Status::Hung,
+            ..
+        }
+    )
 }
 
 #[test]
 fn one_pair_that_hangs_costs_itself() {
-    let (results, rounds, opened) = run(4, |pair| pair == Pair { source: 1, destination: 2 }, true);
+    let (results, rounds, opened) = run(
+        4,
+        |pair| {
+            pair == Pair {
+                source: 1,
+                destination: 2,
+            }
+        },
+        true,
+    );
     assert_eq!(pairs(&results, &rounds, hung), BTreeSet::from([(1, 2)]));
     assert_eq!(pairs(&results, &rounds, measured).len(), 11);
     assert_eq!(opened, vec![vec![0, 1, 2, 3]; 2]);
@@ -143,15 +185,26 @@ fn one_pair_that_hangs_costs_itself() {
 #[test]
 fn a_gpu_whose_pairs_all_hang_costs_a_few_and_the_others_nothing() {
     for bad in [0_u32, 2, 7] {
-        let (results, rounds, _) = run(8, move |pair| pair.source == bad || pair.destination == bad, true);
-        assert_eq!(pairs(&results, &rounds, measured).len(), 7 * 6, "GPU {bad}: every pair without it");
+        let (results, rounds, _) = run(
+            8,
+            move |pair| pair.source == bad || pair.destination == bad,
+            true,
+        );
+        assert_eq!(
+            pairs(&results, &rounds, measured).len(),
+            7 * 6,
+            "GPU {bad}: every pair without it"
+        );
         let tried = pairs(&results, &rounds, hung).len();
         assert_eq!(tried, 4, "GPU {bad}: three in a row, and another chance");
         let reasons: BTreeSet<_> = results
             .outcomes
             .values()
             .filter_map(|outcome| match outcome {
-                Outcome::Lost { status: Status::Skipped, reason } => Some(reason.as_str()),
+                Outcome::Lost {
+                    status: Status::Skipped,
+                    reason,
+                } => Some(reason.as_str()),
                 _ => None,
             })
             .collect();
@@ -186,16 +239,57 @@ fn where_everything_hangs_twelve_pairs_are_enough() {
 
 #[test]
 fn gpus_that_a_stuck_process_holds_are_left_alone() {
-    let (results, rounds, opened) = run(4, |pair| pair == Pair { source: 1, destination: 2 }, false);
-    assert_eq!(opened, [vec![0, 1, 2, 3], vec![0, 3]], "the next worker must not touch them");
+    let (results, rounds, opened) = run(
+        4,
+        |pair| {
+            pair == Pair {
+                source: 1,
+                destination: 2,
+            }
+        },
+        false,
+    );
+    assert_eq!(
+        opened,
+        [vec![0, 1, 2, 3], vec![0, 3]],
+        "the next worker must not touch them"
+    );
     let without = BTreeSet::from([(0, 3), (3, 0), (0, 1), (0, 2), (1, 0)]);
-    assert_eq!(pairs(&results, &rounds, measured), without, "what ended before, and what needs neither");
+    assert_eq!(
+        pairs(&results, &rounds, measured),
+        without,
+        "what ended before, and what needs neither"
+    );
     let all = results.problems.join("\n");
-    assert!(all.contains("GPU 1 and GPU 2 are no longer used") && all.contains("process 100"), "{all}");
-    assert!(all.contains("dmesg") && all.contains("restart the machine"), "{all}");
-    let after = rounds.iter().find(|round| pair_of(round) == Pair { source: 3, destination: 1 }).unwrap();
-    let Outcome::Lost { status: Status::Skipped, reason } = &results.outcomes[&after.id] else { panic!() };
-    assert!(reason.contains("GPU 1 is no longer used") && reason.contains("process 100"), "{reason}");
+    assert!(
+        all.contains("GPU 1 and GPU 2 are no longer used") && all.contains("process 100"),
+        "{all}"
+    );
+    assert!(
+        all.contains("dmesg") && all.contains("restart the machine"),
+        "{all}"
+    );
+    let after = rounds
+        .iter()
+        .find(|round| {
+            pair_of(round)
+                == Pair {
+                    source: 3,
+                    destination: 1,
+                }
+        })
+        .unwrap();
+    let Outcome::Lost {
+        status: Status::Skipped,
+        reason,
+    } = &results.outcomes[&after.id]
+    else {
+        panic!()
+    };
+    assert!(
+        reason.contains("GPU 1 is no longer used") && reason.contains("process 100"),
+        "{reason}"
+    );
 }
 
 /// Starts a worker for three GPUs that answers `Open` in this way, given the GPUs and whether they
@@ -205,7 +299,14 @@ fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartE
     let mut spawn = |_: &Launch| {
         spawned += 1;
         let answers = move |request| {
-            let Request::Open { selections, one_by_one, .. } = request else { panic!("{request:?}") };
+            let Request::Open {
+                selections,
+                one_by_one,
+                ..
+            } = request
+            else {
+                panic!("{request:?}")
+            };
             let gpus: Vec<u32> = selections.iter().map(|selection| selection.index).collect();
             answer(&gpus, one_by_one)
         };
@@ -225,7 +326,10 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
     let hangs = hangs.unwrap_or_else(|error| panic!("{error:?}"));
     assert_eq!(hangs.left_out.len(), 1);
     let (gpu, why) = &hangs.left_out[0];
-    assert!(*gpu == 1 && why.contains("within 0.5 s and hung at GPU 1"), "{why}");
+    assert!(
+        *gpu == 1 && why.contains("within 0.5 s and hung at GPU 1"),
+        "{why}"
+    );
     assert_eq!(hangs.facts.devices[0].failure.as_ref(), Some(why));
 
     // It dies without a message, until it is asked to open GPUs one by one.
@@ -241,10 +345,14 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
 #[test]
 fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
     let (hangs, spawned) = open(|_, _| None);
-    assert!(matches!(hangs, Err(StartError::Late(why)) if why.contains("did not start within 0.5 s")));
+    assert!(
+        matches!(hangs, Err(StartError::Late(why)) if why.contains("did not start within 0.5 s"))
+    );
     assert_eq!(spawned, 1);
     let (dies, spawned) = open(|_, _| Some(Vec::new()));
-    assert!(matches!(dies, Err(StartError::Failed(why)) if why.message.contains("ended while the driver started")));
+    assert!(
+        matches!(dies, Err(StartError::Failed(why)) if why.message.contains("ended while the driver started"))
+    );
     assert_eq!(spawned, 2);
     let (each, spawned) = open(|gpus, _| Some(vec![Reply::Opening { gpu: gpus[0] }]));
     assert!(each.is_err());
@@ -253,30 +361,58 @@ fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
 
 /// What came of rounds with these flows, of which those with host memory of node 1 hang.
 fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
-    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let task = Task {
+        setup: Setup::REFERENCE,
+        action: Action::Latency { samples: 1 },
+    };
     let deadline = Duration::from_millis(100);
     let rounds: Vec<_> = flows
         .into_iter()
         .zip(0..)
-        .map(|(flows, id)| Round { id, slot: id, flows, task, deadline, timeline: false, name: String::new() })
+        .map(|(flows, id)| Round {
+            id,
+            slot: id,
+            flows,
+            task,
+            deadline,
+            timeline: false,
+            name: String::new(),
+        })
         .collect();
     let (results, _) = supervise(8, &rounds, |round| round.uses(Place::Host(Some(1))), true);
-    rounds.iter().map(|round| results.outcomes[&round.id].clone()).collect()
+    rounds
+        .iter()
+        .map(|round| results.outcomes[&round.id].clone())
+        .collect()
 }
 
 #[test]
 fn a_host_node_that_hangs_costs_neither_its_gpus_nor_the_other_node() {
     let up = |node, gpu| {
-        let host = Endpoint::Host { node: Some(node), memory: HostMemory::Pinned };
-        vec![Flow { from: host, to: Endpoint::Gpu(gpu) }]
+        let host = Endpoint::Host {
+            node: Some(node),
+            memory: HostMemory::Pinned,
+        };
+        vec![Flow {
+            from: host,
+            to: Endpoint::Gpu(gpu),
+        }]
     };
     let flows = (0..8).flat_map(|gpu| [up(1, gpu), up(0, gpu)]).collect();
     let outcomes = with_host_node_1_hanging(flows);
     let (bad, good): (Vec<_>, Vec<_>) = (0..16).partition(|id| id % 2 == 0);
-    assert!(good.iter().all(|id| measured(&outcomes[*id])), "{outcomes:?}");
+    assert!(
+        good.iter().all(|id| measured(&outcomes[*id])),
+        "{outcomes:?}"
+    );
     let waited = bad.iter().filter(|id| hung(&outcomes[**id])).count();
-    assert!((3..=4).contains(&waited), "three in a row and another chance: {waited}");
-    let Outcome::Lost { reason, .. } = &outcomes[14] else { panic!("{:?}", outcomes[14]) };
+    assert!(
+        (3..=4).contains(&waited),
+        "three in a row and another chance: {waited}"
+    );
+    let Outcome::Lost { reason, .. } = &outcomes[14] else {
+        panic!("{:?}", outcomes[14])
+    };
     assert!(reason.contains("host memory of NUMA node 1"), "{reason}");
 }
 
@@ -284,15 +420,30 @@ fn a_host_node_that_hangs_costs_neither_its_gpus_nor_the_other_node() {
 fn rounds_of_several_flows_are_skipped_with_any_flow_that_hung() {
     let flow = |from, to| Flow { from, to };
     let (zero, one, two) = (Endpoint::Gpu(0), Endpoint::Gpu(1), Endpoint::Gpu(2));
-    let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pageable };
+    let host = Endpoint::Host {
+        node: Some(1),
+        memory: HostMemory::Pageable,
+    };
     let outcomes = with_host_node_1_hanging(vec![
         vec![flow(zero, one), flow(one, zero)],
         vec![flow(host, zero)],
         vec![flow(host, zero), flow(one, two)],
         vec![flow(one, two), flow(two, one)],
     ]);
-    assert!(measured(&outcomes[0]) && hung(&outcomes[1]) && measured(&outcomes[3]), "{outcomes:?}");
-    assert!(matches!(&outcomes[2], Outcome::Lost { status: Status::Skipped, .. }), "{outcomes:?}");
+    assert!(
+        measured(&outcomes[0]) && hung(&outcomes[1]) && measured(&outcomes[3]),
+        "{outcomes:?}"
+    );
+    assert!(
+        matches!(
+            &outcomes[2],
+            Outcome::Lost {
+                status: Status::Skipped,
+                ..
+            }
+        ),
+        "{outcomes:?}"
+    );
 }
 
 /// A run whose workers die in the rounds of these pairs, as the kernel says of the nth time: a raw status
@@ -305,7 +456,9 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
         let deaths = Arc::clone(&deaths);
         Ok(worker_that_dies(pid, move |request| match request {
             Request::Open { .. } => Ok(vec![ready()]),
-            Request::Run { rounds } if rounds.iter().any(|round| pairs.contains(&pair_of(round))) => {
+            Request::Run { rounds }
+                if rounds.iter().any(|round| pairs.contains(&pair_of(round))) =>
+            {
                 let mut deaths = deaths.lock().unwrap();
                 *deaths += 1;
                 Err(status(*deaths))
@@ -313,42 +466,96 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
             Request::Run { rounds } => Ok(rounds.iter().map(|round| done(round.id)).collect()),
         }))
     };
-    let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(gpus) };
+    let mut launch = Launch {
+        start_limit: Duration::from_secs(20),
+        ..launch(gpus)
+    };
     let Ok(Ready { worker, .. }) = start(spawn(&launch), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
     let mut results = Heard::default();
     run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
-    assert_eq!(results.outcomes.len(), rounds.len(), "every round has an outcome");
+    assert_eq!(
+        results.outcomes.len(),
+        rounds.len(),
+        "every round has an outcome"
+    );
     (results, rounds, pid - 99)
 }
 
 /// Three slots of three pairs each, of which the pair in the middle hangs or ends its worker.
 #[test]
 fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
-    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let task = Task {
+        setup: Setup::REFERENCE,
+        action: Action::Latency { samples: 1 },
+    };
     let deadline = Duration::from_millis(100);
-    let flows = |id: u32| vec![Pair { source: 2 * (id % 3), destination: 2 * (id % 3) + 1 }.into()];
+    let flows = |id: u32| {
+        vec![
+            Pair {
+                source: 2 * (id % 3),
+                destination: 2 * (id % 3) + 1,
+            }
+            .into(),
+        ]
+    };
     let rounds: Vec<_> = (0..9)
-        .map(|id| Round { id, slot: id / 3, flows: flows(id), task, deadline, timeline: false, name: String::new() })
+        .map(|id| Round {
+            id,
+            slot: id / 3,
+            flows: flows(id),
+            task,
+            deadline,
+            timeline: false,
+            name: String::new(),
+        })
         .collect();
     let (results, opened) = supervise(6, &rounds, |round| pair_of(round).source == 2, true);
-    let is_hung = |round: &&Round| matches!(&results.outcomes[&round.id], Outcome::Lost { status: Status::Hung, .. });
-    let hung_ids: Vec<_> = rounds.iter().filter(is_hung).map(|round| round.id).collect();
+    let is_hung = |round: &&Round| {
+        matches!(
+            &results.outcomes[&round.id],
+            Outcome::Lost {
+                status: Status::Hung,
+                ..
+            }
+        )
+    };
+    let hung_ids: Vec<_> = rounds
+        .iter()
+        .filter(is_hung)
+        .map(|round| round.id)
+        .collect();
     assert_eq!(hung_ids, [1], "the first of its rounds, alone");
-    let measured_ids: Vec<_> =
-        rounds.iter().filter(|round| measured(&results.outcomes[&round.id])).map(|round| round.id).collect();
+    let measured_ids: Vec<_> = rounds
+        .iter()
+        .filter(|round| measured(&results.outcomes[&round.id]))
+        .map(|round| round.id)
+        .collect();
     assert_eq!(measured_ids, [0, 2, 3, 5, 6, 8], "{:?}", results.outcomes);
-    assert_eq!(opened.len(), 3, "one worker at once, one that showed which, one for the rest");
-    assert!(results.problems[0].starts_with("GPU 0 → GPU 1, GPU 2 → GPU 3, GPU 4 → GPU 5 at once: "));
+    assert_eq!(
+        opened.len(),
+        3,
+        "one worker at once, one that showed which, one for the rest"
+    );
+    assert!(
+        results.problems[0].starts_with("GPU 0 → GPU 1, GPU 2 → GPU 3, GPU 4 → GPU 5 at once: ")
+    );
 }
 
-const ONE: &[Pair] = &[Pair { source: 1, destination: 2 }];
+const ONE: &[Pair] = &[Pair {
+    source: 1,
+    destination: 2,
+}];
 const KILLED: i32 = 9;
 const CRASHED: i32 = 11;
 
 fn lost_as(results: &Heard, rounds: &[Round], wanted: Status) -> BTreeSet<(u32, u32)> {
-    pairs(results, rounds, |outcome| matches!(outcome, Outcome::Lost { status, .. } if *status == wanted))
+    pairs(
+        results,
+        rounds,
+        |outcome| matches!(outcome, Outcome::Lost { status, .. } if *status == wanted),
+    )
 }
 
 #[test]
@@ -356,13 +563,23 @@ fn only_two_crashes_of_its_own_accuse_a_pair() {
     let both = |of: fn(usize) -> i32| {
         let (results, rounds, workers) = dying(3, ONE, of);
         assert_eq!(workers, 3);
-        assert_eq!(pairs(&results, &rounds, measured).len(), 5, "the other pairs");
+        assert_eq!(
+            pairs(&results, &rounds, measured).len(),
+            5,
+            "the other pairs"
+        );
         lost_as(&results, &rounds, Status::Failed)
     };
     assert_eq!(both(|_| CRASHED), BTreeSet::from([(1, 2)]));
     assert_eq!(both(|_| KILLED), BTreeSet::new());
-    assert_eq!(both(|time| if time == 1 { CRASHED } else { KILLED }), BTreeSet::new());
-    assert_eq!(both(|time| if time == 1 { KILLED } else { CRASHED }), BTreeSet::new());
+    assert_eq!(
+        both(|time| if time == 1 { CRASHED } else { KILLED }),
+        BTreeSet::new()
+    );
+    assert_eq!(
+        both(|time| if time == 1 { KILLED } else { CRASHED }),
+        BTreeSet::new()
+    );
 }
 
 #[test]
@@ -372,18 +589,23 @@ fn workers_that_are_killed_again_and_again_are_not_started_for_ever() {
     assert_eq!(workers, 6);
     assert_eq!(lost_as(&results, &rounds, Status::Failed), BTreeSet::new());
     assert_eq!(lost_as(&results, &rounds, Status::Skipped).len(), 12);
-    let given_up =
-        |outcome: &Outcome| matches!(outcome, Outcome::Lost { reason, .. } if reason.contains("again and again"));
+    let given_up = |outcome: &Outcome| matches!(outcome, Outcome::Lost { reason, .. } if reason.contains("again and again"));
     assert_eq!(pairs(&results, &rounds, given_up).len(), 9);
 }
 
 /// Every pair of four GPUs.
 static EVERY: [Pair; 12] = {
-    let mut all = [Pair { source: 0, destination: 0 }; 12];
+    let mut all = [Pair {
+        source: 0,
+        destination: 0,
+    }; 12];
     let mut at = 0;
     while at < 12 {
         let (source, other) = (at as u32 / 3, at as u32 % 3);
-        all[at] = Pair { source, destination: if other < source { other } else { other + 1 } };
+        all[at] = Pair {
+            source,
+            destination: if other < source { other } else { other + 1 },
+        };
         at += 1;
     }
     all

@@ -18,7 +18,13 @@ const SOON: Duration = Duration::from_secs(8);
 
 fn fifo(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
     path
 }
 
@@ -35,13 +41,20 @@ fn ended_by(name: &str, mut run: Child) -> (Option<i32>, String) {
         std::thread::sleep(Duration::from_millis(10));
     }
     let mut told = String::new();
-    run.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    run.stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut told)
+        .unwrap();
     (run.wait().unwrap().code(), told)
 }
 
 fn start(args: &[String], state: &Path, stdout: impl Into<Stdio>) -> Child {
     let mut command = peerscope(args);
-    command.env("XDG_STATE_HOME", state).stdout(stdout).stderr(Stdio::piped());
+    command
+        .env("XDG_STATE_HOME", state)
+        .stdout(stdout)
+        .stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
@@ -53,11 +66,18 @@ fn written(path: &Path) -> Value {
 
 /// What `recover` makes of the journal in this folder has every measurement.
 fn assert_recoverable(state: &Path, told: &str, code: i32) {
-    assert!(told.contains("The measurements are kept") && told.contains("peerscope recover "), "{told}");
+    assert!(
+        told.contains("The measurements are kept") && told.contains("peerscope recover "),
+        "{told}"
+    );
     let mut recover = peerscope(&["recover", "--format", "json"]);
     let ran = crate::common::finish(recover.env("XDG_STATE_HOME", state));
     let report = ran.json();
-    assert_eq!((ran.code, &report["verdict"]["untested"]), (Some(code), &Value::from(0)), "{told}");
+    assert_eq!(
+        (ran.code, &report["verdict"]["untested"]),
+        (Some(code), &Value::from(0)),
+        "{told}"
+    );
 }
 
 #[test]
@@ -67,12 +87,18 @@ fn a_pipe_without_a_reader_does_not_swallow_a_signal() {
         let state = folder.path().join("state");
         let pipe = fifo(folder.path(), "pipe");
         // The pipe comes first, and holds nothing else up.
-        let args = with(check("h200x2", "quick"), &["-o", &text_of(&pipe), "-o", &text_of(&report)]);
+        let args = with(
+            check("h200x2", "quick"),
+            &["-o", &text_of(&pipe), "-o", &text_of(&report)],
+        );
         let run = start(&args, &state, Stdio::null());
         assert_eq!(written(&report)["verdict"]["exit_code"], 0);
         let (code, told) = ended_by(name, run);
         assert_eq!(code, Some(130), "{told}");
-        assert!(told.contains(&format!("cannot write {}: nobody read it", text_of(&pipe))), "{told}");
+        assert!(
+            told.contains(&format!("cannot write {}: nobody read it", text_of(&pipe))),
+            "{told}"
+        );
         assert_recoverable(&state, &told, 3);
     }
 }
@@ -82,7 +108,10 @@ fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
     let (folder, report) = place("report.json");
     let state = folder.path().join("state");
     let pipe = fifo(folder.path(), "trace.json");
-    let args = with(check("h200x2", "standard"), &["--trace", &text_of(&pipe), "-o", &text_of(&report)]);
+    let args = with(
+        check("h200x2", "standard"),
+        &["--trace", &text_of(&pipe), "-o", &text_of(&report)],
+    );
     let run = start(&args, &state, Stdio::null());
     written(&report);
     let (code, told) = ended_by("TERM", run);
@@ -93,12 +122,18 @@ fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
     // Without its journal the run has not begun.
     let (folder, report) = place("report.json");
     let pipe = fifo(folder.path(), "journal");
-    let args = with(check("h200x2", "quick"), &["--journal", &text_of(&pipe), "-o", &text_of(&report)]);
+    let args = with(
+        check("h200x2", "quick"),
+        &["--journal", &text_of(&pipe), "-o", &text_of(&report)],
+    );
     let run = start(&args, &folder.path().join("state"), Stdio::null());
     std::thread::sleep(Duration::from_millis(500));
     let (code, told) = ended_by("TERM", run);
     assert_eq!(code, Some(130), "{told}");
-    assert!(told.contains("cannot write the journal (") && told.contains("nobody read it"), "{told}");
+    assert!(
+        told.contains("cannot write the journal (") && told.contains("nobody read it"),
+        "{told}"
+    );
     assert_eq!(read_json(&report)["measurements"]["interrupted"], true);
 }
 
@@ -106,24 +141,43 @@ fn a_timeline_or_a_journal_without_a_reader_does_not_swallow_a_signal_either() {
 fn a_reader_that_reads_no_more_does_not_swallow_a_signal() {
     let (folder, report) = place("report.json");
     let state = folder.path().join("state");
-    let args = with(check("demo", "standard"), &["--format", "json", "-o", &text_of(&report)]);
+    let args = with(
+        check("demo", "standard"),
+        &["--format", "json", "-o", &text_of(&report)],
+    );
     // Nobody reads the other end, and a pipe holds less than this report.
     let (reader, writer) = std::io::pipe().unwrap();
     let run = start(&args, &state, writer);
     let mut text = [PollFd::new(&reader, PollFlags::IN)];
-    until("text on stdout", PATIENCE, || (poll(&mut text, Some(&Timespec::default())) == Ok(1)).then_some(()));
+    until("text on stdout", PATIENCE, || {
+        (poll(&mut text, Some(&Timespec::default())) == Ok(1)).then_some(())
+    });
     let (code, told) = ended_by("TERM", run);
     assert_eq!(code, Some(130), "{told}");
-    assert!(told.contains("cannot write to stdout: nobody read it"), "{told}");
-    assert_eq!(written(&report)["verdict"]["exit_code"], 1, "the file is written all the same");
+    assert!(
+        told.contains("cannot write to stdout: nobody read it"),
+        "{told}"
+    );
+    assert_eq!(
+        written(&report)["verdict"]["exit_code"],
+        1,
+        "the file is written all the same"
+    );
     assert_recoverable(&state, &told, 1);
     drop(reader);
 
     let (folder, report) = place("report.json");
     let state = folder.path().join("state");
     let pipe = fifo(folder.path(), "pipe");
-    let reader = OpenOptions::new().read(true).custom_flags(0o4000).open(&pipe).unwrap();
-    let args = with(check("demo", "standard"), &["-o", &text_of(&pipe), "-o", &text_of(&report)]);
+    let reader = OpenOptions::new()
+        .read(true)
+        .custom_flags(0o4000)
+        .open(&pipe)
+        .unwrap();
+    let args = with(
+        check("demo", "standard"),
+        &["-o", &text_of(&pipe), "-o", &text_of(&report)],
+    );
     let run = start(&args, &state, Stdio::null());
     written(&report);
     let (code, told) = ended_by("INT", run);
@@ -137,8 +191,20 @@ fn a_reader_that_reads_no_more_does_not_swallow_a_signal() {
 fn an_interrupted_run_does_not_wait_for_a_reader_either() {
     let (folder, report) = place("report.json");
     let pipe = fifo(folder.path(), "pipe");
-    let args = ["check", "--machine", "pair-hangs", "--profile", "quick", "--deadline", "3600"].map(String::from);
-    let args = with(args.to_vec(), &["-o", &text_of(&pipe), "-o", &text_of(&report)]);
+    let args = [
+        "check",
+        "--machine",
+        "pair-hangs",
+        "--profile",
+        "quick",
+        "--deadline",
+        "3600",
+    ]
+    .map(String::from);
+    let args = with(
+        args.to_vec(),
+        &["-o", &text_of(&pipe), "-o", &text_of(&report)],
+    );
     let run = start(&args, &folder.path().join("state"), Stdio::null());
     until("a worker", PATIENCE, || child_of(run.id()));
     std::thread::sleep(Duration::from_secs(2));
@@ -162,8 +228,12 @@ fn a_reader_of_a_pipe_that_is_late_gets_everything() {
     std::thread::sleep(Duration::from_secs(2));
     let mut rest = String::new();
     reader.read_to_string(&mut rest).unwrap();
-    let report: Value = serde_json::from_str(&(String::from_utf8(first.to_vec()).unwrap() + &rest)).unwrap();
-    assert_eq!((wait(&mut run).code(), &report["verdict"]["exit_code"]), (Some(1), &Value::from(1)));
+    let report: Value =
+        serde_json::from_str(&(String::from_utf8(first.to_vec()).unwrap() + &rest)).unwrap();
+    assert_eq!(
+        (wait(&mut run).code(), &report["verdict"]["exit_code"]),
+        (Some(1), &Value::from(1))
+    );
     // The other way round, a reader that closes its end has read what it wanted.
     let run = run_with_closed_reader(&pipe);
     assert_eq!(run, Some(0));

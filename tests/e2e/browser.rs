@@ -29,16 +29,33 @@ fn browser() -> Option<PathBuf> {
 fn open(browser: &Path, page: &Path, options: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let data = format!("--user-data-dir={}", folder.path().display());
-    let fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=3000", &data];
+    let fixed = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--dump-dom",
+        "--virtual-time-budget=3000",
+        &data,
+    ];
     let url = format!("file://{}", page.display());
-    Command::new("timeout").arg("100").arg(browser).args(fixed).args(options).arg(url).output().unwrap()
+    Command::new("timeout")
+        .arg("100")
+        .arg(browser)
+        .args(fixed)
+        .args(options)
+        .arg(url)
+        .output()
+        .unwrap()
 }
 
 /// A report of this machine, from a standard check, with its timeline.
 fn report(machine: &str) -> (tempfile::TempDir, PathBuf) {
     let (folder, file) = place("report.html");
     let trace = text_of(&folder.path().join("trace.json"));
-    run(&with(check(machine, "standard"), &["-o", &text_of(&file), "--trace", &trace, "--no-journal"]));
+    run(&with(
+        check(machine, "standard"),
+        &["-o", &text_of(&file), "--trace", &trace, "--no-journal"],
+    ));
     (folder, file)
 }
 
@@ -48,9 +65,16 @@ fn look(browser: &Path, page: &Path, width: u32, dark: bool) -> Value {
     let scheme = format!("--blink-settings=preferredColorScheme={}", u8::from(!dark));
     let output = open(browser, page, &[&size, &scheme]);
     let page = String::from_utf8_lossy(&output.stdout).into_owned();
-    let result = page.split("<pre id=\"result\">").nth(1).and_then(|rest| rest.split("</pre>").next());
-    let result = result.unwrap_or_else(|| panic!("no result: {}", String::from_utf8_lossy(&output.stderr)));
-    let result = result.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    let result = page
+        .split("<pre id=\"result\">")
+        .nth(1)
+        .and_then(|rest| rest.split("</pre>").next());
+    let result =
+        result.unwrap_or_else(|| panic!("no result: {}", String::from_utf8_lossy(&output.stderr)));
+    let result = result
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
     serde_json::from_str(&result).unwrap()
 }
 
@@ -60,7 +84,11 @@ fn with_check(page: &Path) {
     let (before, after) = text.split_once("<meta http-equiv").unwrap();
     let (_, after) = after.split_once('>').unwrap();
     let text = format!("{before}{after}").replace("<details", "<details open");
-    fs::write(page, text.replace("</body>", &format!("<script>{CHECK}</script></body>"))).unwrap();
+    fs::write(
+        page,
+        text.replace("</body>", &format!("<script>{CHECK}</script></body>")),
+    )
+    .unwrap();
 }
 
 #[test]
@@ -68,16 +96,30 @@ fn a_page_fetches_nothing_and_its_script_runs_under_its_policy() {
     let Some(browser) = browser() else { return };
     let (folder, file) = report("h200x2");
     let log = folder.path().join("net.json");
-    let options = [format!("--log-net-log={}", log.display()), "--enable-logging=stderr".into()];
+    let options = [
+        format!("--log-net-log={}", log.display()),
+        "--enable-logging=stderr".into(),
+    ];
     let output = open(&browser, &file, &options.each_ref().map(String::as_str));
-    let (page, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(page.contains("<body class=\"live\">"), "the script did not run: {said}");
+    let (page, said) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        page.contains("<body class=\"live\">"),
+        "the script did not run: {said}"
+    );
     assert!(!said.contains("CONSOLE"), "{said}");
     let log = fs::read_to_string(&log).unwrap();
-    let fetched: Vec<&str> = log.split("\"url\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let fetched: Vec<&str> = log
+        .split("\"url\":\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
     // The browser asks its maker for news of itself; a page cannot make it.
     let own = ["google", "gvt1", "gstatic", "chrome"];
-    let of_page = |url: &&&str| !own.iter().any(|name| url.contains(name)) && !url.starts_with("file:");
+    let of_page =
+        |url: &&&str| !own.iter().any(|name| url.contains(name)) && !url.starts_with("file:");
     assert_eq!(fetched.iter().find(of_page), None);
 }
 
@@ -92,8 +134,15 @@ fn no_text_lies_over_another_and_all_can_be_read() {
             assert!(result["texts"].as_u64() > Some(50), "{result}");
             // Of one GPU there are no placements.
             let most = if machine == "single" { 0 } else { 8 };
-            assert!(result["charts"].as_u64() >= Some(most), "{machine}: {result}");
-            assert_eq!(result["faults"], Value::Array(Vec::new()), "{machine} at {width}, dark: {dark}");
+            assert!(
+                result["charts"].as_u64() >= Some(most),
+                "{machine}: {result}"
+            );
+            assert_eq!(
+                result["faults"],
+                Value::Array(Vec::new()),
+                "{machine} at {width}, dark: {dark}"
+            );
         }
     }
 }
@@ -112,7 +161,11 @@ fn a_page_that_compares_can_be_read_too() {
     for (width, dark) in [(1280, false), (400, true)] {
         let result = look(&browser, &page, width, dark);
         assert!(result["texts"].as_u64() > Some(20), "{result}");
-        assert_eq!(result["faults"], Value::Array(Vec::new()), "at {width}, dark: {dark}");
+        assert_eq!(
+            result["faults"],
+            Value::Array(Vec::new()),
+            "at {width}, dark: {dark}"
+        );
     }
 }
 

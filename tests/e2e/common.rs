@@ -14,7 +14,10 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A report from 8 x H200, identifiers blanked.
-pub const HARDWARE_REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x8-standard.json");
+pub const HARDWARE_REPORT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/data/h200x8-standard.json"
+);
 
 /// What became of a run.
 #[derive(Debug)]
@@ -28,7 +31,8 @@ pub struct Ran {
 impl Ran {
     /// stdout as JSON, all of it.
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout is not JSON: {error}: {self:?}"))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("stdout is not JSON: {error}: {self:?}"))
     }
 
     /// stdout with every run of white space as one blank, so that a line break hides no sentence.
@@ -54,8 +58,16 @@ pub fn program() -> PathBuf {
 /// The binary, with nothing of the caller's environment that changes what it says.
 pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     let mut command = Command::new(program());
-    command.args(args.iter().map(AsRef::as_ref)).stdin(Stdio::null());
-    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM", "RUST_BACKTRACE"] {
+    command
+        .args(args.iter().map(AsRef::as_ref))
+        .stdin(Stdio::null());
+    for variable in [
+        "NO_COLOR",
+        "CLICOLOR",
+        "CLICOLOR_FORCE",
+        "TERM",
+        "RUST_BACKTRACE",
+    ] {
         command.env_remove(variable);
     }
     command.env("COLUMNS", "100");
@@ -63,7 +75,10 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     let state = fresh_state();
     command.env("XDG_STATE_HOME", &state);
     // Nor does one test wait for another that checks this machine.
-    command.env("PEERSCOPE_LOCK", state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    command.env(
+        "PEERSCOPE_LOCK",
+        state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+    );
     command
 }
 
@@ -91,7 +106,11 @@ pub fn run<S: AsRef<str>>(args: &[S]) -> Ran {
 /// Runs a command to its end. Whatever happens, it must not panic.
 pub fn finish(command: &mut Command) -> Ran {
     let started = Instant::now();
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let output = wait_with_output(child);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let ran = Ran {
@@ -133,7 +152,10 @@ pub fn wait(child: &mut Child) -> ExitStatus {
 
 /// Sends a signal to one process.
 pub fn signal(name: &str, pid: u32) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
+    let sent = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .stderr(Stdio::null())
+        .status();
     assert!(sent.is_ok(), "there is no kill(1)");
 }
 
@@ -177,7 +199,10 @@ pub fn redact(text: &str) -> String {
         if line.starts_with("Time ") {
             lines.push("Time    [redacted]".to_owned());
         } else if let Some(run) = line.strip_prefix("Run ") {
-            let profile = run.split(", ").find(|part| part.starts_with("profile ")).unwrap_or("no profile");
+            let profile = run
+                .split(", ")
+                .find(|part| part.starts_with("profile "))
+                .unwrap_or("no profile");
             lines.push(format!("Run     [version], {profile}, [time]"));
         } else if !in_time {
             lines.push(line.to_owned());
@@ -198,13 +223,36 @@ pub fn write_json(folder: &Path, name: &str, value: &Value) -> String {
 
 /// The report as it would be if NVML had not listed this GPU.
 pub fn without_gpu(report: &mut Value, gpu: u32) {
-    let is_of = |row: &Value| ["index", "gpu", "source", "destination"].iter().any(|key| row[*key] == gpu);
-    let facts = ["snapshot/gpus", "snapshot/pairs", "topology/pairs", "driver/devices", "driver/peer_access"];
-    let figures =
-        ["links", "background", "peer", "overlap", "latency", "local", "host", "pipeline", "engines", "calls"];
+    let is_of = |row: &Value| {
+        ["index", "gpu", "source", "destination"]
+            .iter()
+            .any(|key| row[*key] == gpu)
+    };
+    let facts = [
+        "snapshot/gpus",
+        "snapshot/pairs",
+        "topology/pairs",
+        "driver/devices",
+        "driver/peer_access",
+    ];
+    let figures = [
+        "links",
+        "background",
+        "peer",
+        "overlap",
+        "latency",
+        "local",
+        "host",
+        "pipeline",
+        "engines",
+        "calls",
+    ];
     for table in facts.into_iter().chain(figures) {
         for room in ["", "/measurements"] {
-            if let Some(rows) = report.pointer_mut(&format!("{room}/{table}")).and_then(Value::as_array_mut) {
+            if let Some(rows) = report
+                .pointer_mut(&format!("{room}/{table}"))
+                .and_then(Value::as_array_mut)
+            {
                 rows.retain(|row| !is_of(row));
             }
         }
@@ -243,44 +291,76 @@ pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
 
 /// The elements of a list.
 pub fn list(value: &Value) -> &[Value] {
-    value.as_array().unwrap_or_else(|| panic!("not a list: {value}"))
+    value
+        .as_array()
+        .unwrap_or_else(|| panic!("not a list: {value}"))
 }
 
 /// The cells of the tables that have one for every pair.
 pub fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    ["peer", "overlap", "latency"].into_iter().flat_map(|table| list(&report["measurements"][table]))
+    ["peer", "overlap", "latency"]
+        .into_iter()
+        .flat_map(|table| list(&report["measurements"][table]))
 }
 
 /// Everything that was to be measured.
 pub fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
-    let others = ["local", "host", "pinning", "pipeline", "engines", "calls", "launch_loop", "hazard"]
-        .map(|table| report["measurements"][table].as_array());
+    let others = [
+        "local",
+        "host",
+        "pinning",
+        "pipeline",
+        "engines",
+        "calls",
+        "launch_loop",
+        "hazard",
+    ]
+    .map(|table| report["measurements"][table].as_array());
     // Of several flows at once each is one.
-    let load = report["measurements"]["load"].as_array().into_iter().flatten();
+    let load = report["measurements"]["load"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let flows = load.flat_map(|load| list(&load["flows"]).iter().map(move |_| load));
-    cells(report).chain(others.into_iter().flatten().flatten()).chain(flows)
+    cells(report)
+        .chain(others.into_iter().flatten().flatten())
+        .chain(flows)
 }
 
 /// Source and destination of a cell.
 pub fn pair(cell: &Value) -> (u64, u64) {
-    (cell["source"].as_u64().unwrap(), cell["destination"].as_u64().unwrap())
+    (
+        cell["source"].as_u64().unwrap(),
+        cell["destination"].as_u64().unwrap(),
+    )
 }
 
 /// The codes of the findings.
 pub fn codes(report: &Value) -> Vec<&str> {
-    list(&report["findings"]).iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+    list(&report["findings"])
+        .iter()
+        .map(|finding| finding["code"].as_str().unwrap())
+        .collect()
 }
 
 /// Skips a test for want of a tool; fails it where all tools were promised, as in .ci/run.
 pub fn skipped_for_want_of(tool: &str) {
     let promised = std::env::var_os("PEERSCOPE_ALL_TOOLS").is_some_and(|value| !value.is_empty());
-    assert!(!promised, "PEERSCOPE_ALL_TOOLS is set, and there is no {tool}");
+    assert!(
+        !promised,
+        "PEERSCOPE_ALL_TOOLS is set, and there is no {tool}"
+    );
     skipped(&format!("there is no {tool}"));
 }
 
 /// Whether a program can be started.
 pub fn is_there(program: &str) -> bool {
-    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
 }
 
 /// A skipped test must be seen.

@@ -22,7 +22,11 @@ fn a_short_description_is_a_whole_machine() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&path);
     assert_eq!(report["machine"].as_str(), Some(file.as_str()));
-    assert!(codes(&report).contains(&"pcie-narrow"), "{:?}", codes(&report));
+    assert!(
+        codes(&report).contains(&"pcie-narrow"),
+        "{:?}",
+        codes(&report)
+    );
     assert_eq!(list(&report["snapshot"]["gpus"]).len(), 2);
 }
 
@@ -33,8 +37,16 @@ fn what_is_wrong_is_reported_with_file_line_and_key() {
     let file = write(folder.path(), "broken.toml", &text);
     let ran = run(&["topo", "--machine", &file]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
-    let told = format!("the machine '{file}' is not usable: line 7, pci[3].trained: 'Gen4 x5' is not a PCIe link");
+    let told = format!(
+        "the machine '{file}' is not usable: line 7, pci[3].trained: 'Gen4 x5' is not a PCIe link"
+    );
     assert!(ran.stderr.contains(&told), "{}", ran.stderr);
     let ran = run(&["topo", "--machine", "not/there.toml"]);
-    assert!(ran.code == Some(2) && ran.stderr.contains("cannot read the machine 'not/there.toml'"), "{ran:?}");
+    assert!(
+        ran.code == Some(2)
+            && ran
+                .stderr
+                .contains("cannot read the machine 'not/there.toml'"),
+        "{ran:?}"
+    );
 }

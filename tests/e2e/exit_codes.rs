@@ -1,6 +1,8 @@
 //! Exit codes (docs/exit-codes.md), and the sentence that goes with each failure.
 
-use crate::common::{HARDWARE_REPORT, Ran, changed_report, check, place, read_json, run, text_of, with, write};
+use crate::common::{
+    HARDWARE_REPORT, Ran, changed_report, check, place, read_json, run, text_of, with, write,
+};
 
 const HEALTHY: i32 = 0;
 const FAULT: i32 = 1;
@@ -20,26 +22,50 @@ fn a_run_without_a_verdict_is_unknown_to_nagios() {
         &[],
     ] {
         assert_eq!(run(args).code, Some(USAGE), "{args:?}");
-        for more in [&["--exit-contract", "nagios"][..], &["--exit-contract=nagios"]] {
+        for more in [
+            &["--exit-contract", "nagios"][..],
+            &["--exit-contract=nagios"],
+        ] {
             let args = [args, more].concat();
             let ran = run(&args);
-            assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{args:?}: {ran:?}");
+            assert_eq!(
+                (ran.code, ran.stdout.as_str()),
+                (Some(3), ""),
+                "{args:?}: {ran:?}"
+            );
         }
     }
-    assert_eq!(run(&["check", "--exit-contract", "icinga"]).code, Some(USAGE), "no contract that is known");
-    assert_eq!(run(&["--help", "--exit-contract", "nagios"]).code, Some(HEALTHY));
+    assert_eq!(
+        run(&["check", "--exit-contract", "icinga"]).code,
+        Some(USAGE),
+        "no contract that is known"
+    );
+    assert_eq!(
+        run(&["--help", "--exit-contract", "nagios"]).code,
+        Some(HEALTHY)
+    );
 
     // What was interrupted, and says so in its report.
-    let (_folder, path) = changed_report(|report| report["measurements"]["interrupted"] = true.into());
+    let (_folder, path) =
+        changed_report(|report| report["measurements"]["interrupted"] = true.into());
     assert_eq!(run(&["diagnose", &path]).code, Some(130));
-    assert_eq!(run(&["diagnose", &path, "--exit-contract", "nagios"]).code, Some(3));
+    assert_eq!(
+        run(&["diagnose", &path, "--exit-contract", "nagios"]).code,
+        Some(3)
+    );
 }
 
 #[test]
 fn nothing_measured_never_passes() {
-    let everything_skipped =
-        run(&with(check("h200x2", "standard"), &["--skip", "peers,host,overlap,latency,pipeline,async,load"]));
-    assert_eq!(everything_skipped.code, Some(UNTESTED), "{everything_skipped:?}");
+    let everything_skipped = run(&with(
+        check("h200x2", "standard"),
+        &["--skip", "peers,host,overlap,latency,pipeline,async,load"],
+    ));
+    assert_eq!(
+        everything_skipped.code,
+        Some(UNTESTED),
+        "{everything_skipped:?}"
+    );
 }
 
 #[test]
@@ -55,10 +81,25 @@ fn fail_on_moves_the_line() {
         assert_eq!(ran.code, Some(expected), "{severity}: {ran:?}");
         assert!(ran.stdout.contains("placement-serialises"), "{ran:?}");
         // Below the line a warning stays one; at or above it, it is critical.
-        let nagios = run(&["diagnose", &path, "--fail-on", severity, "--exit-contract", "nagios"]);
-        assert_eq!(nagios.code, Some(if expected == FAULT { 2 } else { 1 }), "{severity}: {nagios:?}");
+        let nagios = run(&[
+            "diagnose",
+            &path,
+            "--fail-on",
+            severity,
+            "--exit-contract",
+            "nagios",
+        ]);
+        assert_eq!(
+            nagios.code,
+            Some(if expected == FAULT { 2 } else { 1 }),
+            "{severity}: {nagios:?}"
+        );
     }
-    assert_eq!(run(&["diagnose", &path]).code, Some(HEALTHY), "the default is error");
+    assert_eq!(
+        run(&["diagnose", &path]).code,
+        Some(HEALTHY),
+        "the default is error"
+    );
 }
 
 /// Exit code 2, nothing on stdout, and one sentence of ours that names `what`.
@@ -66,14 +107,21 @@ fn assert_refused(args: &[&str], what: &str) -> Ran {
     let ran = run(args);
     assert_eq!(ran.code, Some(USAGE), "{args:?}: {ran:?}");
     assert_eq!(ran.stdout, "", "{args:?}");
-    assert!(ran.stderr.contains(what), "{args:?} does not name {what}: {ran:?}");
+    assert!(
+        ran.stderr.contains(what),
+        "{args:?} does not name {what}: {ran:?}"
+    );
     ran
 }
 
 fn assert_one_line(args: &[&str], what: &str) {
     let ran = assert_refused(args, what);
     assert!(ran.stderr.starts_with("peerscope: "), "{ran:?}");
-    assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{args:?}: {ran:?}");
+    assert_eq!(
+        ran.stderr.trim_end().lines().count(),
+        1,
+        "{args:?}: {ran:?}"
+    );
 }
 
 #[test]
@@ -83,15 +131,41 @@ fn wrong_usage_is_named() {
         (&["--bogus"][..], "--bogus"),
         (&["check", "--bogus"], "--bogus"),
         (&["frobnicate"], "frobnicate"),
-        (&["check", "--machine", "demo", "--profile", "thorough"], "thorough"),
+        (
+            &["check", "--machine", "demo", "--profile", "thorough"],
+            "thorough",
+        ),
         (&["check", "--machine", "demo", "--memory", "1MiB"], "64MiB"),
-        (&["check", "--machine", "demo", "--memory", "plenty"], "plenty"),
-        (&["check", "--machine", "demo", "--deadline", "never"], "never"),
+        (
+            &["check", "--machine", "demo", "--memory", "plenty"],
+            "plenty",
+        ),
+        (
+            &["check", "--machine", "demo", "--deadline", "never"],
+            "never",
+        ),
         (&["check", "--machine", "demo", "--deadline", "-1"], "-1"),
-        (&["check", "--machine", "demo", "--overlap-bytes", "1"], "16MiB"),
+        (
+            &["check", "--machine", "demo", "--overlap-bytes", "1"],
+            "16MiB",
+        ),
         (&["check", "--machine", "demo", "--fail-on", "doom"], "doom"),
-        (&["check", "--machine", "demo", "--only", "weather"], "weather"),
-        (&["check", "--machine", "demo", "--only", "peers", "--skip", "latency"], "--skip"),
+        (
+            &["check", "--machine", "demo", "--only", "weather"],
+            "weather",
+        ),
+        (
+            &[
+                "check",
+                "--machine",
+                "demo",
+                "--only",
+                "peers",
+                "--skip",
+                "latency",
+            ],
+            "--skip",
+        ),
         (&["topo", "--machine", "demo", "--format", "yaml"], "yaml"),
         (&["diagnose"], "<REPORT>"),
     ] {
@@ -101,12 +175,41 @@ fn wrong_usage_is_named() {
     // And these are peerscope's own.
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
-    assert_one_line(&["check", "--machine", "demo", "--profile", "quick", "--only", "latency"], "--profile standard");
-    assert_one_line(&["check", "--machine", "demo", "--prometheus-pairs"], "-o FILE.prom");
-    assert_one_line(&["diagnose", HARDWARE_REPORT, "--prometheus-pairs", "-o", "/tmp/report.json"], "-o FILE.prom");
+    assert_one_line(
+        &[
+            "check",
+            "--machine",
+            "demo",
+            "--profile",
+            "quick",
+            "--only",
+            "latency",
+        ],
+        "--profile standard",
+    );
+    assert_one_line(
+        &["check", "--machine", "demo", "--prometheus-pairs"],
+        "-o FILE.prom",
+    );
+    assert_one_line(
+        &[
+            "diagnose",
+            HARDWARE_REPORT,
+            "--prometheus-pairs",
+            "-o",
+            "/tmp/report.json",
+        ],
+        "-o FILE.prom",
+    );
     assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
     assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
-    for gpu in ["77", "nonsense", "GPU-12345678-0000-0000-0000-000000000000", "0000:99:00.0", "-"] {
+    for gpu in [
+        "77",
+        "nonsense",
+        "GPU-12345678-0000-0000-0000-000000000000",
+        "0000:99:00.0",
+        "-",
+    ] {
         let gpus = format!("--gpus={gpu}");
         assert_one_line(&["topo", "--machine", "demo", &gpus], &format!("'{gpu}'"));
         assert_one_line(&["check", "--machine", "demo", &gpus], "7 (0000:64:00.0)");
@@ -134,11 +237,20 @@ fn a_file_that_cannot_be_written_is_named_before_anything_is_measured() {
         assert_one_line(&["topo", "--machine", "demo", "-o", file], what);
         assert_one_line(&["diagnose", HARDWARE_REPORT, "-o", file], what);
     }
-    assert_one_line(&["check", "--machine", "demo", "-o", "graph.dot"], "graph.dot");
+    assert_one_line(
+        &["check", "--machine", "demo", "-o", "graph.dot"],
+        "graph.dot",
+    );
     // The first file is fine, and must not hide the second.
     let fine = text_of(&folder.path().join("fine.json"));
-    assert_one_line(&["check", "--machine", "demo", "-o", &fine, "-o", &missing], &missing);
-    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_one_line(
+        &["check", "--machine", "demo", "-o", &fine, "-o", &missing],
+        &missing,
+    );
+    let left: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["folder.json"], "something was left behind");
 }
 
@@ -154,23 +266,42 @@ fn a_report_that_cannot_be_read_is_named() {
         ("list.json", "[1, 2]", "no \"schema\""),
         ("object.json", "{}", "no \"schema\""),
         ("schema-number.json", r#"{"schema": 1}"#, "no \"schema\""),
-        ("other.json", r#"{"schema": "peerscope.report/99"}"#, "peerscope.report/99"),
+        (
+            "other.json",
+            r#"{"schema": "peerscope.report/99"}"#,
+            "peerscope.report/99",
+        ),
         ("hollow.json", r#"{"schema": "peerscope.report/1"}"#, "tool"),
     ] {
         let path = write(folder.path(), name, text);
         assert_one_line(&["diagnose", &path], what);
         assert_one_line(&["diagnose", &path], &path);
     }
-    assert_one_line(&["diagnose", "/nowhere/report.json"], "/nowhere/report.json");
-    assert_one_line(&["diagnose", &text_of(folder.path())], &text_of(folder.path()));
+    assert_one_line(
+        &["diagnose", "/nowhere/report.json"],
+        "/nowhere/report.json",
+    );
+    assert_one_line(
+        &["diagnose", &text_of(folder.path())],
+        &text_of(folder.path()),
+    );
 }
 
 #[test]
 fn help_and_version_are_no_errors() {
-    for args in [&["--help"][..], &["--version"], &["check", "--help"], &["explain"], &["machines"]] {
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["check", "--help"],
+        &["explain"],
+        &["machines"],
+    ] {
         let ran = run(args);
         assert_eq!(ran.code, Some(HEALTHY), "{args:?}");
-        assert!(!ran.stdout.is_empty() && ran.stderr.is_empty(), "{args:?}: {ran:?}");
+        assert!(
+            !ran.stdout.is_empty() && ran.stderr.is_empty(),
+            "{args:?}: {ran:?}"
+        );
     }
 }
 
@@ -182,14 +313,23 @@ fn every_code_is_explained() {
     // As many as have a page: the index of docs/rules has a row for each.
     let index = include_str!("../../docs/rules/README.md");
     let pages = index.lines().filter(|line| line.starts_with("| [")).count();
-    assert!(pages > 40 && codes.len() == pages && list.lines().all(|line| line.chars().count() <= 100), "{list}");
-    for code in codes.into_iter().filter_map(|line| line.split_whitespace().next()) {
+    assert!(
+        pages > 40 && codes.len() == pages && list.lines().all(|line| line.chars().count() <= 100),
+        "{list}"
+    );
+    for code in codes
+        .into_iter()
+        .filter_map(|line| line.split_whitespace().next())
+    {
         let page = run(&["explain", code]);
         assert_eq!(page.code, Some(HEALTHY), "{code}");
         for heading in ["# What it means", "# How it is detected", "# What to do"] {
             assert!(page.stdout.contains(heading), "{code}: no {heading}");
         }
-        assert!(page.stdout.ends_with('\n'), "{code}: the page does not end its last line");
+        assert!(
+            page.stdout.ends_with('\n'),
+            "{code}: the page does not end its last line"
+        );
     }
 }
 
@@ -199,8 +339,13 @@ fn options_without_effect_are_refused() {
     let machine = ["--machine", "demo"];
     let (folder, _) = place("");
     let config = write(folder.path(), "config.toml", "");
-    let globals =
-        [&machine[..], &["--machine", "live"], &["--gpus", "0"], &["--driver-deadline", "3"], &["--config", &config]];
+    let globals = [
+        &machine[..],
+        &["--machine", "live"],
+        &["--gpus", "0"],
+        &["--driver-deadline", "3"],
+        &["--config", &config],
+    ];
     let report = HARDWARE_REPORT;
     for (command, effective) in [
         (&["diagnose", report][..], &["--config"][..]),
@@ -217,7 +362,10 @@ fn options_without_effect_are_refused() {
                 continue;
             }
             for args in [[command, global].concat(), [global, command].concat()] {
-                assert_one_line(&args, &format!("peerscope: {} has no effect on {}", global[0], command[0]));
+                assert_one_line(
+                    &args,
+                    &format!("peerscope: {} has no effect on {}", global[0], command[0]),
+                );
             }
         }
         // Those two mean the same everywhere.
@@ -226,23 +374,61 @@ fn options_without_effect_are_refused() {
             assert_eq!(run(&args).code, Some(0), "{args:?}");
         }
     }
-    for more in [&["--format", "json"][..], &["--format", "line", "-o", "/tmp/x.md"], &["--format", "junit"]] {
-        for command in [&["check"][..], &["topo"], &["diagnose", report], &["recover", "/nowhere/journal"]] {
+    for more in [
+        &["--format", "json"][..],
+        &["--format", "line", "-o", "/tmp/x.md"],
+        &["--format", "junit"],
+    ] {
+        for command in [
+            &["check"][..],
+            &["topo"],
+            &["diagnose", report],
+            &["recover", "/nowhere/journal"],
+        ] {
             assert_one_line(&[command, more, &["--verbose"]].concat(), "--verbose: ");
         }
     }
-    let verbose_in_a_file =
-        ["topo", "--machine", "single", "-v", "--format", "line", "-o", &text_of(&folder.path().join("x.html"))];
+    let verbose_in_a_file = [
+        "topo",
+        "--machine",
+        "single",
+        "-v",
+        "--format",
+        "line",
+        "-o",
+        &text_of(&folder.path().join("x.html")),
+    ];
     assert_eq!(run(&verbose_in_a_file).code, Some(0));
     for (args, what) in [
-        (&["check", "--profile", "quick", "--skip", "latency"][..], "--skip"),
-        (&["check", "--profile", "quick", "--skip", "overlap,latency"], "--skip"),
-        (&["check", "--profile", "quick", "--only", "latency"], "--only"),
-        (&["check", "--profile", "quick", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
-        (&["check", "--skip", "overlap", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
-        (&["check", "--only", "peers", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (
+            &["check", "--profile", "quick", "--skip", "latency"][..],
+            "--skip",
+        ),
+        (
+            &["check", "--profile", "quick", "--skip", "overlap,latency"],
+            "--skip",
+        ),
+        (
+            &["check", "--profile", "quick", "--only", "latency"],
+            "--only",
+        ),
+        (
+            &["check", "--profile", "quick", "--overlap-bytes", "32MiB"],
+            "--overlap-bytes",
+        ),
+        (
+            &["check", "--skip", "overlap", "--overlap-bytes", "32MiB"],
+            "--overlap-bytes",
+        ),
+        (
+            &["check", "--only", "peers", "--overlap-bytes", "32MiB"],
+            "--overlap-bytes",
+        ),
         (&["check", "--prometheus-pairs"], "--prometheus-pairs"),
-        (&["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"], "is the same file"),
+        (
+            &["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"],
+            "is the same file",
+        ),
     ] {
         assert_one_line(&[args, &machine].concat(), what);
     }
@@ -263,16 +449,34 @@ fn options_without_effect_are_refused() {
 fn a_name_that_is_nearly_right_gets_a_suggestion() {
     let (folder, _) = place("");
     for (name, text, meant) in [
-        ("severity.toml", "[severity]\npcie-narow = \"off\"\n", "'pcie-narrow'"),
-        ("parameters.toml", "[parameters.peer-copy-unevn]\n", "'peer-copy-uneven'"),
-        ("parameter.toml", "[parameters.peer-copy-uneven]\nfloor_copy_percnt = 3\n", "'floor_copy_percent'"),
+        (
+            "severity.toml",
+            "[severity]\npcie-narow = \"off\"\n",
+            "'pcie-narrow'",
+        ),
+        (
+            "parameters.toml",
+            "[parameters.peer-copy-unevn]\n",
+            "'peer-copy-uneven'",
+        ),
+        (
+            "parameter.toml",
+            "[parameters.peer-copy-uneven]\nfloor_copy_percnt = 3\n",
+            "'floor_copy_percent'",
+        ),
         ("class.toml", "[expected.nvlink4]\n", "'nvlink-4'"),
     ] {
         let file = write(folder.path(), name, text);
-        assert_one_line(&["diagnose", HARDWARE_REPORT, "--config", &file], &format!("did you mean {meant}?"));
+        assert_one_line(
+            &["diagnose", HARDWARE_REPORT, "--config", &file],
+            &format!("did you mean {meant}?"),
+        );
     }
     for (args, meant) in [
-        (&["topo", "--machine", "h200x9"][..], "did you mean 'h200x8'?"),
+        (
+            &["topo", "--machine", "h200x9"][..],
+            "did you mean 'h200x8'?",
+        ),
         (&["check", "--machine", "lvie"], "did you mean 'live'?"),
         (&["machines", "--show", "dem"], "did you mean 'demo'?"),
         (&["explain", "PCIE_NARROW"], "did you mean 'pcie-narrow'?"),
@@ -290,7 +494,14 @@ fn a_name_that_is_nearly_right_gets_a_suggestion() {
         (&["check", "--profil", "quick"], "'--profile'"),
         (&["topo", "--exit-contract", "nagois"], "'nagios'"),
     ] {
-        assert_refused(args, if args.len() == 1 { "similar subcommand" } else { "similar" });
+        assert_refused(
+            args,
+            if args.len() == 1 {
+                "similar subcommand"
+            } else {
+                "similar"
+            },
+        );
         assert_refused(args, meant);
     }
     assert!(!run(&["explain", "zzz"]).stderr.contains("did you mean"));

@@ -14,22 +14,39 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hardware-benc
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hardware-bench");
 
 /// Every reference is looked for by these.
-const REFERENCES: [&str; 5] = ["NVBANDWIDTH", "P2PBANDWIDTHLATENCYTEST", "NVIDIA_SMI", "DRIVER_START", "PYTORCH"];
+const REFERENCES: [&str; 5] = [
+    "NVBANDWIDTH",
+    "P2PBANDWIDTHLATENCYTEST",
+    "NVIDIA_SMI",
+    "DRIVER_START",
+    "PYTORCH",
+];
 
 fn bench(references: &[(&str, &Path)]) -> Ran {
     let mut command = Command::new("python3");
-    command.args(["-B", SCRIPT, "--runs", "2", "--rest", "0"]).env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope"));
-    command.env("PEERSCOPE_ARGS", "--machine h200x2").env("XDG_STATE_HOME", fresh_state());
+    command
+        .args(["-B", SCRIPT, "--runs", "2", "--rest", "0"])
+        .env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope"));
+    command
+        .env("PEERSCOPE_ARGS", "--machine h200x2")
+        .env("XDG_STATE_HOME", fresh_state());
     for name in REFERENCES {
         let given = references.iter().find(|(other, _)| *other == name);
-        command.env(name, given.map_or(Path::new("/nowhere/at-all"), |(_, path)| path));
+        command.env(
+            name,
+            given.map_or(Path::new("/nowhere/at-all"), |(_, path)| path),
+        );
     }
     finish(&mut command)
 }
 
 /// The row of a figure.
 fn row<'a>(ran: &'a Ran, figure: &str) -> &'a str {
-    let rows: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with(figure)).collect();
+    let rows: Vec<_> = ran
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with(figure))
+        .collect();
     assert_eq!(rows.len(), 1, "{figure}: {ran:?}");
     rows[0]
 }
@@ -39,14 +56,26 @@ const FIGURES: [(&str, &str); 12] = [
     ("nvbandwidth, read, copy engine", "393.93 to 394.02 GB/s"),
     ("nvbandwidth, write, kernel", "369.71 to 370.05 GB/s"),
     ("nvbandwidth, read, kernel", "376.02 to 376.38 GB/s"),
-    ("nvbandwidth, both ways in all, writes", "783.70 to 783.70 GB/s"),
-    ("nvbandwidth, both ways in all, reads", "778.81 to 778.81 GB/s"),
+    (
+        "nvbandwidth, both ways in all, writes",
+        "783.70 to 783.70 GB/s",
+    ),
+    (
+        "nvbandwidth, both ways in all, reads",
+        "778.81 to 778.81 GB/s",
+    ),
     ("p2pBandwidthLatencyTest, one way", "377.14 to 391.80 GB/s"),
-    ("p2pBandwidthLatencyTest, without peer access", "36.91 to 37.02 GB/s"),
+    (
+        "p2pBandwidthLatencyTest, without peer access",
+        "36.91 to 37.02 GB/s",
+    ),
     ("p2pBandwidthLatencyTest, latency", "2.21 to 2.25 us"),
     ("nvidia-smi topo -m, classes", "0 of 2 pairs differ"),
     ("driver start", "0.940 s"),
-    ("PyTorch, overlap in the eight placements", "16 cells, 6 overlap"),
+    (
+        "PyTorch, overlap in the eight placements",
+        "16 cells, 6 overlap",
+    ),
 ];
 
 #[test]
@@ -58,12 +87,22 @@ fn every_reference_has_its_rows() {
     for form in ["json", "txt"] {
         let (folder, _) = place("");
         let folder = folder.path();
-        let nvbandwidth = format!("[[ $* == *_sm* ]] && part=sm || part=ce\ncat {OUTPUT}/nvbandwidth-0.8-$part.{form}");
+        let nvbandwidth = format!(
+            "[[ $* == *_sm* ]] && part=sm || part=ce\ncat {OUTPUT}/nvbandwidth-0.8-$part.{form}"
+        );
         let nvbandwidth = stand_in(folder, "nvbandwidth", &nvbandwidth);
-        let p2p = stand_in(folder, "p2p", &format!("cat {OUTPUT}/p2pBandwidthLatencyTest-13.0.txt"));
+        let p2p = stand_in(
+            folder,
+            "p2p",
+            &format!("cat {OUTPUT}/p2pBandwidthLatencyTest-13.0.txt"),
+        );
         let smi = stand_in(folder, "smi", &format!("cat {OUTPUT}/nvidia-smi-topo.txt"));
         let start = stand_in(folder, "start", "echo 'init 0.53'; echo 'ready 0.9400'");
-        let pytorch = stand_in(folder, "pytorch", &format!("[[ $2 == --like && -s $3 ]] && cat {OUTPUT}/pytorch.json"));
+        let pytorch = stand_in(
+            folder,
+            "pytorch",
+            &format!("[[ $2 == --like && -s $3 ]] && cat {OUTPUT}/pytorch.json"),
+        );
         let ran = bench(&[
             ("PYTORCH", &pytorch),
             ("NVBANDWIDTH", &nvbandwidth),
@@ -81,12 +120,31 @@ fn every_reference_has_its_rows() {
             assert!(has_none || !row.contains("not measured"), "{form}: {row}");
         }
         // Every cell of the table of placements is compared, and simulated GPUs do as real ones.
-        assert!(row(&ran, "PyTorch, overlap").contains("points at most"), "{}", row(&ran, "PyTorch, overlap"));
-        for said in ["PyTorch, pinned, to-device", "PyTorch, pipeline, speed-up", "PyTorch, host in kernel launch"] {
-            assert!(!row(&ran, said).contains("not installed"), "{}", row(&ran, said));
+        assert!(
+            row(&ran, "PyTorch, overlap").contains("points at most"),
+            "{}",
+            row(&ran, "PyTorch, overlap")
+        );
+        for said in [
+            "PyTorch, pinned, to-device",
+            "PyTorch, pipeline, speed-up",
+            "PyTorch, host in kernel launch",
+        ] {
+            assert!(
+                !row(&ran, said).contains("not installed"),
+                "{}",
+                row(&ran, said)
+            );
         }
-        for figure in ["nvbandwidth, write, copy engine", "p2pBandwidthLatencyTest, one way"] {
-            assert!(row(&ran, figure).contains("% at most ("), "{}", row(&ran, figure));
+        for figure in [
+            "nvbandwidth, write, copy engine",
+            "p2pBandwidthLatencyTest, one way",
+        ] {
+            assert!(
+                row(&ran, figure).contains("% at most ("),
+                "{}",
+                row(&ran, figure)
+            );
         }
         assert!(row(&ran, "standard, 2 runs, worst variation").contains('%'));
     }
@@ -100,7 +158,11 @@ fn what_is_missing_is_said_in_its_row() {
     let ran = bench(&[]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     for (figure, _) in FIGURES {
-        assert!(row(&ran, figure).contains("not installed"), "{}", row(&ran, figure));
+        assert!(
+            row(&ran, figure).contains("not installed"),
+            "{}",
+            row(&ran, figure)
+        );
     }
 }
 
@@ -110,12 +172,28 @@ fn a_reference_that_fails_is_no_reference_that_is_missing() {
         return skipped_for_want_of("python3");
     }
     let (folder, _) = place("");
-    let fails = stand_in(folder.path(), "fails", "echo 'CUDA_ERROR_NO_DEVICE' >&2; exit 7");
-    let waived = stand_in(folder.path(), "waived", &format!("cat {OUTPUT}/nvbandwidth-0.8-waived.json"));
-    let ran = bench(&[("NVBANDWIDTH", &waived), ("P2PBANDWIDTHLATENCYTEST", &fails), ("DRIVER_START", &fails)]);
+    let fails = stand_in(
+        folder.path(),
+        "fails",
+        "echo 'CUDA_ERROR_NO_DEVICE' >&2; exit 7",
+    );
+    let waived = stand_in(
+        folder.path(),
+        "waived",
+        &format!("cat {OUTPUT}/nvbandwidth-0.8-waived.json"),
+    );
+    let ran = bench(&[
+        ("NVBANDWIDTH", &waived),
+        ("P2PBANDWIDTHLATENCYTEST", &fails),
+        ("DRIVER_START", &fails),
+    ]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(row(&ran, "p2pBandwidthLatencyTest, one way").contains("failed: exit 7"));
     assert!(row(&ran, "driver start").contains("failed: CUDA_ERROR_NO_DEVICE"));
     assert!(row(&ran, "nvbandwidth, write, copy engine").contains("not measured"));
-    assert!(ran.stderr.contains("FAILED p2pBandwidthLatencyTest: exit 7: CUDA_ERROR_NO_DEVICE"), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("FAILED p2pBandwidthLatencyTest: exit 7: CUDA_ERROR_NO_DEVICE"),
+        "{ran:?}"
+    );
 }

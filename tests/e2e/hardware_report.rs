@@ -9,7 +9,9 @@ use crate::common::{HARDWARE_REPORT, Ran, changed_report, codes, list, pair, rea
 /// The copy engine, issued by the source, one way, direct; side streams, host not waiting.
 fn is_reference(cell: &Value) -> bool {
     let placement = json!({"source": "side", "destination": "side", "host": "non-blocking"});
-    is_in(cell, "copy", "direct") && cell["direction"] == "one-way" && cell["placement"] == placement
+    is_in(cell, "copy", "direct")
+        && cell["direction"] == "one-way"
+        && cell["placement"] == placement
 }
 
 fn is_in(cell: &Value, engine: &str, path: &str) -> bool {
@@ -33,8 +35,22 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn it_names_no_machine() {
     let text = std::fs::read_to_string(HARDWARE_REPORT).unwrap();
     for gpu in list(&read_json(HARDWARE_REPORT)["snapshot"]["gpus"]) {
-        assert!(gpu["uuid"].as_str().unwrap().starts_with("GPU-00000000-0000-0000-0000-"), "{}", gpu["uuid"]);
-        assert!(gpu["serial"].as_str().unwrap_or_default().starts_with("000000000000"), "{}", gpu["serial"]);
+        assert!(
+            gpu["uuid"]
+                .as_str()
+                .unwrap()
+                .starts_with("GPU-00000000-0000-0000-0000-"),
+            "{}",
+            gpu["uuid"]
+        );
+        assert!(
+            gpu["serial"]
+                .as_str()
+                .unwrap_or_default()
+                .starts_with("000000000000"),
+            "{}",
+            gpu["serial"]
+        );
         assert_eq!(gpu["processes"], json!([]));
     }
     assert!(text.contains(r#""hostname":"vm""#));
@@ -43,7 +59,10 @@ fn it_names_no_machine() {
 #[test]
 fn every_pair_reaches_what_h200_should() {
     let report = read_json(HARDWARE_REPORT);
-    let cells: Vec<_> = peers(&report).iter().filter(|cell| is_reference(cell)).collect();
+    let cells: Vec<_> = peers(&report)
+        .iter()
+        .filter(|cell| is_reference(cell))
+        .collect();
     assert_eq!(cells.len(), 56);
     let mut rows: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for cell in cells {
@@ -54,7 +73,11 @@ fn every_pair_reaches_what_h200_should() {
     }
     // A tool that does not warm up reads its first row low.
     let medians: Vec<_> = rows.into_values().map(median).collect();
-    let (least, most) = medians.iter().fold((f64::MAX, 0.0_f64), |(least, most), &row| (least.min(row), most.max(row)));
+    let (least, most) = medians
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(least, most), &row| {
+            (least.min(row), most.max(row))
+        });
     assert!((most - least) / least < 0.005, "{medians:?}");
 }
 
@@ -62,10 +85,22 @@ fn every_pair_reaches_what_h200_should() {
 fn staged_and_kernel_copies_are_in_their_bands() {
     let report = read_json(HARDWARE_REPORT);
     let one_way = |cell: &&Value| cell["direction"] == "one-way";
-    let staged: Vec<_> = peers(&report).iter().filter(|cell| is_in(cell, "copy", "staged")).filter(one_way).collect();
-    let kernel: Vec<_> = peers(&report).iter().filter(|cell| is_in(cell, "kernel", "direct")).filter(one_way).collect();
+    let staged: Vec<_> = peers(&report)
+        .iter()
+        .filter(|cell| is_in(cell, "copy", "staged"))
+        .filter(one_way)
+        .collect();
+    let kernel: Vec<_> = peers(&report)
+        .iter()
+        .filter(|cell| is_in(cell, "kernel", "direct"))
+        .filter(one_way)
+        .collect();
     assert_eq!((staged.len(), kernel.len()), (56, 56));
-    assert!(staged.iter().all(|cell| (30.0..=40.0).contains(&achieved(cell))));
+    assert!(
+        staged
+            .iter()
+            .all(|cell| (30.0..=40.0).contains(&achieved(cell)))
+    );
     assert!(kernel.iter().all(|cell| achieved(cell) >= 360.0));
 }
 
@@ -75,8 +110,8 @@ fn copies_overlap_kernels_as_the_streams_have_it() {
     let mut seen = 0;
     for cell in list(&report["measurements"]["overlap"]) {
         let placement = &cell["placement"];
-        let should =
-            placement["source"] == "side" && (cell["compute_on"] == "source" || placement["destination"] == "side");
+        let should = placement["source"] == "side"
+            && (cell["compute_on"] == "source" || placement["destination"] == "side");
         let share = cell["overlap_percent"].as_f64().unwrap();
         assert!(if should { share >= 95.0 } else { share <= 3.0 }, "{cell}");
         seen += 1;
@@ -101,7 +136,12 @@ fn after(change: impl FnOnce(&mut Value)) -> (Ran, Value) {
 }
 
 fn cells_of(report: &mut Value, wanted: impl Fn(&Value) -> bool) -> Vec<&mut Value> {
-    report["measurements"]["peer"].as_array_mut().unwrap().iter_mut().filter(|cell| wanted(cell)).collect()
+    report["measurements"]["peer"]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .filter(|cell| wanted(cell))
+        .collect()
 }
 
 fn slow_down(cell: &mut Value, gbps: f64) {
@@ -125,7 +165,10 @@ fn one_slow_pair_is_named() {
         }
     });
     let finding = one_finding(&ran, &report, "peer-bandwidth-low");
-    assert_eq!(finding["subject"], json!({"kind": "pair", "source": 2, "destination": 5}));
+    assert_eq!(
+        finding["subject"],
+        json!({"kind": "pair", "source": 2, "destination": 5})
+    );
     assert_eq!(finding["evidence"]["lowest_achieved_gbps"], 200.0);
     assert_eq!(finding["evidence"]["theoretical_gbps"], 450.0);
     let message = finding["message"].as_str().unwrap();
@@ -146,11 +189,17 @@ fn a_pair_just_above_the_floor_is_fine() {
 #[test]
 fn every_nvlink_of_a_gpu_down_is_named() {
     let (ran, report) = after(|report| {
-        for link in report["snapshot"]["gpus"][0]["nvlinks"].as_array_mut().unwrap() {
+        for link in report["snapshot"]["gpus"][0]["nvlinks"]
+            .as_array_mut()
+            .unwrap()
+        {
             link["active"] = false.into();
         }
     });
-    assert_eq!(one_finding(&ran, &report, "nvlink-inactive")["subject"], json!({"kind": "gpu", "index": 0}));
+    assert_eq!(
+        one_finding(&ran, &report, "nvlink-inactive")["subject"],
+        json!({"kind": "gpu", "index": 0})
+    );
 }
 
 fn narrow_slot(virtual_machine: bool) -> (Ran, Value) {
@@ -160,10 +209,15 @@ fn narrow_slot(virtual_machine: bool) -> (Ran, Value) {
         report["measurements"]["links"][6]["width"] = json!([8, 8]);
         let pci = report["snapshot"]["gpus"][6]["pci"].clone();
         let functions = report["snapshot"]["pci"].as_array_mut().unwrap();
-        let function = functions.iter_mut().find(|function| function["address"] == pci).unwrap();
+        let function = functions
+            .iter_mut()
+            .find(|function| function["address"] == pci)
+            .unwrap();
         function["width"] = 8.into();
         // Faster copies would refute what the link reads.
-        for cell in cells_of(report, |cell| cell["path"] == "staged" && [pair(cell).0, pair(cell).1].contains(&6)) {
+        for cell in cells_of(report, |cell| {
+            cell["path"] == "staged" && [pair(cell).0, pair(cell).1].contains(&6)
+        }) {
             cell["achieved_gbps"] = 24.0.into();
         }
     })
@@ -175,7 +229,10 @@ fn a_narrow_slot_is_named() {
     let finding = one_finding(&ran, &report, "pcie-narrow");
     assert_eq!(finding["subject"], json!({"kind": "gpu", "index": 6}));
     assert_eq!(
-        (&finding["evidence"]["width_lanes"], &finding["evidence"]["width_possible_lanes"]),
+        (
+            &finding["evidence"]["width_lanes"],
+            &finding["evidence"]["width_possible_lanes"]
+        ),
         (&json!(8), &json!(16))
     );
     // A virtual machine does not show the slot: there it is worth a look, not a verdict.
@@ -189,8 +246,16 @@ fn a_narrow_slot_is_named() {
 fn a_report_without_a_single_figure_never_passes() {
     for table in ["peer", "overlap", "latency"] {
         let (ran, report) = after(|report| report["measurements"][table] = json!([]));
-        assert_eq!(ran.code, Some(3), "without {table} less is there than was asked for");
-        assert!(codes(&report).contains(&"not-tested"), "{table}: {:?}", codes(&report));
+        assert_eq!(
+            ran.code,
+            Some(3),
+            "without {table} less is there than was asked for"
+        );
+        assert!(
+            codes(&report).contains(&"not-tested"),
+            "{table}: {:?}",
+            codes(&report)
+        );
     }
     let (ran, report) = after(|report| {
         for table in ["peer", "overlap", "latency"] {
@@ -208,11 +273,20 @@ fn devices_that_were_masked_and_reordered_are_the_right_ones() {
     let ran = run(&["diagnose", masked, "--format", "json"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let report = ran.json();
-    assert_eq!(codes(&report), ["devices-hidden"], "what is hidden is reported once");
+    assert_eq!(
+        codes(&report),
+        ["devices-hidden"],
+        "what is hidden is reported once"
+    );
     let finding = &report["findings"][0];
-    assert_eq!(finding["evidence"]["cuda_order"], serde_json::json!(["GPU 2", "GPU 0", "GPU 1"]));
+    assert_eq!(
+        finding["evidence"]["cuda_order"],
+        serde_json::json!(["GPU 2", "GPU 0", "GPU 1"])
+    );
     assert_eq!(finding["evidence"]["hidden_gpus"], serde_json::json!([3]));
-    let measured = peers(&report).iter().filter(|cell| cell["status"] == "measured");
+    let measured = peers(&report)
+        .iter()
+        .filter(|cell| cell["status"] == "measured");
     for cell in measured {
         assert!(cell["source"] != 3 && cell["destination"] != 3, "{cell}");
         assert!((390.0..400.0).contains(&achieved(cell)), "{cell}");
@@ -226,8 +300,14 @@ fn one_h100_is_healthy_by_its_host_copies() {
     let ran = run(&["diagnose", alone]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let said = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("healthy: nothing is at fault") && said.contains("NVIDIA H100 80GB HBM3"), "{said}");
-    assert!(said.contains("Pinned copies reach 55.0 GB/s to device and 55.1 GB/s to host, 87%"), "{said}");
+    assert!(
+        said.contains("healthy: nothing is at fault") && said.contains("NVIDIA H100 80GB HBM3"),
+        "{said}"
+    );
+    assert!(
+        said.contains("Pinned copies reach 55.0 GB/s to device and 55.1 GB/s to host, 87%"),
+        "{said}"
+    );
     assert!(!said.contains("Between GPUs"), "{said}");
     // A link of half the lanes is no longer what it should be.
     let mut slow = read_json(alone);
@@ -240,5 +320,8 @@ fn one_h100_is_healthy_by_its_host_copies() {
     let file = folder.path().join("slow.json");
     std::fs::write(&file, slow.to_string()).unwrap();
     let ran = run(&["diagnose", file.to_str().unwrap(), "--format", "json"]);
-    assert!(codes(&ran.json()).contains(&"host-bandwidth-low"), "{ran:?}");
+    assert!(
+        codes(&ran.json()).contains(&"host-bandwidth-low"),
+        "{ran:?}"
+    );
 }

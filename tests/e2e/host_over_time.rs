@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Ran, check, codes, every_cell, list, place, read_json, run, text_of, with, write, write_json};
+use crate::common::{
+    Ran, check, codes, every_cell, list, place, read_json, run, text_of, with, write, write_json,
+};
 
 /// A report from 4 x H200 with every figure of host and GPU.
 const FULL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x4-full.json");
@@ -20,7 +22,11 @@ fn changed(folder: &std::path::Path, name: &str, change: impl Fn(&mut Value)) ->
 }
 
 fn each(report: &mut Value, probe: &str, change: impl Fn(&mut Value)) {
-    report["measurements"][probe].as_array_mut().unwrap().iter_mut().for_each(change);
+    report["measurements"][probe]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .for_each(change);
 }
 
 /// Makes a figure this many times what it was.
@@ -33,20 +39,27 @@ fn times(cell: &mut Value, key: &str, by: f64) {
 fn scale_copies(report: &mut Value, by: impl Fn(&Value) -> f64) {
     each(report, "host", |copy| {
         let by = by(copy);
-        ["achieved_gbps", "to_device_gbps", "to_host_gbps"].iter().for_each(|key| times(copy, key, by));
+        ["achieved_gbps", "to_device_gbps", "to_host_gbps"]
+            .iter()
+            .for_each(|key| times(copy, key, by));
     });
 }
 
 fn scale_pipelines(report: &mut Value, by: impl Fn(&Value) -> f64) {
     each(report, "pipeline", |cell| {
         let by = by(cell);
-        ["one_stream_us", "several_streams_us"].iter().for_each(|key| times(cell, key, 1.0 / by));
+        ["one_stream_us", "several_streams_us"]
+            .iter()
+            .for_each(|key| times(cell, key, 1.0 / by));
     });
 }
 
 /// The findings of this rule.
 fn of<'a>(report: &'a Value, code: &str) -> Vec<&'a Value> {
-    list(&report["findings"]).iter().filter(|finding| finding["code"] == code).collect()
+    list(&report["findings"])
+        .iter()
+        .filter(|finding| finding["code"] == code)
+        .collect()
 }
 
 /// The worst that healthy machines are known to differ by from one run to the next (docs/measurement.md).
@@ -59,7 +72,13 @@ fn noise(report: &mut Value) {
             _ => 0.98,
         }
     });
-    scale_pipelines(report, |cell| if cell["memory"] == "pageable" { 0.4 } else { 0.8 });
+    scale_pipelines(report, |cell| {
+        if cell["memory"] == "pageable" {
+            0.4
+        } else {
+            0.8
+        }
+    });
     each(report, "calls", |call| times(call, "host_blocked_us", 3.5));
     each(report, "launch_loop", |cell| times(cell, "turn_us", 2.0));
 }
@@ -75,25 +94,44 @@ fn a_slower_slot_is_one_finding() {
     let ran = compare(FULL, &new, &["--format", "json"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let comparison = ran.json();
-    let [fell] = of(&comparison, "fell-since-baseline")[..] else { panic!("{comparison:#}") };
-    assert_eq!((&fell["subject"], &fell["severity"]), (&json!({"kind": "gpu", "index": 2}), &json!("error")));
+    let [fell] = of(&comparison, "fell-since-baseline")[..] else {
+        panic!("{comparison:#}")
+    };
+    assert_eq!(
+        (&fell["subject"], &fell["severity"]),
+        (&json!({"kind": "gpu", "index": 2}), &json!("error"))
+    );
     let message = fell["message"].as_str().unwrap();
-    assert!(message.contains("between the host and GPU 2") && message.contains("10.0%"), "{message}");
+    assert!(
+        message.contains("between the host and GPU 2") && message.contains("10.0%"),
+        "{message}"
+    );
     let fall = fell["evidence"]["fall_percent"].as_f64().unwrap();
     assert!((9.9..10.1).contains(&fall), "{fell}");
     // Back again it rose, which is information.
     let back = compare(&new, FULL, &[]);
-    assert!(back.code == Some(0) && back.flowing().contains("figures rose"), "{back:?}");
+    assert!(
+        back.code == Some(0) && back.flowing().contains("figures rose"),
+        "{back:?}"
+    );
     // The same as expectations, and through the options of diagnose.
     let expected = write(folder.path(), "expect.toml", &run(&["expect", FULL]).stdout);
     let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
     assert_eq!(judged.code, Some(1), "{judged:?}");
     let report = judged.json();
-    let [unmet] = of(&report, "expectation-unmet")[..] else { panic!("{report:#}") };
+    let [unmet] = of(&report, "expectation-unmet")[..] else {
+        panic!("{report:#}")
+    };
     assert_eq!(unmet["subject"], json!({"kind": "gpu", "index": 2}));
-    assert!(unmet["message"].as_str().unwrap().contains("were expected"), "{unmet}");
+    assert!(
+        unmet["message"].as_str().unwrap().contains("were expected"),
+        "{unmet}"
+    );
     let judged = run(&["diagnose", &new, "--baseline", FULL, "--format", "json"]);
-    assert!(judged.code == Some(1) && codes(&judged.json()).contains(&"fell-since-baseline"), "{judged:?}");
+    assert!(
+        judged.code == Some(1) && codes(&judged.json()).contains(&"fell-since-baseline"),
+        "{judged:?}"
+    );
 }
 
 #[test]
@@ -107,7 +145,12 @@ fn what_the_memory_of_the_host_scatters_by_is_not_reported() {
     let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
     assert_eq!(judged.code, Some(0), "{judged:?}");
     let report = judged.json();
-    assert!(codes(&report).iter().all(|code| !code.starts_with("expectation")), "{report:#}");
+    assert!(
+        codes(&report)
+            .iter()
+            .all(|code| !code.starts_with("expectation")),
+        "{report:#}"
+    );
 }
 
 #[test]
@@ -116,17 +159,38 @@ fn what_depends_on_the_host_fell_as_a_warning_in_words_of_its_own() {
     type Change = fn(&mut Value);
     let cases: [(Change, &str, &str); 4] = [
         (
-            |report| scale_copies(report, |copy| if copy["at_once"].as_u64().unwrap() > 1 { 0.5 } else { 1.0 }),
+            |report| {
+                scale_copies(report, |copy| {
+                    if copy["at_once"].as_u64().unwrap() > 1 {
+                        0.5
+                    } else {
+                        1.0
+                    }
+                })
+            },
             "Copies between the host and all GPUs fell by up to 50.0%",
             "4 GPUs at once",
         ),
         (
-            |report| scale_copies(report, |copy| if copy["memory"] == "pageable" { 0.2 } else { 1.0 }),
+            |report| {
+                scale_copies(report, |copy| {
+                    if copy["memory"] == "pageable" {
+                        0.2
+                    } else {
+                        1.0
+                    }
+                })
+            },
             "fell by up to 80.0%",
             "pageable, to",
         ),
         (
-            |report| scale_pipelines(report, |cell| if cell["memory"] == "pinned" { 0.5 } else { 1.0 }),
+            |report| {
+                scale_pipelines(
+                    report,
+                    |cell| if cell["memory"] == "pinned" { 0.5 } else { 1.0 },
+                )
+            },
             "fell by up to 50.0%",
             "pipeline of 8 batches in",
         ),
@@ -146,13 +210,22 @@ fn what_depends_on_the_host_fell_as_a_warning_in_words_of_its_own() {
         let new = changed(folder.path(), "new.json", change);
         let ran = compare(FULL, &new, &["--format", "json"]);
         let comparison = ran.json();
-        let [fell] = of(&comparison, "fell-since-baseline")[..] else { panic!("{says}: {comparison:#}") };
+        let [fell] = of(&comparison, "fell-since-baseline")[..] else {
+            panic!("{says}: {comparison:#}")
+        };
         let message = fell["message"].as_str().unwrap();
         assert!(message.contains(says) && message.contains(way), "{message}");
-        assert_eq!((ran.code, &fell["severity"]), (Some(0), &json!("warning")), "{message}");
+        assert_eq!(
+            (ran.code, &fell["severity"]),
+            (Some(0), &json!("warning")),
+            "{message}"
+        );
         assert_eq!(compare(FULL, &new, &["--fail-on", "warning"]).code, Some(1));
         let text = compare(FULL, &new, &[]).flowing();
-        assert!(!text.contains("no figure fell by more than its noise"), "{text}");
+        assert!(
+            !text.contains("no figure fell by more than its noise"),
+            "{text}"
+        );
         // A buyer's floor is a floor, whatever is behind it.
         let expected = write(folder.path(), "expect.toml", &run(&["expect", FULL]).stdout);
         let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
@@ -173,18 +246,38 @@ fn a_figure_that_one_side_lacks_is_said() {
         report["verdict"]["tested"] = json!(every_cell(report).count());
     });
     let whole = compare(FULL, FULL, &["--format", "json"]).json();
-    let [then, now] = [compare(FULL, &none, &["--format", "json"]), compare(&none, FULL, &["--format", "json"])];
+    let [then, now] = [
+        compare(FULL, &none, &["--format", "json"]),
+        compare(&none, FULL, &["--format", "json"]),
+    ];
     assert_eq!([then.code, now.code], [Some(0); 2]);
     let missing = then.json()["not_compared"].as_u64().unwrap();
     // 14 ways of copying, 2 at once, 8 pipelines, 9 calls that need not wait and 2 loops on each of four GPUs.
     assert_eq!(missing, 4 * (14 + 2 + 8 + 9 + 2), "{}", then.json());
-    assert_eq!(whole["compared"], json!(then.json()["compared"].as_u64().unwrap() + missing));
-    assert_eq!((&whole["not_compared"], &whole["only_in_new"]), (&json!(0), &json!(0)));
-    assert_eq!((&now.json()["not_compared"], &now.json()["only_in_new"]), (&json!(0), &json!(missing)));
+    assert_eq!(
+        whole["compared"],
+        json!(then.json()["compared"].as_u64().unwrap() + missing)
+    );
+    assert_eq!(
+        (&whole["not_compared"], &whole["only_in_new"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(
+        (&now.json()["not_compared"], &now.json()["only_in_new"]),
+        (&json!(0), &json!(missing))
+    );
     let text = compare(FULL, &none, &[]).flowing();
-    assert!(text.contains(&format!("{missing} from the earlier report not measured again")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "{missing} from the earlier report not measured again"
+        )),
+        "{text}"
+    );
     let text = compare(&none, FULL, &[]).flowing();
-    assert!(text.contains(&format!("{missing} that the earlier report has not")), "{text}");
+    assert!(
+        text.contains(&format!("{missing} that the earlier report has not")),
+        "{text}"
+    );
 
     // Expectations that peerscope wrote ask only for what the run was to measure; those that somebody wrote, for all.
     let file = run(&["expect", FULL]).stdout;
@@ -192,26 +285,47 @@ fn a_figure_that_one_side_lacks_is_said() {
     let judged = run(&["diagnose", &none, "--expect", &expected, "--format", "json"]);
     assert_eq!(judged.code, Some(0), "{judged:?}");
     let beyond = judged.json();
-    let [beyond] = of(&beyond, "expectation-beyond-profile")[..] else { panic!("{beyond:#}") };
-    assert!(beyond["message"].as_str().unwrap().contains("pinned, to device"), "{beyond}");
-    let written =
-        write(folder.path(), "own.toml", "[[host]]\nmemory = \"pinned\"\ndirection = \"to-host\"\ngbps = 50\n");
+    let [beyond] = of(&beyond, "expectation-beyond-profile")[..] else {
+        panic!("{beyond:#}")
+    };
+    assert!(
+        beyond["message"]
+            .as_str()
+            .unwrap()
+            .contains("pinned, to device"),
+        "{beyond}"
+    );
+    let written = write(
+        folder.path(),
+        "own.toml",
+        "[[host]]\nmemory = \"pinned\"\ndirection = \"to-host\"\ngbps = 50\n",
+    );
     let judged = run(&["diagnose", &none, "--expect", &written, "--format", "json"]);
     assert_eq!(judged.code, Some(3), "{judged:?}");
-    assert!(codes(&judged.json()).contains(&"expectation-unchecked"), "{judged:?}");
+    assert!(
+        codes(&judged.json()).contains(&"expectation-unchecked"),
+        "{judged:?}"
+    );
     assert_eq!(run(&["diagnose", FULL, "--expect", &written]).code, Some(0));
 
     // One that was to be measured and has no figure is a gap, whoever wrote the file.
     let failed = changed(folder.path(), "failed.json", |report| {
         each(report, "host", |copy| {
             if copy["gpu"] == 3 && copy["memory"] == "pageable" {
-                (copy["achieved_gbps"], copy["status"], copy["reason"]) = (Value::Null, json!("skipped"), json!("why"));
+                (copy["achieved_gbps"], copy["status"], copy["reason"]) =
+                    (Value::Null, json!("skipped"), json!("why"));
             }
         });
     });
     let judged = run(&["diagnose", &failed, "--expect", &expected]);
     assert_eq!(judged.code, Some(3), "{judged:?}");
-    assert!(judged.flowing().contains("pageable, to device of GPU 3: not measured"), "{}", judged.stdout);
+    assert!(
+        judged
+            .flowing()
+            .contains("pageable, to device of GPU 3: not measured"),
+        "{}",
+        judged.stdout
+    );
 }
 
 #[test]
@@ -226,29 +340,76 @@ fn a_floor_for_each_gpu_where_slots_differ() {
         });
     });
     let file = run(&["expect", &report, "--anyway"]).stdout;
-    assert!(file.contains("gpu = 3\ngbps = 13.1") && file.contains("gpu = 0\ngbps = 52.5"), "{file}");
+    assert!(
+        file.contains("gpu = 3\ngbps = 13.1") && file.contains("gpu = 0\ngbps = 52.5"),
+        "{file}"
+    );
 }
 
 #[test]
 fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
     let (folder, _) = place("x");
     for (text, code, says) in [
-        ("[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngpu = 1\ngbps = 60\n", 1, "60.0 were expected"),
-        ("[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\nat_once = 4\ngbps = 50\n", 1, "4 GPUs at once"),
-        ("[[host]]\nmemory = \"pageable\"\ndirection = \"to-host\"\ngbps = 5\n", 0, "healthy"),
-        ("[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngpu = 9\ngbps = 5\n", 3, "of GPU 9"),
-        ("[[pipeline]]\nmemory = \"pinned\"\nbatches = 8\nstreams = 3\ngbps = 45\n", 1, "pipeline of 8 batches"),
-        ("[[calls]]\ncall = \"launch\"\nmost_us = 1\n", 1, "kernel launch"),
-        ("[[launch_loop]]\nwaits_for = \"other\"\nmost_us = 5\n", 1, "wait for another GPU"),
-        ("[[launch_loop]]\nwaits_for = \"same\"\nmost_us = 50\n", 0, "healthy"),
-        ("[[calls]]\ncall = \"launch\"\nmost_us = 0\n", 2, "most_us = 0"),
-        ("[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngbps = -1\n", 2, "gbps = -1"),
+        (
+            "[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngpu = 1\ngbps = 60\n",
+            1,
+            "60.0 were expected",
+        ),
+        (
+            "[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\nat_once = 4\ngbps = 50\n",
+            1,
+            "4 GPUs at once",
+        ),
+        (
+            "[[host]]\nmemory = \"pageable\"\ndirection = \"to-host\"\ngbps = 5\n",
+            0,
+            "healthy",
+        ),
+        (
+            "[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngpu = 9\ngbps = 5\n",
+            3,
+            "of GPU 9",
+        ),
+        (
+            "[[pipeline]]\nmemory = \"pinned\"\nbatches = 8\nstreams = 3\ngbps = 45\n",
+            1,
+            "pipeline of 8 batches",
+        ),
+        (
+            "[[calls]]\ncall = \"launch\"\nmost_us = 1\n",
+            1,
+            "kernel launch",
+        ),
+        (
+            "[[launch_loop]]\nwaits_for = \"other\"\nmost_us = 5\n",
+            1,
+            "wait for another GPU",
+        ),
+        (
+            "[[launch_loop]]\nwaits_for = \"same\"\nmost_us = 50\n",
+            0,
+            "healthy",
+        ),
+        (
+            "[[calls]]\ncall = \"launch\"\nmost_us = 0\n",
+            2,
+            "most_us = 0",
+        ),
+        (
+            "[[host]]\nmemory = \"pinned\"\ndirection = \"to-device\"\ngbps = -1\n",
+            2,
+            "gbps = -1",
+        ),
         ("[[host]]\nmemory = \"pinned\"\ngbps = 3\n", 2, "direction"),
     ] {
         let file = write(folder.path(), "expect.toml", text);
         let ran = run(&["diagnose", FULL, "--expect", &file]);
         assert_eq!(ran.code, Some(code), "{text}: {ran:?}");
-        let said = if code == 2 { ran.stderr.clone() } else { ran.flowing() };
+        let said = if code == 2 {
+            ran.stderr.clone()
+        } else {
+            ran.flowing()
+        };
         assert!(said.contains(says), "{text}: {said}");
     }
 }
@@ -257,7 +418,10 @@ fn limits_of_a_hand_written_file_are_looked_at_one_by_one() {
 fn a_machine_with_one_gpu_is_compared_by_its_host_figures() {
     let (folder, file) = place("one.json");
     let file = text_of(&file);
-    let ran = run(&with(check("single", "standard"), &["-o", &file, "--no-journal"]));
+    let ran = run(&with(
+        check("single", "standard"),
+        &["-o", &file, "--no-journal"],
+    ));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let same = compare(&file, &file, &[]);
     assert_eq!(same.code, Some(0), "{same:?}");

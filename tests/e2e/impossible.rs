@@ -16,21 +16,43 @@ type Change = fn(&mut Value);
 #[test]
 fn reports_that_cannot_be_are_refused_with_their_cell() {
     let changes: [(Change, &str); 7] = [
-        (|report| first(report, "peer")["achieved_gbps"] = json!(-396.0), "achieved_gbps is -396"),
-        (|report| first(report, "peer")["achieved_gbps"] = json!(1e300), "achieved_gbps is 1"),
-        (|report| first(report, "peer")["percent"] = json!(1e9), "percent is 1000000000"),
-        (|report| first(report, "overlap")["overlap_percent"] = json!(140.0), "overlap_percent is 140"),
-        (|report| first(report, "latency")["latency_us"] = json!(-2.3), "latency_us is -2.3"),
+        (
+            |report| first(report, "peer")["achieved_gbps"] = json!(-396.0),
+            "achieved_gbps is -396",
+        ),
+        (
+            |report| first(report, "peer")["achieved_gbps"] = json!(1e300),
+            "achieved_gbps is 1",
+        ),
+        (
+            |report| first(report, "peer")["percent"] = json!(1e9),
+            "percent is 1000000000",
+        ),
+        (
+            |report| first(report, "overlap")["overlap_percent"] = json!(140.0),
+            "overlap_percent is 140",
+        ),
+        (
+            |report| first(report, "latency")["latency_us"] = json!(-2.3),
+            "latency_us is -2.3",
+        ),
         (|report| repeat(report, "peer"), "is there twice"),
         (|report| repeat(report, "latency"), "is there twice"),
     ];
     for (change, says) in changes {
         let (_folder, path) = changed_report(change);
-        for args in [vec!["diagnose", &path], vec!["compare", HARDWARE_REPORT, &path], vec!["expect", &path]] {
+        for args in [
+            vec!["diagnose", &path],
+            vec!["compare", HARDWARE_REPORT, &path],
+            vec!["expect", &path],
+        ] {
             let ran = run(&args);
             assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
             let lines = ran.stderr.trim_end().lines().count();
-            assert!(ran.stderr.contains(says) && ran.stderr.contains("GPU 0 → GPU 1"), "{args:?}: {ran:?}");
+            assert!(
+                ran.stderr.contains(says) && ran.stderr.contains("GPU 0 → GPU 1"),
+                "{args:?}: {ran:?}"
+            );
             assert_eq!((lines, ran.stdout.as_str()), (1, ""), "{ran:?}");
         }
     }
@@ -38,7 +60,10 @@ fn reports_that_cannot_be_are_refused_with_their_cell() {
 
 fn repeat(report: &mut Value, table: &str) {
     let cell = first(report, table).clone();
-    report["measurements"][table].as_array_mut().unwrap().push(cell);
+    report["measurements"][table]
+        .as_array_mut()
+        .unwrap()
+        .push(cell);
 }
 
 #[test]
@@ -48,10 +73,17 @@ fn an_infinity_is_no_number_of_json() {
     let end = at + text[at..].find(',').unwrap();
     let folder = place("").0;
     for number in ["1e999", "Infinity", "NaN"] {
-        let path = write(folder.path(), "changed.json", &format!("{}{number}{}", &text[..at], &text[end..]));
+        let path = write(
+            folder.path(),
+            "changed.json",
+            &format!("{}{number}{}", &text[..at], &text[end..]),
+        );
         let ran = run(&["diagnose", &path]);
         assert_eq!(ran.code, Some(2), "{number}: {ran:?}");
-        assert!(ran.stderr.contains("changed.json is not "), "{number}: {ran:?}");
+        assert!(
+            ran.stderr.contains("changed.json is not "),
+            "{number}: {ran:?}"
+        );
     }
 }
 
@@ -69,7 +101,16 @@ fn rates_above_their_links_are_inconclusive() {
         let ran = run(&["diagnose", &path, "--format", "json"]);
         assert_eq!(ran.code, Some(3), "{ran:?}");
         let report = ran.json();
-        assert!(codes(&report).contains(&"bandwidth-impossible"), "{}", report["findings"]);
-        assert!(list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"), "{report}");
+        assert!(
+            codes(&report).contains(&"bandwidth-impossible"),
+            "{}",
+            report["findings"]
+        );
+        assert!(
+            list(&report["findings"])
+                .iter()
+                .all(|finding| finding["severity"] != "error"),
+            "{report}"
+        );
     }
 }

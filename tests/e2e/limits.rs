@@ -18,7 +18,10 @@ const QUICK: [&str; 5] = ["check", "--profile", "quick", "--format", "json"];
 fn under(limit: &str, command: &Command) -> Command {
     let mut limited = Command::new("bash");
     limited.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
-    limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    limited
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => limited.env(name, value),
@@ -36,14 +39,19 @@ fn simulated(machine: &str) -> Command {
 fn assert_no_accusation(ran: &Ran, limit: &str, what: &str) {
     assert!([Some(0), Some(3)].contains(&ran.code), "{what}: {ran:?}");
     if ran.code == Some(3) {
-        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(limit), "{what}: {ran:?}");
+        assert!(
+            format!("{}{}", ran.stdout, ran.stderr).contains(limit),
+            "{what}: {ran:?}"
+        );
     }
     let Ok(report) = serde_json::from_str::<Value>(&ran.stdout) else {
         assert_eq!(ran.code, Some(3), "{what}: no report: {ran:?}");
         return;
     };
     assert!(
-        list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"),
+        list(&report["findings"])
+            .iter()
+            .all(|finding| finding["severity"] != "error"),
         "{what}: {:?}",
         codes(&report)
     );
@@ -64,12 +72,23 @@ fn gpus_for_which_there_are_no_files_are_not_accused() {
     for machine in ["h200x8", "two-sockets", "nvl72"] {
         let fake = Fake::new(machine);
         let check = finish(&mut under("-n 24", &fake.command(&QUICK)));
-        let topo = finish(&mut under("-n 24", &fake.command(&["topo", "--format", "json"])));
+        let topo = finish(&mut under(
+            "-n 24",
+            &fake.command(&["topo", "--format", "json"]),
+        ));
         for (what, ran) in [("check", check), ("topo", topo)] {
-            assert_no_accusation(&ran, "the limit of open files (ulimit -n) is 24", &format!("{machine}: {what}"));
+            assert_no_accusation(
+                &ran,
+                "the limit of open files (ulimit -n) is 24",
+                &format!("{machine}: {what}"),
+            );
             assert_eq!(ran.code, Some(3), "{machine}: {what}: {ran:?}");
             let report = ran.json();
-            assert!(codes(&report).contains(&"process-limit"), "{machine}: {what}: {:?}", codes(&report));
+            assert!(
+                codes(&report).contains(&"process-limit"),
+                "{machine}: {what}: {:?}",
+                codes(&report)
+            );
         }
     }
 }
@@ -89,17 +108,37 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
         finish(&mut under(limit, &command))
     };
     let limited = run("-n 900");
-    assert_no_accusation(&limited, "the limit of open files (ulimit -n) is 900", "304 under a limit");
+    assert_no_accusation(
+        &limited,
+        "the limit of open files (ulimit -n) is 900",
+        "304 under a limit",
+    );
     assert_eq!(limited.code, Some(3), "{limited:?}");
     // A library that crashes for want of files, twice in the same round.
     let crashing = |limit: &str| {
-        let mut command = fake.command(&["check", "--machine", "crash", "--profile", "quick", "--format", "json"]);
+        let mut command = fake.command(&[
+            "check",
+            "--machine",
+            "crash",
+            "--profile",
+            "quick",
+            "--format",
+            "json",
+        ]);
         command.env_remove(fake_machine::FAULTS);
         finish(&mut under(limit, &command))
     };
     let crashed = crashing("-n 900");
-    assert_no_accusation(&crashed, "the limit of open files (ulimit -n) is 900", "a crash under a limit");
-    assert_eq!((crashed.code, crashing("-n 4096").code), (Some(3), Some(1)), "{crashed:?}");
+    assert_no_accusation(
+        &crashed,
+        "the limit of open files (ulimit -n) is 900",
+        "a crash under a limit",
+    );
+    assert_eq!(
+        (crashed.code, crashing("-n 4096").code),
+        (Some(3), Some(1)),
+        "{crashed:?}"
+    );
     // The same errors where no limit explains them.
     let unlimited = run("-n 4096");
     assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
@@ -112,23 +151,40 @@ fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
     let fake = Fake::new("h200x2");
     let run = |limit: &str| {
         let mut command = fake.command(&QUICK);
-        finish(&mut under(limit, command.env(fake_machine::FAULTS, "cuCtxEnablePeerAccess@1+=code:304")))
+        finish(&mut under(
+            limit,
+            command.env(fake_machine::FAULTS, "cuCtxEnablePeerAccess@1+=code:304"),
+        ))
     };
     let limited = run("-n 100");
-    assert_no_accusation(&limited, "the limit of open files (ulimit -n) is 100", "304 from cuCtxEnablePeerAccess");
+    assert_no_accusation(
+        &limited,
+        "the limit of open files (ulimit -n) is 100",
+        "304 from cuCtxEnablePeerAccess",
+    );
     assert_eq!(limited.code, Some(3), "{limited:?}");
-    assert!(codes(&limited.json()).contains(&"process-limit"), "{limited:?}");
+    assert!(
+        codes(&limited.json()).contains(&"process-limit"),
+        "{limited:?}"
+    );
     let unlimited = run("-n 4096");
     assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
-    assert!(codes(&unlimited.json()).contains(&"peer-access-missing"), "{unlimited:?}");
+    assert!(
+        codes(&unlimited.json()).contains(&"peer-access-missing"),
+        "{unlimited:?}"
+    );
 }
 
 /// What the driver calls a lack of files is not always an error of the system.
 #[test]
 fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
     let fake = Fake::new("h200x2");
-    let run =
-        |limit: &str, faults: &str| finish(&mut under(limit, fake.command(&QUICK).env(fake_machine::FAULTS, faults)));
+    let run = |limit: &str, faults: &str| {
+        finish(&mut under(
+            limit,
+            fake.command(&QUICK).env(fake_machine::FAULTS, faults),
+        ))
+    };
     for faults in [
         "cuMemAlloc_v2@1+=code:2",
         "cuStreamCreate@1+=code:2",
@@ -141,10 +197,18 @@ fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
     ] {
         let limited = run("-n 60", faults);
         assert_eq!(limited.code, Some(3), "{faults}: {limited:?}");
-        assert!(limited.stdout.contains("the limit of open files (ulimit -n) is 60"), "{faults}: {limited:?}");
+        assert!(
+            limited
+                .stdout
+                .contains("the limit of open files (ulimit -n) is 60"),
+            "{faults}: {limited:?}"
+        );
         assert_no_accusation(&limited, "(ulimit -n)", faults);
         let unlimited = run("-n 4096", faults);
-        assert!(!unlimited.stdout.contains("ulimit"), "{faults}: {unlimited:?}");
+        assert!(
+            !unlimited.stdout.contains("ulimit"),
+            "{faults}: {unlimited:?}"
+        );
     }
 }
 
@@ -157,7 +221,11 @@ fn address_space_without_end_excuses_no_crash() {
     assert!(!ran.stdout.contains("ulimit"), "{ran:?}");
     let ran = finish(&mut under(&format!("-v {}", 2 << 20), &crash()));
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert_no_accusation(&ran, "the limit of address space (ulimit -v) is 2097152 KiB", "2 GiB");
+    assert_no_accusation(
+        &ran,
+        "the limit of address space (ulimit -v) is 2097152 KiB",
+        "2 GiB",
+    );
 }
 
 #[test]
@@ -170,11 +238,18 @@ fn what_nvml_says_without_a_limit_stays_what_it_is() {
     };
     let unlimited = run("-n 4096");
     assert_eq!(
-        (unlimited.code, codes(&unlimited.json()).contains(&"gpu-unreachable")),
+        (
+            unlimited.code,
+            codes(&unlimited.json()).contains(&"gpu-unreachable")
+        ),
         (Some(1), true),
         "{unlimited:?}"
     );
-    assert_no_accusation(&run("-n 200"), "the limit of open files (ulimit -n) is 200", "999");
+    assert_no_accusation(
+        &run("-n 200"),
+        "the limit of open files (ulimit -n) is 200",
+        "999",
+    );
 }
 
 #[test]
@@ -184,7 +259,10 @@ fn any_number_of_open_files_will_do_or_is_named() {
     // From 8 on, the loader and the shell get what they need.
     for files in [8, 10, 12, 14, 17, 20, 28, 40, 60, 100] {
         let limit = format!("the limit of open files (ulimit -n) is {files}");
-        for (what, command) in [("fake", fake.command(&QUICK)), ("simulated", simulated("h200x8"))] {
+        for (what, command) in [
+            ("fake", fake.command(&QUICK)),
+            ("simulated", simulated("h200x8")),
+        ] {
             let ran = finish(&mut under(&format!("-n {files}"), &command));
             // What the fake's own machine has is no question of limits.
             if what == "simulated" || ran.code != Some(0) {
@@ -193,7 +271,10 @@ fn any_number_of_open_files_will_do_or_is_named() {
             if what == "simulated" {
                 assert_no_accusation(&ran, &limit, &format!("{what}, {files}"));
             } else {
-                assert!([Some(0), Some(3)].contains(&ran.code), "{what}, {files}: {ran:?}");
+                assert!(
+                    [Some(0), Some(3)].contains(&ran.code),
+                    "{what}, {files}: {ran:?}"
+                );
             }
         }
     }
@@ -215,15 +296,24 @@ fn without_threads_or_processes_it_ends_with_that_reason() {
     let mut seen = Vec::new();
     for most in [1, 2, 3, 4, 5, 6, 8, 12, 20, 30] {
         let limit = format!("the limit of processes and threads (ulimit -u) is {most}");
-        for (what, command) in [("fake", fake.command(&QUICK)), ("simulated", simulated("h200x8"))] {
+        for (what, command) in [
+            ("fake", fake.command(&QUICK)),
+            ("simulated", simulated("h200x8")),
+        ] {
             let ran = finish(&mut as_limited_nobody(most, &command, &binary));
             seen.push((most, what, ran.code));
             assert_no_accusation(&ran, &limit, &format!("{what}, {most}"));
-            assert!(!ran.stdout.contains("no answer within"), "{what}, {most}: {ran:?}");
+            assert!(
+                !ran.stdout.contains("no answer within"),
+                "{what}, {most}: {ran:?}"
+            );
         }
     }
     say(&format!("processes: {seen:?}"));
-    assert!(seen.iter().any(|(.., code)| *code == Some(3)), "no limit was reached: {seen:?}");
+    assert!(
+        seen.iter().any(|(.., code)| *code == Some(3)),
+        "no limit was reached: {seen:?}"
+    );
 
     // A container's limit is named before the user's.
     let group = fake.root().join("sys/fs/cgroup");
@@ -244,7 +334,8 @@ impl Group {
     fn of(most: u32) -> Option<Self> {
         let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
         let group = roots.iter().find_map(|root| {
-            let group = Self(Path::new(root).join(format!("peerscope-test-{}-{most}", std::process::id())));
+            let group =
+                Self(Path::new(root).join(format!("peerscope-test-{}-{most}", std::process::id())));
             std::fs::create_dir(&group.0).ok()?;
             Some(group).filter(|group| group.0.join("pids.max").exists())
         })?;
@@ -264,17 +355,33 @@ impl Drop for Group {
 fn a_container_that_is_full_is_named() {
     let mut seen = Vec::new();
     for most in [2, 4, 8, 12, 16, 60] {
-        let Some(group) = Group::of(most) else { return skipped("no control group can be made for processes") };
+        let Some(group) = Group::of(most) else {
+            return skipped("no control group can be made for processes");
+        };
         let command = simulated("h200x8");
         let mut inside = Command::new("bash");
-        let join = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.0.display());
-        inside.args(["-c", &join]).arg(command.get_program()).args(command.get_args()).env("PEERSCOPE_LOCK", "full");
+        let join = format!(
+            "echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"",
+            group.0.display()
+        );
+        inside
+            .args(["-c", &join])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env("PEERSCOPE_LOCK", "full");
         let ran = finish(inside.stdin(Stdio::null()));
         seen.push((most, ran.code));
-        assert_no_accusation(&ran, &format!("container (pids.max) is {most}"), &format!("{most} processes"));
+        assert_no_accusation(
+            &ran,
+            &format!("container (pids.max) is {most}"),
+            &format!("{most} processes"),
+        );
     }
     say(&format!("processes of a container: {seen:?}"));
-    assert!(seen[0].1 == Some(3) && seen.last().unwrap().1 == Some(0), "{seen:?}");
+    assert!(
+        seen[0].1 == Some(3) && seen.last().unwrap().1 == Some(0),
+        "{seen:?}"
+    );
 }
 
 /// As a user of its own, so that nothing else of it counts.
@@ -290,9 +397,16 @@ fn as_limited_nobody(most: u32, command: &Command, binary: &Path) -> Command {
     // The limit last: a shell needs processes too.
     let mut other = as_nobody(plain, binary);
     let arguments: Vec<_> = other.get_args().map(std::ffi::OsStr::to_owned).collect();
-    let at = arguments.iter().position(|argument| argument == binary.as_os_str()).unwrap();
+    let at = arguments
+        .iter()
+        .position(|argument| argument == binary.as_os_str())
+        .unwrap();
     let mut limited = Command::new("prlimit");
-    limited.arg(format!("--nproc={most}")).arg("setpriv").args(&arguments[..at]).args(&arguments[at..]);
+    limited
+        .arg(format!("--nproc={most}"))
+        .arg("setpriv")
+        .args(&arguments[..at])
+        .args(&arguments[at..]);
     for (name, value) in other.env("RUST_BACKTRACE", "0").get_envs() {
         match value {
             Some(value) => limited.env(name, value),
@@ -306,11 +420,19 @@ fn as_limited_nobody(most: u32, command: &Command, binary: &Path) -> Command {
 /// The address space that the program itself takes, by its ELF headers: with less the kernel ends it before it runs.
 fn mapped_bytes() -> u64 {
     let program = std::fs::read(env!("CARGO_BIN_EXE_peerscope")).unwrap();
-    let number =
-        |at: usize, bytes: usize| program[at..at + bytes].iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-    let headers = (0..number(0x38, 2)).map(|index| (number(0x20, 8) + index * number(0x36, 2)) as usize);
+    let number = |at: usize, bytes: usize| {
+        program[at..at + bytes]
+            .iter()
+            .rev()
+            .fold(0, |all, byte| all << 8 | u64::from(*byte))
+    };
+    let headers =
+        (0..number(0x38, 2)).map(|index| (number(0x20, 8) + index * number(0x36, 2)) as usize);
     let loaded = headers.filter(|header| number(*header, 4) == 1);
-    loaded.map(|header| number(header + 0x10, 8) + number(header + 0x28, 8)).max().unwrap()
+    loaded
+        .map(|header| number(header + 0x10, 8) + number(header + 0x28, 8))
+        .max()
+        .unwrap()
 }
 
 #[test]
@@ -318,10 +440,18 @@ fn without_memory_it_ends_with_that_reason() {
     let fake = Fake::new("h200x8");
     let (mapped, mut seen) = (mapped_bytes(), Vec::new());
     // From too little for the kernel to map the program, and for the loader, which peerscope cannot help, to enough.
-    for mib in [28, 32, 40, 48, 64, 80, 100, 130, 160, 200, 260, 400, 700, 3000] {
-        let limit = format!("the limit of address space (ulimit -v) is {} KiB", mib << 10);
+    for mib in [
+        28, 32, 40, 48, 64, 80, 100, 130, 160, 200, 260, 400, 700, 3000,
+    ] {
+        let limit = format!(
+            "the limit of address space (ulimit -v) is {} KiB",
+            mib << 10
+        );
         // Not over the fake driver: its libraries have an allocator of their own, which ends the process.
-        let ran = finish(&mut under(&format!("-v {}", mib << 10), &simulated("h200x8")));
+        let ran = finish(&mut under(
+            &format!("-v {}", mib << 10),
+            &simulated("h200x8"),
+        ));
         seen.push((mib, ran.code));
         let unmapped = mib << 20 < mapped && ran.code.is_none() && ran.stdout.is_empty();
         let unloaded = ran.code == Some(127) && ran.stderr.contains("loading shared libraries");
@@ -330,53 +460,94 @@ fn without_memory_it_ends_with_that_reason() {
         }
     }
     say(&format!("address space: {seen:?}"));
-    assert!(seen.iter().any(|(.., code)| *code == Some(3)), "no limit was reached: {seen:?}");
+    assert!(
+        seen.iter().any(|(.., code)| *code == Some(3)),
+        "no limit was reached: {seen:?}"
+    );
     // What a driver says that finds no room for its own.
-    for faults in
-        ["cuInit@1+=code:2", "cuInit@1+=code:304", "cuDevicePrimaryCtxRetain@2+=code:2", "nvmlInit_v2@1+=code:20"]
-    {
+    for faults in [
+        "cuInit@1+=code:2",
+        "cuInit@1+=code:304",
+        "cuDevicePrimaryCtxRetain@2+=code:2",
+        "nvmlInit_v2@1+=code:20",
+    ] {
         let mut command = fake.command(&QUICK);
-        let ran = finish(&mut under("-v 4000000", command.env(fake_machine::FAULTS, faults)));
+        let ran = finish(&mut under(
+            "-v 4000000",
+            command.env(fake_machine::FAULTS, faults),
+        ));
         assert_eq!(ran.code, Some(3), "{faults}: {ran:?}");
-        assert_no_accusation(&ran, "the limit of address space (ulimit -v) is 4000000 KiB", faults);
+        assert_no_accusation(
+            &ran,
+            "the limit of address space (ulimit -v) is 4000000 KiB",
+            faults,
+        );
     }
 }
 
 #[test]
 fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
     let fake = Fake::new("h200x2");
-    for (what, command) in [("fake", fake.command(&QUICK)), ("simulated", simulated("h200x2"))] {
+    for (what, command) in [
+        ("fake", fake.command(&QUICK)),
+        ("simulated", simulated("h200x2")),
+    ] {
         // The journal alone: everything is tested, and stderr says what there is no journal of.
         let ran = finish(&mut under("-f 1", &command));
         assert_eq!(ran.code, Some(0), "{what}: {ran:?}");
-        assert!(ran.stderr.contains("cannot write the journal"), "{what}: {ran:?}");
-        assert!(ran.stderr.contains("the limit of the size of files (ulimit -f) is 1024 bytes"), "{what}: {ran:?}");
+        assert!(
+            ran.stderr.contains("cannot write the journal"),
+            "{what}: {ran:?}"
+        );
+        assert!(
+            ran.stderr
+                .contains("the limit of the size of files (ulimit -f) is 1024 bytes"),
+            "{what}: {ran:?}"
+        );
 
         let (_folder, report) = place("report.json");
         let mut command = under("-f 1", &command);
         let ran = finish(command.args(["-o", &text_of(&report), "--no-journal"]));
         assert_eq!(ran.code, Some(3), "{what}: {ran:?}");
         assert!(
-            ran.stderr.contains(&text_of(&report)) && ran.stderr.contains("(ulimit -f) is 1024 bytes"),
+            ran.stderr.contains(&text_of(&report))
+                && ran.stderr.contains("(ulimit -f) is 1024 bytes"),
             "{what}: {ran:?}"
         );
         assert!(!report.exists(), "half a report was left");
 
         let (_folder, stdout) = place("stdout.json");
         let mut to_file = under("-f 1", &simulated("h200x2"));
-        let ran = to_file.stdout(std::fs::File::create(&stdout).unwrap()).stderr(Stdio::piped()).output().unwrap();
+        let ran = to_file
+            .stdout(std::fs::File::create(&stdout).unwrap())
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
         let stderr = String::from_utf8(ran.stderr).unwrap();
         assert_eq!(ran.status.code(), Some(3), "{what}: {stderr}");
-        assert!(stderr.contains("cannot write to stdout") && stderr.contains("(ulimit -f)"), "{what}: {stderr}");
+        assert!(
+            stderr.contains("cannot write to stdout") && stderr.contains("(ulimit -f)"),
+            "{what}: {stderr}"
+        );
     }
     // A disk that is full is no limit of the process.
     if Path::new("/dev/full").exists() {
         let mut command = simulated("h200x2");
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let ran = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let ran = command
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
         assert_eq!(ran.status.code(), Some(2));
     }
     let (_folder, report) = place("whole.json");
     let ran = finish(under("-f unlimited", &simulated("h200x2")).args(["-o", &text_of(&report)]));
-    assert_eq!((ran.code, &read_json(&report)["verdict"]["exit_code"]), (Some(0), &Value::from(0)));
+    assert_eq!(
+        (ran.code, &read_json(&report)["verdict"]["exit_code"]),
+        (Some(0), &Value::from(0))
+    );
 }

@@ -4,7 +4,10 @@
 //! One crate, so that it links once and its tests run side by side. Golden files are under
 //! `snapshots`; `INSTA_UPDATE=always cargo test --test e2e golden` writes them again.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests; clippy looks only into test functions"
+)]
 
 mod common;
 

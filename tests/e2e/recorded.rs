@@ -17,18 +17,27 @@ const LATENCY_US: [(&str, f64); 2] = [("direct", 2.785), ("staged", 16.44)];
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle - 1], values[middle])
+    }
 }
 
 /// The median over all pairs of every configuration of a table.
 fn medians(report: &Value, table: &str, figure: &str, axes: &[&str]) -> BTreeMap<String, f64> {
     let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for cell in list(&report["measurements"][table]) {
-        let Some(value) = cell[figure].as_f64() else { continue };
+        let Some(value) = cell[figure].as_f64() else {
+            continue;
+        };
         let key: Vec<_> = axes.iter().map(|axis| cell[*axis].to_string()).collect();
         values.entry(key.join(" ")).or_default().push(value);
     }
-    values.into_iter().map(|(key, values)| (key, median(values))).collect()
+    values
+        .into_iter()
+        .map(|(key, values)| (key, median(values)))
+        .collect()
 }
 
 #[test]
@@ -38,23 +47,42 @@ fn every_rate_agrees_with_the_recorded_one() {
     let simulated = medians(&H200X8, "peer", "achieved_gbps", &axes);
     assert!(recorded.len() >= 12, "{recorded:?}");
     // Since it was recorded, kernels that read are timed as well.
-    let more: Vec<_> = simulated.keys().filter(|key| !recorded.contains_key(*key)).collect();
-    assert!(more.len() == 1 && more[0].starts_with("\"kernel\" \"destination\" \"one-way\""), "{more:?}");
+    let more: Vec<_> = simulated
+        .keys()
+        .filter(|key| !recorded.contains_key(*key))
+        .collect();
+    assert!(
+        more.len() == 1 && more[0].starts_with("\"kernel\" \"destination\" \"one-way\""),
+        "{more:?}"
+    );
     for (setup, recorded) in recorded {
         let off = 100.0 * (simulated[&setup] / recorded - 1.0);
-        assert!(off.abs() <= AGREES, "{setup}: {:.1} is {off:.1}% off {recorded:.1} GB/s", simulated[&setup]);
+        assert!(
+            off.abs() <= AGREES,
+            "{setup}: {:.1} is {off:.1}% off {recorded:.1} GB/s",
+            simulated[&setup]
+        );
     }
 }
 
 #[test]
 fn every_overlap_is_the_recorded_one() {
     let axes = ["placement", "compute_on"];
-    let recorded = medians(&read_json(HARDWARE_REPORT), "overlap", "overlap_percent", &axes);
+    let recorded = medians(
+        &read_json(HARDWARE_REPORT),
+        "overlap",
+        "overlap_percent",
+        &axes,
+    );
     let simulated = medians(&H200X8, "overlap", "overlap_percent", &axes);
     assert_eq!(recorded.len(), 16);
     assert!(recorded.keys().eq(simulated.keys()));
     for (cell, recorded) in recorded {
-        assert!((simulated[&cell] - recorded).abs() <= AGREES, "{cell}: {} and {recorded}", simulated[&cell]);
+        assert!(
+            (simulated[&cell] - recorded).abs() <= AGREES,
+            "{cell}: {} and {recorded}",
+            simulated[&cell]
+        );
     }
 }
 
@@ -64,6 +92,9 @@ fn latencies_agree_with_the_recorded_ones() {
     for (path, recorded) in LATENCY_US {
         let simulated = simulated[&format!("\"{path}\"")];
         let off = 100.0 * (simulated / recorded - 1.0);
-        assert!(off.abs() <= AGREES, "{path}: {simulated:.3} is {off:.1}% off {recorded} us");
+        assert!(
+            off.abs() <= AGREES,
+            "{path}: {simulated:.3} is {off:.1}% off {recorded} us"
+        );
     }
 }

@@ -6,14 +6,19 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::common::{
-    Ran, cells, changed_report, check, list, pair, place, read_json, run, text_of, wait_with_output, with,
+    Ran, cells, changed_report, check, list, pair, place, read_json, run, text_of,
+    wait_with_output, with,
 };
 use crate::worker_faults::busy_worker;
 
 /// `diagnose` of the hardware report after a change to every cell of a table.
 fn judged(table: &str, change: impl Fn(&mut Value)) -> Ran {
     let (_folder, path) = changed_report(|report| {
-        report["measurements"][table].as_array_mut().unwrap().iter_mut().for_each(change);
+        report["measurements"][table]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .for_each(change);
     });
     run(&["diagnose", &path, "--format", "json"])
 }
@@ -39,23 +44,42 @@ fn what_is_slow_or_serial_in_one_respect_is_found() {
         }
     };
     for (what, table, change) in [
-        ("a placement that is slow everywhere", "peer", slow_placement),
-        ("kernel copies that are slow everywhere", "peer", slow_kernels),
+        (
+            "a placement that is slow everywhere",
+            "peer",
+            slow_placement,
+        ),
+        (
+            "kernel copies that are slow everywhere",
+            "peer",
+            slow_kernels,
+        ),
         ("one pair that never overlaps", "overlap", serial_pair),
     ] {
         let ran = judged(table, change);
-        assert_ne!(ran.json()["findings"], json!([]), "{what}: exit {:?}", ran.code);
+        assert_ne!(
+            ran.json()["findings"],
+            json!([]),
+            "{what}: exit {:?}",
+            ran.code
+        );
     }
 }
 
 #[test]
 fn measured_without_a_figure_is_not_tested() {
-    assert_eq!(judged("peer", |cell| cell["achieved_gbps"] = Value::Null).code, Some(3));
+    assert_eq!(
+        judged("peer", |cell| cell["achieved_gbps"] = Value::Null).code,
+        Some(3)
+    );
 }
 
 #[test]
 fn a_link_was_not_under_load_when_nothing_was_copied() {
-    let ran = run(&with(check("h200x2", "quick"), &["--skip", "peers,overlap,latency"]));
+    let ran = run(&with(
+        check("h200x2", "quick"),
+        &["--skip", "peers,overlap,latency"],
+    ));
     assert!(!ran.flowing().contains("under load"), "{ran:?}");
 }
 
@@ -64,7 +88,12 @@ fn pairs_of_a_lost_gpu_are_counted_as_untested() {
     let report = run(&with(check("gpu-lost", "quick"), &["--format", "json"])).json();
     assert_ne!(report["verdict"]["untested"], 0);
     let devices = list(&report["measurements"]["driver"]["devices"]);
-    assert!(devices.iter().any(|device| device["index"] == 1 && device["failure"].is_string()), "{devices:?}");
+    assert!(
+        devices
+            .iter()
+            .any(|device| device["index"] == 1 && device["failure"].is_string()),
+        "{devices:?}"
+    );
 }
 
 #[test]
@@ -73,38 +102,76 @@ fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     let binary = folder.path().join("peerscope");
     // Not by this process: a child that another test forks meanwhile would hold the file open for writing,
     // and a file that is written to cannot be run.
-    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_peerscope")).arg(&binary).status();
+    let copied = std::process::Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_peerscope"))
+        .arg(&binary)
+        .status();
     assert!(copied.unwrap().success());
     let args = with(check("pcie16", "standard"), &["-o", &text_of(&report)]);
     let mut command = std::process::Command::new(&binary);
     command.env("XDG_STATE_HOME", crate::common::fresh_state());
-    let run = command.args(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let run = command
+        .args(&args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let worker = busy_worker(&run);
     std::fs::remove_file(&binary).unwrap();
     crate::common::signal("KILL", worker);
     wait_with_output(run);
     let report = read_json(report);
-    assert!(cells(&report).all(|cell| cell["status"] == "measured"), "{}", report["measurements"]["problems"]);
-    assert_eq!(list(&report["measurements"]["problems"]).len(), 1, "the worker was not killed");
+    assert!(
+        cells(&report).all(|cell| cell["status"] == "measured"),
+        "{}",
+        report["measurements"]["problems"]
+    );
+    assert_eq!(
+        list(&report["measurements"]["problems"]).len(),
+        1,
+        "the worker was not killed"
+    );
 }
 
 #[test]
 fn readings_that_copies_refute_are_refuted_in_saved_reports_too() {
     let folder = tempfile::tempdir().unwrap();
-    let (saved, again) = (text_of(&folder.path().join("saved.json")), text_of(&folder.path().join("again.json")));
-    let machine = format!("{}/tests/cases/healthy-uplink-idle-gen1.toml", env!("CARGO_MANIFEST_DIR"));
-    let ran = run(&["check", "--machine", &machine, "--profile", "quick", "--no-journal", "-o", &saved]);
+    let (saved, again) = (
+        text_of(&folder.path().join("saved.json")),
+        text_of(&folder.path().join("again.json")),
+    );
+    let machine = format!(
+        "{}/tests/cases/healthy-uplink-idle-gen1.toml",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let ran = run(&[
+        "check",
+        "--machine",
+        &machine,
+        "--profile",
+        "quick",
+        "--no-journal",
+        "-o",
+        &saved,
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let kept = read_json(std::path::Path::new(&saved));
     let refuted = |report: &Value| {
-        let links = list(&report["topology"]["links"]).iter().filter(|link| link["pcie"]["refuted"].is_array());
-        links.map(|link| (link["lower"].clone(), link["pcie"]["refuted"].clone())).collect::<Vec<_>>()
+        let links = list(&report["topology"]["links"])
+            .iter()
+            .filter(|link| link["pcie"]["refuted"].is_array());
+        links
+            .map(|link| (link["lower"].clone(), link["pcie"]["refuted"].clone()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(refuted(&kept).len(), 1);
 
     // As an earlier version wrote it, whose theory was that of the reading.
     let mut earlier = kept.clone();
-    earlier["topology"].as_object_mut().unwrap().remove("gpu_paths");
+    earlier["topology"]
+        .as_object_mut()
+        .unwrap()
+        .remove("gpu_paths");
     for table in ["/topology/pairs", "/measurements/peer"] {
         for entry in earlier.pointer_mut(table).unwrap().as_array_mut().unwrap() {
             if entry["source"].as_u64().unwrap() / 4 != entry["destination"].as_u64().unwrap() / 4 {
@@ -120,8 +187,14 @@ fn readings_that_copies_refute_are_refuted_in_saved_reports_too() {
         assert_eq!(refuted(&judged), refuted(&kept));
         assert_eq!(judged["findings"], kept["findings"]);
         for (table, key) in [("topology", "pairs"), ("measurements", "peer")] {
-            for (one, other) in list(&judged[table][key]).iter().zip(list(&kept[table][key])) {
-                assert_eq!(one["theoretical_gbps"], other["theoretical_gbps"], "{table} {one}");
+            for (one, other) in list(&judged[table][key])
+                .iter()
+                .zip(list(&kept[table][key]))
+            {
+                assert_eq!(
+                    one["theoretical_gbps"], other["theoretical_gbps"],
+                    "{table} {one}"
+                );
             }
         }
     }

@@ -7,18 +7,30 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Ran, codes, finish, is_there, place, read_json, run, signal, skipped_for_want_of, text_of, wait, wait_with_output,
+    Ran, codes, finish, is_there, place, read_json, run, signal, skipped_for_want_of, text_of,
+    wait, wait_with_output,
 };
 use crate::fake::Fake;
 use crate::provisioning::{IN_SERVICE, health_check, script, stand_in};
 use crate::worker_faults::{PATIENCE, child_of, until};
 
-const QUICK: [&str; 7] = ["check", "--profile", "quick", "--format", "json", "--deadline", "3"];
+const QUICK: [&str; 7] = [
+    "check",
+    "--profile",
+    "quick",
+    "--format",
+    "json",
+    "--deadline",
+    "3",
+];
 
 /// A check that hangs in one copy for three seconds, and so holds the machine; it has its worker.
 fn holder(fake: &Fake) -> Child {
     let mut command = fake.command(&QUICK);
-    command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@3=hang").stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env(fake_machine::FAULTS, "cuMemcpyPeerAsync@3=hang")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let run = command.spawn().unwrap();
     until("a worker", PATIENCE, || child_of(run.id()));
     run
@@ -33,11 +45,26 @@ fn assert_refused(ran: &Ran, holder: u32) {
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let words = format!("another peerscope checks this machine: process {holder} of user ");
     assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{ran:?}");
-    assert!(ran.stderr.contains(&words) && ran.stderr.contains(", since "), "{ran:?}");
+    assert!(
+        ran.stderr.contains(&words) && ran.stderr.contains(", since "),
+        "{ran:?}"
+    );
     let report = ran.json();
     assert_eq!(codes(&report), ["nothing-measured"]);
-    assert!(report["findings"][0]["message"].as_str().unwrap().contains(&words), "{report}");
-    assert!(report["findings"][0]["next_step"].as_str().unwrap().contains("--wait"), "{report}");
+    assert!(
+        report["findings"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains(&words),
+        "{report}"
+    );
+    assert!(
+        report["findings"][0]["next_step"]
+            .as_str()
+            .unwrap()
+            .contains("--wait"),
+        "{report}"
+    );
     assert_eq!(report["verdict"]["verdict"], "inconclusive");
     assert_eq!(report["verdict"]["tested"], 0);
 }
@@ -54,16 +81,21 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
         let line = finish(&mut fake.command(&["check", "--format", "line", "-o", &text_of(&file)]));
         assert_eq!(line.code, Some(3), "{line:?}");
         assert!(
-            line.stdout.starts_with("PEERSCOPE UNKNOWN - nothing-measured: Nothing was measured: another"),
+            line.stdout
+                .starts_with("PEERSCOPE UNKNOWN - nothing-measured: Nothing was measured: another"),
             "{line:?}"
         );
         assert_eq!(read_json(&file)["verdict"]["exit_code"], 3);
         // Facts disturb nobody, and a simulated machine is nobody else's.
         let topo = finish(&mut fake.command(&["topo", "--format", "json"]));
         assert_ne!(topo.code, Some(3), "{topo:?}");
-        let simulated = finish(&mut fake.command(&["check", "--machine", "h200x2", "--profile", "quick"]));
+        let simulated =
+            finish(&mut fake.command(&["check", "--machine", "h200x2", "--profile", "quick"]));
         assert_eq!(simulated.code, Some(0), "{simulated:?}");
-        assert!(first.try_wait().unwrap().is_none(), "the first had ended already");
+        assert!(
+            first.try_wait().unwrap().is_none(),
+            "the first had ended already"
+        );
         // The hang is the first one's own.
         assert_eq!(wait(&mut first).code(), Some(1));
         assert_ne!(second(&fake, &[]).code, Some(3), "it was not given back");
@@ -75,15 +107,28 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
 fn a_check_of_another_container_is_noticed() {
     let fake = Fake::new("h200x2");
     let command = fake.command(&QUICK);
-    let root = command.get_envs().find(|(name, _)| *name == "PEERSCOPE_FSROOT").unwrap().1.unwrap();
+    let root = command
+        .get_envs()
+        .find(|(name, _)| *name == "PEERSCOPE_FSROOT")
+        .unwrap()
+        .1
+        .unwrap();
     let device = Path::new(root).join("dev/nvidiactl");
     std::fs::create_dir_all(device.parent().unwrap()).unwrap();
     let device = std::fs::File::create(device).unwrap();
     assert_eq!(second(&fake, &[]).code, Some(0), "nobody holds it");
     rustix::fs::flock(&device, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let ran = second(&fake, &[]);
-    assert_eq!((ran.code, codes(&ran.json())), (Some(3), vec!["nothing-measured"]), "{ran:?}");
-    assert!(ran.stderr.contains("another peerscope checks this machine: a process that cannot be seen"), "{ran:?}");
+    assert_eq!(
+        (ran.code, codes(&ran.json())),
+        (Some(3), vec!["nothing-measured"]),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stderr
+            .contains("another peerscope checks this machine: a process that cannot be seen"),
+        "{ran:?}"
+    );
     drop(device);
     assert_eq!(second(&fake, &[]).code, Some(0), "it was given back");
 }
@@ -95,13 +140,23 @@ fn a_check_can_wait_for_its_turn() {
     let short = second(&fake, &["--wait", "0.2"]);
     assert_eq!(short.code, Some(3), "{short:?}");
     assert!(short.took < Duration::from_secs(2), "{short:?}");
-    assert!(short.stderr.contains("did not end within 0.2 s"), "{short:?}");
+    assert!(
+        short.stderr.contains("did not end within 0.2 s"),
+        "{short:?}"
+    );
     let long = second(&fake, &["--wait", "60"]);
     assert_eq!(long.code, Some(0), "{long:?}");
-    assert!(long.stderr.contains(&format!("process {}", first.id())), "{long:?}");
+    assert!(
+        long.stderr.contains(&format!("process {}", first.id())),
+        "{long:?}"
+    );
     assert!(first.try_wait().unwrap().is_some(), "it did not wait");
     let report = long.json();
-    assert!(report["timing"]["total"].as_f64().unwrap() < 2.0, "the wait is no part of the run: {}", report["timing"]);
+    assert!(
+        report["timing"]["total"].as_f64().unwrap() < 2.0,
+        "the wait is no part of the run: {}",
+        report["timing"]
+    );
 }
 
 #[test]
@@ -110,11 +165,17 @@ fn of_several_that_start_at_once_one_measures() {
     let runs: Vec<_> = (0..4)
         .map(|_| {
             let mut command = fake.command(&QUICK);
-            command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@3=hang").stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+                .env(fake_machine::FAULTS, "cuMemcpyPeerAsync@3=hang")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
             command.spawn().unwrap()
         })
         .collect();
-    let codes: Vec<_> = runs.into_iter().map(|run| wait_with_output(run).status.code()).collect();
+    let codes: Vec<_> = runs
+        .into_iter()
+        .map(|run| wait_with_output(run).status.code())
+        .collect();
     let count = |wanted| codes.iter().filter(|code| **code == Some(wanted)).count();
     assert_eq!((count(1), count(3)), (1, 3), "{codes:?}");
 }
@@ -134,7 +195,11 @@ fn a_wait_can_be_interrupted() {
     let fake = Fake::new("h200x2");
     let mut first = holder(&fake);
     let mut command = fake.command(&[&QUICK[..], &["--wait", "60"]].concat());
-    let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let waiting = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let interrupted = Instant::now();
     signal("INT", waiting.id());
@@ -142,7 +207,13 @@ fn a_wait_can_be_interrupted() {
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     assert!(interrupted.elapsed() < Duration::from_secs(2));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&report["measurements"]["interrupted"], &report["verdict"]["tested"]), (&true.into(), &0.into()));
+    assert_eq!(
+        (
+            &report["measurements"]["interrupted"],
+            &report["verdict"]["tested"]
+        ),
+        (&true.into(), &0.into())
+    );
     wait(&mut first);
 }
 
@@ -167,7 +238,10 @@ fn users_see_each_other() {
 
     std::fs::remove_file(fake.state().join("fault-0.shown")).unwrap();
     let mut command = as_nobody(fake.command(&QUICK), &binary);
-    command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@1=hang").stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env(fake_machine::FAULTS, "cuMemcpyPeerAsync@1=hang")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut first = command.spawn().unwrap();
     until("a worker", PATIENCE, || child_of(first.id()));
     let ran = second(&fake, &[]);
@@ -184,7 +258,10 @@ pub fn is_root() -> bool {
 /// The same command as a user without rights, with this copy of the program.
 pub fn as_nobody(command: Command, binary: &Path) -> Command {
     let mut other = Command::new("setpriv");
-    other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(binary).args(command.get_args());
+    other
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(binary)
+        .args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => other.env(name, value),
@@ -192,14 +269,20 @@ pub fn as_nobody(command: Command, binary: &Path) -> Command {
         };
     }
     // The test's own state folder is not this user's.
-    other.env("XDG_STATE_HOME", binary.parent().unwrap().join("state")).stdin(Stdio::null());
+    other
+        .env("XDG_STATE_HOME", binary.parent().unwrap().join("state"))
+        .stdin(Stdio::null());
     other
 }
 
 #[test]
 fn a_wait_that_is_no_time_is_refused() {
     for wait in ["-1", "soon", "1e9"] {
-        assert_eq!(run(&["check", "--machine", "h200x2", &format!("--wait={wait}")]).code, Some(2), "{wait}");
+        assert_eq!(
+            run(&["check", "--machine", "h200x2", &format!("--wait={wait}")]).code,
+            Some(2),
+            "{wait}"
+        );
     }
 }
 
@@ -208,21 +291,51 @@ fn slurm_does_not_drain_a_node_that_somebody_checks() {
     let fake = Fake::new("h200x2");
     let mut first = holder(&fake);
     let (folder, said) = place("scontrol.log");
-    let scontrol = format!("[ \"$1\" = show ] && {{ echo '   State=IDLE '; exit; }}\necho \"$@\" >>{}", said.display());
+    let scontrol = format!(
+        "[ \"$1\" = show ] && {{ echo '   State=IDLE '; exit; }}\necho \"$@\" >>{}",
+        said.display()
+    );
     stand_in(folder.path(), "scontrol", &scontrol);
-    stand_in(folder.path(), "logger", &format!("echo \"$@\" >>{}/logged", folder.path().display()));
+    stand_in(
+        folder.path(),
+        "logger",
+        &format!("echo \"$@\" >>{}/logged", folder.path().display()),
+    );
     let checked = fake.command(&["--version"]);
     let mut health_check = script("slurm-health-check");
-    for (name, value) in checked.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+    for (name, value) in checked
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)))
+    {
         health_check.env(name, value);
     }
-    health_check.env("PEERSCOPE", checked.get_program()).env("PEERSCOPE_REPORTS", folder.path());
-    health_check.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
-    let ran = finish(health_check.env("PEERSCOPE_ARGS", "--wait 0").env_remove("SLURM_JOB_ID"));
+    health_check
+        .env("PEERSCOPE", checked.get_program())
+        .env("PEERSCOPE_REPORTS", folder.path());
+    health_check.env(
+        "PATH",
+        format!(
+            "{}:{}",
+            folder.path().display(),
+            std::env::var("PATH").unwrap()
+        ),
+    );
+    let ran = finish(
+        health_check
+            .env("PEERSCOPE_ARGS", "--wait 0")
+            .env_remove("SLURM_JOB_ID"),
+    );
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(!said.exists(), "{}", std::fs::read_to_string(&said).unwrap());
+    assert!(
+        !said.exists(),
+        "{}",
+        std::fs::read_to_string(&said).unwrap()
+    );
     let logged = std::fs::read_to_string(folder.path().join("logged")).unwrap();
-    assert!(logged.contains("left as it is: nothing-measured"), "{logged}");
+    assert!(
+        logged.contains("left as it is: nothing-measured"),
+        "{logged}"
+    );
     wait(&mut first);
 }
 
@@ -234,12 +347,17 @@ fn slurm_does_not_drain_a_node_whose_check_had_to_wait() {
         let mut first = first.then(|| holder(&fake));
         let (ran, asked, _reports) = health_check(IN_SERVICE, None, |command| {
             let checked = fake.command(&["--version"]);
-            for (name, value) in checked.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+            for (name, value) in checked
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?)))
+            {
                 if name != "PATH" {
                     command.env(name, value);
                 }
             }
-            command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@1+=hang").env("PEERSCOPE_LIMIT", "6");
+            command
+                .env(fake_machine::FAULTS, "cuMemcpyPeerAsync@1+=hang")
+                .env("PEERSCOPE_LIMIT", "6");
             command.env("PEERSCOPE_ARGS", "--wait 30 --deadline 60 --no-journal");
         });
         if let Some(first) = &mut first {
@@ -250,7 +368,13 @@ fn slurm_does_not_drain_a_node_whose_check_had_to_wait() {
     };
     let (logged, asked) = hangs(true);
     assert_eq!(asked, "", "{logged}");
-    assert!(logged.contains("left as it is: the wait for another check used up the limit of 6 s"), "{logged}");
+    assert!(
+        logged.contains("left as it is: the wait for another check used up the limit of 6 s"),
+        "{logged}"
+    );
     let (logged, asked) = hangs(false);
-    assert!(asked.contains("Reason=peerscope: no answer within 6 s"), "{logged}");
+    assert!(
+        asked.contains("Reason=peerscope: no answer within 6 s"),
+        "{logged}"
+    );
 }

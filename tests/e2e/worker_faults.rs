@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    Ran, cells, check, codes, every_cell, finish, list, pair, peerscope, place, read_json, run, signal, text_of, wait,
-    wait_with_output, with,
+    Ran, cells, check, codes, every_cell, finish, list, pair, peerscope, place, read_json, run,
+    signal, text_of, wait, wait_with_output, with,
 };
 use crate::fake::Fake;
 
@@ -25,7 +25,10 @@ struct Process {
 fn process(pid: u32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold anything, brackets too.
-    let fields: Vec<_> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let fields: Vec<_> = stat
+        .get(stat.rfind(')')? + 1..)?
+        .split_whitespace()
+        .collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some(Process {
         parent: u32::try_from(number(1)?).ok()?,
@@ -39,8 +42,12 @@ pub fn is_running(pid: u32) -> bool {
 }
 
 pub fn child_of(parent: u32) -> Option<u32> {
-    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.into_iter().find(|&pid| process(pid).is_some_and(|process| process.parent == parent && process.running))
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(|&pid| {
+        process(pid).is_some_and(|process| process.parent == parent && process.running)
+    })
 }
 
 /// Waits until something is so.
@@ -68,7 +75,11 @@ pub fn busy_worker(run: &Child) -> u32 {
 /// A run that takes seconds, reporting to a file.
 fn long_run(report: &str) -> Child {
     let args = with(check("pcie16", "standard"), &["-o", report]);
-    peerscope(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    peerscope(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -77,7 +88,10 @@ fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &
 
 /// The pairs that lack a figure.
 fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
-    cells(report).filter(|cell| cell["status"] != "measured").map(pair).collect()
+    cells(report)
+        .filter(|cell| cell["status"] != "measured")
+        .map(pair)
+        .collect()
 }
 
 /// One ordered pair lost figures, and the opposite one at most those with both directions busy.
@@ -85,7 +99,9 @@ fn assert_one_pair_lost(report: &Value) {
     let failed: BTreeSet<_> = with_status(report, "failed").map(pair).collect();
     assert_eq!(failed.len(), 1, "{failed:?}");
     let &(source, destination) = failed.first().unwrap();
-    for cell in cells(report).filter(|cell| cell["status"] != "measured" && pair(cell) != (source, destination)) {
+    for cell in cells(report)
+        .filter(|cell| cell["status"] != "measured" && pair(cell) != (source, destination))
+    {
         assert_eq!(pair(cell), (destination, source), "{cell}");
         assert_eq!(cell["direction"], "both-ways", "{cell}");
     }
@@ -113,16 +129,30 @@ fn a_copy_that_hangs_costs_its_pair_and_one_deadline() {
     assert_eq!(codes(&report), ["peer-copy-hung"]);
     assert_eq!(pair(&report["findings"][0]["subject"]), (1, 2));
     let problems = list(&report["measurements"]["problems"]);
-    assert!(problems.len() == 1 && problems[0].as_str().unwrap().contains("GPU 1 → GPU 2"), "{problems:?}");
-    assert!(ran.took < Duration::from_secs(15), "one hang of 1 s took {:?}", ran.took);
+    assert!(
+        problems.len() == 1 && problems[0].as_str().unwrap().contains("GPU 1 → GPU 2"),
+        "{problems:?}"
+    );
+    assert!(
+        ran.took < Duration::from_secs(15),
+        "one hang of 1 s took {:?}",
+        ran.took
+    );
 }
 
 #[test]
 fn a_hang_in_a_longer_profile_costs_no_other_pair() {
-    let report = run(&with(check("pair-hangs", "standard"), &["--format", "json"])).json();
+    let report = run(&with(
+        check("pair-hangs", "standard"),
+        &["--format", "json"],
+    ))
+    .json();
     let lost = lost_pairs(&report);
     // Both ways at once, the copy that hangs runs for the opposite pair too.
-    assert!(lost.contains(&(1, 2)) && lost.is_subset(&BTreeSet::from([(1, 2), (2, 1)])), "{lost:?}");
+    assert!(
+        lost.contains(&(1, 2)) && lost.is_subset(&BTreeSet::from([(1, 2), (2, 1)])),
+        "{lost:?}"
+    );
 }
 
 #[test]
@@ -134,24 +164,42 @@ fn a_worker_that_is_killed_once_costs_nothing() {
         let first = busy_worker(&run);
         signal(name, first);
         let parent = run.id();
-        let second = until("another worker", PATIENCE, || child_of(parent).filter(|&worker| worker != first));
+        let second = until("another worker", PATIENCE, || {
+            child_of(parent).filter(|&worker| worker != first)
+        });
         let output = wait_with_output(run);
         assert_eq!(output.status.code(), Some(0), "{name}: {output:?}");
         assert!(!is_running(second), "the second worker is still there");
         let report = read_json(report);
-        assert_eq!(cells(&report).filter(|cell| cell["status"] != "measured").count(), 0, "{name}");
+        assert_eq!(
+            cells(&report)
+                .filter(|cell| cell["status"] != "measured")
+                .count(),
+            0,
+            "{name}"
+        );
         assert_eq!(codes(&report), codes(&undisturbed), "{name}");
-        assert!(list(&report["findings"]).iter().all(|finding| finding["severity"] == "info"), "{name}: {report}");
+        assert!(
+            list(&report["findings"])
+                .iter()
+                .all(|finding| finding["severity"] == "info"),
+            "{name}: {report}"
+        );
         let problems = list(&report["measurements"]["problems"]);
         let said = problems[0].as_str().unwrap();
-        assert!(problems.len() == 1 && said.contains(&format!("(SIG{name})")), "{problems:?}");
+        assert!(
+            problems.len() == 1 && said.contains(&format!("(SIG{name})")),
+            "{problems:?}"
+        );
         assert!(said.contains("it was tried again"), "{said}");
     }
 }
 
 /// The next worker of a run, in its place in the same round.
 fn next_hanging_worker(parent: u32, before: u32) -> u32 {
-    let worker = until("another worker", PATIENCE, || child_of(parent).filter(|&worker| worker != before));
+    let worker = until("another worker", PATIENCE, || {
+        child_of(parent).filter(|&worker| worker != before)
+    });
     until_it_hangs(worker);
     worker
 }
@@ -169,24 +217,45 @@ fn a_worker_that_is_killed_again_and_again_accuses_nothing() {
     assert_eq!(lost_pairs(&report), BTreeSet::from([(1, 2)]));
     for cell in cells(&report).filter(|cell| cell["status"] != "measured") {
         assert_eq!(cell["status"], "skipped", "{cell}");
-        assert!(cell["reason"].as_str().unwrap().contains("it was killed by signal 9 (SIGKILL)"), "{cell}");
+        assert!(
+            cell["reason"]
+                .as_str()
+                .unwrap()
+                .contains("it was killed by signal 9 (SIGKILL)"),
+            "{cell}"
+        );
     }
     let message = report["findings"][0]["message"].as_str().unwrap();
-    assert!(message.contains("signal 9 (SIGKILL), for the second time"), "{message}");
+    assert!(
+        message.contains("signal 9 (SIGKILL), for the second time"),
+        "{message}"
+    );
 }
 
 /// A fake machine whose driver hangs, and the run's worker there.
 fn hanging_fake(fake: &Fake, faults: &str, args: &[&str]) -> (Child, u32) {
     let mut command = fake.command(args);
-    command.env(fake_machine::FAULTS, faults).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .env(fake_machine::FAULTS, faults)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let run = command.spawn().unwrap();
     let worker = until("a worker", PATIENCE, || child_of(run.id()));
     until_it_hangs(worker);
     (run, worker)
 }
 
-const LONG: [&str; 9] =
-    ["check", "--profile", "quick", "--format", "json", "--deadline", "3600", "--driver-deadline", "3600"];
+const LONG: [&str; 9] = [
+    "check",
+    "--profile",
+    "quick",
+    "--format",
+    "json",
+    "--deadline",
+    "3600",
+    "--driver-deadline",
+    "3600",
+];
 
 #[test]
 fn a_worker_that_is_killed_while_the_driver_starts_is_started_again() {
@@ -199,7 +268,10 @@ fn a_worker_that_is_killed_while_the_driver_starts_is_started_again() {
         assert_eq!(output.status.code(), Some(0), "{place}: {output:?}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let problems = list(&report["measurements"]["problems"]);
-        assert!(problems.len() == 1 && problems[0].as_str().unwrap().contains("(SIGKILL)"), "{place}: {problems:?}");
+        assert!(
+            problems.len() == 1 && problems[0].as_str().unwrap().contains("(SIGKILL)"),
+            "{place}: {problems:?}"
+        );
 
         let fake = Fake::new("h200x2");
         let (run, first) = hanging_fake(&fake, &format!("{place}+=hang"), &LONG);
@@ -211,7 +283,10 @@ fn a_worker_that_is_killed_while_the_driver_starts_is_started_again() {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(codes(&report), ["nothing-measured"], "{place}");
         let message = report["findings"][0]["message"].as_str().unwrap();
-        assert!(message.contains("(SIGKILL), for the second time"), "{place}: {message}");
+        assert!(
+            message.contains("(SIGKILL), for the second time"),
+            "{place}: {message}"
+        );
     }
 }
 
@@ -223,7 +298,11 @@ fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
     let events = |kills: u32| {
         let group = fake.root().join("sys/fs/cgroup/job");
         std::fs::create_dir_all(&group).unwrap();
-        std::fs::write(group.join("memory.events"), format!("max 3\noom {kills}\noom_kill {kills}\n")).unwrap();
+        std::fs::write(
+            group.join("memory.events"),
+            format!("max 3\noom {kills}\noom_kill {kills}\n"),
+        )
+        .unwrap();
     };
     std::fs::create_dir_all(fake.root().join("proc/self")).unwrap();
     std::fs::write(fake.root().join("proc/self/cgroup"), "0::/job\n").unwrap();
@@ -238,8 +317,19 @@ fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let why = "(SIGKILL): the kernel ended a process of its control group, which ran out of memory";
     let problems = list(&report["measurements"]["problems"]);
-    assert!(problems.iter().all(|problem| problem.as_str().unwrap().contains(why)), "{problems:?}");
-    assert!(list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"), "{}", report["findings"]);
+    assert!(
+        problems
+            .iter()
+            .all(|problem| problem.as_str().unwrap().contains(why)),
+        "{problems:?}"
+    );
+    assert!(
+        list(&report["findings"])
+            .iter()
+            .all(|finding| finding["severity"] != "error"),
+        "{}",
+        report["findings"]
+    );
     assert_eq!(output.status.code(), Some(3), "{}", report["findings"]);
 }
 
@@ -247,16 +337,20 @@ fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
 #[test]
 fn a_worker_that_cannot_wait_for_what_an_error_left_is_replaced() {
     let fake = Fake::new("h200x2");
-    let ran = finish(
-        fake.command(&LONG).env(fake_machine::FAULTS, "cuMemcpyPeerAsync@20=code:400;cuCtxSynchronize@1=code:719"),
-    );
+    let ran = finish(fake.command(&LONG).env(
+        fake_machine::FAULTS,
+        "cuMemcpyPeerAsync@20=code:400;cuCtxSynchronize@1=code:719",
+    ));
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = ran.json();
     assert_eq!(codes(&report), ["peer-copy-failed"]);
     assert_one_pair_lost(&report);
     let problems = list(&report["measurements"]["problems"]);
     let said = problems[0].as_str().unwrap();
-    assert!(problems.len() == 1 && said.contains("400)") && said.contains("719)"), "{problems:?}");
+    assert!(
+        problems.len() == 1 && said.contains("400)") && said.contains("719)"),
+        "{problems:?}"
+    );
     assert!(said.contains("the worker was replaced"), "{said}");
 }
 
@@ -266,12 +360,24 @@ fn a_driver_that_crashes_twice_in_the_same_round_is_reported() {
     let fake = Fake::new("h200x2");
     let run = |faults: &str| finish(fake.command(&LONG).env(fake_machine::FAULTS, faults));
     let once = run("cuMemcpyPeerAsync@20=abort");
-    assert_eq!((once.code, codes(&once.json())), (Some(3), vec!["copy-failed-once"]), "{once:?}");
+    assert_eq!(
+        (once.code, codes(&once.json())),
+        (Some(3), vec!["copy-failed-once"]),
+        "{once:?}"
+    );
     assert!(once.stdout.contains("signal 6"), "{once:?}");
     let (ran, report) = quick_json("crash");
-    assert_eq!((ran.code, codes(&report)), (Some(1), vec!["peer-copy-failed"]));
+    assert_eq!(
+        (ran.code, codes(&report)),
+        (Some(1), vec!["peer-copy-failed"])
+    );
     assert_one_pair_lost(&report);
-    assert_eq!(list(&report["measurements"]["problems"]).len(), 2, "{}", report["measurements"]["problems"]);
+    assert_eq!(
+        list(&report["measurements"]["problems"]).len(),
+        2,
+        "{}",
+        report["measurements"]["problems"]
+    );
 }
 
 #[test]
@@ -294,21 +400,54 @@ fn an_interrupted_run_keeps_what_it_has() {
         let report = read_json(report);
         assert_eq!(report["measurements"]["interrupted"], true, "{name}");
         assert_eq!(report["verdict"]["exit_code"], 130, "{name}");
-        assert_eq!(report["verdict"]["verdict"], "inconclusive", "{name}: what was measured is fine");
-        assert!(with_status(&report, "measured").count() > 0, "{name}: nothing was kept");
+        assert_eq!(
+            report["verdict"]["verdict"], "inconclusive",
+            "{name}: what was measured is fine"
+        );
+        assert!(
+            with_status(&report, "measured").count() > 0,
+            "{name}: nothing was kept"
+        );
         let skipped: Vec<_> = with_status(&report, "skipped").collect();
         assert!(!skipped.is_empty(), "{name}: it had ended already");
-        assert!(skipped.iter().all(|cell| cell["reason"].as_str().unwrap().contains("interrupted")), "{name}");
-        assert_eq!(with_status(&report, "hung").count() + with_status(&report, "failed").count(), 0, "{name}");
+        assert!(
+            skipped
+                .iter()
+                .all(|cell| cell["reason"].as_str().unwrap().contains("interrupted")),
+            "{name}"
+        );
+        assert_eq!(
+            with_status(&report, "hung").count() + with_status(&report, "failed").count(),
+            0,
+            "{name}"
+        );
         // What was kept can be judged again, and is still a part.
-        assert_eq!(report["verdict"]["untested"].as_u64(), Some(skipped.len() as u64), "{name}");
+        assert_eq!(
+            report["verdict"]["untested"].as_u64(),
+            Some(skipped.len() as u64),
+            "{name}"
+        );
     }
 }
 
 /// `check` of the machine that hangs, with hours of patience, and its worker.
 pub fn hanging_run(report: &str) -> (Child, u32) {
-    let args = ["check", "--machine", "pair-hangs", "--profile", "quick", "--deadline", "3600", "-o", report];
-    let run = peerscope(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let args = [
+        "check",
+        "--machine",
+        "pair-hangs",
+        "--profile",
+        "quick",
+        "--deadline",
+        "3600",
+        "-o",
+        report,
+    ];
+    let run = peerscope(&args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let worker = until("a worker", PATIENCE, || child_of(run.id()));
     until_it_hangs(worker);
     (run, worker)
@@ -333,11 +472,18 @@ fn a_run_that_hangs_can_be_interrupted() {
     let interrupted = Instant::now();
     signal("INT", run.id());
     assert_eq!(wait(&mut run).code(), Some(130));
-    assert!(interrupted.elapsed() < Duration::from_secs(5), "{:?} to stop", interrupted.elapsed());
+    assert!(
+        interrupted.elapsed() < Duration::from_secs(5),
+        "{:?} to stop",
+        interrupted.elapsed()
+    );
     assert!(!is_running(worker), "the worker is still there");
     let report = read_json(report);
     assert_eq!(report["measurements"]["interrupted"], true);
-    assert!(with_status(&report, "measured").count() > 0, "nothing was kept");
+    assert!(
+        with_status(&report, "measured").count() > 0,
+        "nothing was kept"
+    );
 }
 
 #[test]
@@ -346,14 +492,24 @@ fn no_worker_outlives_its_parent() {
     let (mut run, hanging) = hanging_run(&text_of(&report));
     run.kill().unwrap();
     run.wait().unwrap();
-    until("the end of a worker that hangs", Duration::from_secs(1), || (!is_running(hanging)).then_some(()));
+    until(
+        "the end of a worker that hangs",
+        Duration::from_secs(1),
+        || (!is_running(hanging)).then_some(()),
+    );
 
     let mut run = long_run(&text_of(&report));
     let busy = busy_worker(&run);
     run.kill().unwrap();
     run.wait().unwrap();
-    until("the end of a worker that measures", Duration::from_secs(1), || (!is_running(busy)).then_some(()));
+    until(
+        "the end of a worker that measures",
+        Duration::from_secs(1),
+        || (!is_running(busy)).then_some(()),
+    );
     assert!(!report.exists(), "a killed run wrote a report");
-    let left: Vec<_> = std::fs::read_dir(report.parent().unwrap()).unwrap().collect();
+    let left: Vec<_> = std::fs::read_dir(report.parent().unwrap())
+        .unwrap()
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -52,21 +52,63 @@ pub fn all() -> Vec<Bed> {
         Bed::new("nvlink", three_h200(), "", &[], &[]),
         // More peers than may be enabled at a time, so that access is taken back.
         Bed::new("crowded", three_l40s(), "", &[], &[]),
-        Bed::new("older", three_h200(), "", &["cuDeviceGetUuid_v2"], &OLDER_NVML),
-        Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
-        Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1", &[], &[]),
+        Bed::new(
+            "older",
+            three_h200(),
+            "",
+            &["cuDeviceGetUuid_v2"],
+            &OLDER_NVML,
+        ),
+        Bed::new(
+            "no-kernels",
+            three_h200(),
+            "cuModuleLoadData@1+=code:223",
+            &[],
+            &[],
+        ),
+        Bed::new(
+            "erring",
+            three_h200(),
+            "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1",
+            &[],
+            &[],
+        ),
         // The driver is asked for a stream whose device has not come to its gate.
         Bed::new("late", late(three_h200()), "", &[], &[]),
-        Bed::with("load", sparing(three_h200()), "", &[], &[], &["--profile", "full", "--only", "load"]),
+        Bed::with(
+            "load",
+            sparing(three_h200()),
+            "",
+            &[],
+            &[],
+            &["--profile", "full", "--only", "load"],
+        ),
         Bed::with("at-once", sparing(four_h200()), "", &[], &[], QUICK),
-        Bed::with("host", one_h200(), "", &[], &[], &["--profile", "full", "--only", "host"]),
-        Bed::with("one-gpu", two_h200(), "", &[], &[], &["--profile", "full", "--only", "pipeline,async"]),
+        Bed::with(
+            "host",
+            one_h200(),
+            "",
+            &[],
+            &[],
+            &["--profile", "full", "--only", "host"],
+        ),
+        Bed::with(
+            "one-gpu",
+            two_h200(),
+            "",
+            &[],
+            &[],
+            &["--profile", "full", "--only", "pipeline,async"],
+        ),
     ]
 }
 
 /// Functions of NVML that replaced others, which are asked where these are missing.
-const OLDER_NVML: [&str; 3] =
-    ["nvmlDeviceGetFieldValues", "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetCurrentClocksEventReasons"];
+const OLDER_NVML: [&str; 3] = [
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+];
 
 fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
@@ -84,7 +126,11 @@ fn two_h200() -> MachineSpec {
 
 /// The same where a GPU comes late to its first gate.
 fn late(mut spec: MachineSpec) -> MachineSpec {
-    spec.faults.late_gates.push(LateGate { gpu: 1, us: 5000.0, times: Some(1) });
+    spec.faults.late_gates.push(LateGate {
+        gpu: 1,
+        us: 5000.0,
+        times: Some(1),
+    });
     spec
 }
 
@@ -108,7 +154,8 @@ fn three_l40s() -> MachineSpec {
 /// The machine with its first GPUs alone.
 fn keep(mut spec: MachineSpec, gpus: usize) -> MachineSpec {
     let gone: Vec<_> = spec.gpus.drain(gpus..).map(|gpu| gpu.pci).collect();
-    spec.pci.retain(|function| !gone.contains(&function.address));
+    spec.pci
+        .retain(|function| !gone.contains(&function.address));
     spec
 }
 
@@ -135,7 +182,9 @@ impl Bed {
         let path = description.path().join(format!("{name}.toml"));
         std::fs::write(&path, toml::to_string(&spec).unwrap()).unwrap();
         let fake = Fake::new(path.to_str().unwrap());
-        for (names, library, without) in [(CUDA, "cuda", without_cuda), (NVML, "nvml", without_nvml)] {
+        for (names, library, without) in
+            [(CUDA, "cuda", without_cuda), (NVML, "nvml", without_nvml)]
+        {
             let patched = description.path().join(library);
             write_without(library, without, &patched);
             names.iter().for_each(|name| fake.install(name, &patched));
@@ -158,7 +207,9 @@ impl Bed {
         bed.code = ran.code;
         let most = |library: &str, kind: &str, functions: &[&str]| {
             let runs = calls::read(state.path(), library, kind, functions).unwrap();
-            runs.into_iter().max_by_key(|counts| counts.iter().sum::<u64>()).unwrap_or_default()
+            runs.into_iter()
+                .max_by_key(|counts| counts.iter().sum::<u64>())
+                .unwrap_or_default()
         };
         bed.cuda.start = most("cuda", "start", fake_cuda::FUNCTIONS);
         bed.cuda.all = most("cuda", "calls", fake_cuda::FUNCTIONS);
@@ -169,9 +220,19 @@ impl Bed {
 
     /// A run with a fault, its state in this folder, and with libraries of its own where they are
     /// given.
-    pub fn command(&self, state: &Path, faults: &str, libraries: Option<&Path>, hangs: bool) -> Command {
+    pub fn command(
+        &self,
+        state: &Path,
+        faults: &str,
+        libraries: Option<&Path>,
+        hangs: bool,
+    ) -> Command {
         let mut command = self.fake.command(&["check", "--format", "json"]);
-        command.args(self.probes).arg("--deadline").arg(if hangs { HANG_DEADLINE } else { DEADLINE });
+        command.args(self.probes).arg("--deadline").arg(if hangs {
+            HANG_DEADLINE
+        } else {
+            DEADLINE
+        });
         if hangs {
             command.args(["--driver-deadline", HANG_DEADLINE]);
         }
@@ -191,7 +252,15 @@ impl Bed {
         for (names, library, prefix) in [(CUDA, "cuda", "cu"), (NVML, "nvml", "nvml")] {
             let lacks = function.starts_with(prefix);
             let path = folder.path().join(library);
-            write_without(library, if lacks { std::slice::from_ref(&function) } else { &[] }, &path);
+            write_without(
+                library,
+                if lacks {
+                    std::slice::from_ref(&function)
+                } else {
+                    &[]
+                },
+                &path,
+            );
             for name in names {
                 std::os::unix::fs::symlink(&path, folder.path().join(name)).unwrap();
             }
@@ -205,7 +274,11 @@ static STRIPPED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     for name in ["cuda", "nvml"] {
         let (from, to) = (library(name), folder.path().join(name));
-        let stripped = Command::new("strip").arg("--strip-debug").arg("-o").args([&to, &from]).status();
+        let stripped = Command::new("strip")
+            .arg("--strip-debug")
+            .arg("-o")
+            .args([&to, &from])
+            .status();
         if !stripped.is_ok_and(|status| status.success()) {
             std::fs::copy(from, to).unwrap();
         }

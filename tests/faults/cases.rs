@@ -30,7 +30,12 @@ const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 2
 const LOAD: [&str; 2] = ["load", "at-once"];
 /// The beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
 pub const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
-const LOAD_ACTIONS: [Action; 4] = [Action::Code(999), Action::Code(719), Action::Abort, Action::Skip];
+const LOAD_ACTIONS: [Action; 4] = [
+    Action::Code(999),
+    Action::Code(719),
+    Action::Abort,
+    Action::Skip,
+];
 
 /// What kind of fault a case has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,11 +106,20 @@ impl Case {
             Some(Action::Abort) => "abort".into(),
             Some(Action::Skip) => "skip".into(),
         };
-        format!("{}@{}{}={action}", self.function, self.call, if self.lasting { "+" } else { "" })
+        format!(
+            "{}@{}{}={action}",
+            self.function,
+            self.call,
+            if self.lasting { "+" } else { "" }
+        )
     }
 
     pub fn name(&self, beds: &[Bed]) -> String {
-        let what = if self.action.is_none() { format!("without {}", self.function) } else { self.plan() };
+        let what = if self.action.is_none() {
+            format!("without {}", self.function)
+        } else {
+            self.plan()
+        };
         format!("[{}] {what}", beds[self.bed].name)
     }
 }
@@ -114,33 +128,68 @@ impl Case {
 pub fn all(beds: &[Bed]) -> Vec<Case> {
     let mut cases = Vec::new();
     for (index, &function) in fake_cuda::FUNCTIONS.iter().enumerate() {
-        let Some(bed) = beds.iter().position(|bed| bed.cuda.all[index] > 0) else { continue };
-        let (start, all) = (beds[bed].cuda.start.get(index).copied().unwrap_or(0), beds[bed].cuda.all[index]);
-        let special = CUDA_SPECIAL.iter().filter(|(name, _)| *name == function).flat_map(|(_, codes)| codes.iter());
-        let codes = CUDA_CODES.iter().chain(special).map(|code| Action::Code(*code));
-        let actions: Vec<_> = codes.chain([Action::Hang, Action::Abort, Action::Skip]).collect();
+        let Some(bed) = beds.iter().position(|bed| bed.cuda.all[index] > 0) else {
+            continue;
+        };
+        let (start, all) = (
+            beds[bed].cuda.start.get(index).copied().unwrap_or(0),
+            beds[bed].cuda.all[index],
+        );
+        let special = CUDA_SPECIAL
+            .iter()
+            .filter(|(name, _)| *name == function)
+            .flat_map(|(_, codes)| codes.iter());
+        let codes = CUDA_CODES
+            .iter()
+            .chain(special)
+            .map(|code| Action::Code(*code));
+        let actions: Vec<_> = codes
+            .chain([Action::Hang, Action::Abort, Action::Skip])
+            .collect();
         let mut calls = vec![1, start, start + 1, (start + 1 + all) / 2, all];
         calls.retain(|call| (1..=all).contains(call));
         calls.sort_unstable();
         calls.dedup();
-        let case = |call, action, lasting| Case { bed, function, action: Some(action), call, lasting, start };
+        let case = |call, action, lasting| Case {
+            bed,
+            function,
+            action: Some(action),
+            call,
+            lasting,
+            start,
+        };
         for &call in &calls {
             cases.extend(actions.iter().map(|action| case(call, *action, false)));
         }
         let last = [1, start + 1].into_iter().filter(|call| *call <= all);
         for call in last.collect::<std::collections::BTreeSet<_>>() {
-            cases.extend([Action::Code(919), Action::Code(719), Action::Skip].map(|action| case(call, action, true)));
+            cases.extend(
+                [Action::Code(919), Action::Code(719), Action::Skip]
+                    .map(|action| case(call, action, true)),
+            );
         }
     }
     for (index, &function) in fake_nvml::FUNCTIONS.iter().enumerate() {
-        let Some(bed) = beds.iter().position(|bed| bed.nvml.all[index] > 0) else { continue };
+        let Some(bed) = beds.iter().position(|bed| bed.nvml.all[index] > 0) else {
+            continue;
+        };
         let all = beds[bed].nvml.all[index];
         let mut calls = vec![1, all.div_ceil(2), all];
         calls.dedup();
-        let case = |call, action, lasting| Case { bed, function, action: Some(action), call, lasting, start: all };
+        let case = |call, action, lasting| Case {
+            bed,
+            function,
+            action: Some(action),
+            call,
+            lasting,
+            start: all,
+        };
         for &call in &calls {
             // An abort in NVML ends the process that would have to report it.
-            let actions = NVML_CODES.map(Action::Code).into_iter().chain([Action::Hang, Action::Skip]);
+            let actions = NVML_CODES
+                .map(Action::Code)
+                .into_iter()
+                .chain([Action::Hang, Action::Skip]);
             cases.extend(actions.map(|action| case(call, action, false)));
         }
         cases.extend([4711, 15, 3].map(|code| case(1, Action::Code(code), true)));
@@ -160,8 +209,13 @@ pub fn of_one_gpu(beds: &[Bed]) -> Vec<Case> {
 }
 
 fn on(beds: &[Bed], names: &[&str]) -> Vec<Case> {
-    let places = beds.iter().enumerate().filter(|(_, bed)| names.contains(&bed.name));
-    places.flat_map(|(place, _)| while_measuring(beds, place)).collect()
+    let places = beds
+        .iter()
+        .enumerate()
+        .filter(|(_, bed)| names.contains(&bed.name));
+    places
+        .flat_map(|(place, _)| while_measuring(beds, place))
+        .collect()
 }
 
 /// What goes wrong once the first round of this bed has begun.
@@ -174,11 +228,25 @@ fn while_measuring(beds: &[Bed], bed: usize) -> Vec<Case> {
         calls.retain(|call| (start + 1..=all).contains(call));
         calls.dedup();
         for call in calls {
-            let case = |action| Case { bed, function, action: Some(action), call, lasting: false, start };
+            let case = |action| Case {
+                bed,
+                function,
+                action: Some(action),
+                call,
+                lasting: false,
+                start,
+            };
             cases.extend(LOAD_ACTIONS.map(case));
         }
         if all > start {
-            let case = |action, lasting| Case { bed, function, action: Some(action), call: start + 1, lasting, start };
+            let case = |action, lasting| Case {
+                bed,
+                function,
+                action: Some(action),
+                call: start + 1,
+                lasting,
+                start,
+            };
             cases.extend([case(Action::Hang, false), case(Action::Code(919), true)]);
         }
     }
@@ -192,14 +260,25 @@ pub fn missing(beds: &[Bed]) -> Vec<Case> {
         .map(|&function| {
             let calls = |bed: &Bed| {
                 let there = |names: &[&str], counts: &[u64]| {
-                    names.iter().zip(counts).any(|(name, count)| *name == function && *count > 0)
+                    names
+                        .iter()
+                        .zip(counts)
+                        .any(|(name, count)| *name == function && *count > 0)
                 };
-                there(fake_cuda::FUNCTIONS, &bed.cuda.all) || there(fake_nvml::FUNCTIONS, &bed.nvml.all)
+                there(fake_cuda::FUNCTIONS, &bed.cuda.all)
+                    || there(fake_nvml::FUNCTIONS, &bed.nvml.all)
             };
             let bed = beds.iter().position(calls).unwrap_or(0);
             // Beds with libraries of their own lack other functions already.
             let bed = if beds[bed].name == "older" { 0 } else { bed };
-            Case { bed, function, action: None, call: 1, lasting: true, start: u64::MAX }
+            Case {
+                bed,
+                function,
+                action: None,
+                call: 1,
+                lasting: true,
+                start: u64::MAX,
+            }
         })
         .collect()
 }

@@ -5,7 +5,10 @@
 //! that its cells ask for, and a figure for every pair that the fault did not touch. `cargo test`
 //! takes every sixth, the same ones every time; `scripts/fault-sweep` runs every case.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests; clippy looks only into test functions"
+)]
 
 #[path = "../e2e/common.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
@@ -47,9 +50,15 @@ fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
             for _ in 0..threads {
                 scope.spawn(|| {
                     while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let judged = std::panic::catch_unwind(|| judge::judge(&beds[case.bed], case));
-                        if let Err(why) = judged.unwrap_or_else(|_| Err("it panicked, or did not end".into())) {
-                            wrong.lock().unwrap().push(format!("{}: {why}", case.name(beds)));
+                        let judged =
+                            std::panic::catch_unwind(|| judge::judge(&beds[case.bed], case));
+                        if let Err(why) =
+                            judged.unwrap_or_else(|_| Err("it panicked, or did not end".into()))
+                        {
+                            wrong
+                                .lock()
+                                .unwrap()
+                                .push(format!("{}: {why}", case.name(beds)));
                         }
                     }
                 });
@@ -69,16 +78,33 @@ fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
 fn sweep(what: &str, beds: &[Bed], cases: &[Case]) {
     let wrong = run(beds, cases);
     tell(what, cases);
-    assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} went wrong:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
 }
 
 /// The counts must be seen: cargo test holds back what the print macros write, not this.
 #[allow(clippy::explicit_write, reason = "eprintln! is held back")]
 fn tell(what: &str, cases: &[Case]) {
     let mut classes: BTreeMap<Class, usize> = BTreeMap::new();
-    cases.iter().for_each(|case| *classes.entry(case.class()).or_default() += 1);
-    let classes: Vec<_> = classes.iter().map(|(class, count)| format!("{count} {class:?}")).collect();
-    writeln!(std::io::stderr(), "\n*** {what}: {} cases tried: {} ***\n", cases.len(), classes.join(", ")).unwrap();
+    cases
+        .iter()
+        .for_each(|case| *classes.entry(case.class()).or_default() += 1);
+    let classes: Vec<_> = classes
+        .iter()
+        .map(|(class, count)| format!("{count} {class:?}"))
+        .collect();
+    writeln!(
+        std::io::stderr(),
+        "\n*** {what}: {} cases tried: {} ***\n",
+        cases.len(),
+        classes.join(", ")
+    )
+    .unwrap();
 }
 
 #[test]
@@ -90,13 +116,21 @@ fn every_fault_at_every_call_ends_in_a_report_that_names_it() {
 #[test]
 fn every_fault_while_several_flows_run_ends_in_a_report_that_names_it() {
     let beds = beds::all();
-    sweep("faults under load", &beds, &sample(cases::of_load(&beds), LOAD_SAMPLE));
+    sweep(
+        "faults under load",
+        &beds,
+        &sample(cases::of_load(&beds), LOAD_SAMPLE),
+    );
 }
 
 #[test]
 fn every_fault_at_a_probe_of_one_gpu_and_the_host_ends_in_a_report_that_names_it() {
     let beds = beds::all();
-    sweep("faults with one GPU", &beds, &sample(cases::of_one_gpu(&beds), ONE_GPU_SAMPLE));
+    sweep(
+        "faults with one GPU",
+        &beds,
+        &sample(cases::of_one_gpu(&beds), ONE_GPU_SAMPLE),
+    );
 }
 
 /// One case in so many, as is asked for.
@@ -127,7 +161,11 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
     }
     // What the live code looks up in CUDA, from its own table.
     let table = include_str!("../../src/hardware/live/cuda/table.rs");
-    let mut used: Vec<_> = table.split("b\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let mut used: Vec<_> = table
+        .split("b\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
     let mut there = fake_cuda::FUNCTIONS.to_vec();
     used.sort_unstable();
     there.sort_unstable();

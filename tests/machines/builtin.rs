@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use crate::common::{
-    Ran, check, codes, finish, golden, is_there, list, peerscope, place, read_json, redact, run, skipped_for_want_of,
-    text_of, with,
+    Ran, check, codes, finish, golden, is_there, list, peerscope, place, read_json, redact, run,
+    skipped_for_want_of, text_of, with,
 };
 use crate::contract::{assert_contract, assert_nothing_left_out, assert_schema};
 use crate::{pages, trial};
@@ -24,8 +24,13 @@ const MOST_LINES: [usize; 2] = [150, 80];
 
 pub fn trials() -> Vec<Trial> {
     let of = |machine: &'static str| {
-        [("topo", topo as fn(&str)), ("quick", quick), ("standard", standard), ("description", description)]
-            .map(|(what, test)| trial(format!("builtin::{machine}::{what}"), move || test(machine)))
+        [
+            ("topo", topo as fn(&str)),
+            ("quick", quick),
+            ("standard", standard),
+            ("description", description),
+        ]
+        .map(|(what, test)| trial(format!("builtin::{machine}::{what}"), move || test(machine)))
     };
     let table = trial("builtin::exit_codes_are_documented".into(), || {
         let documented: Vec<_> = documented().into_keys().collect();
@@ -47,14 +52,30 @@ struct Documented {
 /// Its table of examples.
 fn documented() -> BTreeMap<String, Documented> {
     let text = include_str!("../../docs/exit-codes.md");
-    let rows = text.split("## Examples").nth(1).unwrap().lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = text
+        .split("## Examples")
+        .nth(1)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"));
     let rows = rows.filter(|row| !row.starts_with("--machine"));
     rows.flat_map(|row| {
         let cells: Vec<_> = row.trim_end_matches('|').splitn(4, " | ").collect();
-        let machines = cells[0].trim_end_matches('`').split("`, `").map(str::to_owned).collect::<Vec<_>>();
+        let machines = cells[0]
+            .trim_end_matches('`')
+            .split("`, `")
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
         machines.into_iter().map(move |machine| {
             let [topo, check] = [cells[1], cells[2]].map(|code| code.parse().unwrap());
-            (machine, Documented { topo, check, because: cells[3].to_owned() })
+            (
+                machine,
+                Documented {
+                    topo,
+                    check,
+                    because: cells[3].to_owned(),
+                },
+            )
         })
     })
     .collect()
@@ -67,16 +88,25 @@ pub fn healthy() -> Vec<String> {
         let found = std::fs::read_to_string(format!("{snapshots}/{name}-json.snap")).unwrap();
         !found.contains("\"severity\": \"warning\"") && !found.contains("\"severity\": \"error\"")
     };
-    documented().into_iter().filter(|(_, machine)| machine.check == 0).map(|(name, _)| name).filter(is_clean).collect()
+    documented()
+        .into_iter()
+        .filter(|(_, machine)| machine.check == 0)
+        .map(|(name, _)| name)
+        .filter(is_clean)
+        .collect()
 }
 
 fn expected(machine: &str) -> Documented {
-    documented().remove(machine).unwrap_or_else(|| panic!("docs/exit-codes.md has no example {machine}"))
+    documented()
+        .remove(machine)
+        .unwrap_or_else(|| panic!("docs/exit-codes.md has no example {machine}"))
 }
 
 /// The code of a run by `--exit-contract nagios` that ends with this one by the default contract.
 fn for_nagios(code: i32, report: &Value) -> i32 {
-    let warned = list(&report["findings"]).iter().any(|finding| finding["severity"] == "warning");
+    let warned = list(&report["findings"])
+        .iter()
+        .any(|finding| finding["severity"] == "warning");
     match code {
         0 => i32::from(warned),
         1 => 2,
@@ -100,7 +130,12 @@ fn assert_ended(ran: &Ran, code: i32) {
 /// Says first that it is simulated, and has the code of `topo` in every form.
 fn topo(machine: &str) {
     let Documented { topo: code, .. } = expected(machine);
-    let args = |more: &[&str]| with(vec!["topo".into(), "--machine".into(), machine.into()], more);
+    let args = |more: &[&str]| {
+        with(
+            vec!["topo".into(), "--machine".into(), machine.into()],
+            more,
+        )
+    };
     let said = format!("SIMULATED machine {machine}");
     let text = run(&args(&[]));
     assert_ended(&text, code);
@@ -112,16 +147,28 @@ fn topo(machine: &str) {
     assert_few_lines(machine, "topo", &narrow, &wide);
 
     let (folder, file) = place("report.json");
-    let file_of = |extension: &str| text_of(&folder.path().join("report").with_extension(extension));
+    let file_of =
+        |extension: &str| text_of(&folder.path().join("report").with_extension(extension));
     let files = ["json", "dot", "html", "xml"].map(file_of);
-    let outputs: Vec<_> = files.iter().flat_map(|file| ["-o", file.as_str()]).collect();
+    let outputs: Vec<_> = files
+        .iter()
+        .flat_map(|file| ["-o", file.as_str()])
+        .collect();
     assert_ended(&run(&args(&outputs)), code);
-    let [_, dot, html, junit] = files.each_ref().map(|file| std::fs::read_to_string(file).unwrap());
+    let [_, dot, html, junit] = files
+        .each_ref()
+        .map(|file| std::fs::read_to_string(file).unwrap());
     let report = read_json(&file);
     assert_report(&report, machine, code);
     assert!(report["measurements"].is_null(), "topo measures nothing");
-    assert!(dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said), "{dot}");
-    assert!(html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")), "{html}");
+    assert!(
+        dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said),
+        "{dot}"
+    );
+    assert!(
+        html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")),
+        "{html}"
+    );
     assert_junit(&junit, code, false);
 
     let line = run(&args(&["--format", "line", "--exit-contract", "nagios"]));
@@ -132,55 +179,102 @@ fn topo(machine: &str) {
 }
 
 fn quick(machine: &str) {
-    let Documented { check: code, because, .. } = expected(machine);
+    let Documented {
+        check: code,
+        because,
+        ..
+    } = expected(machine);
     let (folder, file) = place("report.json");
     let name = |name: &str| text_of(&folder.path().join(name));
     let (json, junit, metrics) = (text_of(&file), name("report.xml"), name("report.prom"));
-    let text = run(&with(check(machine, "quick"), &["-o", &json, "-o", &junit, "-o", &metrics]));
+    let text = run(&with(
+        check(machine, "quick"),
+        &["-o", &json, "-o", &junit, "-o", &metrics],
+    ));
     assert_ended(&text, code);
     golden(&format!("{machine}-quick"), &redact(&text.stdout));
     let report = read_json(&file);
     assert_report(&report, machine, code);
     golden(&format!("{machine}-json"), &digest(&report));
     // Words between backticks with a dash are rules.
-    for rule in because.split('`').skip(1).step_by(2).filter(|word| word.contains('-')) {
-        assert!(codes(&report).contains(&rule), "docs/exit-codes.md has {rule}: {:?}", codes(&report));
+    for rule in because
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| word.contains('-'))
+    {
+        assert!(
+            codes(&report).contains(&rule),
+            "docs/exit-codes.md has {rule}: {:?}",
+            codes(&report)
+        );
     }
     assert_junit(&std::fs::read_to_string(junit).unwrap(), code, true);
     assert_metrics(&metrics, false);
 
     // By the other contract, and what was written is what was shown.
     let nagios = for_nagios(code, &report);
-    let pairs = with(check(machine, "quick"), &["--exit-contract", "nagios", "--format", "json"]);
+    let pairs = with(
+        check(machine, "quick"),
+        &["--exit-contract", "nagios", "--format", "json"],
+    );
     let (again, metrics) = (name("again.json"), name("pairs.prom"));
-    let shown = run(&with(pairs, &["-o", &again, "-o", &metrics, "--prometheus-pairs"]));
+    let shown = run(&with(
+        pairs,
+        &["-o", &again, "-o", &metrics, "--prometheus-pairs"],
+    ));
     assert_ended(&shown, nagios);
     assert_eq!(shown.json()["verdict"]["exit_code"], nagios);
-    assert_eq!(shown.json(), read_json(&again), "the file differs from stdout");
+    assert_eq!(
+        shown.json(),
+        read_json(&again),
+        "the file differs from stdout"
+    );
     assert_metrics(&metrics, !["none", "single"].contains(&machine));
 
     // A saved report is judged as the machine was.
     let diagnose = |more: &[&str]| run(&with(vec!["diagnose".into(), json.clone()], more));
     assert_ended(&diagnose(&["-o", &again]), code);
     let judged = read_json(&again);
-    for part in ["findings", "verdict", "measurements", "snapshot", "topology"] {
+    for part in [
+        "findings",
+        "verdict",
+        "measurements",
+        "snapshot",
+        "topology",
+    ] {
         assert_eq!(judged[part], report[part], "{part} did not survive");
     }
-    assert_line(&diagnose(&["--format", "line", "--exit-contract", "nagios"]), machine, nagios);
+    assert_line(
+        &diagnose(&["--format", "line", "--exit-contract", "nagios"]),
+        machine,
+        nagios,
+    );
     // A test that is missing never passes nor counts as a fault; and where nothing is found, nothing fails.
-    if codes(&report).iter().all(|code| ["not-tested", "nothing-measured"].contains(code)) {
+    if codes(&report)
+        .iter()
+        .all(|code| ["not-tested", "nothing-measured"].contains(code))
+    {
         for severity in ["info", "warning", "error"] {
             assert_ended(&diagnose(&["--fail-on", severity]), code);
         }
     }
     let diagnose = ["diagnose".to_owned(), json.clone()];
-    assert_few_lines(machine, "check", &assert_fits(&diagnose, 80), &assert_fits(&diagnose, 140));
+    assert_few_lines(
+        machine,
+        "check",
+        &assert_fits(&diagnose, 80),
+        &assert_fits(&diagnose, 140),
+    );
 }
 
 fn standard(machine: &str) {
     let (folder, file) = place("report.json");
     let [page, picture] = pages::files(folder.path()).map(|file| text_of(&file));
-    let text = run(&with(check(machine, "standard"), &["-o", &text_of(&file), "-o", &page, "-o", &picture]));
+    let text = run(&with(
+        check(machine, "standard"),
+        &["-o", &text_of(&file), "-o", &page, "-o", &picture],
+    ));
     golden(&format!("{machine}-standard"), &redact(&text.stdout));
     let report = read_json(&file);
     pages::assert_pages(folder.path(), &report);
@@ -222,8 +316,16 @@ fn digest(report: &Value) -> String {
 pub fn assert_fits<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) -> String {
     let text = finish(peerscope(args).env("COLUMNS", columns.to_string())).stdout;
     for line in text.lines() {
-        assert!(line.width() <= columns, "{args:?}: {} of {columns} columns: {line}", line.width());
-        assert_eq!(line, line.trim_end(), "{args:?}: blanks at the end of a line");
+        assert!(
+            line.width() <= columns,
+            "{args:?}: {} of {columns} columns: {line}",
+            line.width()
+        );
+        assert_eq!(
+            line,
+            line.trim_end(),
+            "{args:?}: blanks at the end of a line"
+        );
     }
     text
 }
@@ -234,7 +336,10 @@ fn assert_few_lines(machine: &str, command: &str, narrow: &str, wide: &str) {
     if gpus > FEW_GPUS {
         let most = MOST_LINES[usize::from(gpus > 16)];
         let [narrower, wider] = [narrow, wide].map(|text| text.lines().count());
-        assert!(wider <= narrower && narrower <= most, "{narrower} lines, {wider} where there is room");
+        assert!(
+            wider <= narrower && narrower <= most,
+            "{narrower} lines, {wider} where there is room"
+        );
         golden(&format!("{machine}-{command}-80"), &redact(narrow));
     }
 }
@@ -254,8 +359,14 @@ fn assert_line(ran: &Ran, machine: &str, code: i32) {
     assert_ended(ran, code);
     let line = ran.stdout.strip_suffix('\n').unwrap();
     let word = ["OK", "WARNING", "CRITICAL", "UNKNOWN"][usize::try_from(code).unwrap()];
-    assert!(line.starts_with(&format!("PEERSCOPE {word} - SIMULATED {machine}: ")), "{line}");
-    assert!(line.len() <= 200 && line.is_ascii() && !line.contains('\n'), "{line}");
+    assert!(
+        line.starts_with(&format!("PEERSCOPE {word} - SIMULATED {machine}: ")),
+        "{line}"
+    );
+    assert!(
+        line.len() <= 200 && line.is_ascii() && !line.contains('\n'),
+        "{line}"
+    );
 }
 
 /// promtool finds nothing to complain of; series of pairs are there where they were asked for.
@@ -266,7 +377,15 @@ pub fn assert_metrics(file: &str, pairs: bool) {
         return skipped_for_want_of("promtool (Debian: prometheus)");
     }
     let input = std::fs::File::open(Path::new(file)).unwrap();
-    let output = Command::new("promtool").args(["check", "metrics"]).stdin(input).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(input)
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success() && said.is_empty(), "{file}: {said}");
 }

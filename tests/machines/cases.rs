@@ -62,8 +62,14 @@ fn labels() -> Vec<Case> {
 
 /// The cases of which nothing must be found, as the machine is.
 pub fn healthy() -> Vec<String> {
-    let healthy = |case: &Case| case.must.is_empty() && case.may.is_empty() && case.exit == 0 && case.visible.is_none();
-    labels().into_iter().filter(healthy).map(|case| case.name).collect()
+    let healthy = |case: &Case| {
+        case.must.is_empty() && case.may.is_empty() && case.exit == 0 && case.visible.is_none()
+    };
+    labels()
+        .into_iter()
+        .filter(healthy)
+        .map(|case| case.name)
+        .collect()
 }
 
 /// The steps that the advice of a rule must and may have on a case.
@@ -92,20 +98,40 @@ fn advice() -> Vec<Advice> {
 fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
     let mut complaints = Vec::new();
     for row in advice().into_iter().filter(|row| row.case == case.name) {
-        let own: Vec<_> = findings.iter().filter(|finding| finding["code"] == *row.rule).collect();
+        let own: Vec<_> = findings
+            .iter()
+            .filter(|finding| finding["code"] == *row.rule)
+            .collect();
         if own.is_empty() {
             complaints.push(format!("advice of {}: not found", row.rule));
         }
         for finding in own {
-            let suspects = list(&finding["suspects"]).iter().flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
-            let parts: Vec<_> = std::iter::once(&finding["next_step"]).chain(suspects).collect();
-            let text = parts.iter().filter_map(|part| part.as_str()).collect::<Vec<_>>().join(" | ");
+            let suspects = list(&finding["suspects"])
+                .iter()
+                .flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
+            let parts: Vec<_> = std::iter::once(&finding["next_step"])
+                .chain(suspects)
+                .collect();
+            let text = parts
+                .iter()
+                .filter_map(|part| part.as_str())
+                .collect::<Vec<_>>()
+                .join(" | ");
             let steps = steps_in(&text);
-            let missing: Vec<_> = row.must.iter().filter(|step| !steps.contains(step)).collect();
-            let wrong: Vec<_> =
-                steps.iter().filter(|step| !row.must.contains(step) && !row.may.contains(step)).collect();
+            let missing: Vec<_> = row
+                .must
+                .iter()
+                .filter(|step| !steps.contains(step))
+                .collect();
+            let wrong: Vec<_> = steps
+                .iter()
+                .filter(|step| !row.must.contains(step) && !row.may.contains(step))
+                .collect();
             if !missing.is_empty() || !wrong.is_empty() {
-                complaints.push(format!("advice of {}: lacks {missing:?}, must not have {wrong:?}: {text}", row.rule));
+                complaints.push(format!(
+                    "advice of {}: lacks {missing:?}, must not have {wrong:?}: {text}",
+                    row.rule
+                ));
             }
         }
     }
@@ -115,10 +141,20 @@ fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
 fn check(case: &Case, into: &Path) -> Ran {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
     let [page, picture] = pages::files(into).map(|file| text_of(&file));
-    let mut args = vec!["check", "--machine", &file, "--profile", "standard", "--no-journal", "--format", "json"];
+    let mut args = vec![
+        "check",
+        "--machine",
+        &file,
+        "--profile",
+        "standard",
+        "--no-journal",
+        "--format",
+        "json",
+    ];
     args.extend(["-o", &page, "-o", &picture]);
     // Only a copy that never ends runs into it.
-    let hangs = |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("load-copy-failed");
+    let hangs =
+        |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("load-copy-failed");
     if case.must.iter().any(hangs) {
         args.extend(["--deadline", "2"]);
     }
@@ -132,14 +168,22 @@ fn check(case: &Case, into: &Path) -> Ran {
 
 /// How labels name a subject; a pair has two names.
 pub fn names(subject: &Value) -> Vec<String> {
-    let number = |key: &str| subject[key].as_u64().unwrap_or_else(|| panic!("no {key}: {subject}"));
+    let number = |key: &str| {
+        subject[key]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {key}: {subject}"))
+    };
     match subject["kind"].as_str().unwrap() {
         "machine" => vec!["machine".into()],
         "gpu" => vec![format!("gpu{}", number("index"))],
         "link" => vec![format!("link{}.{}", number("index"), number("link"))],
         "pair" => {
             let (source, destination) = (number("source"), number("destination"));
-            let ends = format!("pair{}-{}", source.min(destination), source.max(destination));
+            let ends = format!(
+                "pair{}-{}",
+                source.min(destination),
+                source.max(destination)
+            );
             vec![ends, format!("{source}->{destination}")]
         }
         _ => vec![subject["address"].as_str().unwrap().into()],
@@ -164,17 +208,38 @@ pub fn count(rule: &str, add: impl FnOnce(&mut Score)) {
 /// A line for each thing that must be said and is not, or is said and must not be.
 fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
     let text = |finding: &Value| {
-        let suspects = list(&finding["suspects"]).iter().flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
-        let parts: Vec<_> = [&finding["message"], &finding["next_step"]].into_iter().chain(suspects).collect();
-        parts.iter().filter_map(|part| part.as_str()).collect::<Vec<_>>().join(" | ")
+        let suspects = list(&finding["suspects"])
+            .iter()
+            .flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
+        let parts: Vec<_> = [&finding["message"], &finding["next_step"]]
+            .into_iter()
+            .chain(suspects)
+            .collect();
+        parts
+            .iter()
+            .filter_map(|part| part.as_str())
+            .collect::<Vec<_>>()
+            .join(" | ")
     };
     let said = |rule_and_words: &str| {
         let (rule, words) = rule_and_words.split_once(": ").expect("code: words");
-        findings.iter().filter(|finding| finding["code"] == rule).map(text).find(|text| text.contains(words))
+        findings
+            .iter()
+            .filter(|finding| finding["code"] == rule)
+            .map(text)
+            .find(|text| text.contains(words))
     };
     let missing = case.says.iter().filter(|words| said(words).is_none());
-    let missing = missing.map(|words| format!("does not say {words:?}: {}", findings_in_words(findings, words, text)));
-    let wrong = case.never_says.iter().filter_map(|words| Some(format!("says {words:?}: {}", said(words)?)));
+    let missing = missing.map(|words| {
+        format!(
+            "does not say {words:?}: {}",
+            findings_in_words(findings, words, text)
+        )
+    });
+    let wrong = case
+        .never_says
+        .iter()
+        .filter_map(|words| Some(format!("says {words:?}: {}", said(words)?)));
     missing.chain(wrong).collect()
 }
 
@@ -182,7 +247,10 @@ fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
 fn severities(case: &Case, findings: &[Value]) -> Vec<String> {
     let complaint = |label: &String| {
         let (rule, wanted) = label.split_once(": ").expect("code: severity");
-        let own: Vec<_> = findings.iter().filter(|finding| finding["code"] == rule).collect();
+        let own: Vec<_> = findings
+            .iter()
+            .filter(|finding| finding["code"] == rule)
+            .collect();
         let wrong = own.is_empty() || own.iter().any(|finding| finding["severity"] != wanted);
         let is: Vec<_> = own.iter().map(|finding| &finding["severity"]).collect();
         wrong.then(|| format!("severity of {rule} is {is:?}, not {wanted}"))
@@ -191,9 +259,18 @@ fn severities(case: &Case, findings: &[Value]) -> Vec<String> {
 }
 
 /// What the findings of a rule say, for a complaint.
-fn findings_in_words(findings: &[Value], rule_and_words: &str, text: impl Fn(&Value) -> String) -> String {
+fn findings_in_words(
+    findings: &[Value],
+    rule_and_words: &str,
+    text: impl Fn(&Value) -> String,
+) -> String {
     let rule = rule_and_words.split(": ").next().unwrap_or_default();
-    findings.iter().filter(|finding| finding["code"] == rule).map(text).collect::<Vec<_>>().join(" || ")
+    findings
+        .iter()
+        .filter(|finding| finding["code"] == rule)
+        .map(text)
+        .collect::<Vec<_>>()
+        .join(" || ")
 }
 
 /// A line for each thing that is not as it should be.
@@ -210,14 +287,21 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
         if finding["severity"] == "info" {
             continue;
         }
-        let fits =
-            |must: &str| must == code || names(&finding["subject"]).iter().any(|name| must == format!("{code}@{name}"));
+        let fits = |must: &str| {
+            must == code
+                || names(&finding["subject"])
+                    .iter()
+                    .any(|name| must == format!("{code}@{name}"))
+        };
         if let Some(at) = left.iter().position(|must| fits(must)) {
             left.remove(at);
             count(code, |score| score.right += 1);
         } else if !case.may.iter().any(|may| may == code) {
             count(code, |score| score.wrong += 1);
-            complaints.push(format!("found {code}@{name} ({}): {}", finding["severity"], finding["message"]));
+            complaints.push(format!(
+                "found {code}@{name} ({}): {}",
+                finding["severity"], finding["message"]
+            ));
         }
     }
     complaints.extend(wordings(case, list(&report["findings"])));
@@ -233,28 +317,46 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
     }
     let verdict = report["verdict"]["verdict"].as_str().unwrap();
     if (verdict, ran.code) != (case.verdict.as_str(), Some(case.exit)) {
-        complaints.push(format!("{verdict}, exit {:?}; wanted {}, {}", ran.code, case.verdict, case.exit));
+        complaints.push(format!(
+            "{verdict}, exit {:?}; wanted {}, {}",
+            ran.code, case.verdict, case.exit
+        ));
     }
     complaints
 }
 
 /// What a finding lacks that everybody needs: place, evidence, next step.
 fn incomplete(finding: &Value) -> Option<&'static str> {
-    let text = |key: &str| finding[key].as_str().is_some_and(|text| !text.trim().is_empty());
+    let text = |key: &str| {
+        finding[key]
+            .as_str()
+            .is_some_and(|text| !text.trim().is_empty())
+    };
     if finding["subject"]["kind"] != "machine" && !text("location") {
         return Some("no location");
     }
-    if finding["evidence"].as_object().is_none_or(serde_json::Map::is_empty) {
+    if finding["evidence"]
+        .as_object()
+        .is_none_or(serde_json::Map::is_empty)
+    {
         return Some("no evidence");
     }
     (!text("next_step") || !text("message")).then_some("no next step or message")
 }
 
 pub fn trials() -> Vec<Trial> {
-    let cases = labels().into_iter().map(|case| trial(format!("case::{}", case.name), move || try_case(&case)));
+    let cases = labels()
+        .into_iter()
+        .map(|case| trial(format!("case::{}", case.name), move || try_case(&case)));
     let others = [
-        trial("case::labels_and_files_belong_together".into(), labels_and_files),
-        trial("case::lanes_at_rest_are_shown_by_topo".into(), lanes_at_rest_are_shown_by_topo),
+        trial(
+            "case::labels_and_files_belong_together".into(),
+            labels_and_files,
+        ),
+        trial(
+            "case::lanes_at_rest_are_shown_by_topo".into(),
+            lanes_at_rest_are_shown_by_topo,
+        ),
     ];
     cases.chain(others).collect()
 }
@@ -273,7 +375,10 @@ fn try_case(case: &Case) {
 /// What is healthy is not faulty where less is known of it: by facts alone, and by direct copies alone.
 fn with_less_evidence(case: &Case) {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
-    for args in [&["topo"][..], &["check", "--profile", "quick", "--no-journal"]] {
+    for args in [
+        &["topo"][..],
+        &["check", "--profile", "quick", "--no-journal"],
+    ] {
         let mut command = peerscope(&[args, &["--machine", &file, "--format", "json"]].concat());
         command.env_remove("CUDA_VISIBLE_DEVICES");
         if let Some(visible) = &case.visible {
@@ -294,12 +399,39 @@ fn lanes_at_rest_are_shown_by_topo() {
         ("x16-trained-x4", "error", 1),
     ] {
         let file = text_of(&folder().join(format!("{case}.toml")));
-        let ran = finish(&mut peerscope(&["topo", "--machine", &file, "--format", "json"]));
+        let ran = finish(&mut peerscope(&[
+            "topo",
+            "--machine",
+            &file,
+            "--format",
+            "json",
+        ]));
         let report = ran.json();
-        let narrow = list(&report["findings"]).iter().find(|finding| finding["code"] == "pcie-narrow").unwrap();
-        assert_eq!((&narrow["severity"], ran.code), (&Value::from(severity), Some(code)), "{case}: {narrow:#}");
-        assert_eq!(narrow["message"].as_str().unwrap().contains("while nothing runs"), code == 0, "{case}");
-        assert_eq!(narrow["next_step"].as_str().unwrap().contains("peerscope check"), code == 0, "{case}");
+        let narrow = list(&report["findings"])
+            .iter()
+            .find(|finding| finding["code"] == "pcie-narrow")
+            .unwrap();
+        assert_eq!(
+            (&narrow["severity"], ran.code),
+            (&Value::from(severity), Some(code)),
+            "{case}: {narrow:#}"
+        );
+        assert_eq!(
+            narrow["message"]
+                .as_str()
+                .unwrap()
+                .contains("while nothing runs"),
+            code == 0,
+            "{case}"
+        );
+        assert_eq!(
+            narrow["next_step"]
+                .as_str()
+                .unwrap()
+                .contains("peerscope check"),
+            code == 0,
+            "{case}"
+        );
     }
 }
 
@@ -307,21 +439,31 @@ fn labels_and_files() {
     let labels = labels();
     let named: BTreeSet<String> = labels.iter().map(|case| case.name.clone()).collect();
     assert_eq!(named.len(), labels.len(), "a case stands twice");
-    let files = std::fs::read_dir(folder()).unwrap().map(|file| file.unwrap().path());
+    let files = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|file| file.unwrap().path());
     let files: BTreeSet<String> = files
         .filter(|file| file.file_name().unwrap() != "labels.toml")
         .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     assert_eq!(named, files);
     for row in advice() {
-        assert!(named.contains(&row.case), "advice of {}, which is no case", row.case);
+        assert!(
+            named.contains(&row.case),
+            "advice of {}, which is no case",
+            row.case
+        );
     }
     assert!(labels.len() >= 30);
     assert!(labels.iter().filter(|case| case.must.is_empty()).count() >= 10);
     for case in &labels {
         assert!(!case.source.is_empty(), "{}", case.name);
         let text = std::fs::read_to_string(folder().join(format!("{}.toml", case.name))).unwrap();
-        assert!(text.contains(&case.source), "{}: the file names another source", case.name);
+        assert!(
+            text.contains(&case.source),
+            "{}: the file names another source",
+            case.name
+        );
     }
 }
 
@@ -332,9 +474,15 @@ pub fn summarise() {
         return;
     }
     let row = |name: &str, score: Score| {
-        let Score { right, wrong, missing } = score;
+        let Score {
+            right,
+            wrong,
+            missing,
+        } = score;
         let (precision, recall) = (percent(right, wrong), percent(right, missing));
-        say(&format!("{name:<28} {right:>5} {wrong:>5} {missing:>7} {precision:>9} {recall:>7}"));
+        say(&format!(
+            "{name:<28} {right:>5} {wrong:>5} {missing:>7} {precision:>9} {recall:>7}"
+        ));
     };
     say(&format!(
         "{:<28} {:>5} {:>5} {:>7} {:>9} {:>7}",

@@ -14,7 +14,9 @@ const PROFILES: [&str; 3] = ["quick", "standard", "full"];
 const FEW_GPUS: usize = 16;
 
 pub fn trials() -> Vec<Trial> {
-    builtin::names().map(|machine| trial(format!("expect::{machine}"), move || agrees(machine))).collect()
+    builtin::names()
+        .map(|machine| trial(format!("expect::{machine}"), move || agrees(machine)))
+        .collect()
 }
 
 /// What a machine says of itself, by profile: the report, its exit code, and the file of expectations where
@@ -33,14 +35,25 @@ fn agrees(machine: &str) {
         let expected = run(&["expect", &report, "--anyway"]);
         assert_eq!(expected.code, Some(0), "{expected:?}");
         let anything = expected.stdout.contains(" = ");
-        let file = anything.then(|| write(folder.path(), &format!("{profile}.toml"), &expected.stdout));
-        Own { report, code: ran.code, file }
+        let file =
+            anything.then(|| write(folder.path(), &format!("{profile}.toml"), &expected.stdout));
+        Own {
+            report,
+            code: ran.code,
+            file,
+        }
     });
     let few = builtin::get(machine).unwrap().gpus.len() <= FEW_GPUS;
     for (from, Own { file, .. }) in own.iter().enumerate() {
         for (to, Own { report, code, .. }) in own.iter().enumerate() {
-            if let Some(file) = file.as_ref().filter(|_| few || to == (from + 1) % PROFILES.len()) {
-                let what = format!("{machine}: expectations of {}, check {}", PROFILES[from], PROFILES[to]);
+            if let Some(file) = file
+                .as_ref()
+                .filter(|_| few || to == (from + 1) % PROFILES.len())
+            {
+                let what = format!(
+                    "{machine}: expectations of {}, check {}",
+                    PROFILES[from], PROFILES[to]
+                );
                 let again = text_of(&folder.path().join("again.json"));
                 let judged = run(&["diagnose", report, "--expect", file, "-o", &again]);
                 assert_fits(&what, &again);
@@ -51,7 +64,10 @@ fn agrees(machine: &str) {
     // `check` itself asks no other questions than `diagnose` does.
     if let (Some(file), true) = (&own[1].file, few) {
         let again = text_of(&folder.path().join("again.json"));
-        let ran = run(&with(check(machine, "quick"), &["--expect", file, "-o", &again]));
+        let ran = run(&with(
+            check(machine, "quick"),
+            &["--expect", file, "-o", &again],
+        ));
         assert_fits(&format!("{machine}: check --expect"), &again);
         assert_eq!(ran.code, own[0].code, "{ran:?}");
     }
@@ -59,6 +75,9 @@ fn agrees(machine: &str) {
 
 fn assert_fits(what: &str, report: &str) {
     let report = read_json(std::path::Path::new(report));
-    let found: Vec<_> = codes(&report).into_iter().filter(|code| code.starts_with("expectation-un")).collect();
+    let found: Vec<_> = codes(&report)
+        .into_iter()
+        .filter(|code| code.starts_with("expectation-un"))
+        .collect();
     assert!(found.is_empty(), "{what}: {:#}", report["findings"]);
 }

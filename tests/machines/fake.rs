@@ -30,7 +30,9 @@ pub fn library(name: &str) -> PathBuf {
 
 /// Functions that the live code called and the fakes do not know, as they left word in the folder of state.
 pub fn unexpected(state: &Path) -> Vec<String> {
-    let names = std::fs::read_dir(state).unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let names = std::fs::read_dir(state)
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     names.filter(|name| name.ends_with(".unexpected")).collect()
 }
 
@@ -41,8 +43,15 @@ impl Fake {
         for place in ["lib", "root", "state"] {
             std::fs::create_dir(folder.path().join(place)).unwrap();
         }
-        let fake = Self { folder, machine: machine.to_owned() };
-        for (name, library) in CUDA.map(|name| (name, "cuda")).into_iter().chain(NVML.map(|name| (name, "nvml"))) {
+        let fake = Self {
+            folder,
+            machine: machine.to_owned(),
+        };
+        for (name, library) in CUDA
+            .map(|name| (name, "cuda"))
+            .into_iter()
+            .chain(NVML.map(|name| (name, "nvml")))
+        {
             fake.install(name, &self::library(library));
         }
         sysfs::write(&fake.path("root"), &Simulated::find(machine).unwrap().spec).unwrap();

@@ -4,7 +4,10 @@
 //! The names are found when the tests start, so this has a harness of its own. Golden files are those of
 //! tests/e2e/snapshots; `INSTA_UPDATE=always cargo test --test machines builtin` writes them again.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests; clippy looks only into test functions"
+)]
 
 #[path = "../e2e/common.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
@@ -39,11 +42,20 @@ fn trial(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
 fn assert_is_of_this_source(program: &Path) {
     let time = |file: &Path| std::fs::metadata(file).and_then(|known| known.modified());
     let built = time(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-    let listed = std::fs::read_to_string(program.with_extension("d")).expect("cargo's list of what it was made from");
+    let listed = std::fs::read_to_string(program.with_extension("d"))
+        .expect("cargo's list of what it was made from");
     let (_, files) = listed.trim().split_once(": ").unwrap();
     // A blank within a name has a backslash before it.
-    for file in files.replace("\\ ", "\0").split(' ').map(|file| file.replace('\0', " ")) {
-        assert!(time(Path::new(&file)).unwrap() <= built, "{} is older than {file}", program.display());
+    for file in files
+        .replace("\\ ", "\0")
+        .split(' ')
+        .map(|file| file.replace('\0', " "))
+    {
+        assert!(
+            time(Path::new(&file)).unwrap() <= built,
+            "{} is older than {file}",
+            program.display()
+        );
     }
 }
 
@@ -52,7 +64,10 @@ fn main() {
     if std::env::var_os(common::PROGRAM).is_some() {
         let program = common::program();
         assert_is_of_this_source(&program);
-        common::say(&format!("the program that is tested: {}", program.display()));
+        common::say(&format!(
+            "the program that is tested: {}",
+            program.display()
+        ));
     }
     let rooms = [
         builtin::trials(),

@@ -30,19 +30,29 @@ pub fn assert_pages(folder: &Path, report: &Value) {
     let gpus = list(&report["snapshot"]["gpus"]).len();
     assert_picture(&std::fs::read_to_string(picture).unwrap(), gpus);
     let text = std::fs::read_to_string(&page).unwrap();
-    assert!(gpus > SERVER || text.len() <= MOST_BYTES, "{} bytes for {gpus} GPUs", text.len());
+    assert!(
+        gpus > SERVER || text.len() <= MOST_BYTES,
+        "{} bytes for {gpus} GPUs",
+        text.len()
+    );
     let parsed = Html::parse_document(&text);
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     assert_marks(&parsed, report);
     // The same as of the JSON of the report, to the last figure; and both are what the run found, but for the place that a
     // message names where several are alike: the figures of a report are rounded.
     let saved = write_json(folder, "saved.json", report);
-    let [of_page, of_json] = [text_of(&page), saved].map(|file| run(&["diagnose", &file, "--format", "json"]).json());
+    let [of_page, of_json] =
+        [text_of(&page), saved].map(|file| run(&["diagnose", &file, "--format", "json"]).json());
     assert_eq!(of_page["verdict"], of_json["verdict"]);
     assert_eq!(of_page["findings"], of_json["findings"]);
     assert_eq!(of_page["verdict"], report["verdict"]);
     let about = |report: &Value| -> Vec<String> {
-        let of = |finding: &Value| format!("{} {} {}", finding["code"], finding["severity"], finding["subject"]);
+        let of = |finding: &Value| {
+            format!(
+                "{} {} {}",
+                finding["code"], finding["severity"], finding["subject"]
+            )
+        };
         list(&report["findings"]).iter().map(of).collect()
     };
     assert_eq!(about(&of_page), about(report));
@@ -70,29 +80,45 @@ fn map(table: ElementRef<'_>) -> Map<'_> {
         let source = number(select(row, "th")[0]);
         let found = select(row, "td");
         assert_eq!(found.len(), columns.len(), "a cell for each column");
-        cells.extend(columns.iter().zip(found).map(|(&destination, cell)| ((source, destination), cell)));
+        cells.extend(
+            columns
+                .iter()
+                .zip(found)
+                .map(|(&destination, cell)| ((source, destination), cell)),
+        );
     }
     Map { heads, cells }
 }
 
 fn is_marked(element: ElementRef<'_>, classes: &[&str], signs: &[char]) -> bool {
-    let has = element.value().classes().any(|class| classes.contains(&class));
+    let has = element
+        .value()
+        .classes()
+        .any(|class| classes.contains(&class));
     has && (signs.is_empty() || element.text().any(|text| text.contains(signs)))
 }
 
 /// Everything that an error or a warning is about is marked by colour and by a sign, and so is the other direction of a pair.
 fn assert_marks(page: &Html, report: &Value) {
     let tables = select(page.root_element(), ".maps table.heat");
-    let maps: Vec<Map<'_>> =
-        tables.into_iter().filter(|table| !select(*table, "thead th[data-g]").is_empty()).map(map).collect();
-    for finding in list(&report["findings"]).iter().filter(|finding| finding["severity"] != "info") {
+    let maps: Vec<Map<'_>> = tables
+        .into_iter()
+        .filter(|table| !select(*table, "thead th[data-g]").is_empty())
+        .map(map)
+        .collect();
+    for finding in list(&report["findings"])
+        .iter()
+        .filter(|finding| finding["severity"] != "info")
+    {
         let subject = &finding["subject"];
         let gpu = |key: &str| subject[key].as_u64().unwrap();
         for map in &maps {
             match subject["kind"].as_str().unwrap() {
                 "pair" => {
                     let (source, destination) = (gpu("source"), gpu("destination"));
-                    let Some(cell) = map.cells.get(&(source, destination)) else { continue };
+                    let Some(cell) = map.cells.get(&(source, destination)) else {
+                        continue;
+                    };
                     assert!(
                         is_marked(*cell, &["error", "warning"], &['✖', '▲']),
                         "{}: {}",
@@ -109,8 +135,16 @@ fn assert_marks(page: &Html, report: &Value) {
                     );
                 }
                 "gpu" | "link" => {
-                    let Some(head) = map.heads.iter().find(|head| number(**head) == gpu("index")) else { continue };
-                    assert!(is_marked(*head, &["error", "warning"], &[]), "{}: {}", finding["code"], head.html());
+                    let Some(head) = map.heads.iter().find(|head| number(**head) == gpu("index"))
+                    else {
+                        continue;
+                    };
+                    assert!(
+                        is_marked(*head, &["error", "warning"], &[]),
+                        "{}: {}",
+                        finding["code"],
+                        head.html()
+                    );
                 }
                 _ => {}
             }
@@ -125,7 +159,10 @@ struct Text {
 }
 
 fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
-    let found = element.attributes().map(Result::unwrap).find(|one| one.key.as_ref() == name.as_bytes())?;
+    let found = element
+        .attributes()
+        .map(Result::unwrap)
+        .find(|one| one.key.as_ref() == name.as_bytes())?;
     Some(String::from_utf8(found.value.to_vec()).unwrap())
 }
 
@@ -136,11 +173,18 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
     let mut open: Vec<(String, Vec<String>)> = Vec::new();
     let mut place = None;
     loop {
-        match reader.read_event().unwrap_or_else(|error| panic!("{error}: {picture}")) {
+        match reader
+            .read_event()
+            .unwrap_or_else(|error| panic!("{error}: {picture}"))
+        {
             Event::Start(element) => {
                 let name = String::from_utf8(element.name().as_ref().to_vec()).unwrap();
                 let of = |key| attribute(&element, key);
-                let classes: Vec<String> = of("class").unwrap_or_default().split(' ').map(str::to_owned).collect();
+                let classes: Vec<String> = of("class")
+                    .unwrap_or_default()
+                    .split(' ')
+                    .map(str::to_owned)
+                    .collect();
                 parts += usize::from(classes.iter().any(|class| class == "gpu"));
                 if name == "svg" {
                     width = of("width").unwrap().parse().unwrap();
@@ -148,7 +192,10 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
                 if name == "text" || name == "tspan" {
                     let number = |key| of(key).map(|value| value.parse::<f64>().unwrap());
                     let (_, y) = place.unwrap_or((0.0, 0.0));
-                    place = Some((number("x").unwrap(), number("y").unwrap_or(y + number("dy").unwrap_or(0.0))));
+                    place = Some((
+                        number("x").unwrap(),
+                        number("y").unwrap_or(y + number("dy").unwrap_or(0.0)),
+                    ));
                 }
                 open.push((name, classes));
             }
@@ -160,8 +207,11 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
                 let said = text.decode().unwrap().into_owned();
                 // Within the drawing, which has its own origin.
                 let within = open.iter().any(|(name, _)| name == "g");
-                let is_text = open.last().is_some_and(|(name, _)| ["text", "tspan"].contains(&name.as_str()));
-                if let Some((x, y)) = place.filter(|_| within && is_text && !said.trim().is_empty()) {
+                let is_text = open
+                    .last()
+                    .is_some_and(|(name, _)| ["text", "tspan"].contains(&name.as_str()));
+                if let Some((x, y)) = place.filter(|_| within && is_text && !said.trim().is_empty())
+                {
                     texts.push(rectangle(said, x, y, &open));
                 }
             }
@@ -173,7 +223,10 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
 
 /// Half a letter's height is what letters of these fonts are wide on average.
 fn rectangle(said: String, x: f64, y: f64, open: &[(String, Vec<String>)]) -> Text {
-    let has = |class: &str| open.iter().any(|(_, classes)| classes.iter().any(|one| one == class));
+    let has = |class: &str| {
+        open.iter()
+            .any(|(_, classes)| classes.iter().any(|one| one == class))
+    };
     let size = if has("mark") {
         14.0
     } else if has("name") || has("note") {
@@ -184,7 +237,10 @@ fn rectangle(said: String, x: f64, y: f64, open: &[(String, Vec<String>)]) -> Te
     #[allow(clippy::cast_precision_loss, reason = "a few letters")]
     let width = said.width() as f64 * size * 0.5;
     let left = if has("middle") { x - width / 2.0 } else { x };
-    Text { said, at: [left, y - size * 0.7, left + width, y] }
+    Text {
+        said,
+        at: [left, y - size * 0.7, left + width, y],
+    }
 }
 
 /// It is XML, small enough to look at, and can be read.
@@ -192,13 +248,23 @@ fn assert_picture(picture: &str, gpus: usize) {
     let (width, parts, texts) = read(picture);
     assert!(gpus == 0 || parts > 0, "no GPU in {picture}");
     if gpus > 2 * SERVER {
-        assert!(parts < gpus && width <= WIDEST, "{gpus} GPUs are {parts} parts, {width} wide");
+        assert!(
+            parts < gpus && width <= WIDEST,
+            "{gpus} GPUs are {parts} parts, {width} wide"
+        );
     }
     for (number, one) in texts.iter().enumerate() {
         for other in &texts[number + 1..] {
             let across = one.at[2].min(other.at[2]) - one.at[0].max(other.at[0]);
             let down = one.at[3].min(other.at[3]) - one.at[1].max(other.at[1]);
-            assert!(across <= 1.0 || down <= 1.0, "{:?} {:?} over {:?} {:?}", one.said, one.at, other.said, other.at);
+            assert!(
+                across <= 1.0 || down <= 1.0,
+                "{:?} {:?} over {:?} {:?}",
+                one.said,
+                one.at,
+                other.said,
+                other.at
+            );
         }
     }
 }

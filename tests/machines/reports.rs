@@ -11,11 +11,18 @@ use crate::trial;
 
 pub fn trials() -> Vec<Trial> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
-    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-    let reports = files.filter(|file| file.extension().is_some_and(|extension| extension == "json"));
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let reports = files.filter(|file| {
+        file.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     let of = |file: std::path::PathBuf| {
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        trial(format!("report::{name}"), move || saved(&name, &text_of(&file)))
+        trial(format!("report::{name}"), move || {
+            saved(&name, &text_of(&file))
+        })
     };
     reports.map(of).collect()
 }
@@ -28,12 +35,23 @@ fn saved(name: &str, file: &str) {
     wrong.retain(|error| !error.contains("is a required property"));
     assert_eq!(wrong, [""; 0]);
     let (folder, metrics) = place("report.prom");
-    let judged = run(&["diagnose", file, "--format", "json", "--prometheus-pairs", "-o", &text_of(&metrics)]);
+    let judged = run(&[
+        "diagnose",
+        file,
+        "--format",
+        "json",
+        "--prometheus-pairs",
+        "-o",
+        &text_of(&metrics),
+    ]);
     let judged = (judged.code, judged.json());
     assert_schema(&judged.1);
     assert_contract(&judged.1);
     assert_nothing_left_out(&judged.1);
-    assert_metrics(&text_of(&metrics), list(&judged.1["snapshot"]["gpus"]).len() > 1);
+    assert_metrics(
+        &text_of(&metrics),
+        list(&judged.1["snapshot"]["gpus"]).len() > 1,
+    );
     drop(folder);
     golden(&format!("{name}-findings"), &digest(judged.0, &judged.1));
     for columns in [60, 80] {
@@ -44,12 +62,21 @@ fn saved(name: &str, file: &str) {
 
     let mut unfit = report;
     unfit["verdict"]["tested"] = "many".into();
-    assert_ne!(violations(&unfit), [""; 0], "a schema that takes everything");
+    assert_ne!(
+        violations(&unfit),
+        [""; 0],
+        "a schema that takes everything"
+    );
 }
 
 /// Codes, severities and subjects, verdict and exit code: what a change of wording leaves as it is.
 fn digest(code: Option<i32>, report: &Value) -> String {
-    let kept = |finding: &Value| json!([finding["code"], finding["severity"], finding["subject"]]).to_string();
+    let kept = |finding: &Value| {
+        json!([finding["code"], finding["severity"], finding["subject"]]).to_string()
+    };
     let findings: Vec<_> = list(&report["findings"]).iter().map(kept).collect();
-    serde_json::to_string_pretty(&json!({ "exit": code, "verdict": report["verdict"], "findings": findings })).unwrap()
+    serde_json::to_string_pretty(
+        &json!({ "exit": code, "verdict": report["verdict"], "findings": findings }),
+    )
+    .unwrap()
 }

@@ -46,17 +46,26 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
     let mut causes: Vec<_> = findings
         .iter()
         .enumerate()
-        .flat_map(|(at, cause)| table::reaches(&cause.code, &effect.code).map(move |reach| (at, cause, reach)))
+        .flat_map(|(at, cause)| {
+            table::reaches(&cause.code, &effect.code).map(move |reach| (at, cause, reach))
+        })
         .collect();
     causes.order_by_key(|(_, cause, _)| table::rank(&cause.code));
-    if let Some((at, ..)) = causes.iter().find(|(_, cause, reach)| reach.explains_whole(cause, effect, evidence)) {
+    if let Some((at, ..)) = causes
+        .iter()
+        .find(|(_, cause, reach)| reach.explains_whole(cause, effect, evidence))
+    {
         return vec![*at];
     }
     let pairs = &effect.scope.pairs;
     let mut needed = BTreeSet::new();
     for pair in pairs {
-        let cause = causes.iter().find(|(_, cause, reach)| reach.explains_pair(cause, *pair, pairs, evidence));
-        let Some((at, ..)) = cause else { return Vec::new() };
+        let cause = causes
+            .iter()
+            .find(|(_, cause, reach)| reach.explains_pair(cause, *pair, pairs, evidence));
+        let Some((at, ..)) = cause else {
+            return Vec::new();
+        };
         needed.insert(*at);
     }
     needed.into_iter().collect()
@@ -67,6 +76,9 @@ fn add_effect(effect: &Finding, cause: &mut Finding, evidence: &Evidence<'_>) {
     if !table::is_as_built(&cause.code) && evidence.settings.level(&cause.code).is_none() {
         cause.severity = cause.severity.max(effect.severity);
     }
-    let added = Effect { rule: effect.code.clone(), message: effect.message.clone() };
+    let added = Effect {
+        rule: effect.code.clone(),
+        message: effect.message.clone(),
+    };
     cause.evidence.add_effect(added, effect.evidence.effects());
 }

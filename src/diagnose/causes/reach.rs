@@ -2,7 +2,9 @@
 
 use crate::diagnose::coverage::{self, coverage};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement};
+use crate::diagnose::rules::{
+    acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement,
+};
 use crate::model::finding::{Finding, Setting, Severity, Subject};
 use crate::model::flow::{Endpoint, HostMemory};
 use crate::model::measurement::Cell;
@@ -77,7 +79,12 @@ pub enum Reach {
 
 impl Reach {
     /// Whether a cause explains an effect as a whole, whatever its pairs are.
-    pub fn explains_whole(self, cause: &Finding, effect: &Finding, evidence: &Evidence<'_>) -> bool {
+    pub fn explains_whole(
+        self,
+        cause: &Finding,
+        effect: &Finding,
+        evidence: &Evidence<'_>,
+    ) -> bool {
         match self {
             Self::SameSubject => cause.subject == effect.subject,
             Self::OwnLink => {
@@ -91,48 +98,88 @@ impl Reach {
             }
             Self::AllOverPcie => {
                 let over = evidence.reference(Path::Direct);
-                let mut over = over.keys().filter(|pair| evidence.over_pcie(**pair)).peekable();
+                let mut over = over
+                    .keys()
+                    .filter(|pair| evidence.over_pcie(**pair))
+                    .peekable();
                 over.peek().is_some() && over.all(|pair| effect.scope.pairs.contains(pair))
             }
             Self::NotReady => fabric_not_ready::cuda_is_not_ready(evidence),
             Self::AllLinksDown => {
                 let all_down = |index: &u32| {
-                    let links = evidence.snapshot.gpu(*index).and_then(|gpu| gpu.nvlinks.known());
-                    links.is_some_and(|links| links.iter().all(|link| link.active.get() == Some(false)))
+                    let links = evidence
+                        .snapshot
+                        .gpu(*index)
+                        .and_then(|gpu| gpu.nvlinks.known());
+                    links.is_some_and(|links| {
+                        links.iter().all(|link| link.active.get() == Some(false))
+                    })
                 };
                 let gpus = &effect.scope.gpus;
-                !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
+                !gpus.is_empty()
+                    && gpus
+                        .iter()
+                        .all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
             }
             // A high latency that is an error is one of direct copies.
-            Self::ByTheHost => effect.code != latency_high::RULE.id || effect.severity < Severity::Error,
+            Self::ByTheHost => {
+                effect.code != latency_high::RULE.id || effect.severity < Severity::Error
+            }
             Self::SameGpus => {
                 let gpus = &effect.scope.gpus;
                 !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu))
             }
             Self::AmongFlows => {
-                let of_pairs = effect.scope.pairs.iter().any(|pair| cause.scope.pairs.contains(pair));
-                of_pairs || effect.scope.gpus.iter().any(|gpu| cause.scope.gpus.contains(gpu))
+                let of_pairs = effect
+                    .scope
+                    .pairs
+                    .iter()
+                    .any(|pair| cause.scope.pairs.contains(pair));
+                of_pairs
+                    || effect
+                        .scope
+                        .gpus
+                        .iter()
+                        .any(|gpu| cause.scope.gpus.contains(gpu))
             }
             Self::LostWithTheHost => only_host_copies_are_untested(&cause.scope.gpus, evidence),
             Self::PageLocked => only_page_locked_is_untested(evidence),
             Self::LostGpu => nothing_else_is_untested(&cause.scope.gpus, evidence),
             // A finding on pairs explains by its pairs.
-            Self::WithinGpu => cause.scope.pairs.is_empty() && only_these_are_untested(&cause.scope.gpus, evidence),
+            Self::WithinGpu => {
+                cause.scope.pairs.is_empty() && only_these_are_untested(&cause.scope.gpus, evidence)
+            }
             Self::SuspectedSetting => {
-                let setting = [(iommu_translating::RULE.id, Setting::Iommu), (acs_redirect::RULE.id, Setting::Acs)]
-                    .into_iter()
-                    .find(|(rule, _)| *rule == effect.code)
-                    .map(|(_, setting)| setting);
-                setting.is_some() && cause.suspects.iter().any(|suspect| suspect.setting == setting)
+                let setting = [
+                    (iommu_translating::RULE.id, Setting::Iommu),
+                    (acs_redirect::RULE.id, Setting::Acs),
+                ]
+                .into_iter()
+                .find(|(rule, _)| *rule == effect.code)
+                .map(|(_, setting)| setting);
+                setting.is_some()
+                    && cause
+                        .suspects
+                        .iter()
+                        .any(|suspect| suspect.setting == setting)
             }
             _ => false,
         }
     }
 
     /// Whether a cause explains what an effect says of one of its pairs.
-    pub fn explains_pair(self, cause: &Finding, pair: Pair, pairs: &[Pair], evidence: &Evidence<'_>) -> bool {
+    pub fn explains_pair(
+        self,
+        cause: &Finding,
+        pair: Pair,
+        pairs: &[Pair],
+        evidence: &Evidence<'_>,
+    ) -> bool {
         let (gpus, named) = (&cause.scope.gpus, &cause.scope.pairs);
-        let ends = [pair.source, pair.destination].into_iter().filter(|gpu| gpus.contains(gpu)).count();
+        let ends = [pair.source, pair.destination]
+            .into_iter()
+            .filter(|gpu| gpus.contains(gpu))
+            .count();
         match self {
             // Copies between two GPUs below one uplink do not pass it, unless they go by the host.
             Self::PcieLink => {
@@ -143,7 +190,9 @@ impl Reach {
             Self::PcieLinkStaged => ends > 0 && rate_fits(cause, pair, Path::Staged, evidence),
             Self::PcieInstead => ends == 2 && evidence.over_pcie(pair),
             Self::SlowWithTheHost => {
-                ends > 0 && evidence.over_pcie(pair) && as_slow_as_with_the_host(cause, pair, evidence)
+                ends > 0
+                    && evidence.over_pcie(pair)
+                    && as_slow_as_with_the_host(cause, pair, evidence)
             }
             Self::NvLinks => ends > 0 && !evidence.over_pcie(pair),
             // A GPU that slows one of many partners only is not what slows it.
@@ -155,7 +204,9 @@ impl Reach {
                 };
                 let mut partners = pairs.iter().filter_map(partner);
                 let first = partners.next();
-                ends > 0 && (partners.any(|gpu| Some(gpu) != first) || evidence.topology.pairs.len() <= 2)
+                ends > 0
+                    && (partners.any(|gpu| Some(gpu) != first)
+                        || evidence.topology.pairs.len() <= 2)
             }
             Self::SlowGpus if gpus.len() > 1 => ends == 2,
             Self::SlowGpus => Self::SeveralPartners.explains_pair(cause, pair, pairs, evidence),
@@ -164,7 +215,9 @@ impl Reach {
             Self::Stalling => {
                 let stalling = unstable_measurement::stalling(evidence);
                 let both = [pair, pair.reversed()];
-                let own = both.iter().any(|pair| named.contains(pair) && stalling.contains(pair));
+                let own = both
+                    .iter()
+                    .any(|pair| named.contains(pair) && stalling.contains(pair));
                 // Which of its pairs a few rows show is chance.
                 let of_gpu = matches!(cause.subject, Subject::Gpu { index } if pair.touches(index));
                 own || (of_gpu && named.iter().any(|pair| stalling.contains(pair)))
@@ -186,7 +239,9 @@ impl Reach {
 /// Whether everything that was not tested is of pairs with these GPUs, no others could not be used, and
 /// all figures are verified.
 fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else { return false };
+    let Some(measurements) = evidence.measurements else {
+        return false;
+    };
     let summary = coverage(measurements);
     summary.untested > 0
         && summary.unverified == 0
@@ -199,11 +254,20 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
 
 /// Whether everything that was not tested is of these GPUs, or waits for them, and all others could be used.
 fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else { return false };
+    let Some(measurements) = evidence.measurements else {
+        return false;
+    };
     let of_these = |cell: &Cell<'_>| gpus.iter().any(|gpu| cell.uses(*gpu));
-    let waits = measurements.launch_loop.iter().filter(|cell| !cell.cell().tested());
-    let waits = waits.filter(|cell| gpus.contains(&cell.synchronized) && !gpus.contains(&cell.gpu)).count();
-    let other = coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
+    let waits = measurements
+        .launch_loop
+        .iter()
+        .filter(|cell| !cell.cell().tested());
+    let waits = waits
+        .filter(|cell| gpus.contains(&cell.synchronized) && !gpus.contains(&cell.gpu))
+        .count();
+    let other = coverage::cells(measurements)
+        .filter(|cell| !cell.tested() && !of_these(cell))
+        .count();
     measurements.driver.failure.is_none()
         && coverage(measurements).unverified == 0
         && coverage::unusable(measurements).next().is_none()
@@ -214,12 +278,21 @@ fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
 /// Whether everything that was not tested copies between these GPUs and the host, by itself, at once with others, or as
 /// part of another probe, and all figures are verified.
 fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else { return false };
-    let lost = measurements.host.iter().filter(|copy| !copy.cell().tested());
-    let beside = lost.filter(|copy| copy.at_once > 1 && !gpus.contains(&copy.gpu)).count();
+    let Some(measurements) = evidence.measurements else {
+        return false;
+    };
+    let lost = measurements
+        .host
+        .iter()
+        .filter(|copy| !copy.cell().tested());
+    let beside = lost
+        .filter(|copy| copy.at_once > 1 && !gpus.contains(&copy.gpu))
+        .count();
     let with_host = |cell: &Cell<'_>| cell.flow.ends().iter().any(|end| end.gpu().is_none());
     let of_these = |cell: &Cell<'_>| with_host(cell) && gpus.iter().any(|gpu| cell.uses(*gpu));
-    let other = coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
+    let other = coverage::cells(measurements)
+        .filter(|cell| !cell.tested() && !of_these(cell))
+        .count();
     measurements.driver.failure.is_none()
         && coverage(measurements).unverified == 0
         && coverage::unusable(measurements).next().is_none()
@@ -228,7 +301,9 @@ fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool 
 
 /// Whether everything that was not tested needs memory of the host that is page-locked, and all figures are verified.
 fn only_page_locked_is_untested(evidence: &Evidence<'_>) -> bool {
-    let Some(measurements) = evidence.measurements else { return false };
+    let Some(measurements) = evidence.measurements else {
+        return false;
+    };
     let is_locked = |end: Endpoint| match end {
         Endpoint::Host { memory, .. } => memory != HostMemory::Pageable,
         Endpoint::Gpu(_) => false,
@@ -259,15 +334,27 @@ fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
 /// spread by.
 fn as_slow_as_with_the_host(cause: &Finding, pair: Pair, evidence: &Evidence<'_>) -> bool {
     const SPREAD: f64 = 1.1;
-    let achieved = evidence.reference_of(Path::Direct, pair).and_then(|cell| cell.achieved_gbps);
-    cause.scope.rate.zip(achieved).is_some_and(|(rate, achieved)| achieved.0 <= rate.0 * SPREAD)
+    let achieved = evidence
+        .reference_of(Path::Direct, pair)
+        .and_then(|cell| cell.achieved_gbps);
+    cause
+        .scope
+        .rate
+        .zip(achieved)
+        .is_some_and(|(rate, achieved)| achieved.0 <= rate.0 * SPREAD)
 }
 
 /// Whether the rate of a pair is one that a link of the cause's rate leaves: not above it, and not
 /// below what healthy copies reach over such a link. A rate that is not known speaks against nothing.
 fn rate_fits(cause: &Finding, pair: Pair, path: Path, evidence: &Evidence<'_>) -> bool {
-    let Some(rate) = cause.scope.rate else { return true };
-    let Some(cell) = evidence.reference_of(path, pair) else { return true };
-    let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return true };
+    let Some(rate) = cause.scope.rate else {
+        return true;
+    };
+    let Some(cell) = evidence.reference_of(path, pair) else {
+        return true;
+    };
+    let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else {
+        return true;
+    };
     achieved <= rate && achieved.0 >= rate.0 * expected.share.floor_percent() / 100.0
 }

@@ -183,12 +183,18 @@ pub fn is_as_built(rule: &RuleId) -> bool {
 
 /// The place of a rule among the causes, the strongest first; after all of them where it is none.
 pub fn rank(rule: &RuleId) -> usize {
-    CAUSES.iter().position(|cause| cause.rule.id == *rule).unwrap_or(CAUSES.len())
+    CAUSES
+        .iter()
+        .position(|cause| cause.rule.id == *rule)
+        .unwrap_or(CAUSES.len())
 }
 
 /// How findings of one rule explain those of another.
 pub fn reaches(cause: &RuleId, effect: &RuleId) -> impl Iterator<Item = Reach> {
     let entry = CAUSES.iter().find(|entry| entry.rule.id == *cause);
     let explains = entry.map_or(&[][..], |entry| entry.explains);
-    explains.iter().filter(|(_, effects)| effects.iter().any(|rule| rule.id == *effect)).map(|(reach, _)| *reach)
+    explains
+        .iter()
+        .filter(|(_, effects)| effects.iter().any(|rule| rule.id == *effect))
+        .map(|(reach, _)| *reach)
 }

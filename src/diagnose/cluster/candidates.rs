@@ -34,7 +34,11 @@ pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> 
     let mut candidates = Vec::new();
     for (gpu, members) in of_gpus {
         for (members, one_way) in members.into_iter().zip([false, true, true]) {
-            candidates.push(Candidate { common: Common::Gpu(gpu), members, one_way });
+            candidates.push(Candidate {
+                common: Common::Gpu(gpu),
+                members,
+                one_way,
+            });
         }
     }
     let mut links: BTreeMap<(NodeId, NodeId), BTreeSet<Pair>> = BTreeMap::new();
@@ -47,14 +51,26 @@ pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> 
         if let Some(back) = links.get(&(to, from)).filter(|_| from < to) {
             let members = members.union(back).copied().collect();
             let common = Common::Links(vec![(from, to)]);
-            candidates.push(Candidate { common, members, one_way: false });
+            candidates.push(Candidate {
+                common,
+                members,
+                one_way: false,
+            });
         }
     }
     for (link, members) in links {
-        candidates.push(Candidate { common: Common::Links(vec![link]), members, one_way: true });
+        candidates.push(Candidate {
+            common: Common::Links(vec![link]),
+            members,
+            one_way: true,
+        });
     }
     if gpus > 2 {
-        candidates.push(Candidate { common: Common::Everything, members: seen.clone(), one_way: false });
+        candidates.push(Candidate {
+            common: Common::Everything,
+            members: seen.clone(),
+            one_way: false,
+        });
     }
     candidates
 }
@@ -62,7 +78,12 @@ pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> 
 /// The links of a pair's route that are nobody's own, those that touch no GPU, as the pair passes
 /// them.
 fn links_between(topology: &Topology, pair: Pair) -> Vec<(NodeId, NodeId)> {
-    let Some(route) = topology.route(pair) else { return Vec::new() };
-    let hops = route.hops.iter().filter(|hop| !hop.from.is_gpu() && !hop.to.is_gpu() && !is_inside_switch(hop));
+    let Some(route) = topology.route(pair) else {
+        return Vec::new();
+    };
+    let hops = route
+        .hops
+        .iter()
+        .filter(|hop| !hop.from.is_gpu() && !hop.to.is_gpu() && !is_inside_switch(hop));
     hops.map(|hop| (hop.from, hop.to)).collect()
 }

@@ -28,7 +28,12 @@ pub fn all_affected(
 ) -> Option<(Common, BTreeSet<Pair>)> {
     let bad_twos = twos(all_bad);
     let mut best: Option<(Common, BTreeSet<Pair>, (isize, bool))> = None;
-    for Candidate { common, members, one_way } in candidates {
+    for Candidate {
+        common,
+        members,
+        one_way,
+    } in candidates
+    {
         let covered: BTreeSet<Pair> = members.intersection(left).copied().collect();
         let good = members.difference(all_bad).count();
         let explains = match (common, one_way) {
@@ -44,10 +49,14 @@ pub fn all_affected(
         let score = covered.len().cast_signed() - 2 * good.cast_signed();
         let narrow = *common != Common::Everything;
         match &mut best {
-            Some((Common::Links(links), other, known)) if *other == covered && *known == (score, narrow) => {
+            Some((Common::Links(links), other, known))
+                if *other == covered && *known == (score, narrow) =>
+            {
                 if let Common::Links(more) = common {
                     let known = |(from, to): &(NodeId, NodeId)| {
-                        links.iter().any(|(one, other)| (one, other) == (from, to) || (one, other) == (to, from))
+                        links.iter().any(|(one, other)| {
+                            (one, other) == (from, to) || (one, other) == (to, from)
+                        })
                     };
                     let news: Vec<_> = more.iter().filter(|link| !known(link)).copied().collect();
                     links.extend(news);
@@ -63,19 +72,31 @@ pub fn all_affected(
 /// Of links that explain the same, the way from a root port into the processor is left out: nobody
 /// can touch it, and the link below it is named instead.
 fn nameable(common: Common) -> Common {
-    let Common::Links(links) = common else { return common };
-    let in_processor = |(from, to): &(NodeId, NodeId)| {
-        [from, to].iter().any(|id| matches!(id, NodeId::HostBridge(..) | NodeId::HiddenRoot))
+    let Common::Links(links) = common else {
+        return common;
     };
-    let outside: Vec<_> = links.iter().filter(|link| !in_processor(link)).copied().collect();
+    let in_processor = |(from, to): &(NodeId, NodeId)| {
+        [from, to]
+            .iter()
+            .any(|id| matches!(id, NodeId::HostBridge(..) | NodeId::HiddenRoot))
+    };
+    let outside: Vec<_> = links
+        .iter()
+        .filter(|link| !in_processor(link))
+        .copied()
+        .collect();
     Common::Links(if outside.is_empty() { links } else { outside })
 }
 
 /// The GPU with most of the bad pairs that are left, where it has several.
-pub fn most_affected(left: &BTreeSet<Pair>, candidates: &[Candidate]) -> Option<(Common, BTreeSet<Pair>)> {
+pub fn most_affected(
+    left: &BTreeSet<Pair>,
+    candidates: &[Candidate],
+) -> Option<(Common, BTreeSet<Pair>)> {
     let mut best: Option<(Common, BTreeSet<Pair>)> = None;
-    for candidate in
-        candidates.iter().filter(|candidate| matches!(candidate.common, Common::Gpu(_)) && !candidate.one_way)
+    for candidate in candidates
+        .iter()
+        .filter(|candidate| matches!(candidate.common, Common::Gpu(_)) && !candidate.one_way)
     {
         let covered: BTreeSet<Pair> = candidate.members.intersection(left).copied().collect();
         if twos(&covered).len() > best.as_ref().map_or(1, |(_, other)| twos(other).len()) {

@@ -45,7 +45,9 @@ impl Group {
             (Common::OnePair, Some(&pair)) => Subject::Pair(pair),
             (Common::Links(links), _) => match links.as_slice() {
                 // Buses are numbered on the way down, so the higher address is the lower end.
-                [(NodeId::Pci(from), NodeId::Pci(to))] => Subject::PcieLink { address: *from.max(to) },
+                [(NodeId::Pci(from), NodeId::Pci(to))] => Subject::PcieLink {
+                    address: *from.max(to),
+                },
                 _ => Subject::Machine,
             },
             _ => Subject::Machine,
@@ -55,10 +57,17 @@ impl Group {
     /// The group for people: where the copies are that something is wrong with.
     pub fn place(&self, snapshot: &Snapshot) -> String {
         match &self.common {
-            Common::Everything => format!("between all GPUs ({})", words::count(self.pairs.len(), "pair")),
+            Common::Everything => format!(
+                "between all GPUs ({})",
+                words::count(self.pairs.len(), "pair")
+            ),
             Common::Gpu(index) => {
                 let gpu = words::gpu(snapshot, *index);
-                let into = self.pairs.iter().filter(|pair| pair.destination == *index).count();
+                let into = self
+                    .pairs
+                    .iter()
+                    .filter(|pair| pair.destination == *index)
+                    .count();
                 let way = match into {
                     0 => "out of",
                     into if into == self.pairs.len() => "into",
@@ -74,11 +83,20 @@ impl Group {
             }
             Common::Links(links) => {
                 let pairs = self.pair_set();
-                let both = self.pairs.iter().any(|pair| pairs.contains(&pair.reversed()));
+                let both = self
+                    .pairs
+                    .iter()
+                    .any(|pair| pairs.contains(&pair.reversed()));
                 let arrow = if both { "–" } else { "→" };
-                let names: Vec<_> =
-                    links.iter().map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to))).collect();
-                format!("over {} ({})", names.join(" or "), words::pairs(&self.pairs))
+                let names: Vec<_> = links
+                    .iter()
+                    .map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to)))
+                    .collect();
+                format!(
+                    "over {} ({})",
+                    names.join(" or "),
+                    words::pairs(&self.pairs)
+                )
             }
             Common::OnePair => match self.pairs.as_slice() {
                 [pair] => format!(

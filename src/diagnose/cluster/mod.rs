@@ -24,7 +24,11 @@ pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
         return Vec::new();
     }
     let all_bad: BTreeSet<Pair> = bad.iter().copied().collect();
-    let seen: BTreeSet<Pair> = seen.iter().copied().chain(all_bad.iter().copied()).collect();
+    let seen: BTreeSet<Pair> = seen
+        .iter()
+        .copied()
+        .chain(all_bad.iter().copied())
+        .collect();
     let candidates = candidates(&seen, topology);
     let mut left = all_bad.clone();
     let mut groups: Vec<(Common, BTreeSet<Pair>)> = Vec::new();
@@ -38,9 +42,14 @@ pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
         }
     }
     // The other direction of a pair that is attributed to something is no second fault.
-    left.retain(|pair| match groups.iter_mut().find(|(_, pairs)| pairs.contains(&pair.reversed())) {
-        Some((_, pairs)) => !pairs.insert(*pair),
-        None => true,
+    left.retain(|pair| {
+        match groups
+            .iter_mut()
+            .find(|(_, pairs)| pairs.contains(&pair.reversed()))
+        {
+            Some((_, pairs)) => !pairs.insert(*pair),
+            None => true,
+        }
     });
     let mut alone: BTreeMap<Two, BTreeSet<Pair>> = BTreeMap::new();
     for pair in left {
@@ -49,9 +58,18 @@ pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
     groups.extend(alone.into_values().map(|pairs| (Common::OnePair, pairs)));
     let places: HashMap<Pair, usize> = bad.iter().copied().zip(0..).collect();
     let in_order = |covered: BTreeSet<Pair>| {
-        let mut pairs: Vec<Pair> = covered.into_iter().filter(|pair| places.contains_key(pair)).collect();
+        let mut pairs: Vec<Pair> = covered
+            .into_iter()
+            .filter(|pair| places.contains_key(pair))
+            .collect();
         pairs.order_by_key(|pair| places.get(pair));
         pairs
     };
-    groups.into_iter().map(|(common, covered)| Group { common, pairs: in_order(covered) }).collect()
+    groups
+        .into_iter()
+        .map(|(common, covered)| Group {
+            common,
+            pairs: in_order(covered),
+        })
+        .collect()
 }

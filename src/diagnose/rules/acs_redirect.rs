@@ -30,7 +30,12 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, page!("acs_redirect.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "acs-redirect",
+    Severity::Warning,
+    page!("acs_redirect.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {
@@ -44,21 +49,38 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             continue;
         }
         ports.extend(redirecting);
-        let pairs = if evidence.over_nvlink(route.pair) { &mut over_nvlink } else { &mut over_pcie };
+        let pairs = if evidence.over_nvlink(route.pair) {
+            &mut over_nvlink
+        } else {
+            &mut over_pcie
+        };
         pairs.push(route.pair);
     }
     if ports.is_empty() {
         return Vec::new();
     }
     let cells = evidence.reference(Path::Direct);
-    let cells: Vec<_> = cells.into_values().filter(|cell| over_pcie.contains(&cell.pair)).collect();
+    let cells: Vec<_> = cells
+        .into_values()
+        .filter(|cell| over_pcie.contains(&cell.pair))
+        .collect();
     let slow = links::slow(evidence, &cells);
     let ports: Vec<_> = ports.into_iter().collect();
     // Root ports are cleared with the others: what is redirected below goes up to them.
-    let all = suspects::redirecting_ports(evidence, &suspects::gpus_of(over_pcie.iter().chain(&over_nvlink)));
-    let bridges = if ports.len() == 1 { "the bridge" } else { "the bridges" };
+    let all = suspects::redirecting_ports(
+        evidence,
+        &suspects::gpus_of(over_pcie.iter().chain(&over_nvlink)),
+    );
+    let bridges = if ports.len() == 1 {
+        "the bridge"
+    } else {
+        "the bridges"
+    };
     let effect = match (over_pcie.is_empty(), slow.is_empty()) {
-        (true, _) => "; the GPUs below copy over NVLink, so this changes nothing for copies between them".to_owned(),
+        (true, _) => {
+            "; the GPUs below copy over NVLink, so this changes nothing for copies between them"
+                .to_owned()
+        }
         (false, true) => format!(
             ", which takes copies between GPUs of one switch ({}) through the root complex",
             words::pairs(&over_pcie)
@@ -77,8 +99,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 [address] => Subject::PcieLink { address: *address },
                 _ => Subject::Machine,
             },
-            format!("ACS redirects peer requests on {bridges} {}{effect}", shortened(&ports)),
-            format!("Switch ACS off in BIOS, or {}; then check again", suspects::clear_acs(&all)),
+            format!(
+                "ACS redirects peer requests on {bridges} {}{effect}",
+                shortened(&ports)
+            ),
+            format!(
+                "Switch ACS off in BIOS, or {}; then check again",
+                suspects::clear_acs(&all)
+            ),
         )
         .fact("bridges", all)
         .pairs(&links::pairs(&slow));
@@ -96,14 +124,29 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// The downstream ports with redirection between two GPUs that meet in a switch.
 pub fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
-    let [up, down] = [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
+    let [up, down] =
+        [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
     // Root first: the last that both have is where they meet.
-    let shared = up.iter().zip(&down).take_while(|(one, other)| one.address == other.address).count();
-    let meets = up.iter().take(shared).rposition(|function| function.kind == PciKind::SwitchUpstream);
-    let Some(meeting) = meets else { return Vec::new() };
-    let below = up.iter().skip(meeting + 1).chain(down.iter().skip(meeting + 1));
+    let shared = up
+        .iter()
+        .zip(&down)
+        .take_while(|(one, other)| one.address == other.address)
+        .count();
+    let meets = up
+        .iter()
+        .take(shared)
+        .rposition(|function| function.kind == PciKind::SwitchUpstream);
+    let Some(meeting) = meets else {
+        return Vec::new();
+    };
+    let below = up
+        .iter()
+        .skip(meeting + 1)
+        .chain(down.iter().skip(meeting + 1));
     below
-        .filter(|function| function.kind == PciKind::SwitchDownstream && function.acs_redirect.get() == Some(true))
+        .filter(|function| {
+            function.kind == PciKind::SwitchDownstream && function.acs_redirect.get() == Some(true)
+        })
         .map(|function| function.address)
         .collect()
 }
@@ -127,13 +170,36 @@ mod tests {
         let mut machine = two_sockets();
         function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(true);
         let mut measurements = measured(&machine, 0.84);
-        let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Warning);
-        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
-        assert!(found.next_step.contains("setpci -s 0000:82:01.0"), "{}", found.next_step);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "acs-redirect",
+            Severity::Warning,
+        );
+        assert_eq!(
+            found.subject,
+            Subject::PcieLink {
+                address: pci("0000:82:01.0")
+            }
+        );
+        assert!(
+            found.next_step.contains("setpci -s 0000:82:01.0"),
+            "{}",
+            found.next_step
+        );
 
-        set(&mut measurements, 9.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
-        let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Error);
-        assert!(found.message.contains("2 pairs are slow"), "{}", found.message);
+        set(&mut measurements, 9.0, |cell| {
+            is(cell, 2, 3) || is(cell, 3, 2)
+        });
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "acs-redirect",
+            Severity::Error,
+        );
+        assert!(
+            found.message.contains("2 pairs are slow"),
+            "{}",
+            found.message
+        );
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }
 
@@ -150,6 +216,10 @@ mod tests {
         let mut bridged = nvlink_bridge();
         function_mut(&mut bridged, "0000:02:00.0").acs_redirect = Reading::Known(true);
         let measurements = measured(&bridged, 0.9);
-        only(&findings(&bridged, Some(&measurements)), "acs-redirect", Severity::Info);
+        only(
+            &findings(&bridged, Some(&measurements)),
+            "acs-redirect",
+            Severity::Info,
+        );
     }
 }

@@ -31,7 +31,12 @@ use crate::model::topology::Link;
 use crate::topology::pcie::Connection;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("adapter-link-narrow", Severity::Warning, page!("adapter_link_narrow.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "adapter-link-narrow",
+    Severity::Warning,
+    page!("adapter_link_narrow.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
@@ -44,7 +49,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     let narrow = |link: &Link| {
-        let connection = link.pcie.as_ref().filter(|pcie| pcie.gpus.is_empty() && !pcie.narrow.is_empty())?;
+        let connection = link
+            .pcie
+            .as_ref()
+            .filter(|pcie| pcie.gpus.is_empty() && !pcie.narrow.is_empty())?;
         finding(connection, behind.get(&link.lower)?)
     };
     evidence.topology.links.iter().filter_map(narrow).collect()
@@ -63,11 +71,23 @@ fn finding(link: &Connection, adapters: &BTreeSet<&str>) -> Option<Finding> {
                      the speed of the slot";
         (Severity::Info, again)
     };
-    let message = format!("The PCIe link of {names} is {}, and both its ends could do {}", link.now, link.possible);
+    let message = format!(
+        "The PCIe link of {names} is {}, and both its ends could do {}",
+        link.now, link.possible
+    );
     let found = RULE
-        .finding(Subject::PcieLink { address: link.below? }, message, next_step)
+        .finding(
+            Subject::PcieLink {
+                address: link.below?,
+            },
+            message,
+            next_step,
+        )
         .at(severity)
-        .fact("adapters", adapters.iter().map(ToString::to_string).collect::<Vec<_>>())
+        .fact(
+            "adapters",
+            adapters.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        )
         .fact("is", link.now.to_string())
         .fact("could_be", link.possible.to_string());
     Some(found)
@@ -82,8 +102,20 @@ mod tests {
     /// [`two_sockets`] with an adapter below a root port of its own, as it is and as it could be.
     fn with_adapter(now: (u8, u8)) -> Snapshot {
         let mut machine = two_sockets();
-        machine.pci.push(function("0000:60:01.0", None, PciKind::RootPort, now, (5, 16)));
-        machine.pci.push(function("0000:61:00.0", Some("0000:60:01.0"), PciKind::Endpoint, now, (5, 16)));
+        machine.pci.push(function(
+            "0000:60:01.0",
+            None,
+            PciKind::RootPort,
+            now,
+            (5, 16),
+        ));
+        machine.pci.push(function(
+            "0000:61:00.0",
+            Some("0000:60:01.0"),
+            PciKind::Endpoint,
+            now,
+            (5, 16),
+        ));
         machine.adapters.push(Adapter {
             name: "mlx5_0".into(),
             kind: AdapterKind::Rdma,
@@ -102,8 +134,19 @@ mod tests {
         assert_eq!(of((5, 16)), []);
         let lanes = of((5, 8));
         let lanes = only(&lanes, "adapter-link-narrow", Severity::Warning);
-        assert_eq!(lanes.subject, Subject::PcieLink { address: pci("0000:61:00.0") });
-        assert!(lanes.message.contains("mlx5_0 is Gen5 x8, and both its ends could do Gen5 x16"), "{}", lanes.message);
+        assert_eq!(
+            lanes.subject,
+            Subject::PcieLink {
+                address: pci("0000:61:00.0")
+            }
+        );
+        assert!(
+            lanes
+                .message
+                .contains("mlx5_0 is Gen5 x8, and both its ends could do Gen5 x16"),
+            "{}",
+            lanes.message
+        );
         only(&of((1, 16)), "adapter-link-narrow", Severity::Info);
     }
 
@@ -112,6 +155,9 @@ mod tests {
         let mut machine = with_adapter((5, 8));
         machine.host.virtual_machine = Reading::Known(true);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
-        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+        assert!(
+            found.iter().all(|found| found.code != RULE.id),
+            "{found:#?}"
+        );
     }
 }

@@ -36,13 +36,19 @@ pub fn below<K: Ord>(
     left: &BTreeSet<Pair>,
     margins: Margins,
 ) -> Vec<(Compared, usize)> {
-    let groups: Vec<_> = alike.into_values().filter_map(|cells| Group::of(cells, left)).collect();
+    let groups: Vec<_> = alike
+        .into_values()
+        .filter_map(|cells| Group::of(cells, left))
+        .collect();
     let Normal { rates, slow } = normal(&groups, margins);
     let mut below = Vec::new();
     for (group, normal) in groups.iter().zip(rates) {
         for cell in &group.cells {
-            let Some(compared) = group.compare(cell, normal) else { continue };
-            if sides(cell).iter().any(|side| slow.contains(side)) || compared.is_below(margins.pair) {
+            let Some(compared) = group.compare(cell, normal) else {
+                continue;
+            };
+            if sides(cell).iter().any(|side| slow.contains(side)) || compared.is_below(margins.pair)
+            {
                 below.push((compared, group.cells.len()));
             }
         }
@@ -52,12 +58,28 @@ pub fn below<K: Ord>(
 
 /// The pairs of GPUs that are slow with every partner, or from every one, by GPU and direction: also those
 /// that too few others are connected like, so that nothing else is known of them.
-pub fn of_slow_gpus<K: Ord>(alike: BTreeMap<K, Vec<&PeerBandwidth>>, margins: Margins) -> Vec<Vec<Pair>> {
+pub fn of_slow_gpus<K: Ord>(
+    alike: BTreeMap<K, Vec<&PeerBandwidth>>,
+    margins: Margins,
+) -> Vec<Vec<Pair>> {
     let none = BTreeSet::new();
     let cells: Vec<_> = alike.values().flatten().copied().collect();
-    let groups: Vec<_> = alike.into_values().filter_map(|cells| Group::of(cells, &none)).collect();
-    let of_side = |side: Side| cells.iter().filter(|cell| sides(cell).contains(&side)).map(|cell| cell.pair).collect();
-    normal(&groups, margins).slow.into_iter().map(of_side).collect()
+    let groups: Vec<_> = alike
+        .into_values()
+        .filter_map(|cells| Group::of(cells, &none))
+        .collect();
+    let of_side = |side: Side| {
+        cells
+            .iter()
+            .filter(|cell| sides(cell).contains(&side))
+            .map(|cell| cell.pair)
+            .collect()
+    };
+    normal(&groups, margins)
+        .slow
+        .into_iter()
+        .map(of_side)
+        .collect()
 }
 
 impl<'a> Group<'a> {
@@ -65,18 +87,30 @@ impl<'a> Group<'a> {
     fn of(mut cells: Vec<&'a PeerBandwidth>, left: &BTreeSet<Pair>) -> Option<Self> {
         let pairs: BTreeSet<_> = cells.iter().map(|cell| cell.pair.unordered()).collect();
         cells.retain(|cell| !left.contains(&cell.pair) && cell.achieved_gbps.is_some());
-        let spread = upper_median(cells.iter().filter_map(|cell| cell.spread_percent).collect())?;
+        let spread = upper_median(
+            cells
+                .iter()
+                .filter_map(|cell| cell.spread_percent)
+                .collect(),
+        )?;
         (pairs.len() >= LEAST_PAIRS).then_some(Self { cells, spread })
     }
 
     fn compare(&self, cell: &PeerBandwidth, normal: f64) -> Option<Compared> {
         let spread = cell.spread_percent? + self.spread;
-        Some(Compared { pair: cell.pair, achieved: cell.achieved_gbps?, normal: GbPerSecond(normal), spread })
+        Some(Compared {
+            pair: cell.pair,
+            achieved: cell.achieved_gbps?,
+            normal: GbPerSecond(normal),
+            spread,
+        })
     }
 
     fn rates(&self, is_counted: impl Fn(&PeerBandwidth) -> bool) -> Vec<f64> {
         let counted = self.cells.iter().filter(|cell| is_counted(cell));
-        counted.filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0)).collect()
+        counted
+            .filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0))
+            .collect()
     }
 }
 
@@ -90,15 +124,25 @@ struct Normal {
 /// what is left until nothing changes. Where more than half of the sides stay slow, one figure is too high
 /// rather than all others too low: then it begins with the upper quarter.
 fn normal(groups: &[Group<'_>], margins: Margins) -> Normal {
-    let all: BTreeSet<Side> = groups.iter().flat_map(|group| &group.cells).flat_map(|cell| sides(cell)).collect();
+    let all: BTreeSet<Side> = groups
+        .iter()
+        .flat_map(|group| &group.cells)
+        .flat_map(|cell| sides(cell))
+        .collect();
     let fastest: fn(Vec<f64>) -> Option<f64> = |rates| rates.into_iter().reduce(f64::max);
     for first in [fastest, upper_quarter] {
-        let mut rates: Vec<_> = groups.iter().map(|group| first(group.rates(|_| true)).unwrap_or_default()).collect();
+        let mut rates: Vec<_> = groups
+            .iter()
+            .map(|group| first(group.rates(|_| true)).unwrap_or_default())
+            .collect();
         let mut slow = slow_sides(groups, &rates, margins);
         // Each turn takes a side away, or is the last.
         for _ in &all {
-            rates =
-                groups.iter().zip(rates).map(|(group, rate)| without(group, &slow, margins).unwrap_or(rate)).collect();
+            rates = groups
+                .iter()
+                .zip(rates)
+                .map(|(group, rate)| without(group, &slow, margins).unwrap_or(rate))
+                .collect();
             let fewer = slow_sides(groups, &rates, margins);
             if fewer == slow {
                 break;
@@ -110,7 +154,10 @@ fn normal(groups: &[Group<'_>], margins: Margins) -> Normal {
         }
     }
     let none = BTreeSet::new();
-    let rates = groups.iter().map(|group| without(group, &none, margins).unwrap_or_default()).collect();
+    let rates = groups
+        .iter()
+        .map(|group| without(group, &none, margins).unwrap_or_default())
+        .collect();
     Normal { rates, slow: none }
 }
 
@@ -130,19 +177,30 @@ fn slow_sides(groups: &[Group<'_>], normal: &[f64], margins: Margins) -> BTreeSe
     let mut below: BTreeMap<Side, Vec<(f64, f64)>> = BTreeMap::new();
     for (group, normal) in groups.iter().zip(normal) {
         for cell in &group.cells {
-            let Some(compared) = group.compare(cell, *normal) else { continue };
+            let Some(compared) = group.compare(cell, *normal) else {
+                continue;
+            };
             for side in sides(cell) {
-                below.entry(side).or_default().push((compared.below_percent(), compared.spread));
+                below
+                    .entry(side)
+                    .or_default()
+                    .push((compared.below_percent(), compared.spread));
             }
         }
     }
     let is_slow = |figures: &Vec<(f64, f64)>| {
         let middle = |of: fn(&(f64, f64)) -> f64| lower_median(figures.iter().map(of).collect());
         let all_below = figures.iter().all(|(below, _)| *below > margins.gpu / 2.0);
-        let Some((below, spread)) = middle(|figure| figure.0).zip(middle(|figure| figure.1)) else { return false };
+        let Some((below, spread)) = middle(|figure| figure.0).zip(middle(|figure| figure.1)) else {
+            return false;
+        };
         figures.len() > 1 && all_below && below > margins.gpu.max(spread)
     };
-    below.into_iter().filter(|(_, figures)| is_slow(figures)).map(|(side, _)| side).collect()
+    below
+        .into_iter()
+        .filter(|(_, figures)| is_slow(figures))
+        .map(|(side, _)| side)
+        .collect()
 }
 
 fn sides(cell: &PeerBandwidth) -> [Side; 2] {
@@ -168,5 +226,7 @@ fn upper_quarter(values: Vec<f64>) -> Option<f64> {
 /// The figure with this part of all from it up.
 fn at_share(mut values: Vec<f64>, part: usize) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() - values.len().div_ceil(part).min(values.len())).copied()
+    values
+        .get(values.len() - values.len().div_ceil(part).min(values.len()))
+        .copied()
 }

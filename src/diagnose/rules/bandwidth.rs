@@ -32,7 +32,11 @@ pub struct Slow<'a> {
 impl<'a> Slow<'a> {
     /// `None` where the cell is fast enough, or there is nothing to compare it with.
     pub fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
-        let slow = Self { cell, expected: evidence.expected(cell)?, achieved: cell.achieved_gbps? };
+        let slow = Self {
+            cell,
+            expected: evidence.expected(cell)?,
+            achieved: cell.achieved_gbps?,
+        };
         (slow.expected.is_missed_by(cell) == Some(true)).then_some(slow)
     }
 
@@ -44,12 +48,18 @@ impl<'a> Slow<'a> {
 
 /// The pairs of a path below their floor.
 pub fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
-    sound(evidence, path).values().filter_map(|cell| Slow::of(evidence, cell)).collect()
+    sound(evidence, path)
+        .values()
+        .filter_map(|cell| Slow::of(evidence, cell))
+        .collect()
 }
 
 /// The pairs whose direct copies are below their floor.
 pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
-    below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect()
+    below_floor(evidence, Path::Direct)
+        .iter()
+        .map(|slow| slow.cell.pair)
+        .collect()
 }
 
 /// A figure and what it is compared with.
@@ -68,7 +78,12 @@ impl Compared {
     /// Compares a figure with another one; `None` where a rate or a spread is not known.
     pub fn of(cell: &PeerBandwidth, other: &PeerBandwidth) -> Option<Self> {
         let spread = cell.spread_percent? + other.spread_percent?;
-        Some(Self { pair: cell.pair, achieved: cell.achieved_gbps?, normal: other.achieved_gbps?, spread })
+        Some(Self {
+            pair: cell.pair,
+            achieved: cell.achieved_gbps?,
+            normal: other.achieved_gbps?,
+            spread,
+        })
     }
 
     /// How far the figure lies below, per cent of what it should be near to.
@@ -85,7 +100,9 @@ impl Compared {
 /// The figure of this group that lies farthest below.
 pub fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'a Compared> {
     let pairs = group.pair_set();
-    let of_group = compared.iter().filter(|compared| pairs.contains(&compared.pair));
+    let of_group = compared
+        .iter()
+        .filter(|compared| pairs.contains(&compared.pair));
     of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
 }
 

@@ -43,19 +43,36 @@ const ABOVE: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::new("bandwidth-impossible", Severity::Warning, page!("bandwidth_impossible.rs"), judge)
-    .with(&[ABOVE])
-    .for_gaps();
+pub const RULE: Rule = Rule::new(
+    "bandwidth-impossible",
+    Severity::Warning,
+    page!("bandwidth_impossible.rs"),
+    judge,
+)
+.with(&[ABOVE])
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let measured = evidence.peer().iter().filter(|cell| cell.status == Status::Measured);
-    let beyond: Vec<_> =
-        measured.filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?))).collect();
-    let worst = beyond.iter().max_by(|one, other| (one.1.0 / one.2.0).total_cmp(&(other.1.0 / other.2.0)));
-    let Some((cell, achieved, most)) = worst else { return Vec::new() };
+    let measured = evidence
+        .peer()
+        .iter()
+        .filter(|cell| cell.status == Status::Measured);
+    let beyond: Vec<_> = measured
+        .filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?)))
+        .collect();
+    let worst = beyond
+        .iter()
+        .max_by(|one, other| (one.1.0 / one.2.0).total_cmp(&(other.1.0 / other.2.0)));
+    let Some((cell, achieved, most)) = worst else {
+        return Vec::new();
+    };
     let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair).collect());
     let twos: BTreeSet<_> = pairs.iter().map(|pair| pair.unordered()).collect();
-    let subject = if twos.len() == 1 { Subject::Pair(cell.pair) } else { Subject::Machine };
+    let subject = if twos.len() == 1 {
+        Subject::Pair(cell.pair)
+    } else {
+        Subject::Machine
+    };
     let message = format!(
         "{}: {achieved} GB/s ({}), where the links in between could carry {most} GB/s at most: {} that cannot be, so \
          it is not known what the copies of {} reach",
@@ -92,25 +109,39 @@ pub fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSeco
         Path::Direct => of_direct(evidence, route),
         Path::Staged => of_staged(evidence, route.pair),
     };
-    most.filter(|most| achieved.0 > most * factor).map(GbPerSecond)
+    most.filter(|most| achieved.0 > most * factor)
+        .map(GbPerSecond)
 }
 
 fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
     if matches!(route.class, LinkClass::NvLink(_)) {
         return narrowest(evidence, route.hops.iter().map(|hop| [hop.from, hop.to]));
     }
-    let [one, other] = ends(route.pair).map(|gpu| evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.nvlinks.known()));
+    let [one, other] = ends(route.pair).map(|gpu| {
+        evidence
+            .snapshot
+            .gpu(gpu)
+            .and_then(|gpu| gpu.nvlinks.known())
+    });
     let (one, other) = (one?, other?);
     if route.class == LinkClass::Unknown || (may_reach_switches(one) && may_reach_switches(other)) {
         return None;
     }
-    over_pcie(evidence, route.pair, route.hops.iter().map(|hop| [hop.from, hop.to]).collect())
+    over_pcie(
+        evidence,
+        route.pair,
+        route.hops.iter().map(|hop| [hop.from, hop.to]).collect(),
+    )
 }
 
 /// Whether NVSwitches lead on from these links, or may, whatever the state of their fabric.
 fn may_reach_switches(links: &[NvLink]) -> bool {
     let leads_on = |link: &NvLink| {
-        link.active.get() != Some(false) && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
+        link.active.get() != Some(false)
+            && !matches!(
+                link.remote.get(),
+                Some(NvLinkRemote::Gpu | NvLinkRemote::Npu)
+            )
     };
     links.iter().any(leads_on)
 }
@@ -118,7 +149,10 @@ fn may_reach_switches(links: &[NvLink]) -> bool {
 fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
     let leads_to_processor = |gpu: &Gpu| {
         let links = gpu.nvlinks.known().into_iter().flatten();
-        gpu.c2c.get() == Some(true) || links.into_iter().any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
+        gpu.c2c.get() == Some(true)
+            || links
+                .into_iter()
+                .any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
     };
     let mut hops = Vec::new();
     for gpu in ends(pair) {
@@ -126,7 +160,10 @@ fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
             return None;
         }
         let way = evidence.topology.way_up(NodeId::Gpu(gpu));
-        hops.extend(way.windows(2).filter_map(|hop| <[NodeId; 2]>::try_from(hop).ok()));
+        hops.extend(
+            way.windows(2)
+                .filter_map(|hop| <[NodeId; 2]>::try_from(hop).ok()),
+        );
     }
     over_pcie(evidence, pair, hops)
 }
@@ -137,10 +174,21 @@ fn over_pcie(evidence: &Evidence<'_>, pair: Pair, hops: Vec<[NodeId; 2]>) -> Opt
     }
     let own = |gpu: u32| {
         let gpu = evidence.snapshot.gpu(gpu)?;
-        let generation = gpu.pcie_generation_device_max.get().or(gpu.pcie_generation_max.get());
-        pcie::rate(Shape { generation, width: gpu.pcie_width_max.get() })
+        let generation = gpu
+            .pcie_generation_device_max
+            .get()
+            .or(gpu.pcie_generation_max.get());
+        pcie::rate(Shape {
+            generation,
+            width: gpu.pcie_width_max.get(),
+        })
     };
-    ends(pair).into_iter().map(own).collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::min)
+    ends(pair)
+        .into_iter()
+        .map(own)
+        .collect::<Option<Vec<_>>>()?
+        .into_iter()
+        .reduce(f64::min)
 }
 
 const fn ends(pair: Pair) -> [u32; 2] {
@@ -151,8 +199,16 @@ const fn ends(pair: Pair) -> [u32; 2] {
 fn narrowest(evidence: &Evidence<'_>, hops: impl Iterator<Item = [NodeId; 2]>) -> Option<f64> {
     let most = |[from, to]: [NodeId; 2]| {
         let joins = |one, other| (one, other) == (from, to) || (one, other) == (to, from);
-        let link = evidence.topology.links.iter().find(|link| joins(link.upper, link.lower))?;
-        link.possible_gbps.into_iter().chain(link.capacity_gbps).map(|rate| rate.0).reduce(f64::max)
+        let link = evidence
+            .topology
+            .links
+            .iter()
+            .find(|link| joins(link.upper, link.lower))?;
+        link.possible_gbps
+            .into_iter()
+            .chain(link.capacity_gbps)
+            .map(|rate| rate.0)
+            .reduce(f64::max)
     };
     hops.filter_map(most).reduce(f64::min)
 }

@@ -28,25 +28,51 @@ use crate::diagnose::baseline::Beside;
 use crate::diagnose::host_figures;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("baseline-not-compared", Severity::Warning, page!("baseline_not_compared.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "baseline-not-compared",
+    Severity::Warning,
+    page!("baseline_not_compared.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(beside) = Beside::of(evidence) else { return Vec::new() };
-    if let Some(absent) = beside.old.measurements.as_ref().map(|then| then.absent).filter(|absent| *absent > 0) {
+    let Some(beside) = Beside::of(evidence) else {
+        return Vec::new();
+    };
+    if let Some(absent) = beside
+        .old
+        .measurements
+        .as_ref()
+        .map(|then| then.absent)
+        .filter(|absent| *absent > 0)
+    {
         let message = format!(
             "The earlier report ({}, machine {}) has no row of {absent} of its measurements: what they reached then is not \
              known",
             beside.old.started_at, beside.old.machine
         );
-        return vec![RULE.finding(Subject::Machine, message, not_tested::WHOLE_REPORT).fact("absent", absent)];
+        return vec![
+            RULE.finding(Subject::Machine, message, not_tested::WHOLE_REPORT)
+                .fact("absent", absent),
+        ];
     }
-    let pairs = beside.figures(evidence).iter().any(|figures| figures.new.is_some());
-    if pairs || beside.host_figures(evidence).iter().any(|figures| figures.new.is_some()) {
+    let pairs = beside
+        .figures(evidence)
+        .iter()
+        .any(|figures| figures.new.is_some());
+    if pairs
+        || beside
+            .host_figures(evidence)
+            .iter()
+            .any(|figures| figures.new.is_some())
+    {
         return Vec::new();
     }
     let old = beside.old;
-    let number = |measurements: &Measurements| measurements.peer.len() + host_figures::figures(measurements).len();
+    let number = |measurements: &Measurements| {
+        measurements.peer.len() + host_figures::figures(measurements).len()
+    };
     let then = old.measurements.as_ref().map_or(0, number);
     let now = evidence.measurements.map_or(0, number);
     vec![

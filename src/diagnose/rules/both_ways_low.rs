@@ -46,7 +46,12 @@ use crate::diagnose::expected;
 use crate::model::placement::Placement;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("both-ways-low", Severity::Error, page!("both_ways_low.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "both-ways-low",
+    Severity::Error,
+    page!("both_ways_low.rs"),
+    judge,
+);
 
 /// What is compared apart.
 const PATHS: [Path; 2] = [Path::Direct, Path::Staged];
@@ -71,21 +76,41 @@ impl<'a> Both<'a> {
             && bandwidth::is_sound(evidence, cell);
         let achieved = cell.achieved_gbps.filter(|_| is_judged)?;
         let setup = cell.setup.with_direction(Direction::OneWay);
-        let of_pair = evidence.measurements?.in_setup_of(setup, |pair| pair == cell.pair);
+        let of_pair = evidence
+            .measurements?
+            .in_setup_of(setup, |pair| pair == cell.pair);
         let one_way = of_pair.into_values().next();
         let one_way = one_way.filter(|one_way| bandwidth::is_sound(evidence, one_way));
         let route = evidence.topology.route(cell.pair)?;
-        let left = expected::both_ways(expected::class_of(route, cell.setup.path, evidence.snapshot), cell.setup);
-        let Some((one_way, rate)) = one_way.and_then(|one_way| Some((one_way, one_way.achieved_gbps?))) else {
+        let left = expected::both_ways(
+            expected::class_of(route, cell.setup.path, evidence.snapshot),
+            cell.setup,
+        );
+        let Some((one_way, rate)) =
+            one_way.and_then(|one_way| Some((one_way, one_way.achieved_gbps?)))
+        else {
             let expected = evidence.expected(cell)?;
             let margin = left.margin_percent.max(expected.share.margin_percent);
             let floor = GbPerSecond(expected.gbps.0 * (1.0 - margin / 100.0));
-            return Some(Self { cell, achieved, one_way: None, normal: expected.gbps, floor });
+            return Some(Self {
+                cell,
+                achieved,
+                one_way: None,
+                normal: expected.gbps,
+                floor,
+            });
         };
         let of_rate = |percent: f64| GbPerSecond(rate.0 * percent / 100.0);
-        let spread = cell.spread_percent.unwrap_or_default() + one_way.spread_percent.unwrap_or_default();
+        let spread =
+            cell.spread_percent.unwrap_or_default() + one_way.spread_percent.unwrap_or_default();
         let floor = left.floor_percent().min(left.percent - spread);
-        Some(Self { cell, achieved, one_way: Some(rate), normal: of_rate(left.percent), floor: of_rate(floor) })
+        Some(Self {
+            cell,
+            achieved,
+            one_way: Some(rate),
+            normal: of_rate(left.percent),
+            floor: of_rate(floor),
+        })
     }
 
     fn is_low(&self) -> bool {
@@ -99,11 +124,19 @@ impl<'a> Both<'a> {
 
 /// The pairs with a figure that is too low.
 pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
-    PATHS.into_iter().flat_map(|path| figures(evidence, path)).filter(Both::is_low).map(|both| both.cell.pair).collect()
+    PATHS
+        .into_iter()
+        .flat_map(|path| figures(evidence, path))
+        .filter(Both::is_low)
+        .map(|both| both.cell.pair)
+        .collect()
 }
 
 fn figures<'a>(evidence: &Evidence<'a>, path: Path) -> impl Iterator<Item = Both<'a>> {
-    let of_path = evidence.peer().iter().filter(move |cell| cell.setup.path == path);
+    let of_path = evidence
+        .peer()
+        .iter()
+        .filter(move |cell| cell.setup.path == path);
     of_path.filter_map(|cell| Both::of(evidence, cell))
 }
 
@@ -118,7 +151,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let low: Vec<_> = figures.into_iter().filter(Both::is_low).collect();
         let bad = words::unique(low.iter().map(|both| both.cell.pair).collect());
         let groups = cluster::groups(&bad, &seen, evidence.topology);
-        findings.extend(groups.iter().filter_map(|group| finding(evidence, group, &low)));
+        findings.extend(
+            groups
+                .iter()
+                .filter_map(|group| finding(evidence, group, &low)),
+        );
     }
     findings
 }
@@ -127,24 +164,43 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, low: &[Both<'_>]) ->
     let pairs = group.pair_set();
     let of_group = low.iter().filter(|both| pairs.contains(&both.cell.pair));
     let worst = of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-    let Both { cell, achieved, one_way, normal, floor } = worst;
+    let Both {
+        cell,
+        achieved,
+        one_way,
+        normal,
+        floor,
+    } = worst;
     let compared = match one_way {
         Some(rate) => {
-            format!("one way the same copy reaches {rate} GB/s, and {floor} GB/s or more of it is usually left")
+            format!(
+                "one way the same copy reaches {rate} GB/s, and {floor} GB/s or more of it is usually left"
+            )
         }
         None => format!("{floor} GB/s and more is normal there"),
     };
     let place = group.place(evidence.snapshot);
-    let message =
-        format!("Copies {place} reach only {achieved} GB/s per direction while both directions are busy; {compared}");
+    let message = format!(
+        "Copies {place} reach only {achieved} GB/s per direction while both directions are busy; {compared}"
+    );
     let mut find = remedy::settings(evidence, &group.pairs);
     if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
-        find.push("look for errors that rise while both directions are busy (nvidia-smi nvlink -e)".into());
+        find.push(
+            "look for errors that rise while both directions are busy (nvidia-smi nvlink -e)"
+                .into(),
+        );
     }
     find.push("swap the GPU with another to see whether it moves".into());
-    let next_step = format!("Stop other work on these GPUs and check again. If it stays, {}", find.join("; "));
+    let next_step = format!(
+        "Stop other work on these GPUs and check again. If it stays, {}",
+        find.join("; ")
+    );
     let over_nvlink = cell.setup.path == Path::Direct && evidence.over_nvlink(cell.pair);
-    let severity = if over_nvlink { RULE.severity } else { Severity::Warning };
+    let severity = if over_nvlink {
+        RULE.severity
+    } else {
+        Severity::Warning
+    };
     let difference = cell.setup.with_direction(Direction::OneWay).difference();
     let mut found = RULE
         .finding(group.subject(), message, next_step)

@@ -10,7 +10,9 @@ pub fn half_seated<'a>(
     model: &str,
     alike: &[&'a Links<'a>],
 ) -> (Vec<Finding>, Vec<&'a Links<'a>>) {
-    let Some(carries) = links_of_bridges(model) else { return (Vec::new(), alike.to_vec()) };
+    let Some(carries) = links_of_bridges(model) else {
+        return (Vec::new(), alike.to_vec());
+    };
     let mut found = Vec::new();
     let mut of_pairs = BTreeSet::new();
     for (at, one) in alike.iter().enumerate() {
@@ -26,18 +28,36 @@ pub fn half_seated<'a>(
             found.push(half_a_bridge(evidence, one, other, carries));
         }
     }
-    let others = alike.iter().copied().filter(|links| !of_pairs.contains(&links.gpu.index));
+    let others = alike
+        .iter()
+        .copied()
+        .filter(|links| !of_pairs.contains(&links.gpu.index));
     (found, others.collect())
 }
 
 /// Links of each of three bridges between the same two cards.
 const LINKS_OF_ONE: usize = 4;
 
-fn half_a_bridge(evidence: &Evidence<'_>, one: &Links<'_>, other: &Links<'_>, carries: usize) -> Finding {
-    let (active, pair) = (one.active.len(), Pair { source: one.gpu.index, destination: other.gpu.index });
-    let [here, there] = [pair.source, pair.destination].map(|gpu| words::gpu(evidence.snapshot, gpu));
+fn half_a_bridge(
+    evidence: &Evidence<'_>,
+    one: &Links<'_>,
+    other: &Links<'_>,
+    carries: usize,
+) -> Finding {
+    let (active, pair) = (
+        one.active.len(),
+        Pair {
+            source: one.gpu.index,
+            destination: other.gpu.index,
+        },
+    );
+    let [here, there] =
+        [pair.source, pair.destination].map(|gpu| words::gpu(evidence.snapshot, gpu));
     let lost = |links: &Links<'_>| {
-        nvlink_ends::named(&links.inactive[..links.inactive.len().min(carries - active)], links.gpu.index)
+        nvlink_ends::named(
+            &links.inactive[..links.inactive.len().min(carries - active)],
+            links.gpu.index,
+        )
     };
     RULE.finding(
         Subject::Pair(pair),
@@ -86,5 +106,8 @@ fn links_of_bridges(model: &str) -> Option<usize> {
         ("H800 PCIe", 12),
         ("H100 NVL", 12),
     ];
-    KNOWN.iter().find(|(name, _)| model.contains(name)).map(|(_, links)| *links)
+    KNOWN
+        .iter()
+        .find(|(name, _)| model.contains(name))
+        .map(|(_, links)| *links)
 }

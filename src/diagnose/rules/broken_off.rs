@@ -15,12 +15,23 @@ const NAMED: usize = 16;
 pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
     let of_pattern = |broken: &BrokenOff| {
         let flows: BTreeSet<Flow> = broken.flows.iter().copied().collect();
-        let mut bad = measurements.load.iter().filter(|load| matches!(load.status, Status::Failed | Status::Hung));
-        bad.any(|load| load.flows.iter().map(|flow| flow.flow()).collect::<BTreeSet<_>>() == flows)
+        let mut bad = measurements
+            .load
+            .iter()
+            .filter(|load| matches!(load.status, Status::Failed | Status::Hung));
+        bad.any(|load| {
+            load.flows
+                .iter()
+                .map(|flow| flow.flow())
+                .collect::<BTreeSet<_>>()
+                == flows
+        })
     };
     let open = |broken: &&BrokenOff| {
         // The pattern itself is reported.
-        !fails_alone(measurements, &broken.flows) && !was_lost(measurements, &broken.flows) && !of_pattern(broken)
+        !fails_alone(measurements, &broken.flows)
+            && !was_lost(measurements, &broken.flows)
+            && !of_pattern(broken)
     };
     measurements.broken_off.iter().filter(open).collect()
 }
@@ -28,16 +39,30 @@ pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
 /// Whether one of these flows was not run alone since copies with one of its GPUs hang or fail.
 fn was_lost(measurements: &Measurements, flows: &[Flow]) -> bool {
     let places = |flow: Flow| flow.ends().map(Endpoint::place);
-    let alone = || measurements.cells().filter(|cell| cell.probe != Probe::Load);
+    let alone = || {
+        measurements
+            .cells()
+            .filter(|cell| cell.probe != Probe::Load)
+    };
     let bad = alone().filter(|cell| matches!(cell.status, Status::Failed | Status::Hung));
     let bad_gpus: BTreeSet<Place> = bad.flat_map(|cell| places(cell.flow)).collect();
-    let mut skipped = alone().filter(|cell| cell.status == Status::Skipped).map(|cell| places(cell.flow));
-    skipped.any(|ends| ends.iter().any(|end| bad_gpus.contains(end)) && flows.iter().any(|flow| places(*flow) == ends))
+    let mut skipped = alone()
+        .filter(|cell| cell.status == Status::Skipped)
+        .map(|cell| places(cell.flow));
+    skipped.any(|ends| {
+        ends.iter().any(|end| bad_gpus.contains(end))
+            && flows.iter().any(|flow| places(*flow) == ends)
+    })
 }
 
 /// The flows as words.
 pub fn flows(broken: &BrokenOff) -> String {
-    let named: Vec<String> = broken.flows.iter().take(NAMED).map(ToString::to_string).collect();
+    let named: Vec<String> = broken
+        .flows
+        .iter()
+        .take(NAMED)
+        .map(ToString::to_string)
+        .collect();
     match broken.flows.len().saturating_sub(NAMED) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
@@ -68,7 +93,12 @@ pub fn what<'a>(events: impl IntoIterator<Item = &'a Break>) -> String {
 /// Puts the rounds among the facts of a finding: all flows, how they broke off, and the numbers.
 pub fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
     let events = || all.iter().flat_map(|broken| broken.events());
-    let pairs_of = |flows: &[Flow]| flows.iter().filter_map(|flow| flow.pair()).collect::<Vec<Pair>>();
+    let pairs_of = |flows: &[Flow]| {
+        flows
+            .iter()
+            .filter_map(|flow| flow.pair())
+            .collect::<Vec<Pair>>()
+    };
     let mut pairs: Vec<Pair> = Vec::new();
     for pair in all.iter().flat_map(|broken| pairs_of(&broken.flows)) {
         if !pairs.contains(&pair) {
@@ -83,7 +113,11 @@ pub fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
         };
         (format!("round {}", broken.round), flows)
     };
-    let table: Facts = all.iter().filter(|broken| broken.in_company()).map(|broken| at_once(&broken)).collect();
+    let table: Facts = all
+        .iter()
+        .filter(|broken| broken.in_company())
+        .map(|broken| at_once(&broken))
+        .collect();
     let hows: BTreeSet<How> = events().map(|event| event.how).collect();
     let numbers = |of: fn(&Break) -> Option<u64>| {
         let numbers: BTreeSet<u64> = events().filter_map(of).collect();
@@ -93,21 +127,45 @@ pub fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
         .fact("pairs", (!pairs.is_empty()).then_some(pairs))
         .fact("flows_at_once", (!table.is_empty()).then_some(table))
         .fact("events", events().count())
-        .fact("how", hows.iter().map(|how| how.word()).collect::<Vec<_>>().join(", "))
-        .fact("signals", numbers(|event| u64::try_from(event.signal?).ok()))
-        .fact("error_codes", numbers(|event| event.error_code.map(u64::from)))
-        .fact("exit_codes", numbers(|event| u64::try_from(event.exit_code?).ok()))
+        .fact(
+            "how",
+            hows.iter()
+                .map(|how| how.word())
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
+        .fact(
+            "signals",
+            numbers(|event| u64::try_from(event.signal?).ok()),
+        )
+        .fact(
+            "error_codes",
+            numbers(|event| event.error_code.map(u64::from)),
+        )
+        .fact(
+            "exit_codes",
+            numbers(|event| u64::try_from(event.exit_code?).ok()),
+        )
 }
 
 /// The GPUs of these flows.
 pub fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
-    let ends = all.iter().flat_map(|broken| &broken.flows).flat_map(|flow| flow.ends());
-    ends.filter_map(Endpoint::gpu).collect::<BTreeSet<u32>>().into_iter().collect()
+    let ends = all
+        .iter()
+        .flat_map(|broken| &broken.flows)
+        .flat_map(|flow| flow.ends());
+    ends.filter_map(Endpoint::gpu)
+        .collect::<BTreeSet<u32>>()
+        .into_iter()
+        .collect()
 }
 
 /// What to do first: the log, the same again, and one flow at a time.
 pub fn next_step(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> String {
-    let flows: Vec<Flow> = all.iter().flat_map(|broken| broken.flows.iter().copied()).collect();
+    let flows: Vec<Flow> = all
+        .iter()
+        .flat_map(|broken| broken.flows.iter().copied())
+        .collect();
     let counters = load_steps::counters_of(evidence, &flows);
     let serial = match all.iter().any(|broken| broken.in_company()) {
         true => ", several times, and with --serial to compare",
@@ -133,7 +191,13 @@ pub fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspect> {
         "look for the process in dmesg (segfault), and check again with another version of the driver",
     );
     if evidence.virtual_machine() {
-        return vec![suspect("the host", "ask whoever runs the host for Xid messages of that time"), driver];
+        return vec![
+            suspect(
+                "the host",
+                "ask whoever runs the host for Xid messages of that time",
+            ),
+            driver,
+        ];
     }
     let contact = suspect(
         "a GPU, bridge, riser or cable with a bad contact",

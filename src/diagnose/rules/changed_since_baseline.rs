@@ -33,18 +33,31 @@ const LEAST_RISE: Parameter = Parameter {
     about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
 };
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("changed-since-baseline", Severity::Info, page!("changed_since_baseline.rs"), judge).with(&[LEAST_RISE]);
+pub const RULE: Rule = Rule::new(
+    "changed-since-baseline",
+    Severity::Info,
+    page!("changed_since_baseline.rs"),
+    judge,
+)
+.with(&[LEAST_RISE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(beside) = Beside::of(evidence) else { return Vec::new() };
+    let Some(beside) = Beside::of(evidence) else {
+        return Vec::new();
+    };
     let mut changes = Vec::new();
     for gpu in beside.appeared(evidence) {
-        changes.push(format!("{} is new", words::gpu(evidence.snapshot, gpu.index)));
+        changes.push(format!(
+            "{} is new",
+            words::gpu(evidence.snapshot, gpu.index)
+        ));
     }
     for (old, new) in beside.gpus(evidence) {
         if differ(&old.uuid, &new.uuid) {
-            changes.push(format!("another card is in the slot of {}", words::gpu(evidence.snapshot, new.index)));
+            changes.push(format!(
+                "another card is in the slot of {}",
+                words::gpu(evidence.snapshot, new.index)
+            ));
         }
     }
     let (old, new) = (&beside.old.snapshot.host, &evidence.snapshot.host);
@@ -58,26 +71,42 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     let granted = beside.old.topology.pairs.iter().filter(|then| {
-        let now = beside.pair(then.pair).and_then(|pair| evidence.topology.route(pair));
-        then.peer_access.cuda == Some(false) && now.is_some_and(|now| now.peer_access.cuda == Some(true))
+        let now = beside
+            .pair(then.pair)
+            .and_then(|pair| evidence.topology.route(pair));
+        then.peer_access.cuda == Some(false)
+            && now.is_some_and(|now| now.peer_access.cuda == Some(true))
     });
     match granted.count() {
         0 => {}
-        pairs => changes.push(format!("{} with peer access that had none", words::count(pairs, "pair"))),
+        pairs => changes.push(format!(
+            "{} with peer access that had none",
+            words::count(pairs, "pair")
+        )),
     }
     let least = RULE.parameter(evidence, &LEAST_RISE);
     let figures = beside.figures(evidence);
-    let rose = figures
-        .iter()
-        .filter(|figures| figures.fall_percent().is_some_and(|fall| -fall > least + figures.noise_percent()));
+    let rose = figures.iter().filter(|figures| {
+        figures
+            .fall_percent()
+            .is_some_and(|fall| -fall > least + figures.noise_percent())
+    });
     let host = beside.host_figures(evidence);
     let better = |figures: &&HostFigures| {
-        let back = HostFigures { old: figures.new.unwrap_or(figures.old), new: Some(figures.old), ..**figures };
-        back.change().is_some_and(|short| fell_since_baseline::is_beyond(evidence, &back, short.percent()))
+        let back = HostFigures {
+            old: figures.new.unwrap_or(figures.old),
+            new: Some(figures.old),
+            ..**figures
+        };
+        back.change()
+            .is_some_and(|short| fell_since_baseline::is_beyond(evidence, &back, short.percent()))
     };
     match rose.count() + host.iter().filter(better).count() {
         0 => {}
-        rose => changes.push(format!("{rose} of {} figures rose", figures.len() + host.len())),
+        rose => changes.push(format!(
+            "{rose} of {} figures rose",
+            figures.len() + host.len()
+        )),
     }
     if changes.is_empty() {
         return Vec::new();
@@ -85,7 +114,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![
         RULE.finding(
             Subject::Machine,
-            format!("Since the earlier report of {}: {}", beside.old.started_at, changes.join("; ")),
+            format!(
+                "Since the earlier report of {}: {}",
+                beside.old.started_at,
+                changes.join("; ")
+            ),
             "Nothing, if this was meant; take the new report as the next baseline then",
         )
         .fact("changes", changes.len()),

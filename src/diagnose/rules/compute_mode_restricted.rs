@@ -26,21 +26,38 @@ use super::prelude::*;
 use crate::model::snapshot::ComputeMode;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Info, page!("compute_mode_restricted.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "compute-mode-restricted",
+    Severity::Info,
+    page!("compute_mode_restricted.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let untested = |index: u32| {
         evidence.measurements.is_some_and(|measurements| {
             let failed = |device: &crate::model::measurement::CudaDevice| device.failure.is_some();
             measurements.driver.failure.is_some()
-                || measurements.driver.devices.iter().any(|device| device.index == index && failed(device))
+                || measurements
+                    .driver
+                    .devices
+                    .iter()
+                    .any(|device| device.index == index && failed(device))
         })
     };
     let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
-        let gpus = evidence.snapshot.gpus.iter().filter(|gpu| !untested(gpu.index));
-        gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)))
-            .map(|gpu| gpu.index)
-            .collect()
+        let gpus = evidence
+            .snapshot
+            .gpus
+            .iter()
+            .filter(|gpu| !untested(gpu.index));
+        gpus.filter(|gpu| {
+            gpu.compute_mode
+                .get()
+                .is_some_and(|mode| modes.contains(&mode))
+        })
+        .map(|gpu| gpu.index)
+        .collect()
     };
     let prohibited = in_mode(&[ComputeMode::Prohibited]);
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
@@ -71,7 +88,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if !exclusive.is_empty() {
         let opened = |index: u32| {
             evidence.measurements.is_some_and(|measurements| {
-                measurements.driver.devices.iter().any(|device| device.index == index && device.ordinal.is_some())
+                measurements
+                    .driver
+                    .devices
+                    .iter()
+                    .any(|device| device.index == index && device.ordinal.is_some())
             })
         };
         let what = "may be used by one process at a time: the compute mode is exclusive";
@@ -79,7 +100,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             true => ". During this check no other program could start on them",
             false => "",
         };
-        findings.push(of(&exclusive, Severity::Info, &format!("{what}{meanwhile}")));
+        findings.push(of(
+            &exclusive,
+            Severity::Info,
+            &format!("{what}{meanwhile}"),
+        ));
     }
     findings
 }
@@ -98,22 +123,44 @@ mod tests {
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::ExclusiveProcess);
         let listed = findings(&machine, None);
         only(&listed, "compute-mode-restricted", Severity::Info);
-        assert!(!listed[0].message.contains("During this check"), "nothing was started: {}", listed[0].message);
+        assert!(
+            !listed[0].message.contains("During this check"),
+            "nothing was started: {}",
+            listed[0].message
+        );
         let mut measurements = measured(&machine, 0.88);
-        measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: Some(2), ..CudaDevice::default() }];
+        measurements.driver.devices = vec![CudaDevice {
+            index: 2,
+            ordinal: Some(2),
+            ..CudaDevice::default()
+        }];
         let checked = findings(&machine, Some(&measurements));
         only(&checked, "compute-mode-restricted", Severity::Info);
         assert!(
-            checked[0].message.contains("During this check no other program could start"),
+            checked[0]
+                .message
+                .contains("During this check no other program could start"),
             "{}",
             checked[0].message
         );
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
-        only(&findings(&machine, None), "compute-mode-restricted", Severity::Warning);
+        only(
+            &findings(&machine, None),
+            "compute-mode-restricted",
+            Severity::Warning,
+        );
         let mut measurements = measured(&machine, 0.88);
         let failure = Some("the compute mode is prohibited".into());
-        measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: Some(2), failure, ..CudaDevice::default() }];
+        measurements.driver.devices = vec![CudaDevice {
+            index: 2,
+            ordinal: Some(2),
+            failure,
+            ..CudaDevice::default()
+        }];
         let found = findings(&machine, Some(&measurements));
-        assert!(found.iter().all(|finding| finding.code != RULE.id), "{found:#?}");
+        assert!(
+            found.iter().all(|finding| finding.code != RULE.id),
+            "{found:#?}"
+        );
     }
 }

@@ -35,10 +35,18 @@ use crate::model::pipeline::Engines;
 const SHOWN: u32 = 2;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, page!("copy_engines_fewer.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "copy-engines-fewer",
+    Severity::Warning,
+    page!("copy_engines_fewer.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let cells = evidence.measurements.into_iter().flat_map(|measurements| &measurements.engines);
+    let cells = evidence
+        .measurements
+        .into_iter()
+        .flat_map(|measurements| &measurements.engines);
     let mut groups: BTreeMap<(u32, u32), Vec<&Engines>> = BTreeMap::new();
     for cell in cells.filter(|cell| cell.cell().tested()) {
         if let Some((reported, observed)) = cell.reported.zip(cell.observed)
@@ -47,17 +55,31 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             groups.entry((reported, observed)).or_default().push(cell);
         }
     }
-    groups.into_iter().map(|(numbers, cells)| finding(evidence, numbers, &cells)).collect()
+    groups
+        .into_iter()
+        .map(|(numbers, cells)| finding(evidence, numbers, &cells))
+        .collect()
 }
 
-fn finding(evidence: &Evidence<'_>, (reported, observed): (u32, u32), cells: &[&Engines]) -> Finding {
+fn finding(
+    evidence: &Evidence<'_>,
+    (reported, observed): (u32, u32),
+    cells: &[&Engines],
+) -> Finding {
     let gpus: Vec<u32> = cells.iter().map(|cell| cell.gpu).collect();
     let (what, share): (_, fn(&Engines) -> Option<f64>) = match observed {
-        0 => ("A copy and a kernel take turns", |cell| cell.kernel_to_device_percent),
-        _ => ("Copies to the GPU and to the host take turns", |cell| cell.opposite_percent),
+        0 => ("A copy and a kernel take turns", |cell| {
+            cell.kernel_to_device_percent
+        }),
+        _ => ("Copies to the GPU and to the host take turns", |cell| {
+            cell.opposite_percent
+        }),
     };
     let highest = cells.iter().filter_map(|cell| share(cell)).reduce(f64::max);
-    let speed_up = evidence.measurements.into_iter().flat_map(|measurements| &measurements.pipeline);
+    let speed_up = evidence
+        .measurements
+        .into_iter()
+        .flat_map(|measurements| &measurements.pipeline);
     let speed_up = speed_up.filter(|cell| gpus.contains(&cell.gpu) && cell.cell().tested());
     let message = format!(
         "{what} on {}: the driver reports {}, and no more than {observed} was at work at the same time",
@@ -71,7 +93,13 @@ fn finding(evidence: &Evidence<'_>, (reported, observed): (u32, u32), cells: &[&
         .fact("reported", reported as usize)
         .fact("observed", observed as usize)
         .fact("highest_overlap", highest.map(Fact::percent))
-        .fact("pipeline_speed_up", speed_up.filter_map(|cell| cell.speed_up).reduce(f64::max).map(Fact::figure))
+        .fact(
+            "pipeline_speed_up",
+            speed_up
+                .filter_map(|cell| cell.speed_up)
+                .reduce(f64::max)
+                .map(Fact::figure),
+        )
         .gpus(&gpus)
 }
 
@@ -82,32 +110,69 @@ mod tests {
     use crate::model::testing::engines;
 
     fn with(cells: Vec<Engines>) -> Measurements {
-        Measurements { engines: cells, ..measured(&h200_vm(4), 0.88) }
+        Measurements {
+            engines: cells,
+            ..measured(&h200_vm(4), 0.88)
+        }
     }
 
     #[test]
     fn copies_that_take_turns_are_found_where_two_engines_are_reported() {
         let machine = h200_vm(4);
-        assert_eq!(findings(&machine, Some(&with((0..4).map(|gpu| engines(gpu, 3, 2)).collect()))), []);
+        assert_eq!(
+            findings(
+                &machine,
+                Some(&with((0..4).map(|gpu| engines(gpu, 3, 2)).collect()))
+            ),
+            []
+        );
         // A GPU with one engine has one at work.
-        assert_eq!(findings(&machine, Some(&with((0..4).map(|gpu| engines(gpu, 1, 1)).collect()))), []);
+        assert_eq!(
+            findings(
+                &machine,
+                Some(&with((0..4).map(|gpu| engines(gpu, 1, 1)).collect()))
+            ),
+            []
+        );
         let mut cells: Vec<_> = (0..4).map(|gpu| engines(gpu, 3, 2)).collect();
         cells[2] = engines(2, 3, 1);
-        let own = only(&findings(&machine, Some(&with(cells))), "copy-engines-fewer", Severity::Warning);
-        assert_eq!((own.subject.clone(), fact(&own, "observed")), (Subject::Gpu { index: 2 }, 1.into()));
+        let own = only(
+            &findings(&machine, Some(&with(cells))),
+            "copy-engines-fewer",
+            Severity::Warning,
+        );
+        assert_eq!(
+            (own.subject.clone(), fact(&own, "observed")),
+            (Subject::Gpu { index: 2 }, 1.into())
+        );
         let all = with((0..4).map(|gpu| engines(gpu, 2, 0)).collect());
-        let own = only(&findings(&machine, Some(&all)), "copy-engines-fewer", Severity::Warning);
-        assert!(own.subject == Subject::Machine && own.message.starts_with("A copy and a kernel"), "{own:?}");
+        let own = only(
+            &findings(&machine, Some(&all)),
+            "copy-engines-fewer",
+            Severity::Warning,
+        );
+        assert!(
+            own.subject == Subject::Machine && own.message.starts_with("A copy and a kernel"),
+            "{own:?}"
+        );
     }
 
     #[test]
     fn what_was_disturbed_or_not_reported_shows_nothing() {
         let machine = h200_vm(4);
-        let unknown = Engines { reported: None, ..engines(0, 3, 1) };
+        let unknown = Engines {
+            reported: None,
+            ..engines(0, 3, 1)
+        };
         let mut disturbed = engines(1, 3, 1);
         disturbed.ending.disturbed = true;
         assert_eq!(findings(&machine, Some(&with(vec![unknown]))), []);
         let found = findings(&machine, Some(&with(vec![disturbed])));
-        assert!(found.iter().all(|finding| *finding.code != *"copy-engines-fewer"), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|finding| *finding.code != *"copy-engines-fewer"),
+            "{found:?}"
+        );
     }
 }

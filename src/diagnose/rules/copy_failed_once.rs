@@ -38,12 +38,22 @@ use super::prelude::*;
 use crate::model::broken_off::BrokenOff;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, page!("copy_failed_once.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "copy-failed-once",
+    Severity::Warning,
+    page!("copy_failed_once.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     let repeated = load_copy_failed::is_repeated(measurements);
-    let once = unexplained(measurements).into_iter().filter(|broken| !(broken.in_company() && repeated));
+    let once = unexplained(measurements)
+        .into_iter()
+        .filter(|broken| !(broken.in_company() && repeated));
     once.map(|broken| finding(evidence, broken)).collect()
 }
 
@@ -51,17 +61,28 @@ fn finding(evidence: &Evidence<'_>, broken: &BrokenOff) -> Finding {
     let all = [broken];
     let (what, which, reason) = (what(broken.events()), flows(broken), &broken.first.reason);
     let message = if broken.in_company() {
-        format!("Copies {what} once while several ran at once ({which}): {reason}; each alone worked{}", again(broken))
+        format!(
+            "Copies {what} once while several ran at once ({which}): {reason}; each alone worked{}",
+            again(broken)
+        )
     } else {
-        format!("Copies of one flow ({which}) {what} once: {reason}{}", again(broken))
+        format!(
+            "Copies of one flow ({which}) {what} once: {reason}{}",
+            again(broken)
+        )
     };
     let subject = match (broken.flows.as_slice(), gpus(&all).as_slice()) {
-        ([flow], of) => flow.pair().map_or_else(|| Subject::of_gpus(of), Subject::Pair),
+        ([flow], of) => flow
+            .pair()
+            .map_or_else(|| Subject::of_gpus(of), Subject::Pair),
         _ => Subject::Machine,
     };
-    with_facts(RULE.finding(subject, message, next_step(evidence, &all)), &all)
-        .gpus(&gpus(&all))
-        .suspecting(suspects(evidence, &all))
+    with_facts(
+        RULE.finding(subject, message, next_step(evidence, &all)),
+        &all,
+    )
+    .gpus(&gpus(&all))
+    .suspecting(suspects(evidence, &all))
 }
 
 #[cfg(test)]
@@ -72,14 +93,32 @@ mod tests {
     use crate::model::flow::Flow;
 
     fn broken(round: u32, pairs: &[(u32, u32)], how: How, again: Again) -> BrokenOff {
-        let flows = pairs.iter().map(|&(source, destination)| Flow::from(Pair { source, destination })).collect();
-        let first =
-            Break { signal: (how == How::Crashed).then_some(6), ..Break::of(how, "no answer after 5 s".into()) };
-        BrokenOff { round, measurement: "bandwidth".into(), flows, first, again }
+        let flows = pairs
+            .iter()
+            .map(|&(source, destination)| {
+                Flow::from(Pair {
+                    source,
+                    destination,
+                })
+            })
+            .collect();
+        let first = Break {
+            signal: (how == How::Crashed).then_some(6),
+            ..Break::of(how, "no answer after 5 s".into())
+        };
+        BrokenOff {
+            round,
+            measurement: "bandwidth".into(),
+            flows,
+            first,
+            again,
+        }
     }
 
     fn not_run() -> Again {
-        Again::NotRun { why: "the run ended before that".into() }
+        Again::NotRun {
+            why: "the run ended before that".into(),
+        }
     }
 
     fn with(all: Vec<BrokenOff>) -> (Vec<Finding>, u8) {
@@ -98,7 +137,8 @@ mod tests {
                 let (found, code) = with(vec![broken(7, &[(0, 1), (2, 3)], how, again)]);
                 let own = only(&found, "copy-failed-once", Severity::Warning);
                 assert_eq!((code, &own.subject), (3, &Subject::Machine));
-                let flows = "(GPU 0 → GPU 1, GPU 2 → GPU 3): no answer after 5 s; each alone worked; ";
+                let flows =
+                    "(GPU 0 → GPU 1, GPU 2 → GPU 3): no answer after 5 s; each alone worked; ";
                 assert!(own.message.contains(flows), "{}", own.message);
             }
         }
@@ -116,7 +156,11 @@ mod tests {
             let (found, code) = with(all);
             let own = only(&found, "load-copy-failed", Severity::Error);
             assert_eq!(code, 1);
-            assert!(own.message.contains("GPU 0 → GPU 1, GPU 2 → GPU 3"), "{}", own.message);
+            assert!(
+                own.message.contains("GPU 0 → GPU 1, GPU 2 → GPU 3"),
+                "{}",
+                own.message
+            );
         }
     }
 
@@ -127,8 +171,17 @@ mod tests {
             broken(9, &[(2, 3)], How::Crashed, Again::Worked),
         ]);
         assert_eq!((found.len(), code), (2, 3), "{found:#?}");
-        assert_eq!(found[0].subject, Subject::Pair(Pair { source: 0, destination: 1 }));
-        assert!(found.iter().all(|found| *found.code == *"copy-failed-once"), "{found:#?}");
+        assert_eq!(
+            found[0].subject,
+            Subject::Pair(Pair {
+                source: 0,
+                destination: 1
+            })
+        );
+        assert!(
+            found.iter().all(|found| *found.code == *"copy-failed-once"),
+            "{found:#?}"
+        );
     }
 
     #[test]
@@ -136,12 +189,24 @@ mod tests {
         let machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
         measurements.broken_off = vec![broken(7, &[(0, 1), (2, 3)], How::Hung, not_run())];
-        let bad = |cell: &&mut PeerBandwidth| cell.pair == Pair { source: 2, destination: 3 };
+        let bad = |cell: &&mut PeerBandwidth| {
+            cell.pair
+                == Pair {
+                    source: 2,
+                    destination: 3,
+                }
+        };
         for cell in measurements.peer.iter_mut().filter(bad) {
             (cell.status, cell.reason) = (Status::Hung, Some("no answer after 5 s".into()));
         }
         let found = findings(&machine, Some(&measurements));
-        assert!(found.iter().any(|found| *found.code == *"peer-copy-hung"), "{found:#?}");
-        assert!(found.iter().all(|found| *found.code != *"copy-failed-once"), "{found:#?}");
+        assert!(
+            found.iter().any(|found| *found.code == *"peer-copy-hung"),
+            "{found:#?}"
+        );
+        assert!(
+            found.iter().all(|found| *found.code != *"copy-failed-once"),
+            "{found:#?}"
+        );
     }
 }

@@ -9,7 +9,9 @@ const LEAST: u64 = 64 << 20;
 
 /// What was counted of known traffic that no other program disturbed.
 pub fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> + use<'a> {
-    let all = evidence.measurements.map_or(&[][..], |measurements| &measurements.counted);
+    let all = evidence
+        .measurements
+        .map_or(&[][..], |measurements| &measurements.counted);
     all.iter().filter(|counted| !counted.disturbed)
 }
 
@@ -64,15 +66,27 @@ pub fn directions(counted: &Counted) -> impl Iterator<Item = Direction> + use<> 
             pcie: of(counted.pcie_received_bytes),
         },
     ];
-    both.into_iter().filter(|direction| direction.known >= LEAST)
+    both.into_iter()
+        .filter(|direction| direction.known >= LEAST)
 }
 
 /// Whether all copies of this traffic with this GPU go over NVLink, as the graph has it.
 pub fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
-    let Some(measurements) = evidence.measurements else { return false };
-    let same = measurements.load.iter().filter(|load| (load.pattern, &load.of) == (counted.pattern, &counted.of));
-    let pairs: Vec<Pair> = same.flat_map(|load| &load.flows).filter_map(|flow| flow.flow().pair()).collect();
-    let mut own = pairs.iter().filter(|pair| pair.touches(counted.gpu)).peekable();
+    let Some(measurements) = evidence.measurements else {
+        return false;
+    };
+    let same = measurements
+        .load
+        .iter()
+        .filter(|load| (load.pattern, &load.of) == (counted.pattern, &counted.of));
+    let pairs: Vec<Pair> = same
+        .flat_map(|load| &load.flows)
+        .filter_map(|flow| flow.flow().pair())
+        .collect();
+    let mut own = pairs
+        .iter()
+        .filter(|pair| pair.touches(counted.gpu))
+        .peekable();
     own.peek().is_some() && own.all(|pair| evidence.over_nvlink(*pair))
 }
 

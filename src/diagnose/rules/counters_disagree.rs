@@ -36,27 +36,58 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("counters-disagree", Severity::Warning, page!("counters_disagree.rs"), judge).with(&[BELOW]);
+pub const RULE: Rule = Rule::new(
+    "counters-disagree",
+    Severity::Warning,
+    page!("counters_disagree.rs"),
+    judge,
+)
+.with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &BELOW);
-    let over_pcie: BTreeSet<u32> = traffic_over_pcie::taken(evidence).iter().map(|(seen, _)| seen.gpu).collect();
+    let over_pcie: BTreeSet<u32> = traffic_over_pcie::taken(evidence)
+        .iter()
+        .map(|(seen, _)| seen.gpu)
+        .collect();
     let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
     let all = all.filter(|seen| !over_pcie.contains(&seen.gpu));
     let all: Vec<(&Counted, Direction, f64)> = all
         .flat_map(|seen| counted::directions(seen).map(move |direction| (seen, direction)))
-        .filter_map(|(seen, direction)| Some((seen, direction, counted::percent(direction.nvlink?, direction.known))))
+        .filter_map(|(seen, direction)| {
+            Some((
+                seen,
+                direction,
+                counted::percent(direction.nvlink?, direction.known),
+            ))
+        })
         .collect();
     let lack = all.iter().filter(|(.., percent)| *percent < 100.0 - most);
-    let (unknown, less): (Vec<_>, Vec<_>) = lack.partition(|(_, direction, _)| direction.may_be_over_pcie());
-    let more: Vec<_> = all.iter().filter(|(.., percent)| *percent > 100.0 + most).collect();
+    let (unknown, less): (Vec<_>, Vec<_>) =
+        lack.partition(|(_, direction, _)| direction.may_be_over_pcie());
+    let more: Vec<_> = all
+        .iter()
+        .filter(|(.., percent)| *percent > 100.0 + most)
+        .collect();
     let of = |(found, odd): (Vec<&(&Counted, Direction, f64)>, Odd)| {
         let off = |(.., percent): &(&Counted, Direction, f64)| (percent - 100.0).abs();
-        let worst = found.iter().max_by(|one, other| off(one).total_cmp(&off(other)))?;
-        Some(finding(worst, &found.iter().map(|(seen, ..)| seen.gpu).collect(), odd))
+        let worst = found
+            .iter()
+            .max_by(|one, other| off(one).total_cmp(&off(other)))?;
+        Some(finding(
+            worst,
+            &found.iter().map(|(seen, ..)| seen.gpu).collect(),
+            odd,
+        ))
     };
-    [(less, Odd::Less), (unknown, Odd::Unknown), (more, Odd::More)].into_iter().filter_map(of).collect()
+    [
+        (less, Odd::Less),
+        (unknown, Odd::Unknown),
+        (more, Odd::More),
+    ]
+    .into_iter()
+    .filter_map(of)
+    .collect()
 }
 
 /// What NVLinks counted beside what was copied.
@@ -70,10 +101,21 @@ enum Odd {
     More,
 }
 
-fn finding((seen, direction, percent): &(&Counted, Direction, f64), gpus: &BTreeSet<u32>, odd: Odd) -> Finding {
+fn finding(
+    (seen, direction, percent): &(&Counted, Direction, f64),
+    gpus: &BTreeSet<u32>,
+    odd: Odd,
+) -> Finding {
     let gpus: Vec<u32> = gpus.iter().copied().collect();
-    let (copied, counted) = (Bytes(direction.known), Bytes(direction.nvlink.unwrap_or_default()));
-    let severity = if matches!(odd, Odd::Less) { RULE.severity } else { Severity::Info };
+    let (copied, counted) = (
+        Bytes(direction.known),
+        Bytes(direction.nvlink.unwrap_or_default()),
+    );
+    let severity = if matches!(odd, Odd::Less) {
+        RULE.severity
+    } else {
+        Severity::Info
+    };
     let (what, next_step) = match odd {
         Odd::More => (
             "more than was copied: they count something else than data, or another program copied as much everywhere",

@@ -29,17 +29,27 @@ use crate::diagnose::coverage::{coverage, hidden};
 use crate::model::measurement::Hidden;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("devices-hidden", Severity::Info, page!("devices_hidden.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "devices-hidden",
+    Severity::Info,
+    page!("devices_hidden.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested == 0 {
         return Vec::new();
     }
     let gone: Vec<_> = hidden(measurements).collect();
-    let Some((.., why)) = gone.first() else { return Vec::new() };
+    let Some((.., why)) = gone.first() else {
+        return Vec::new();
+    };
     let masked = gone.iter().all(|(_, how, _)| *how == Hidden::Masked);
     let gpus: Vec<u32> = gone.iter().map(|(index, ..)| *index).collect();
     let mut shown: Vec<_> = measurements
@@ -94,24 +104,47 @@ mod tests {
             index,
             ordinal,
             hidden: ordinal.is_none().then_some(Hidden::Masked),
-            failure: ordinal
-                .is_none()
-                .then(|| "CUDA does not show this GPU, CUDA_VISIBLE_DEVICES is '2,0,1': unset it".to_owned()),
+            failure: ordinal.is_none().then(|| {
+                "CUDA does not show this GPU, CUDA_VISIBLE_DEVICES is '2,0,1': unset it".to_owned()
+            }),
             ..CudaDevice::default()
         };
-        measurements.driver.devices =
-            [(Some(1), 0), (Some(2), 1), (Some(0), 2), (None, 3)].into_iter().map(device).collect();
+        measurements.driver.devices = [(Some(1), 0), (Some(2), 1), (Some(0), 2), (None, 3)]
+            .into_iter()
+            .map(device)
+            .collect();
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, &RULE.id, Severity::Info);
-        assert!(finding.message.contains("order is GPU 2, GPU 0, GPU 1"), "{}", finding.message);
-        assert_eq!((fact(&finding, "tested"), fact(&finding, "untested")), (6.into(), 6.into()));
+        assert!(
+            finding.message.contains("order is GPU 2, GPU 0, GPU 1"),
+            "{}",
+            finding.message
+        );
+        assert_eq!(
+            (fact(&finding, "tested"), fact(&finding, "untested")),
+            (6.into(), 6.into())
+        );
         for fail_on in [Severity::Error, Severity::Info] {
             let verdict = verdict(&found, Some(&measurements), fail_on);
-            assert_eq!((verdict.verdict, verdict.exit_code), (Conclusion::Inconclusive, exit_code::INCOMPLETE));
+            assert_eq!(
+                (verdict.verdict, verdict.exit_code),
+                (Conclusion::Inconclusive, exit_code::INCOMPLETE)
+            );
         }
-        let nothing = crate::model::measurement::Measurements { peer: Vec::new(), ..measurements.clone() };
-        assert!(findings(&machine, Some(&nothing)).iter().all(|finding| finding.code != RULE.id));
+        let nothing = crate::model::measurement::Measurements {
+            peer: Vec::new(),
+            ..measurements.clone()
+        };
+        assert!(
+            findings(&machine, Some(&nothing))
+                .iter()
+                .all(|finding| finding.code != RULE.id)
+        );
         measurements.driver.devices[3].hidden = Some(Hidden::Unexplained);
-        only(&findings(&machine, Some(&measurements)), &RULE.id, Severity::Warning);
+        only(
+            &findings(&machine, Some(&measurements)),
+            &RULE.id,
+            Severity::Warning,
+        );
     }
 }

@@ -40,9 +40,13 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("direct-slower-than-staged", Severity::Warning, page!("direct_slower_than_staged.rs"), judge)
-        .with(&[BELOW]);
+pub const RULE: Rule = Rule::new(
+    "direct-slower-than-staged",
+    Severity::Warning,
+    page!("direct_slower_than_staged.rs"),
+    judge,
+)
+.with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
@@ -50,8 +54,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut slower = Vec::new();
     let mut seen = Vec::new();
     for (pair, direct) in bandwidth::sound(evidence, Path::Direct) {
-        let Some(staged) = staged.get(&pair) else { continue };
-        let Some(compared) = Compared::of(direct, staged) else { continue };
+        let Some(staged) = staged.get(&pair) else {
+            continue;
+        };
+        let Some(compared) = Compared::of(direct, staged) else {
+            continue;
+        };
         seen.push(pair);
         if compared.is_below(margin) {
             slower.push(compared);
@@ -59,10 +67,17 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups.iter().filter_map(|group| finding(evidence, group, &slower)).collect()
+    groups
+        .iter()
+        .filter_map(|group| finding(evidence, group, &slower))
+        .collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
+fn finding(
+    evidence: &Evidence<'_>,
+    group: &cluster::Group,
+    slower: &[Compared],
+) -> Option<Finding> {
     let worst = bandwidth::lowest(slower, group)?;
     let mut found = RULE
         .finding(

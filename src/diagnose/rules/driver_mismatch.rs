@@ -28,20 +28,37 @@ use super::prelude::*;
 use crate::model::restore::NVML_VERSION_MISMATCH;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("driver-mismatch", Severity::Warning, page!("driver_mismatch.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "driver-mismatch",
+    Severity::Warning,
+    page!("driver_mismatch.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let host = &evidence.snapshot.host;
-    let module = host.kernel_module_version.known().map(|version| version.trim());
+    let module = host
+        .kernel_module_version
+        .known()
+        .map(|version| version.trim());
     let driver = host.driver_version.known().map(|version| version.trim());
     // NVML puts the CUDA major version before the driver's.
-    let library = host.nvml_version.known().and_then(|version| Some(version.trim().split_once('.')?.1));
+    let library = host
+        .nvml_version
+        .known()
+        .and_then(|version| Some(version.trim().split_once('.')?.1));
     let refused = evidence.snapshot.nvml_failure_code == Some(NVML_VERSION_MISMATCH);
-    let differs = |other: Option<&str>| module.zip(other).is_some_and(|(module, other)| module != other);
+    let differs = |other: Option<&str>| {
+        module
+            .zip(other)
+            .is_some_and(|(module, other)| module != other)
+    };
     if !refused && !differs(driver) && !differs(library) {
         return Vec::new();
     }
-    let loaded = module.map(|version| format!(" {version}")).unwrap_or_default();
+    let loaded = module
+        .map(|version| format!(" {version}"))
+        .unwrap_or_default();
     let others = match library.or(driver) {
         Some(version) => format!("the libraries are {version}"),
         None => "NVML does not start with it (error 18)".to_owned(),
@@ -75,8 +92,16 @@ mod tests {
         machine.host.kernel_module_version = known("580.159.04");
         assert_eq!(findings(&machine, None), []);
         machine.host.kernel_module_version = known("580.95.05");
-        let found = only(&findings(&machine, None), "driver-mismatch", Severity::Warning);
-        assert!(found.message.contains("580.95.05 and") && found.message.contains("580.159.04"), "{}", found.message);
+        let found = only(
+            &findings(&machine, None),
+            "driver-mismatch",
+            Severity::Warning,
+        );
+        assert!(
+            found.message.contains("580.95.05 and") && found.message.contains("580.159.04"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]
@@ -85,7 +110,14 @@ mod tests {
         machine.nvml_failure_code = Some(NVML_VERSION_MISMATCH);
         machine.host.kernel_module_version = Reading::Known("580.95.05".into());
         let found = findings(&machine, None);
-        let finding = found.iter().find(|finding| finding.code == RULE.id).unwrap();
-        assert!(finding.message.contains("580.95.05") && finding.message.contains("18"), "{}", finding.message);
+        let finding = found
+            .iter()
+            .find(|finding| finding.code == RULE.id)
+            .unwrap();
+        assert!(
+            finding.message.contains("580.95.05") && finding.message.contains("18"),
+            "{}",
+            finding.message
+        );
     }
 }

@@ -30,10 +30,17 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("environment-distorting", Severity::Info, page!("environment_distorting.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "environment-distorting",
+    Severity::Info,
+    page!("environment_distorting.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     let removed = &measurements.driver.environment_removed;
     if removed.is_empty() {
         return Vec::new();
@@ -61,7 +68,11 @@ mod tests {
         measurements.driver.environment_removed = vec!["CUDA_LAUNCH_BLOCKING=1".into()];
         let found = findings(&machine, Some(&measurements));
         only(&found, "environment-distorting", Severity::Info);
-        assert!(found[0].message.contains("CUDA_LAUNCH_BLOCKING=1"), "{}", found[0].message);
+        assert!(
+            found[0].message.contains("CUDA_LAUNCH_BLOCKING=1"),
+            "{}",
+            found[0].message
+        );
         assert_eq!(exit(&found, Some(&measurements)), 0);
     }
 }

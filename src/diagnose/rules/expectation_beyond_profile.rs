@@ -32,12 +32,23 @@ use crate::diagnose::host_figures::{self, What};
 use crate::model::flow::Setup;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("expectation-beyond-profile", Severity::Info, page!("expectation_beyond_profile.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "expectation-beyond-profile",
+    Severity::Info,
+    page!("expectation_beyond_profile.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(expected) = evidence.expectations else { return Vec::new() };
-    let of = |path: Path| expected.floor.iter().filter(move |floor| floor.path == path);
+    let Some(expected) = evidence.expectations else {
+        return Vec::new();
+    };
+    let of = |path: Path| {
+        expected
+            .floor
+            .iter()
+            .filter(move |floor| floor.path == path)
+    };
     let routes = evidence.topology.pairs.iter();
     let beyond = |route: &&PairRoute| {
         of(Path::Staged).any(|floor| floor.holds_for(route.pair, route.class))
@@ -55,41 +66,69 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let next_step = "To compare them too, check with --profile standard; with more than 16 GPUs, up to 16 of them at a \
         time (--gpus)";
-    findings.insert(0, RULE.finding(Subject::Machine, message, next_step).pairs(&pairs));
+    findings.insert(
+        0,
+        RULE.finding(Subject::Machine, message, next_step)
+            .pairs(&pairs),
+    );
     findings
 }
 
 /// Floors and limits of host and GPUs for what this run planned on no GPU that they are meant for.
 fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-    let figures = evidence.measurements.map(host_figures::figures).unwrap_or_default();
+    let figures = evidence
+        .measurements
+        .map(host_figures::figures)
+        .unwrap_or_default();
     let here = |gpu: u32| evidence.snapshot.gpu(gpu).is_some();
-    let planned =
-        |bound: &Bound| figures.keys().any(|(gpu, what)| *what == bound.what && bound.gpu.is_none_or(|of| of == *gpu));
+    let planned = |bound: &Bound| {
+        figures
+            .keys()
+            .any(|(gpu, what)| *what == bound.what && bound.gpu.is_none_or(|of| of == *gpu))
+    };
     let bounds = expected.bounds();
-    let beyond = bounds.iter().filter(|bound| bound.gpu.is_none_or(here) && !planned(bound));
+    let beyond = bounds
+        .iter()
+        .filter(|bound| bound.gpu.is_none_or(here) && !planned(bound));
     let whats: BTreeSet<What> = beyond.map(|bound| bound.what).collect();
-    let Some(first) = whats.first().filter(|_| expected.profile.is_some()) else { return Vec::new() };
+    let Some(first) = whats.first().filter(|_| expected.profile.is_some()) else {
+        return Vec::new();
+    };
     let more = match whats.len() - 1 {
         0 => String::new(),
         more => format!(" and {}", words::count(more, "other kind")),
     };
-    let message =
-        format!("Floors and limits of host and GPUs were not compared, since this run did not measure {first}{more}");
+    let message = format!(
+        "Floors and limits of host and GPUs were not compared, since this run did not measure {first}{more}"
+    );
     let next_step = "To compare them too, check with the profile of the report that they were made from, without --only and \
         --skip";
-    vec![RULE.finding(Subject::Machine, message, next_step).fact("unchecked", whats.len())]
+    vec![
+        RULE.finding(Subject::Machine, message, next_step)
+            .fact("unchecked", whats.len()),
+    ]
 }
 
 /// Whether a figure of this pair is missing because it was never planned: nothing on this path, while the
 /// direct copies of a pair with peer access were.
 pub fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
-    let made = evidence.expectations.is_some_and(|expected| expected.profile.is_some());
-    let Some(measurements) = evidence.measurements.filter(|_| made && path == Path::Staged) else { return false };
+    let made = evidence
+        .expectations
+        .is_some_and(|expected| expected.profile.is_some());
+    let Some(measurements) = evidence
+        .measurements
+        .filter(|_| made && path == Path::Staged)
+    else {
+        return false;
+    };
     let said = measurements.driver.said_of(pair);
     let granted = said.is_some_and(|said| said.possible == Some(true) && said.failure.is_none());
     let planned = |path| {
         let setup = Setup::REFERENCE.with_path(path);
-        measurements.peer.iter().any(|cell| cell.pair == pair && cell.setup.of_any_size() == setup)
+        measurements
+            .peer
+            .iter()
+            .any(|cell| cell.pair == pair && cell.setup.of_any_size() == setup)
     };
     granted && planned(Path::Direct) && !planned(Path::Staged)
 }

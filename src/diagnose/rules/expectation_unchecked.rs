@@ -29,66 +29,121 @@ use crate::diagnose::expectations::Expectations;
 use crate::diagnose::host_figures;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("expectation-unchecked", Severity::Warning, page!("expectation_unchecked.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "expectation-unchecked",
+    Severity::Warning,
+    page!("expectation_unchecked.rs"),
+    judge,
+)
+.for_gaps();
 
 /// What is expected of host and GPUs and has no figure. A file that `expect` wrote asks for what this run planned.
 fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
-    let figures = evidence.measurements.map(host_figures::figures).unwrap_or_default();
+    let figures = evidence
+        .measurements
+        .map(host_figures::figures)
+        .unwrap_or_default();
     let mut parts = Vec::new();
     for bound in expected.bounds() {
         let here = || evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
         let meant: Vec<u32> = bound.gpu.map_or_else(|| here().collect(), |gpu| vec![gpu]);
         // Somebody who wrote no GPU asks for those that are measured in this way, and for one at least.
         let planned = |gpu: &u32| figures.contains_key(&(*gpu, bound.what));
-        let lacks = |gpu: &u32| figures.get(&(*gpu, bound.what)).is_some_and(Option::is_none);
+        let lacks = |gpu: &u32| {
+            figures
+                .get(&(*gpu, bound.what))
+                .is_some_and(Option::is_none)
+        };
         let missing: Vec<u32> = meant.iter().copied().filter(lacks).collect();
-        let left_out = bound.gpu.is_some_and(|gpu| !here().any(|index| index == gpu));
+        let left_out = bound
+            .gpu
+            .is_some_and(|gpu| !here().any(|index| index == gpu));
         if left_out || (expected.profile.is_none() && !meant.iter().any(planned)) {
-            let of = bound.gpu.map(|gpu| format!(" of GPU {gpu}")).unwrap_or_default();
+            let of = bound
+                .gpu
+                .map(|gpu| format!(" of GPU {gpu}"))
+                .unwrap_or_default();
             parts.push(format!("{}{of}: nothing was measured", bound.what));
         } else if !missing.is_empty() {
-            parts.push(format!("{} of {}: not measured", bound.what, words::gpus(&missing)));
+            parts.push(format!(
+                "{} of {}: not measured",
+                bound.what,
+                words::gpus(&missing)
+            ));
         }
     }
     parts
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(expected) = evidence.expectations else { return Vec::new() };
+    let Some(expected) = evidence.expectations else {
+        return Vec::new();
+    };
     let mut unknown: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for gpu in &evidence.snapshot.gpus {
         let facts = Links::of(evidence, gpu.index);
         for (what, missing) in [
-            ("the model", expected.gpus.model.is_some() && gpu.name.known().is_none()),
-            ("the PCIe generation", expected.pcie.generation.is_some() && facts.generation.is_none()),
-            ("the number of PCIe lanes", expected.pcie.width.is_some() && facts.width.is_none()),
-            ("the number of active NVLinks", expected.nvlink.links.is_some() && facts.nvlinks.is_none()),
+            (
+                "the model",
+                expected.gpus.model.is_some() && gpu.name.known().is_none(),
+            ),
+            (
+                "the PCIe generation",
+                expected.pcie.generation.is_some() && facts.generation.is_none(),
+            ),
+            (
+                "the number of PCIe lanes",
+                expected.pcie.width.is_some() && facts.width.is_none(),
+            ),
+            (
+                "the number of active NVLinks",
+                expected.nvlink.links.is_some() && facts.nvlinks.is_none(),
+            ),
         ] {
             if missing {
                 unknown.entry(what).or_default().push(gpu.index);
             }
         }
     }
-    let mut parts: Vec<_> =
-        unknown.iter().map(|(what, gpus)| format!("{what} of {} is not known", words::gpus(gpus))).collect();
+    let mut parts: Vec<_> = unknown
+        .iter()
+        .map(|(what, gpus)| format!("{what} of {} is not known", words::gpus(gpus)))
+        .collect();
     let pairs = &evidence.topology.pairs;
-    let unasked = pairs.iter().filter(|route| route.peer_access.cuda.is_none()).count();
+    let unasked = pairs
+        .iter()
+        .filter(|route| route.peer_access.cuda.is_none())
+        .count();
     if expected.peer.access == Some(true) && unasked > 0 {
-        parts.push(format!("CUDA was not asked about peer access of {}", words::count(unasked, "pair")));
+        parts.push(format!(
+            "CUDA was not asked about peer access of {}",
+            words::count(unasked, "pair")
+        ));
     }
     for floor in &expected.floor {
         let cells = evidence.reference(floor.path);
-        let figure = |pair| cells.get(&pair).is_some_and(|cell| cell.achieved_gbps.is_some());
-        let meant: Vec<_> =
-            pairs.iter().filter(|route| floor.holds_for(route.pair, route.class)).map(|route| route.pair).collect();
-        let lacks = |pair: &Pair| !figure(*pair) && !expectation_beyond_profile::is_beyond(evidence, *pair, floor.path);
+        let figure = |pair| {
+            cells
+                .get(&pair)
+                .is_some_and(|cell| cell.achieved_gbps.is_some())
+        };
+        let meant: Vec<_> = pairs
+            .iter()
+            .filter(|route| floor.holds_for(route.pair, route.class))
+            .map(|route| route.pair)
+            .collect();
+        let lacks = |pair: &Pair| {
+            !figure(*pair) && !expectation_beyond_profile::is_beyond(evidence, *pair, floor.path)
+        };
         let missing: Vec<_> = meant.iter().copied().filter(lacks).collect();
         if meant.is_empty() {
             parts.push(format!("there is no pair for the floor of {}", floor.of()));
         } else if !missing.is_empty() {
             let of = floor.of();
-            parts.push(format!("{} for the floor of {of}: not measured", words::pairs(&missing)));
+            parts.push(format!(
+                "{} for the floor of {of}: not measured",
+                words::pairs(&missing)
+            ));
         }
     }
     parts.extend(of_host(evidence, expected));

@@ -30,10 +30,17 @@ use crate::diagnose::expectations::Expectations;
 use crate::diagnose::host_figures::{self, Group, Kind, Short, What};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, page!("expectation_unmet.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "expectation-unmet",
+    Severity::Error,
+    page!("expectation_unmet.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(expected) = evidence.expectations else { return Vec::new() };
+    let Some(expected) = evidence.expectations else {
+        return Vec::new();
+    };
     let mut findings = gpus(evidence, expected);
     findings.extend(links(evidence, expected));
     findings.extend(access(evidence, expected));
@@ -44,22 +51,38 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Copies between host and GPUs, pipelines and calls: what a GPU is short of is one finding.
 fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-    let figures = evidence.measurements.map(host_figures::figures).unwrap_or_default();
+    let figures = evidence
+        .measurements
+        .map(host_figures::figures)
+        .unwrap_or_default();
     let mut short = Vec::new();
     for bound in expected.bounds() {
-        let meant = |of: &(u32, What)| of.1 == bound.what && bound.gpu.is_none_or(|gpu| gpu == of.0);
+        let meant =
+            |of: &(u32, What)| of.1 == bound.what && bound.gpu.is_none_or(|gpu| gpu == of.0);
         let seen = figures.iter().filter(|(of, _)| meant(of));
         let found = seen.filter_map(|(of, figure)| Some((of.0, figure.as_ref()?.value)));
         let crossed = found.filter(|(_, value)| bound.is_crossed_by(*value));
-        short.extend(crossed.map(|(gpu, found)| Short { gpu, what: bound.what, wanted: bound.value, found }));
+        short.extend(crossed.map(|(gpu, found)| Short {
+            gpu,
+            what: bound.what,
+            wanted: bound.value,
+            found,
+        }));
     }
-    host_figures::groups(&short).iter().map(|group| below_host(evidence, group)).collect()
+    host_figures::groups(&short)
+        .iter()
+        .map(|group| below_host(evidence, group))
+        .collect()
 }
 
 fn below_host(evidence: &Evidence<'_>, group: &Group) -> Finding {
     let (worst, kind) = (&group.worst, group.worst.what.kind());
     let [wanted, found] = [worst.wanted, worst.found].map(|value| Group::said(value, kind));
-    let (what, of_gpus, more) = (worst.what, words::named_or_all(evidence.snapshot, &group.gpus), group.more());
+    let (what, of_gpus, more) = (
+        worst.what,
+        words::named_or_all(evidence.snapshot, &group.gpus),
+        group.more(),
+    );
     let next = "See the other findings on the same GPUs for the cause; without any, measure again with the machine and its \
                 host idle and compare with the machine that the expectations were made from";
     let subject = Subject::of_gpus(&group.gpus);
@@ -85,7 +108,11 @@ fn below_host(evidence: &Evidence<'_>, group: &Group) -> Finding {
 fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;
     let mut findings = Vec::new();
-    if let Some(count) = expected.gpus.count.filter(|count| *count as usize != gpus.len()) {
+    if let Some(count) = expected
+        .gpus
+        .count
+        .filter(|count| *count as usize != gpus.len())
+    {
         findings.push(
             RULE.finding(
                 Subject::Machine,
@@ -125,12 +152,25 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     for gpu in &evidence.snapshot.gpus {
         let facts = Links::of(evidence, gpu.index);
         for (what, wanted, found) in [
-            ("PCIe generation", expected.pcie.generation.map(u32::from), facts.generation),
-            ("PCIe lanes", expected.pcie.width.map(u32::from), facts.width),
+            (
+                "PCIe generation",
+                expected.pcie.generation.map(u32::from),
+                facts.generation,
+            ),
+            (
+                "PCIe lanes",
+                expected.pcie.width.map(u32::from),
+                facts.width,
+            ),
             ("active NVLinks", expected.nvlink.links, facts.nvlinks),
         ] {
-            if let Some((wanted, found)) = wanted.zip(found).filter(|(wanted, found)| found < wanted) {
-                below.entry((what, wanted, found)).or_default().push(gpu.index);
+            if let Some((wanted, found)) =
+                wanted.zip(found).filter(|(wanted, found)| found < wanted)
+            {
+                below
+                    .entry((what, wanted, found))
+                    .or_default()
+                    .push(gpu.index);
             }
         }
     }
@@ -153,8 +193,11 @@ fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         return Vec::new();
     }
     let pairs = &evidence.topology.pairs;
-    let denied: Vec<_> =
-        pairs.iter().filter(|route| route.peer_access.cuda == Some(false)).map(|route| route.pair).collect();
+    let denied: Vec<_> = pairs
+        .iter()
+        .filter(|route| route.peer_access.cuda == Some(false))
+        .map(|route| route.pair)
+        .collect();
     if denied.is_empty() {
         return Vec::new();
     }
@@ -166,7 +209,11 @@ fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     );
     vec![
         RULE.finding(
-            if let [pair] = denied[..] { Subject::Pair(pair) } else { Subject::Machine },
+            if let [pair] = denied[..] {
+                Subject::Pair(pair)
+            } else {
+                Subject::Machine
+            },
             message,
             "See peer-access-missing for the cause",
         )
@@ -178,14 +225,28 @@ fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let mut findings = Vec::new();
     for floor in &expected.floor {
         let cells = evidence.reference(floor.path);
-        let meant =
-            |pair: &Pair| evidence.topology.route(*pair).is_some_and(|route| floor.holds_for(*pair, route.class));
+        let meant = |pair: &Pair| {
+            evidence
+                .topology
+                .route(*pair)
+                .is_some_and(|route| floor.holds_for(*pair, route.class))
+        };
         let seen: Vec<_> = cells.keys().copied().filter(|pair| meant(pair)).collect();
-        let rate = |pair: &Pair| cells.get(pair).and_then(|cell| cell.achieved_gbps).map(|rate| rate.0);
-        let slow: Vec<_> =
-            seen.iter().copied().filter(|pair| rate(pair).is_some_and(|rate| rate < floor.gbps)).collect();
+        let rate = |pair: &Pair| {
+            cells
+                .get(pair)
+                .and_then(|cell| cell.achieved_gbps)
+                .map(|rate| rate.0)
+        };
+        let slow: Vec<_> = seen
+            .iter()
+            .copied()
+            .filter(|pair| rate(pair).is_some_and(|rate| rate < floor.gbps))
+            .collect();
         for group in cluster::groups(&slow, &seen, evidence.topology) {
-            let Some(least) = group.pairs.iter().filter_map(rate).reduce(f64::min) else { continue };
+            let Some(least) = group.pairs.iter().filter_map(rate).reduce(f64::min) else {
+                continue;
+            };
             findings.push(
                 RULE.finding(
                     group.subject(),
@@ -225,13 +286,18 @@ impl Links {
         let load = links::watched(evidence, index);
         // Copies over NVLink leave the PCIe link idle and at a low generation, which then says
         // nothing about what it can do.
-        let over_pcie = evidence
-            .topology
-            .pairs
-            .iter()
-            .any(|route| route.pair.touches(index) && !matches!(route.class, LinkClass::NvLink(_)));
-        let could = || gpu.and_then(|gpu| gpu.pcie_generation_max.get()).map(u8::from);
-        let generation = load.filter(|_| over_pcie).and_then(|load| Some(load.generation?[1])).or_else(could);
+        let over_pcie =
+            evidence.topology.pairs.iter().any(|route| {
+                route.pair.touches(index) && !matches!(route.class, LinkClass::NvLink(_))
+            });
+        let could = || {
+            gpu.and_then(|gpu| gpu.pcie_generation_max.get())
+                .map(u8::from)
+        };
+        let generation = load
+            .filter(|_| over_pcie)
+            .and_then(|load| Some(load.generation?[1]))
+            .or_else(could);
         let width = evidence
             .topology
             .believed_lanes(index)

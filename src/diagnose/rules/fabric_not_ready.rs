@@ -39,18 +39,32 @@ use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 use crate::model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, page!("fabric_not_ready.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "fabric-not-ready",
+    Severity::Error,
+    page!("fabric_not_ready.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);
     // That error is the fabric's, also where links that are down do not show where they lead.
-    let is_switched = |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
+    let is_switched =
+        |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();
     let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
     for gpu in &switched {
         let trouble = gpu.fabric.known().and_then(trouble).or_else(|| {
-            let unread = gpu.fabric.known().is_none_or(|fabric| fabric.state == FabricState::NotSupported);
-            (unread && not_ready).then(|| (Severity::Error, "NVML gives no state of the NVSwitch fabric".to_owned()))
+            let unread = gpu
+                .fabric
+                .known()
+                .is_none_or(|fabric| fabric.state == FabricState::NotSupported);
+            (unread && not_ready).then(|| {
+                (
+                    Severity::Error,
+                    "NVML gives no state of the NVSwitch fabric".to_owned(),
+                )
+            })
         });
         if let Some(trouble) = trouble {
             alike.entry(trouble).or_default().push(gpu.index);
@@ -58,7 +72,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     if is_tray_by_itself(evidence.snapshot) && !not_ready {
         let gpus: Vec<u32> = alike.into_values().flatten().collect();
-        return if gpus.is_empty() { Vec::new() } else { vec![by_itself(&gpus)] };
+        return if gpus.is_empty() {
+            Vec::new()
+        } else {
+            vec![by_itself(&gpus)]
+        };
     }
     let mut findings: Vec<_> = alike
         .into_iter()
@@ -68,16 +86,29 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32], switched: usize) -> Finding {
+fn finding(
+    evidence: &Evidence<'_>,
+    severity: Severity,
+    what: &str,
+    gpus: &[u32],
+    switched: usize,
+) -> Finding {
     let who = match gpus.len() {
         number if number > 1 && number == switched => format!("All {switched} GPUs"),
         _ => words::named(evidence.snapshot, gpus),
     };
-    let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());
+    let cuda = evidence
+        .measurements
+        .and_then(|measurements| measurements.driver.failure.clone());
     let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
-    let said = cuda.as_ref().map(|why| format!("; CUDA: {why}")).unwrap_or_default();
+    let said = cuda
+        .as_ref()
+        .map(|why| format!("; CUDA: {why}"))
+        .unwrap_or_default();
     let carries = full_rate(evidence, gpus)
-        .map(|rate| format!(". Copies over their NVLinks reach their full rate nevertheless ({rate} GB/s)"))
+        .map(|rate| {
+            format!(". Copies over their NVLinks reach their full rate nevertheless ({rate} GB/s)")
+        })
         .unwrap_or_default();
     let runs_here = manager_runs_here(evidence, gpus);
     let next_step = if of_a_tray(evidence.snapshot) {
@@ -98,7 +129,11 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
          the machine"
     };
     let mut found = RULE
-        .finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}{carries}"), next_step)
+        .finding(
+            Subject::of_gpus(gpus),
+            format!("{who}: {what}{said}{carries}"),
+            next_step,
+        )
         .gpus(gpus)
         .fact("gpus_with_nvswitch", switched)
         .fact("cuda", cuda);
@@ -119,8 +154,15 @@ fn manager_runs_here(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<bool> {
         return Some(true);
     }
     let older = |gpu: &u32| {
-        let architecture = evidence.snapshot.gpu(*gpu).and_then(|gpu| gpu.architecture.known());
-        architecture.is_some_and(|name| ["Volta", "Ampere", "Hopper"].iter().any(|older| name.contains(older)))
+        let architecture = evidence
+            .snapshot
+            .gpu(*gpu)
+            .and_then(|gpu| gpu.architecture.known());
+        architecture.is_some_and(|name| {
+            ["Volta", "Ampere", "Hopper"]
+                .iter()
+                .any(|older| name.contains(older))
+        })
     };
     gpus.iter().all(older).then_some(false)
 }
@@ -130,32 +172,49 @@ fn manager_runs_here(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<bool> {
 fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
     let refused = |gpu: &u32| {
         let gpu = evidence.snapshot.gpu(*gpu)?;
-        gpu.fabric.known().map(|fabric| fabric.state != FabricState::Completed || fabric.status != 0)
+        gpu.fabric
+            .known()
+            .map(|fabric| fabric.state != FabricState::Completed || fabric.status != 0)
     };
     let cells: Vec<_> = evidence.reference_with(Path::Direct, gpus);
-    let is_fast =
-        |cell: &&PeerBandwidth| evidence.over_nvlink(cell.pair) && links::is_slow(evidence, cell) == Some(false);
-    let all = gpus.iter().all(|gpu| refused(gpu) == Some(true)) && !cells.is_empty() && cells.iter().all(is_fast);
-    links::range(cells.iter().filter_map(|cell| cell.achieved_gbps)).0.filter(|_| all)
+    let is_fast = |cell: &&PeerBandwidth| {
+        evidence.over_nvlink(cell.pair) && links::is_slow(evidence, cell) == Some(false)
+    };
+    let all = gpus.iter().all(|gpu| refused(gpu) == Some(true))
+        && !cells.is_empty()
+        && cells.iter().all(is_fast);
+    links::range(cells.iter().filter_map(|cell| cell.achieved_gbps))
+        .0
+        .filter(|_| all)
 }
 
 /// Whether the GPUs are those of a tray of a larger NVLink domain.
 pub fn of_a_tray(snapshot: &Snapshot) -> bool {
-    snapshot.gpus.iter().filter_map(|gpu| gpu.name.known()).any(|name| is_tray_part(name))
+    snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| gpu.name.known())
+        .any(|name| is_tray_part(name))
 }
 
 /// Whether this is a part for such trays, as NVML names them.
 fn is_tray_part(name: &str) -> bool {
-    name.split_whitespace().any(|word| ["GB200", "GB300"].contains(&word))
+    name.split_whitespace()
+        .any(|word| ["GB200", "GB300"].contains(&word))
 }
 
 /// Whether the GPUs are those of one tray of a larger NVLink domain, with no link up to the switches of its
 /// rack: their fabric manager runs on the switch trays, and there is none here to be started.
 pub fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
-    let by_itself =
-        |gpu: &&Gpu| gpu.name.known().is_some_and(|name| is_tray_part(name)) && gpu.active_nvlinks() == Some(0);
+    let by_itself = |gpu: &&Gpu| {
+        gpu.name.known().is_some_and(|name| is_tray_part(name)) && gpu.active_nvlinks() == Some(0)
+    };
     // One that does not answer says neither yes nor no.
-    let mut answering = snapshot.gpus.iter().filter(|gpu| gpu.name.known().is_some()).peekable();
+    let mut answering = snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.name.known().is_some())
+        .peekable();
     answering.peek().is_some() && answering.all(|gpu| by_itself(&gpu))
 }
 
@@ -179,19 +238,33 @@ fn by_itself(gpus: &[u32]) -> Finding {
 fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     let mut cliques: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
     for gpu in switched {
-        let Some(fabric) = gpu.fabric.known().filter(|fabric| fabric.state == FabricState::Completed) else {
+        let Some(fabric) = gpu
+            .fabric
+            .known()
+            .filter(|fabric| fabric.state == FabricState::Completed)
+        else {
             continue;
         };
-        cliques.entry((fabric.cluster_uuid.clone(), fabric.clique_id)).or_default().push(gpu.index);
+        cliques
+            .entry((fabric.cluster_uuid.clone(), fabric.clique_id))
+            .or_default()
+            .push(gpu.index);
     }
     if cliques.len() < 2 {
         return None;
     }
-    let parts: Vec<_> =
-        cliques.iter().map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus))).collect();
+    let parts: Vec<_> = cliques
+        .iter()
+        .map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus)))
+        .collect();
     // The pairs that suffer are those with a GPU outside the largest part.
     let largest = cliques.values().max_by_key(|gpus| gpus.len())?;
-    let apart: Vec<_> = cliques.values().filter(|gpus| *gpus != largest).flatten().copied().collect();
+    let apart: Vec<_> = cliques
+        .values()
+        .filter(|gpus| *gpus != largest)
+        .flatten()
+        .copied()
+        .collect();
     let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster.clone()).collect();
     clusters.dedup();
     let mut found = RULE
@@ -217,12 +290,14 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
 fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
     match fabric.state {
         FabricState::NotSupported => None,
-        FabricState::NotStarted => {
-            Some((Severity::Error, "the registration with the NVSwitch fabric has not started".into()))
-        }
-        FabricState::InProgress => {
-            Some((Severity::Warning, "the registration with the NVSwitch fabric is still in progress".into()))
-        }
+        FabricState::NotStarted => Some((
+            Severity::Error,
+            "the registration with the NVSwitch fabric has not started".into(),
+        )),
+        FabricState::InProgress => Some((
+            Severity::Warning,
+            "the registration with the NVSwitch fabric is still in progress".into(),
+        )),
         FabricState::Completed if fabric.status != 0 => Some((
             Severity::Error,
             format!(
@@ -234,7 +309,10 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
             let mask = fabric.health_mask.filter(|mask| *mask != 0)?;
             Some((
                 Severity::Error,
-                format!("the NVSwitch fabric reports in its health mask: {}", fabric_words::health(mask)),
+                format!(
+                    "the NVSwitch fabric reports in its health mask: {}",
+                    fabric_words::health(mask)
+                ),
             ))
         }
     }
@@ -242,27 +320,42 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
 
 /// Whether CUDA does not start because the fabric is not ready.
 pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
-    evidence.measurements.is_some_and(|measurements| measurements.driver.failure_code == Some(CUDA_SYSTEM_NOT_READY))
+    evidence
+        .measurements
+        .is_some_and(|measurements| measurements.driver.failure_code == Some(CUDA_SYSTEM_NOT_READY))
 }
 
 /// Whether this GPU is connected to NVSwitches: by a link that leads to one, or, where the links do
 /// not say (they may be down), by a fabric or by NVSwitches on the PCI bus, and links none of which leads to a GPU or a processor.
 fn has_nvswitch(snapshot: &Snapshot, gpu: &Gpu) -> bool {
     let mut links = gpu.nvlinks.known().into_iter().flatten();
-    let in_fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
+    let in_fabric = gpu
+        .fabric
+        .known()
+        .is_some_and(|fabric| fabric.state != FabricState::NotSupported);
     links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
         || ((in_fabric || !snapshot.nvswitches.is_empty()) && leads_nowhere_else(gpu))
 }
 
 /// Whether a GPU has NVLinks none of which is known to lead to a GPU or a processor.
 fn leads_nowhere_else(gpu: &Gpu) -> bool {
-    let elsewhere = |link: &NvLink| matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu));
-    gpu.nvlinks.known().is_some_and(|links| !links.is_empty() && !links.iter().any(elsewhere))
+    let elsewhere = |link: &NvLink| {
+        matches!(
+            link.remote.get(),
+            Some(NvLinkRemote::Gpu | NvLinkRemote::Npu)
+        )
+    };
+    gpu.nvlinks
+        .known()
+        .is_some_and(|links| !links.is_empty() && !links.iter().any(elsewhere))
 }
 
 fn of_all() -> Vec<Suspect> {
     vec![
-        suspect("the fabric manager does not run", "systemctl status nvidia-fabricmanager"),
+        suspect(
+            "the fabric manager does not run",
+            "systemctl status nvidia-fabricmanager",
+        ),
         suspect(
             "its version is not the driver's",
             "compare nv-fabricmanager --version with nvidia-smi; they must be the same to the last number",
@@ -277,7 +370,10 @@ fn of_all() -> Vec<Suspect> {
 /// On a tray neither fabric manager nor NVSwitches are here.
 fn of_tray() -> Vec<Suspect> {
     vec![
-        suspect("the fabric manager on the switch trays", "look at its log there; its version must fit the driver's"),
+        suspect(
+            "the fabric manager on the switch trays",
+            "look at its log there; its version must fit the driver's",
+        ),
         suspect(
             "a cable or connector between this tray and the switch trays",
             "compare with the other trays of the rack: their GPUs are registered",
@@ -302,7 +398,10 @@ fn of_some(gpus: &[u32]) -> Vec<Suspect> {
     vec![
         suspect(
             "the links of these GPUs do not train",
-            format!("nvidia-smi nvlink -s for {}, and the fabric manager's log", words::gpus(gpus)),
+            format!(
+                "nvidia-smi nvlink -s for {}, and the fabric manager's log",
+                words::gpus(gpus)
+            ),
         ),
         suspect(
             "the GPUs were reset after the fabric manager had started",

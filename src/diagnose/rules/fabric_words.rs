@@ -45,8 +45,12 @@ pub fn status(code: u32) -> String {
 /// What a health mask says is wrong, as the snapshot keeps it: a bit for each part that is, and the number of the
 /// configuration's fault (nvml.h, `NVML_GPU_FABRIC_HEALTH_MASK_*`).
 pub fn health(mask: u32) -> String {
-    const PARTS: [(u32, &str); 4] =
-        [(0, "DEGRADED_BW"), (2, "ROUTE_RECOVERY"), (4, "ROUTE_UNHEALTHY"), (6, "ACCESS_TIMEOUT_RECOVERY")];
+    const PARTS: [(u32, &str); 4] = [
+        (0, "DEGRADED_BW"),
+        (2, "ROUTE_RECOVERY"),
+        (4, "ROUTE_UNHEALTHY"),
+        (6, "ACCESS_TIMEOUT_RECOVERY"),
+    ];
     const CONFIGURATION: [&str; 8] = [
         "NOT_SUPPORTED",
         "NONE",
@@ -57,15 +61,24 @@ pub fn health(mask: u32) -> String {
         "INCOMPATIBLE_GPU_FW",
         "INVALID_LOCATION",
     ];
-    let set = PARTS.iter().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| (*name).to_owned());
+    let set = PARTS
+        .iter()
+        .filter(|(bit, _)| mask >> bit & 1 == 1)
+        .map(|(_, name)| (*name).to_owned());
     let fault = mask >> 8 & 0xf;
-    let name = usize::try_from(fault).ok().and_then(|fault| CONFIGURATION.get(fault));
+    let name = usize::try_from(fault)
+        .ok()
+        .and_then(|fault| CONFIGURATION.get(fault));
     let configuration = (fault > 1).then(|| match name {
         Some(name) => format!("INCORRECT_CONFIGURATION: {name}"),
         None => format!("INCORRECT_CONFIGURATION: {fault}"),
     });
     let words: Vec<_> = set.chain(configuration).collect();
-    if words.is_empty() { format!("{mask:#x}") } else { format!("{} ({mask:#x})", words.join(", ")) }
+    if words.is_empty() {
+        format!("{mask:#x}")
+    } else {
+        format!("{} ({mask:#x})", words.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -75,11 +88,22 @@ mod tests {
     #[test]
     fn numbers_have_the_names_of_nvml() {
         let said: Vec<_> = [3, 10, 29, 30, 999].into_iter().map(status).collect();
-        let words = ["3 (NVML_ERROR_NOT_SUPPORTED)", "10 (NVML_ERROR_TIMEOUT)", "29 (NVML_ERROR_INVALID_STATE)", "30"];
+        let words = [
+            "3 (NVML_ERROR_NOT_SUPPORTED)",
+            "10 (NVML_ERROR_TIMEOUT)",
+            "29 (NVML_ERROR_INVALID_STATE)",
+            "30",
+        ];
         assert_eq!(said, [&words[..], &["999 (NVML_ERROR_UNKNOWN)"]].concat());
         assert_eq!(health(0x11), "DEGRADED_BW, ROUTE_UNHEALTHY (0x11)");
-        assert_eq!(health(0x400), "INCORRECT_CONFIGURATION: NO_PARTITION (0x400)");
-        assert_eq!(health(0x944), "ROUTE_RECOVERY, ACCESS_TIMEOUT_RECOVERY, INCORRECT_CONFIGURATION: 9 (0x944)");
+        assert_eq!(
+            health(0x400),
+            "INCORRECT_CONFIGURATION: NO_PARTITION (0x400)"
+        );
+        assert_eq!(
+            health(0x944),
+            "ROUTE_RECOVERY, ACCESS_TIMEOUT_RECOVERY, INCORRECT_CONFIGURATION: 9 (0x944)"
+        );
         assert_eq!(health(2), "0x2");
     }
 }

@@ -71,21 +71,41 @@ const CALLS: Parameter = Parameter {
     about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
 /// The rule.
-pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, page!("fell_since_baseline.rs"), judge)
-    .with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
+pub const RULE: Rule = Rule::new(
+    "fell-since-baseline",
+    Severity::Error,
+    page!("fell_since_baseline.rs"),
+    judge,
+)
+.with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(beside) = Beside::of(evidence) else { return Vec::new() };
+    let Some(beside) = Beside::of(evidence) else {
+        return Vec::new();
+    };
     let mut findings = Vec::new();
     for gpu in beside.vanished(evidence) {
-        let place = gpu.pci.get().map(|address| format!(" ({address})")).unwrap_or_default();
+        let place = gpu
+            .pci
+            .get()
+            .map(|address| format!(" ({address})"))
+            .unwrap_or_default();
         let what = format!("GPU {}{place} of the earlier report is gone", gpu.index);
         let next = "See whether the bus still shows it (lspci -d 10de:) and what dmesg says (NVRM, Xid); then power \
                         and seating";
         let found = RULE.finding(Subject::Machine, what, next);
-        findings.push(found.fact("earlier_index", gpu.index).fact("pci", gpu.pci.get()));
+        findings.push(
+            found
+                .fact("earlier_index", gpu.index)
+                .fact("pci", gpu.pci.get()),
+        );
     }
-    findings.extend(beside.gpus(evidence).into_iter().flat_map(|(old, new)| links(evidence, old, new)));
+    findings.extend(
+        beside
+            .gpus(evidence)
+            .into_iter()
+            .flat_map(|(old, new)| links(evidence, old, new)),
+    );
     findings.extend(routes(evidence, &beside));
     findings.extend(figures(evidence, &beside));
     findings.extend(of_host(evidence, &beside));
@@ -94,9 +114,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Figures of host and GPU that are worse by more than healthy machines differ.
 fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
-    let worse = |figures: &HostFigures| figures.change().filter(|short| is_beyond(evidence, figures, short.percent()));
-    let worse: Vec<_> = beside.host_figures(evidence).iter().filter_map(worse).collect();
-    host_figures::groups(&worse).iter().map(|group| host_fell(evidence, group)).collect()
+    let worse = |figures: &HostFigures| {
+        figures
+            .change()
+            .filter(|short| is_beyond(evidence, figures, short.percent()))
+    };
+    let worse: Vec<_> = beside
+        .host_figures(evidence)
+        .iter()
+        .filter_map(worse)
+        .collect();
+    host_figures::groups(&worse)
+        .iter()
+        .map(|group| host_fell(evidence, group))
+        .collect()
 }
 
 /// Whether a figure that is worse by this much is worse by more than its noise. Negative: better.
@@ -107,22 +138,27 @@ pub fn is_beyond(evidence: &Evidence<'_>, figures: &HostFigures, percent: f64) -
         // These margins are those of scatter already.
         Kind::Memory => percent > least(&MEMORY).max(figures.noise_percent()),
         Kind::Processor => percent > least(&PROCESSOR).max(figures.noise_percent()),
-        Kind::Time => percent > least(&CALLS) && percent / 100.0 * figures.old.value > host_figures::LEAST_US,
+        Kind::Time => {
+            percent > least(&CALLS) && percent / 100.0 * figures.old.value > host_figures::LEAST_US
+        }
     }
 }
 
 fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
     let (worst, kind) = (&group.worst, group.worst.what.kind());
     let [then, now] = [worst.wanted, worst.found].map(|value| Group::said(value, kind));
-    let (what, next) =
-        (worst.what, "Stop other work on the machine, its host included, and measure again. If it stays,");
+    let (what, next) = (
+        worst.what,
+        "Stop other work on the machine, its host included, and measure again. If it stays,",
+    );
     let of_gpus = words::named_or_all(evidence.snapshot, &group.gpus);
     let found = if kind == Kind::Time {
         let message = format!(
             "The host takes up to {now} us for calls for {of_gpus} ({what}), {then} in the earlier report{}",
             group.more()
         );
-        let next = format!("{next} look for a debugger, a profiler, or power saving of the processors");
+        let next =
+            format!("{next} look for a debugger, a profiler, or power saving of the processors");
         RULE.finding(Subject::of_gpus(&group.gpus), message, next)
             .fact("then_us", Fact::figure(worst.wanted))
             .fact("now_us", Fact::figure(worst.found))
@@ -132,8 +168,9 @@ fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
             worst.percent(),
             group.more()
         );
-        let next =
-            format!("{next} ask what was done to the machine since, and look at the other findings on the same GPUs");
+        let next = format!(
+            "{next} ask what was done to the machine since, and look at the other findings on the same GPUs"
+        );
         RULE.finding(Subject::of_gpus(&group.gpus), message, next)
             .fact("then", GbPerSecond(worst.wanted))
             .fact("now", GbPerSecond(worst.found))
@@ -141,14 +178,25 @@ fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
             .suspecting(host::suspects(evidence, &group.gpus))
     };
     // What the link does not decide, other programs may.
-    found.gpus(&group.gpus).at(if kind == Kind::Link { Severity::Error } else { Severity::Warning })
+    found.gpus(&group.gpus).at(if kind == Kind::Link {
+        Severity::Error
+    } else {
+        Severity::Warning
+    })
 }
 
 fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
     // Lanes that a link shows at rest only are not what it has.
-    let lanes = evidence.topology.believed_lanes(new.index).or(new.pcie_width.get());
+    let lanes = evidence
+        .topology
+        .believed_lanes(new.index)
+        .or(new.pcie_width.get());
     let fell = [
-        ("PCIe lanes", old.pcie_width.get().map(u32::from), lanes.map(u32::from)),
+        (
+            "PCIe lanes",
+            old.pcie_width.get().map(u32::from),
+            lanes.map(u32::from),
+        ),
         // The generation of the moment may be that of an idle link; what GPU and slot can do is not.
         (
             "PCIe generation at most",
@@ -176,13 +224,25 @@ fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
 fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
     let mut lost: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
     for then in &beside.old.topology.pairs {
-        let Some(now) = beside.pair(then.pair).and_then(|pair| evidence.topology.route(pair)) else { continue };
+        let Some(now) = beside
+            .pair(then.pair)
+            .and_then(|pair| evidence.topology.route(pair))
+        else {
+            continue;
+        };
         let access = |route: &PairRoute| route.peer_access.cuda;
         if access(then) == Some(true) && access(now) == Some(false) {
-            lost.entry("CUDA no longer grants peer access".into()).or_default().push(now.pair);
+            lost.entry("CUDA no longer grants peer access".into())
+                .or_default()
+                .push(now.pair);
         }
-        if now.class > then.class && !matches!(then.class, crate::model::topology::LinkClass::NvLink(_)) {
-            let what = format!("The GPUs are connected by {}, earlier by {}", now.class, then.class);
+        if now.class > then.class
+            && !matches!(then.class, crate::model::topology::LinkClass::NvLink(_))
+        {
+            let what = format!(
+                "The GPUs are connected by {}, earlier by {}",
+                now.class, then.class
+            );
             lost.entry(what).or_default().push(now.pair);
         }
     }
@@ -204,37 +264,73 @@ fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
         let old = figures.old;
         let way = format!(
             "{} copies, {}, issued by {}, {}, {}",
-            old.setup.engine, old.setup.path, old.setup.issuer, old.setup.direction, old.setup.placement
+            old.setup.engine,
+            old.setup.path,
+            old.setup.issuer,
+            old.setup.direction,
+            old.setup.placement
         );
         ways.entry(way).or_default().push(figures);
     }
     // The same pairs fall in many ways of copying at once: one finding, with the worst of them.
-    let mut groups: BTreeMap<Vec<Pair>, Vec<(String, Figures<'_>, cluster::Group)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Vec<Pair>, Vec<(String, Figures<'_>, cluster::Group)>> =
+        BTreeMap::new();
     for (way, figures) in ways {
-        let fell =
-            |figures: &&Figures<'_>| figures.fall_percent().is_some_and(|fall| fall > least + figures.noise_percent());
-        let bad: Vec<_> = figures.iter().filter(fell).map(|figures| figures.pair).collect();
-        let seen: Vec<_> = figures.iter().filter(|figures| figures.new.is_some()).map(|figures| figures.pair).collect();
+        let fell = |figures: &&Figures<'_>| {
+            figures
+                .fall_percent()
+                .is_some_and(|fall| fall > least + figures.noise_percent())
+        };
+        let bad: Vec<_> = figures
+            .iter()
+            .filter(fell)
+            .map(|figures| figures.pair)
+            .collect();
+        let seen: Vec<_> = figures
+            .iter()
+            .filter(|figures| figures.new.is_some())
+            .map(|figures| figures.pair)
+            .collect();
         for group in cluster::groups(&bad, &seen, evidence.topology) {
             let worst = figures
                 .iter()
-                .filter(|figures| group.pairs.contains(&figures.pair) && figures.fall_percent().is_some())
-                .max_by(|one, other| one.fall_percent().unwrap_or(0.0).total_cmp(&other.fall_percent().unwrap_or(0.0)));
+                .filter(|figures| {
+                    group.pairs.contains(&figures.pair) && figures.fall_percent().is_some()
+                })
+                .max_by(|one, other| {
+                    one.fall_percent()
+                        .unwrap_or(0.0)
+                        .total_cmp(&other.fall_percent().unwrap_or(0.0))
+                });
             if let Some(worst) = worst.copied() {
-                groups.entry(group.pairs.clone()).or_default().push((way.clone(), worst, group));
+                groups
+                    .entry(group.pairs.clone())
+                    .or_default()
+                    .push((way.clone(), worst, group));
             }
         }
     }
-    groups.into_values().filter_map(|ways| fell(evidence, &ways)).collect()
+    groups
+        .into_values()
+        .filter_map(|ways| fell(evidence, &ways))
+        .collect()
 }
 
-fn fell(evidence: &Evidence<'_>, ways: &[(String, Figures<'_>, cluster::Group)]) -> Option<Finding> {
+fn fell(
+    evidence: &Evidence<'_>,
+    ways: &[(String, Figures<'_>, cluster::Group)],
+) -> Option<Finding> {
     let fall = |figures: &Figures<'_>| figures.fall_percent().unwrap_or(0.0);
-    let (way, worst, group) = ways.iter().max_by(|one, other| fall(&one.1).total_cmp(&fall(&other.1)))?;
+    let (way, worst, group) = ways
+        .iter()
+        .max_by(|one, other| fall(&one.1).total_cmp(&fall(&other.1)))?;
     let (old, new) = (worst.old.achieved_gbps?, worst.new?.achieved_gbps?);
     let more = match ways.len() {
         1 => String::new(),
-        ways => format!(" and in {}", words::count(ways - 1, "other way") + " of copying"),
+        ways => format!(
+            " and in {}",
+            words::count(ways - 1, "other way") + " of copying"
+        ),
     };
     Some(
         RULE.finding(

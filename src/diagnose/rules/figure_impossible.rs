@@ -33,33 +33,64 @@ const LEAST: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("figure-impossible", Severity::Warning, page!("figure_impossible.rs"), judge).with(&[LEAST]).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "figure-impossible",
+    Severity::Warning,
+    page!("figure_impossible.rs"),
+    judge,
+)
+.with(&[LEAST])
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     let least = RULE.parameter(evidence, &LEAST);
-    let short = measurements.latency.iter().filter(|cell| cell.cell().tested());
-    let short: Vec<_> = short.filter(|cell| cell.latency_us.is_some_and(|us| us < least)).collect();
-    let mut figures: Vec<String> =
-        measurements.impossible.iter().map(|figure| format!("{}: {}", figure.measurement, figure.why)).collect();
+    let short = measurements
+        .latency
+        .iter()
+        .filter(|cell| cell.cell().tested());
+    let short: Vec<_> = short
+        .filter(|cell| cell.latency_us.is_some_and(|us| us < least))
+        .collect();
+    let mut figures: Vec<String> = measurements
+        .impossible
+        .iter()
+        .map(|figure| format!("{}: {}", figure.measurement, figure.why))
+        .collect();
     let shown = |cell: &&crate::model::measurement::Latency| {
         let us = cell.latency_us.unwrap_or_default();
-        format!("latency, {}, {}: latency_us is {us}, and no copy is that short", cell.pair, cell.path)
+        format!(
+            "latency, {}, {}: latency_us is {us}, and no copy is that short",
+            cell.pair, cell.path
+        )
     };
     figures.extend(short.iter().map(shown));
-    let Some(first) = figures.first() else { return Vec::new() };
+    let Some(first) = figures.first() else {
+        return Vec::new();
+    };
     let pairs = words::unique(short.iter().map(|cell| cell.pair).collect());
-    let flows: BTreeSet<&str> = measurements.impossible.iter().map(|figure| figure.flow.as_str()).collect();
-    let message =
-        format!("{} that cannot be, so it is not known what is reached there: {first}", count(figures.len(), "figure"));
+    let flows: BTreeSet<&str> = measurements
+        .impossible
+        .iter()
+        .map(|figure| figure.flow.as_str())
+        .collect();
+    let message = format!(
+        "{} that cannot be, so it is not known what is reached there: {first}",
+        count(figures.len(), "figure")
+    );
     let next_step = "Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg \
         for Xid messages of these GPUs, and report it with the JSON report";
     vec![
         RULE.finding(Subject::Machine, message, next_step)
             .fact("figures", figures.len())
             .fact("first", first.clone())
-            .fact("flows", (!flows.is_empty()).then(|| flows.iter().map(ToString::to_string).collect::<Vec<_>>()))
+            .fact(
+                "flows",
+                (!flows.is_empty())
+                    .then(|| flows.iter().map(ToString::to_string).collect::<Vec<_>>()),
+            )
             .pairs(&pairs),
     ]
 }
@@ -78,10 +109,18 @@ mod tests {
             let mut measurements = measured(&machine, 0.88);
             measurements.peer[2].achieved_gbps = Some(GbPerSecond(rate));
             impossible::set_aside(&mut measurements);
-            assert_eq!((measurements.peer[2].achieved_gbps, measurements.peer[2].status), (None, Status::Skipped));
+            assert_eq!(
+                (
+                    measurements.peer[2].achieved_gbps,
+                    measurements.peer[2].status
+                ),
+                (None, Status::Skipped)
+            );
             let found = findings(&machine, Some(&measurements));
-            let own =
-                found.iter().find(|finding| finding.code == RULE.id).unwrap_or_else(|| panic!("{rate}: {found:?}"));
+            let own = found
+                .iter()
+                .find(|finding| finding.code == RULE.id)
+                .unwrap_or_else(|| panic!("{rate}: {found:?}"));
             assert!(own.message.contains("achieved_gbps is"), "{}", own.message);
             assert_eq!(exit(&found, Some(&measurements)), 3, "{rate}");
         }
@@ -91,10 +130,17 @@ mod tests {
     fn a_latency_that_no_copy_has_is_no_sign_of_health_and_a_short_one_is() {
         let machine = h200_vm(2);
         let mut measurements = measured(&machine, 0.88);
-        measurements.latency = vec![latency(0, 1, Path::Direct, 0.004), latency(1, 0, Path::Direct, 1.2)];
+        measurements.latency = vec![
+            latency(0, 1, Path::Direct, 0.004),
+            latency(1, 0, Path::Direct, 1.2),
+        ];
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "figure-impossible", Severity::Warning);
-        assert!(own.message.contains("GPU 0 → GPU 1") && own.message.contains("0.004"), "{}", own.message);
+        assert!(
+            own.message.contains("GPU 0 → GPU 1") && own.message.contains("0.004"),
+            "{}",
+            own.message
+        );
         assert_eq!(exit(&found, Some(&measurements)), 3);
         measurements.latency.remove(0);
         assert_eq!(findings(&machine, Some(&measurements)), []);

@@ -25,7 +25,12 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("firmware-mixed", Severity::Info, page!("firmware_mixed.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "firmware-mixed",
+    Severity::Info,
+    page!("firmware_mixed.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
@@ -34,18 +39,27 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             models.entry(name).or_default().push(gpu);
         }
     }
-    models.iter().filter_map(|(model, gpus)| finding(evidence, model, gpus)).collect()
+    models
+        .iter()
+        .filter_map(|(model, gpus)| finding(evidence, model, gpus))
+        .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Finding> {
     let mut versions: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for gpu in gpus {
-        versions.entry(gpu.vbios.known()?.trim()).or_default().push(gpu.index);
+        versions
+            .entry(gpu.vbios.known()?.trim())
+            .or_default()
+            .push(gpu.index);
     }
     if versions.len() < 2 {
         return None;
     }
-    let text: Vec<_> = versions.iter().map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus))).collect();
+    let text: Vec<_> = versions
+        .iter()
+        .map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus)))
+        .collect();
     let next_step = if evidence.virtual_machine() {
         "Ask whoever runs the host of this virtual machine to bring all GPUs of the model to one version: a guest cannot"
     } else {
@@ -54,11 +68,18 @@ fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Findin
     let mut found = RULE
         .finding(
             Subject::Machine,
-            format!("GPUs of one model ({model}) have different video BIOS versions: {}", text.join("; ")),
+            format!(
+                "GPUs of one model ({model}) have different video BIOS versions: {}",
+                text.join("; ")
+            ),
             next_step,
         )
         .fact("gpus_by_version", words::table(&versions));
-    let in_fabric = |gpu: &&Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
+    let in_fabric = |gpu: &&Gpu| {
+        gpu.fabric
+            .known()
+            .is_some_and(|fabric| fabric.state != FabricState::NotSupported)
+    };
     if gpus.iter().any(in_fabric) {
         found.severity = Severity::Warning;
     }
@@ -72,14 +93,28 @@ mod tests {
 
     #[test]
     fn versions_are_compared_within_a_model() {
-        for (mut machine, severity) in [(h200_vm(4), Severity::Warning), (two_sockets(), Severity::Info)] {
-            machine.gpus.iter_mut().for_each(|gpu| gpu.vbios = Reading::Known("96.00.D9.00.02".into()));
+        for (mut machine, severity) in [
+            (h200_vm(4), Severity::Warning),
+            (two_sockets(), Severity::Info),
+        ] {
+            machine
+                .gpus
+                .iter_mut()
+                .for_each(|gpu| gpu.vbios = Reading::Known("96.00.D9.00.02".into()));
             assert_eq!(findings(&machine, None), []);
             machine.gpus[2].vbios = Reading::Known("96.00.A5.00.01".into());
             let found = only(&findings(&machine, None), "firmware-mixed", severity);
-            assert!(found.message.contains("96.00.A5.00.01 (GPU 2)"), "{}", found.message);
+            assert!(
+                found.message.contains("96.00.A5.00.01 (GPU 2)"),
+                "{}",
+                found.message
+            );
             machine.gpus[2].name = Reading::Known("another".into());
-            assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
+            assert!(
+                findings(&machine, None)
+                    .iter()
+                    .all(|finding| finding.code != RULE.id)
+            );
         }
     }
 }

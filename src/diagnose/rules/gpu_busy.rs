@@ -39,22 +39,29 @@ use crate::diagnose::coverage;
 use crate::model::background::{self, Background};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, page!("gpu_busy.rs"), judge).for_gaps();
+pub const RULE: Rule =
+    Rule::new("gpu-busy", Severity::Warning, page!("gpu_busy.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    moved(evidence).into_iter().chain(unread(evidence)).collect()
+    moved(evidence)
+        .into_iter()
+        .chain(unread(evidence))
+        .collect()
 }
 
 /// What other programs were seen to do.
 fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measurements?;
-    let others: Vec<_> = background::of_others(&measurements.background, evidence.snapshot).collect();
+    let others: Vec<_> =
+        background::of_others(&measurements.background, evidence.snapshot).collect();
     let gpus = gpus(&others);
     if gpus.is_empty() {
         return None;
     }
-    let set_aside: BTreeSet<Pair> =
-        coverage::cells(measurements).filter(|cell| cell.disturbed).filter_map(|cell| cell.flow.pair()).collect();
+    let set_aside: BTreeSet<Pair> = coverage::cells(measurements)
+        .filter(|cell| cell.disturbed)
+        .filter_map(|cell| cell.flow.pair())
+        .collect();
     let processes = words::processes(evidence.snapshot, &gpus);
     let who = match processes.len() {
         0 if others.iter().any(|seen| seen.has_processes) => "Another program".to_owned(),
@@ -66,7 +73,13 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     let alone = undisturbed(all.filter(|gpu| !gpus.contains(gpu)).collect(), &set_aside);
     let (rest, or_else) = match alone.len() {
         0 | 1 => ("", String::new()),
-        _ => (". The other pairs were judged", format!("; for the other GPUs alone: --gpus {}", words::option(&alone))),
+        _ => (
+            ". The other pairs were judged",
+            format!(
+                "; for the other GPUs alone: --gpus {}",
+                words::option(&alone)
+            ),
+        ),
     };
     Some(
         RULE.finding(
@@ -96,7 +109,9 @@ fn undisturbed(mut gpus: Vec<u32>, set_aside: &BTreeSet<Pair>) -> Vec<u32> {
         let left: Vec<&Pair> = set_aside.iter().filter(among).collect();
         let disturbed = |gpu: u32| left.iter().filter(|pair| pair.touches(gpu)).count();
         let most = gpus.iter().map(|&gpu| (disturbed(gpu), gpu)).max();
-        let Some((_, worst)) = most.filter(|(count, _)| *count > 0) else { return gpus };
+        let Some((_, worst)) = most.filter(|(count, _)| *count > 0) else {
+            return gpus;
+        };
         gpus.retain(|gpu| *gpu != worst);
     }
 }
@@ -130,14 +145,20 @@ fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
     if !unread_traffic::is_possible(evidence) {
         return Vec::new();
     }
-    let low = bandwidth::low_pairs(evidence).into_iter().chain(both_ways_low::low_pairs(evidence));
-    words::unique(low.filter(|pair| unread_traffic::may_explain(evidence, *pair)).collect())
+    let low = bandwidth::low_pairs(evidence)
+        .into_iter()
+        .chain(both_ways_low::low_pairs(evidence));
+    words::unique(
+        low.filter(|pair| unread_traffic::may_explain(evidence, *pair))
+            .collect(),
+    )
 }
 
 /// GPUs that other programs used, or may have.
 pub fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
-    let seen =
-        evidence.measurements.map(|measurements| background::of_others(&measurements.background, evidence.snapshot));
+    let seen = evidence
+        .measurements
+        .map(|measurements| background::of_others(&measurements.background, evidence.snapshot));
     let mut used = gpus(&seen.into_iter().flatten().collect::<Vec<_>>());
     used.extend(unread_traffic::shared(evidence, &unread_pairs(evidence)));
     used
@@ -151,23 +172,42 @@ fn gpus(others: &[&Background]) -> Vec<u32> {
 /// What the programs did, and with which GPUs.
 fn did(others: &[&Background]) -> String {
     let of = |does: fn(&Background) -> bool| {
-        let gpus: BTreeSet<u32> = others.iter().filter(|seen| does(seen)).map(|seen| seen.gpu).collect();
+        let gpus: BTreeSet<u32> = others
+            .iter()
+            .filter(|seen| does(seen))
+            .map(|seen| seen.gpu)
+            .collect();
         gpus.into_iter().collect::<Vec<_>>()
     };
     let (nvlink, pcie) = (of(Background::uses_nvlink), of(Background::uses_pcie));
-    let only_computed: Vec<u32> =
-        gpus(others).into_iter().filter(|gpu| !nvlink.contains(gpu) && !pcie.contains(gpu)).collect();
+    let only_computed: Vec<u32> = gpus(others)
+        .into_iter()
+        .filter(|gpu| !nvlink.contains(gpu) && !pcie.contains(gpu))
+        .collect();
     let parts = [
         ("moved data over NVLinks of", nvlink),
         ("moved data over the PCIe link of", pcie),
         ("computed on", only_computed),
     ];
     let parts = parts.into_iter().filter(|(_, gpus)| !gpus.is_empty());
-    parts.map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus))).collect::<Vec<_>>().join(" and ")
+    parts
+        .map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus)))
+        .collect::<Vec<_>>()
+        .join(" and ")
 }
 
-fn highest(others: &[&Background], rates: fn(&Background) -> [Option<GbPerSecond>; 2]) -> Option<GbPerSecond> {
-    links::range(others.iter().flat_map(|seen| rates(seen)).flatten().filter(|rate| rate.0 > 0.0)).1
+fn highest(
+    others: &[&Background],
+    rates: fn(&Background) -> [Option<GbPerSecond>; 2],
+) -> Option<GbPerSecond> {
+    links::range(
+        others
+            .iter()
+            .flat_map(|seen| rates(seen))
+            .flatten()
+            .filter(|rate| rate.0 > 0.0),
+    )
+    .1
 }
 
 #[cfg(test)]
@@ -177,11 +217,21 @@ mod tests {
     #[test]
     fn only_gpus_without_disturbed_pairs_among_them_are_offered() {
         let both_ways = |pairs: &[(u32, u32)]| -> BTreeSet<Pair> {
-            let pair = |&(source, destination): &(u32, u32)| Pair { source, destination };
-            pairs.iter().map(pair).flat_map(|pair| [pair, pair.reversed()]).collect()
+            let pair = |&(source, destination): &(u32, u32)| Pair {
+                source,
+                destination,
+            };
+            pairs
+                .iter()
+                .map(pair)
+                .flat_map(|pair| [pair, pair.reversed()])
+                .collect()
         };
         let offered = |gpus: &[u32], pairs| undisturbed(gpus.to_vec(), &both_ways(pairs));
-        assert_eq!(offered(&[0, 1, 3], &[(2, 0), (2, 1), (2, 3), (0, 3), (1, 3)]), [0, 1]);
+        assert_eq!(
+            offered(&[0, 1, 3], &[(2, 0), (2, 1), (2, 3), (0, 3), (1, 3)]),
+            [0, 1]
+        );
         assert_eq!(offered(&[0, 1, 3], &[(0, 1), (0, 3)]), [1, 3]);
         assert_eq!(offered(&[0, 1], &[(0, 1)]), [0]);
         assert_eq!(offered(&[0, 1, 3], &[(2, 0), (2, 3)]), [0, 1, 3]);

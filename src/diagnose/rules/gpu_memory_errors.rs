@@ -26,10 +26,20 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, page!("gpu_memory_errors.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "gpu-memory-errors",
+    Severity::Error,
+    page!("gpu_memory_errors.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()
+    evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| finding(evidence, gpu))
+        .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
@@ -42,13 +52,21 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         (uncorrected > 0).then(|| {
             format!(
                 "{} since the last reboot",
-                words::count(uncorrected.try_into().unwrap_or(usize::MAX), "uncorrected memory error")
+                words::count(
+                    uncorrected.try_into().unwrap_or(usize::MAX),
+                    "uncorrected memory error"
+                )
             )
         }),
-        meanwhile.filter(|meanwhile| *meanwhile > 0).map(|meanwhile| {
-            let errors = words::count(meanwhile.try_into().unwrap_or(usize::MAX), "uncorrected memory error");
-            format!("{errors} while copies ran")
-        }),
+        meanwhile
+            .filter(|meanwhile| *meanwhile > 0)
+            .map(|meanwhile| {
+                let errors = words::count(
+                    meanwhile.try_into().unwrap_or(usize::MAX),
+                    "uncorrected memory error",
+                );
+                format!("{errors} while copies ran")
+            }),
         failed.then(|| "a row of memory could not be replaced".to_owned()),
         pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),
     ]
@@ -75,14 +93,21 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let mut found = RULE
         .finding(
             Subject::Gpu { index },
-            format!("{}: {}", words::gpu(evidence.snapshot, index), parts.join("; ")),
+            format!(
+                "{}: {}",
+                words::gpu(evidence.snapshot, index),
+                parts.join("; ")
+            ),
             next_step,
         )
         .fact("uncorrected_errors", gpu.ecc_uncorrected.get())
         .fact("uncorrected_errors_meanwhile", meanwhile)
         .fact("remapping_pending", rows.map(|rows| rows.pending))
         .fact("remapping_failed", rows.map(|rows| rows.failed))
-        .fact("rows_remapped", rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected)))
+        .fact(
+            "rows_remapped",
+            rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected)),
+        )
         .fact("serial", gpu.serial.known());
     if uncorrected == 0 && meanwhile.unwrap_or(0) == 0 && !failed {
         found.severity = Severity::Warning;
@@ -99,32 +124,73 @@ mod tests {
     #[test]
     fn what_is_broken_is_an_error_what_waits_a_warning_what_was_mended_nothing() {
         let mut machine = h200_vm(4);
-        let rows = |pending, failed| Reading::Known(RemappedRows { corrected: 2, uncorrected: 1, pending, failed });
+        let rows = |pending, failed| {
+            Reading::Known(RemappedRows {
+                corrected: 2,
+                uncorrected: 1,
+                pending,
+                failed,
+            })
+        };
         machine.gpus[3].ecc_uncorrected = Reading::Known(0);
         machine.gpus[3].remapped_rows = rows(false, false);
         assert_eq!(findings(&machine, None), []);
         machine.gpus[3].remapped_rows = rows(true, false);
-        let found = only(&findings(&machine, None), "gpu-memory-errors", Severity::Warning);
-        assert!(found.next_step.contains("--gpu-reset -i 3"), "{}", found.next_step);
+        let found = only(
+            &findings(&machine, None),
+            "gpu-memory-errors",
+            Severity::Warning,
+        );
+        assert!(
+            found.next_step.contains("--gpu-reset -i 3"),
+            "{}",
+            found.next_step
+        );
         machine.gpus[3].remapped_rows = rows(false, true);
-        only(&findings(&machine, None), "gpu-memory-errors", Severity::Error);
+        only(
+            &findings(&machine, None),
+            "gpu-memory-errors",
+            Severity::Error,
+        );
         machine.gpus[3].remapped_rows = Reading::unsupported();
         machine.gpus[3].ecc_uncorrected = Reading::Known(2);
-        let found = only(&findings(&machine, None), "gpu-memory-errors", Severity::Error);
-        assert!(found.message.contains("2 uncorrected memory errors since"), "{}", found.message);
+        let found = only(
+            &findings(&machine, None),
+            "gpu-memory-errors",
+            Severity::Error,
+        );
+        assert!(
+            found.message.contains("2 uncorrected memory errors since"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]
     fn errors_while_copies_run_are_errors_whatever_was_counted_before() {
         let machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
-        let with = |added| LinkUnderLoad { index: 2, ecc_uncorrected_added: added, ..LinkUnderLoad::default() };
+        let with = |added| LinkUnderLoad {
+            index: 2,
+            ecc_uncorrected_added: added,
+            ..LinkUnderLoad::default()
+        };
         for added in [None, Some(0)] {
             measurements.links = vec![with(added)];
             assert_eq!(findings(&machine, Some(&measurements)), []);
         }
         measurements.links = vec![with(Some(1))];
-        let found = only(&findings(&machine, Some(&measurements)), "gpu-memory-errors", Severity::Error);
-        assert!(found.message.contains("1 uncorrected memory error while copies ran"), "{}", found.message);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "gpu-memory-errors",
+            Severity::Error,
+        );
+        assert!(
+            found
+                .message
+                .contains("1 uncorrected memory error while copies ran"),
+            "{}",
+            found.message
+        );
     }
 }

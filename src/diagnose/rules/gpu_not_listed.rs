@@ -49,7 +49,12 @@ use crate::topology::pcie;
 const VGA: u32 = 0x0300;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, page!("gpu_not_listed.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "gpu-not-listed",
+    Severity::Error,
+    page!("gpu_not_listed.rs"),
+    judge,
+);
 
 /// Why NVML does not list a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,17 +76,35 @@ pub(super) enum Why {
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
     let mut by_reason: BTreeMap<Why, Vec<&DisplayFunction>> = BTreeMap::new();
-    for function in snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none()) {
-        by_reason.entry(why(snapshot, function)).or_default().push(function);
+    for function in snapshot
+        .unlisted_gpus
+        .iter()
+        .filter(|function| function.gpu.is_none())
+    {
+        by_reason
+            .entry(why(snapshot, function))
+            .or_default()
+            .push(function);
     }
     by_reason.remove(&Why::Missing);
     by_reason.remove(&Why::Open);
-    let Missing { certain, open, lost } = missing(snapshot);
-    let mut found: Vec<_> = certain.into_iter().map(|function| fault(evidence, function)).collect();
+    let Missing {
+        certain,
+        open,
+        lost,
+    } = missing(snapshot);
+    let mut found: Vec<_> = certain
+        .into_iter()
+        .map(|function| fault(evidence, function))
+        .collect();
     if open.len() > lost {
         found.push(some_of(evidence, &open, lost));
     }
-    found.extend(by_reason.iter().map(|(why, functions)| by_design(*why, functions)));
+    found.extend(
+        by_reason
+            .iter()
+            .map(|(why, functions)| by_design(*why, functions)),
+    );
     found
 }
 
@@ -109,11 +132,22 @@ impl<'a> Missing<'a> {
 
 /// What NVML should list and does not.
 pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
-    let functions = snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none());
+    let functions = snapshot
+        .unlisted_gpus
+        .iter()
+        .filter(|function| function.gpu.is_none());
     let functions = functions.filter(|function| why(snapshot, function) == Why::Missing);
-    let lost = snapshot.gpus.iter().filter(|gpu| snapshot.address_of(gpu.index).is_none()).count();
+    let lost = snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| snapshot.address_of(gpu.index).is_none())
+        .count();
     let (open, certain) = functions.partition(|function| lost > 0 && function.is_for_us());
-    Missing { certain, open, lost }
+    Missing {
+        certain,
+        open,
+        lost,
+    }
 }
 
 /// Why NVML does not list this function.
@@ -121,7 +155,9 @@ pub(super) fn why(snapshot: &Snapshot, display: &DisplayFunction) -> Why {
     match display.driver.known() {
         Some(driver) if driver.gives_to_guests() => Why::Given,
         Some(BoundDriver::Nvidia) if display.excluded.get() == Some(true) => Why::Excluded,
-        Some(BoundDriver::Nvidia) if display.device_file.get() == Some(DeviceFile::Usable) => Why::Missing,
+        Some(BoundDriver::Nvidia) if display.device_file.get() == Some(DeviceFile::Usable) => {
+            Why::Missing
+        }
         Some(BoundDriver::Nvidia) if is_hidden(snapshot, display) => Why::Hidden,
         Some(BoundDriver::Nvidia) => Why::Open,
         _ if is_other_display_card(snapshot, display) => Why::Console,
@@ -146,11 +182,21 @@ fn is_hidden(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
 fn is_other_display_card(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
     let function = |address: PciAddress| snapshot.function(address);
     let model = |address: PciAddress| function(address)?.device_id.get();
-    let Some(own) = model(display.address) else { return false };
-    let is_vga =
-        function(display.address).and_then(|function| function.class.get()).map(|class| class >> 8) == Some(VGA);
-    let mut listed = snapshot.gpus.iter().map(|gpu| model(snapshot.address_of(gpu.index)?)).peekable();
-    is_vga && listed.peek().is_some() && listed.all(|listed| listed.is_some_and(|listed| listed != own))
+    let Some(own) = model(display.address) else {
+        return false;
+    };
+    let is_vga = function(display.address)
+        .and_then(|function| function.class.get())
+        .map(|class| class >> 8)
+        == Some(VGA);
+    let mut listed = snapshot
+        .gpus
+        .iter()
+        .map(|gpu| model(snapshot.address_of(gpu.index)?))
+        .peekable();
+    is_vga
+        && listed.peek().is_some()
+        && listed.all(|listed| listed.is_some_and(|listed| listed != own))
 }
 
 fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
@@ -183,7 +229,9 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         ),
     };
     let slot = pcie::slot(evidence.snapshot, address);
-    let place = slot.map(|slot| format!(" (slot {slot})")).unwrap_or_default();
+    let place = slot
+        .map(|slot| format!(" (slot {slot})"))
+        .unwrap_or_default();
     let mut found = RULE
         .finding(
             Subject::PciFunction { address },
@@ -205,8 +253,14 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     }
     if display.driver.known() == Some(&BoundDriver::Nvidia) {
         found.suspects = vec![
-            suspect("the GPU", "swap it with another GPU: the one that is missing moves with it"),
-            suspect("its slot, riser or power supply", "after the swap the GPU in this slot is missing"),
+            suspect(
+                "the GPU",
+                "swap it with another GPU: the one that is missing moves with it",
+            ),
+            suspect(
+                "its slot, riser or power supply",
+                "after the swap the GPU in this slot is missing",
+            ),
             suspect(
                 "a driver that got stuck",
                 "after the machine was powered off and on the GPU is listed; look what was before it in dmesg",
@@ -237,11 +291,20 @@ fn some_of(evidence: &Evidence<'_>, open: &[&DisplayFunction], lost: usize) -> F
 /// One line for functions that NVML does not list on purpose.
 fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = functions.iter().map(|function| function.address).collect();
-    let (number, at) = (words::count(addresses.len(), "NVIDIA GPU"), words::addresses(&addresses));
-    let them = if addresses.len() == 1 { "it is" } else { "they are" };
+    let (number, at) = (
+        words::count(addresses.len(), "NVIDIA GPU"),
+        words::addresses(&addresses),
+    );
+    let them = if addresses.len() == 1 {
+        "it is"
+    } else {
+        "they are"
+    };
     let (what, next_step) = match why {
         Why::Given => (
-            format!("not listed: {them} bound to a driver that gives PCI functions to virtual machines"),
+            format!(
+                "not listed: {them} bound to a driver that gives PCI functions to virtual machines"
+            ),
             "Nothing to do; check them from within the virtual machine",
         ),
         Why::Excluded => (
@@ -256,16 +319,24 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
             "Nothing to do; to test all GPUs, run the check on the host or in a container that has all of them",
         ),
         Why::Console | Why::Open | Why::Missing => (
-            format!("not listed: {them} for a display (class 0300), of another model and without NVIDIA's driver"),
+            format!(
+                "not listed: {them} for a display (class 0300), of another model and without NVIDIA's driver"
+            ),
             "Nothing to do if that is the card for the console",
         ),
     };
-    let drivers: BTreeSet<_> =
-        functions.iter().filter_map(|function| Some(function.driver.known()?.to_string())).collect();
-    RULE.finding(Subject::Machine, format!("{number} ({at}): {what}"), next_step)
-        .at(Severity::Info)
-        .fact("addresses", addresses)
-        .fact("bound_drivers", drivers.into_iter().collect::<Vec<_>>())
+    let drivers: BTreeSet<_> = functions
+        .iter()
+        .filter_map(|function| Some(function.driver.known()?.to_string()))
+        .collect();
+    RULE.finding(
+        Subject::Machine,
+        format!("{number} ({at}): {what}"),
+        next_step,
+    )
+    .at(Severity::Info)
+    .fact("addresses", addresses)
+    .fact("bound_drivers", drivers.into_iter().collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -33,23 +33,42 @@ use crate::model::reading::Reading;
 use crate::model::snapshot::{DeviceFile, DisplayFunction};
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("gpu-perhaps-hidden", Severity::Warning, page!("gpu_perhaps_hidden.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "gpu-perhaps-hidden",
+    Severity::Warning,
+    page!("gpu_perhaps_hidden.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
-    let unlisted = snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none());
-    let open: Vec<_> = unlisted.filter(|function| why(snapshot, function) == Why::Open).collect();
-    if open.is_empty() { Vec::new() } else { vec![finding(snapshot, &open)] }
+    let unlisted = snapshot
+        .unlisted_gpus
+        .iter()
+        .filter(|function| function.gpu.is_none());
+    let open: Vec<_> = unlisted
+        .filter(|function| why(snapshot, function) == Why::Open)
+        .collect();
+    if open.is_empty() {
+        Vec::new()
+    } else {
+        vec![finding(snapshot, &open)]
+    }
 }
 
 fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
-    let minors: Vec<_> = open.iter().filter_map(|function| function.minor.get()).collect();
+    let minors: Vec<_> = open
+        .iter()
+        .filter_map(|function| function.minor.get())
+        .collect();
     let container = match &snapshot.host.container {
         Reading::Known(true) => "this process runs in a container".to_owned(),
         Reading::Known(false) => "nothing shows that this process runs in a container".to_owned(),
-        Reading::Unknown(why) => format!("whether this process runs in a container is not known ({why})"),
+        Reading::Unknown(why) => {
+            format!("whether this process runs in a container is not known ({why})")
+        }
     };
     let (them, file, broken) = match open {
         [_] => ("it", "its device file", "it does not work"),
@@ -68,14 +87,19 @@ fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
     );
     RULE.finding(Subject::Machine, message, next_step(&addresses, &minors))
         .fact("addresses", addresses)
-        .fact("device_minors", Fact::Numbers(minors.into_iter().map(u64::from).collect()))
+        .fact(
+            "device_minors",
+            Fact::Numbers(minors.into_iter().map(u64::from).collect()),
+        )
         .fact("device_files", files)
         .fact("in_a_container", snapshot.host.container.get())
         .fact("gpus_listed_count", snapshot.gpus.len())
 }
 
 fn next_step(addresses: &[PciAddress], minors: &[u32]) -> String {
-    let file = minors.first().map(|minor| format!(" (ls -l /dev/nvidia*; nvidia-modprobe -c {minor} makes one)"));
+    let file = minors
+        .first()
+        .map(|minor| format!(" (ls -l /dev/nvidia*; nvidia-modprobe -c {minor} makes one)"));
     format!(
         "On the host, see whether the device file is there{}, and look for {} in dmesg (grep -iE 'nvrm|xid': \
          RmInitAdapter failed, Xid 79). If this is a container that was given some of the GPUs, there is nothing to do; \
@@ -97,7 +121,9 @@ mod tests {
     fn a_gpu_that_nothing_shows_as_hidden_is_a_gap_with_both_possibilities() {
         let mut machine = two_sockets();
         machine.gpus.truncate(3);
-        machine.pairs.retain(|pair| pair.source < 3 && pair.destination < 3);
+        machine
+            .pairs
+            .retain(|pair| pair.source < 3 && pair.destination < 3);
         machine.host.container = Reading::Known(false);
         let unlisted = DisplayFunction {
             driver: Reading::Known(BoundDriver::Nvidia),
@@ -107,15 +133,36 @@ mod tests {
             ..DisplayFunction::unread(pci("0000:84:00.0"), None, &Unknown::Unsupported)
         };
         machine.unlisted_gpus = vec![unlisted];
-        let found = only(&findings(&machine, None), "gpu-perhaps-hidden", Severity::Warning);
-        for text in ["its device file: missing", "nothing shows", "container or job keeps it", "it does not work"] {
+        let found = only(
+            &findings(&machine, None),
+            "gpu-perhaps-hidden",
+            Severity::Warning,
+        );
+        for text in [
+            "its device file: missing",
+            "nothing shows",
+            "container or job keeps it",
+            "it does not work",
+        ] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
-        assert!(found.next_step.contains("nvidia-modprobe -c 3"), "{}", found.next_step);
+        assert!(
+            found.next_step.contains("nvidia-modprobe -c 3"),
+            "{}",
+            found.next_step
+        );
         machine.unlisted_gpus[0].device_file = Reading::failed("I/O error");
         machine.host.container = Reading::Known(true);
-        let found = only(&findings(&machine, None), "gpu-perhaps-hidden", Severity::Warning);
-        assert!(found.message.contains("not known (failed: I/O error)"), "{}", found.message);
+        let found = only(
+            &findings(&machine, None),
+            "gpu-perhaps-hidden",
+            Severity::Warning,
+        );
+        assert!(
+            found.message.contains("not known (failed: I/O error)"),
+            "{}",
+            found.message
+        );
         assert!(crate::diagnose::is_gap(&RULE.id));
     }
 }

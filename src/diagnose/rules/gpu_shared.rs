@@ -40,7 +40,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let busy = gpu_busy::used_by_others(evidence);
     let at_work: Vec<u32> = pids(evidence, &busy);
     let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
-    for gpu in evidence.snapshot.gpus.iter().filter(|gpu| !busy.contains(&gpu.index)) {
+    for gpu in evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| !busy.contains(&gpu.index))
+    {
         let processes = gpu.processes.known().into_iter().flatten();
         let before = pids.len();
         for process in processes.filter(|process| !at_work.contains(&process.pid)) {
@@ -56,8 +61,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     pids.sort_unstable();
     pids.dedup();
-    let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
-    let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
+    let slow: Vec<_> = gpus
+        .iter()
+        .flat_map(|gpu| links::slow_with(evidence, *gpu))
+        .collect();
+    let effect = if slow.is_empty() {
+        ""
+    } else {
+        ", and copies with them were slower than expected"
+    };
     let next_step = if slow.is_empty() {
         "Nothing to do where the figures are as they should be. For figures to judge the machine by, end the processes \
          (nvidia-smi lists them) and check again"
@@ -69,13 +81,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Subject::of_gpus(&gpus),
             format!(
                 "{} had contexts on {} during the run{effect}",
-                if pids.len() == 1 { "Another process".to_owned() } else { format!("{} other processes", pids.len()) },
+                if pids.len() == 1 {
+                    "Another process".to_owned()
+                } else {
+                    format!("{} other processes", pids.len())
+                },
                 words::gpus(&gpus)
             ),
             next_step,
         )
         .fact("processes", words::processes(evidence.snapshot, &gpus))
-        .fact("pids", Fact::Numbers(pids.iter().map(|pid| u64::from(*pid)).collect()))
+        .fact(
+            "pids",
+            Fact::Numbers(pids.iter().map(|pid| u64::from(*pid)).collect()),
+        )
         .fact("memory_held", Bytes(held));
     found = links::with_slowed(found, &slow);
     found.scope.pairs = links::pairs(&slow);
@@ -87,7 +106,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// The other programs with a context on any of these GPUs.
 fn pids(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
-    let processes = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.processes.known()).flatten();
+    let processes = gpus
+        .iter()
+        .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.processes.known())
+        .flatten();
     processes.map(|process| process.pid).collect()
 }
 
@@ -103,21 +125,35 @@ mod tests {
         machine.gpus[1].processes = Reading::Known(Vec::new());
         let mut measurements = measured(&machine, 0.88);
         assert_eq!(findings(&machine, Some(&measurements)), []);
-        machine.gpus[1].processes = Reading::Known(vec![GpuProcess { pid: 4711, name: None, memory_bytes: None }]);
+        machine.gpus[1].processes = Reading::Known(vec![GpuProcess {
+            pid: 4711,
+            name: None,
+            memory_bytes: None,
+        }]);
         assert_eq!(findings(&machine, None), [], "nothing was measured");
-        let found = only(&findings(&machine, Some(&measurements)), "gpu-shared", Severity::Info);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "gpu-shared",
+            Severity::Info,
+        );
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
         set(&mut measurements, 100.0, |cell| touches(cell, 1));
         let found = findings(&machine, Some(&measurements));
         let slow = only(&found, "peer-bandwidth-low", Severity::Error);
         assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
         // Where only some of the slow copies are with it, it is reported by itself.
-        set(&mut measurements, 396.0, |cell| touches(cell, 1) && !touches(cell, 3));
+        set(&mut measurements, 396.0, |cell| {
+            touches(cell, 1) && !touches(cell, 3)
+        });
         machine.gpus[2].processes = machine.gpus[1].processes.clone();
-        set(&mut measurements, 100.0, |cell| touches(cell, 0) && touches(cell, 2));
+        set(&mut measurements, 100.0, |cell| {
+            touches(cell, 0) && touches(cell, 2)
+        });
         let found = findings(&machine, Some(&measurements));
         assert!(
-            found.iter().any(|finding| finding.code == RULE.id && finding.severity == Severity::Warning),
+            found
+                .iter()
+                .any(|finding| finding.code == RULE.id && finding.severity == Severity::Warning),
             "{found:#?}"
         );
     }

@@ -36,22 +36,38 @@ const SLOWDOWN: &str = "hw-slowdown";
 const REASONS: [(&str, &str); 4] = [
     HOT[0],
     HOT[1],
-    ("hw-power-brake", "the power supply asked for less (power brake)"),
+    (
+        "hw-power-brake",
+        "the power supply asked for less (power brake)",
+    ),
     (SLOWDOWN, "hardware slowdown"),
 ];
 
 /// Those that are heat.
-const HOT: [(&str, &str); 2] = [("hw-thermal", "too hot (hardware)"), ("sw-thermal", "too hot (driver)")];
+const HOT: [(&str, &str); 2] = [
+    ("hw-thermal", "too hot (hardware)"),
+    ("sw-thermal", "too hot (driver)"),
+];
 
 /// From this performance state on a GPU is at rest. Source: NVML, performance states, 0 is the
 /// highest; idle data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, page!("gpu_throttled.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "gpu-throttled",
+    Severity::Warning,
+    page!("gpu_throttled.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()
+    evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| finding(evidence, gpu))
+        .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
@@ -59,9 +75,19 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         .map(|load| load.throttle_reasons.iter().map(String::as_str).collect())
         .unwrap_or_default();
     let rests = gpu.power_state.get().is_some_and(|state| state >= AT_REST);
-    let before = gpu.throttle_reasons.known().into_iter().flatten().map(String::as_str);
-    let before: BTreeSet<&str> = before.filter(|reason| !(rests && *reason == SLOWDOWN)).collect();
-    let seen: Vec<_> = REASONS.iter().filter(|(name, _)| under_load.contains(name) || before.contains(name)).collect();
+    let before = gpu
+        .throttle_reasons
+        .known()
+        .into_iter()
+        .flatten()
+        .map(String::as_str);
+    let before: BTreeSet<&str> = before
+        .filter(|reason| !(rests && *reason == SLOWDOWN))
+        .collect();
+    let seen: Vec<_> = REASONS
+        .iter()
+        .filter(|(name, _)| under_load.contains(name) || before.contains(name))
+        .collect();
     if seen.is_empty() {
         return None;
     }
@@ -96,9 +122,22 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
             ),
             next_step,
         )
-        .fact("reasons", seen.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>())
-        .fact("highest_temperature_c", hottest(evidence, gpu.index).map(|celsius| Fact::Count(celsius.into())))
-        .fact("sm_clock", gpu.sm_clock_mhz.get().map(|clock| Fact::Megahertz(clock.into())));
+        .fact(
+            "reasons",
+            seen.iter()
+                .map(|(name, _)| (*name).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .fact(
+            "highest_temperature_c",
+            hottest(evidence, gpu.index).map(|celsius| Fact::Count(celsius.into())),
+        )
+        .fact(
+            "sm_clock",
+            gpu.sm_clock_mhz
+                .get()
+                .map(|clock| Fact::Megahertz(clock.into())),
+        );
     found = links::with_slowed(found, &slow);
     if low || !slow.is_empty() {
         found.severity = Severity::Error;
@@ -109,7 +148,10 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
 /// The highest temperature that was seen around several copies at once, degrees Celsius.
 fn hottest(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
     let seen = load_reached::around(evidence, gpu)?;
-    [&seen.before, &seen.during, &seen.after].into_iter().filter_map(|readings| Some(readings.temperature_c?[1])).max()
+    [&seen.before, &seen.during, &seen.after]
+        .into_iter()
+        .filter_map(|readings| Some(readings.temperature_c?[1]))
+        .max()
 }
 
 #[cfg(test)]
@@ -127,13 +169,30 @@ mod tests {
             throttle_reasons: reasons.iter().map(|&reason| reason.to_owned()).collect(),
             ..LinkUnderLoad::default()
         };
-        measurements.links = vec![load(&["sw-power-cap", "applications-clocks", "sync-boost", "display-clocks"])];
+        measurements.links = vec![load(&[
+            "sw-power-cap",
+            "applications-clocks",
+            "sync-boost",
+            "display-clocks",
+        ])];
         assert_eq!(findings(&machine, Some(&measurements)), []);
         measurements.links = vec![load(&["hw-slowdown", "hw-thermal"])];
-        let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Warning);
-        assert!(found.message.contains("GPU 3") && found.message.contains("too hot"), "{}", found.message);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "gpu-throttled",
+            Severity::Warning,
+        );
+        assert!(
+            found.message.contains("GPU 3") && found.message.contains("too hot"),
+            "{}",
+            found.message
+        );
         set(&mut measurements, 200.0, |cell| touches(cell, 3));
-        let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Error);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "gpu-throttled",
+            Severity::Error,
+        );
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }
 
@@ -141,12 +200,23 @@ mod tests {
     fn a_slowdown_at_rest_is_none() {
         let mut machine = two_sockets();
         machine.gpus[0].throttle_reasons = Reading::Known(vec![SLOWDOWN.into()]);
-        assert_eq!(machine.gpus[0].power_state, gpu(0, "0000:03:00.0").power_state);
+        assert_eq!(
+            machine.gpus[0].power_state,
+            gpu(0, "0000:03:00.0").power_state
+        );
         assert_eq!(findings(&machine, None), []);
         machine.gpus[0].power_state = Reading::Known(0);
-        only(&findings(&machine, None), "gpu-throttled", Severity::Warning);
+        only(
+            &findings(&machine, None),
+            "gpu-throttled",
+            Severity::Warning,
+        );
         machine.gpus[0].power_state = Reading::Known(8);
         machine.gpus[0].throttle_reasons = Reading::Known(vec!["hw-power-brake".into()]);
-        only(&findings(&machine, None), "gpu-throttled", Severity::Warning);
+        only(
+            &findings(&machine, None),
+            "gpu-throttled",
+            Severity::Warning,
+        );
     }
 }

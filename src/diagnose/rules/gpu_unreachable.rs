@@ -33,11 +33,20 @@ use crate::model::reading::Unknown;
 use crate::topology::pcie;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, page!("gpu_unreachable.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "gpu-unreachable",
+    Severity::Error,
+    page!("gpu_unreachable.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let silent: Vec<(&Gpu, String)> =
-        evidence.snapshot.gpus.iter().filter_map(|gpu| Some((gpu, no_answer(gpu)?))).collect();
+    let silent: Vec<(&Gpu, String)> = evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu, no_answer(gpu)?)))
+        .collect();
     let lost: Vec<u32> = silent.iter().map(|(gpu, _)| gpu.index).collect();
     let mut ports: BTreeMap<PciAddress, (Vec<u32>, &str)> = BTreeMap::new();
     let mut alone = Vec::new();
@@ -49,10 +58,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             None => alone.push(of_one(evidence, gpu, why)),
         }
     }
-    let together = ports.into_iter().map(|(port, (gpus, why))| of_port(evidence, port, &gpus, why));
+    let together = ports
+        .into_iter()
+        .map(|(port, (gpus, why))| of_port(evidence, port, &gpus, why));
     let mut found: Vec<_> = together.chain(alone).collect();
     // What was not tested is explained by all of them together.
-    found.iter_mut().for_each(|finding| finding.scope.gpus.clone_from(&lost));
+    found
+        .iter_mut()
+        .for_each(|finding| finding.scope.gpus.clone_from(&lost));
     found
 }
 
@@ -69,7 +82,10 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
     let found = RULE
         .finding(
             Subject::PcieLink { address: port },
-            format!("{}, all that are below {port}, do not answer: {why}", shared::names(evidence, gpus)),
+            format!(
+                "{}, all that are below {port}, do not answer: {why}",
+                shared::names(evidence, gpus)
+            ),
             next_step,
         )
         .fact("error", why.to_owned())
@@ -79,18 +95,31 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
 
 fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     let address = evidence.snapshot.address_of(gpu.index);
-    let on_the_bus = evidence.snapshot.unlisted_gpus.iter().find(|function| function.gpu == Some(gpu.index));
+    let on_the_bus = evidence
+        .snapshot
+        .unlisted_gpus
+        .iter()
+        .find(|function| function.gpu == Some(gpu.index));
     let driver = on_the_bus.and_then(|function| function.driver.known());
     let found = RULE
         .finding(
             Subject::Gpu { index: gpu.index },
-            format!("{} does not answer: {why}", words::gpu(evidence.snapshot, gpu.index)),
+            format!(
+                "{} does not answer: {why}",
+                words::gpu(evidence.snapshot, gpu.index)
+            ),
             lost::next_step(evidence, gpu.index),
         )
         .fact("error", why.to_owned())
         .fact("address", address)
-        .fact("address_by_elimination", (gpu.pci.get().is_none() && address.is_some()).then_some(true))
-        .fact("slot", address.and_then(|address| pcie::slot(evidence.snapshot, address)))
+        .fact(
+            "address_by_elimination",
+            (gpu.pci.get().is_none() && address.is_some()).then_some(true),
+        )
+        .fact(
+            "slot",
+            address.and_then(|address| pcie::slot(evidence.snapshot, address)),
+        )
         .fact("bound_driver", driver.map(ToString::to_string))
         .fact("uuid", gpu.uuid.known());
     lost::with_place(found, evidence, address)
@@ -109,8 +138,13 @@ fn no_answer(gpu: &Gpu) -> Option<String> {
         gpu.sm_clock_mhz.unknown(),
     ];
     let reasons: Vec<_> = readings.into_iter().collect::<Option<_>>()?;
-    reasons.into_iter().find_map(|unknown: &Unknown| match unknown {
-        Unknown::Failed(why) => Some(why.clone()),
-        Unknown::Unsupported | Unknown::Denied(_) | Unknown::Limited(_) | Unknown::NotRead(_) => None,
-    })
+    reasons
+        .into_iter()
+        .find_map(|unknown: &Unknown| match unknown {
+            Unknown::Failed(why) => Some(why.clone()),
+            Unknown::Unsupported
+            | Unknown::Denied(_)
+            | Unknown::Limited(_)
+            | Unknown::NotRead(_) => None,
+        })
 }

@@ -37,7 +37,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if models.len() < 2 {
         return Vec::new();
     }
-    let text: Vec<_> = models.iter().map(|(name, gpus)| format!("{name} ({})", words::gpus(gpus))).collect();
+    let text: Vec<_> = models
+        .iter()
+        .map(|(name, gpus)| format!("{name} ({})", words::gpus(gpus)))
+        .collect();
     vec![
         RULE.finding(
             Subject::Machine,
@@ -59,9 +62,17 @@ mod tests {
     fn different_models_are_one_finding() {
         let mut machine = h200_vm(3);
         machine.gpus[1].name = Reading::failed("no answer");
-        assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
+        assert!(
+            findings(&machine, None)
+                .iter()
+                .all(|finding| finding.code != RULE.id)
+        );
         machine.gpus[1].name = Reading::Known("NVIDIA H100 80GB HBM3".into());
         let found = only(&findings(&machine, None), "gpus-mixed", Severity::Info);
-        assert!(found.message.contains("NVIDIA H200 (GPU 0 and GPU 2)"), "{}", found.message);
+        assert!(
+            found.message.contains("NVIDIA H200 (GPU 0 and GPU 2)"),
+            "{}",
+            found.message
+        );
     }
 }

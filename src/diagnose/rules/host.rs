@@ -11,7 +11,11 @@ use crate::model::one_gpu::OneGpu;
 pub const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
 
 /// Every direction.
-pub const EVERY_WAY: [HostDirection; 3] = [HostDirection::ToDevice, HostDirection::ToHost, HostDirection::BothWays];
+pub const EVERY_WAY: [HostDirection; 3] = [
+    HostDirection::ToDevice,
+    HostDirection::ToHost,
+    HostDirection::BothWays,
+];
 
 /// Pageable memory, to the device.
 pub const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
@@ -42,16 +46,31 @@ impl Rated<'_> {
 
 /// The sound figures of copies in this way, one GPU at a time, of every NUMA node.
 pub fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>> {
-    let copies = evidence.measurements.map(|measurements| measurements.host_alone(way)).unwrap_or_default();
+    let copies = evidence
+        .measurements
+        .map(|measurements| measurements.host_alone(way))
+        .unwrap_or_default();
     // Both ways at once, copies that take turns have half each: `copy-engines-fewer` judges that.
-    let halved = |copy: &&HostCopy| copy.direction == HostDirection::BothWays && take_turns(evidence, copy.gpu);
+    let halved = |copy: &&HostCopy| {
+        copy.direction == HostDirection::BothWays && take_turns(evidence, copy.gpu)
+    };
     let copies = copies.into_iter().filter(|copy| !halved(copy));
-    copies.filter_map(|copy| Some(Rated { copy, rate: copy.rate()? })).collect()
+    copies
+        .filter_map(|copy| {
+            Some(Rated {
+                copy,
+                rate: copy.rate()?,
+            })
+        })
+        .collect()
 }
 
 /// Whether copies to a GPU and from it were seen to take turns.
 fn take_turns(evidence: &Evidence<'_>, gpu: u32) -> bool {
-    let engines = evidence.measurements.into_iter().flat_map(|measurements| &measurements.engines);
+    let engines = evidence
+        .measurements
+        .into_iter()
+        .flat_map(|measurements| &measurements.engines);
     let mut of_gpu = engines.filter(|cell| cell.gpu == gpu && cell.cell().tested());
     of_gpu.any(|cell| cell.observed.is_some_and(|observed| observed < 2))
 }
@@ -70,15 +89,28 @@ pub fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a
 
 /// What the samples of sound figures scatter by, GPU by GPU, where there are enough.
 pub fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
-    let copies = evidence.host().iter().filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES);
+    let copies = evidence
+        .host()
+        .iter()
+        .filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES);
     let copies = copies.filter_map(|copy| {
-        let what = What::Copy { way: copy.way(), at_once: copy.at_once };
+        let what = What::Copy {
+            way: copy.way(),
+            at_once: copy.at_once,
+        };
         Some((copy.gpu, what, copy.spread_percent?))
     });
-    let pipelines = evidence.measurements.into_iter().flat_map(|measurements| &measurements.pipeline);
+    let pipelines = evidence
+        .measurements
+        .into_iter()
+        .flat_map(|measurements| &measurements.pipeline);
     let pipelines = pipelines.filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES);
     let pipelines = pipelines.filter_map(|cell| {
-        let what = What::Pipeline { memory: cell.memory, batches: cell.batches, streams: cell.streams };
+        let what = What::Pipeline {
+            memory: cell.memory,
+            batches: cell.batches,
+            streams: cell.streams,
+        };
         Some((cell.gpu, what, cell.spread_percent?))
     });
     copies.chain(pipelines).collect()
@@ -87,7 +119,9 @@ pub fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
 /// The most that samples of a GPU scatter by, of copies that its link decides, per cent: where single copies take longer
 /// now and then, a figure that lies lower by less than that may be of rows with such copies.
 pub fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
-    let of_link = spreads(evidence).into_iter().filter(|(of, what, _)| *of == gpu && what.kind() == Kind::Link);
+    let of_link = spreads(evidence)
+        .into_iter()
+        .filter(|(of, what, _)| *of == gpu && what.kind() == Kind::Link);
     of_link.map(|(.., spread)| spread).fold(0.0, f64::max)
 }
 
@@ -116,12 +150,23 @@ pub fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -
 
 /// What slows copies between host and GPU beside the link itself, as far as the facts show.
 pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
-    let busy: Vec<u32> =
-        evidence.snapshot.gpus.iter().filter(|gpu| gpus.contains(&gpu.index)).filter_map(used).collect();
+    let busy: Vec<u32> = evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpus.contains(&gpu.index))
+        .filter_map(used)
+        .collect();
     let mut found = Vec::new();
     if !busy.is_empty() {
-        let cause = format!("other work: processes hold memory on {}", words::gpus(&busy));
-        found.push(suspect(cause, "stop them (nvidia-smi lists them) and check again"));
+        let cause = format!(
+            "other work: processes hold memory on {}",
+            words::gpus(&busy)
+        );
+        found.push(suspect(
+            cause,
+            "stop them (nvidia-smi lists them) and check again",
+        ));
     }
     if evidence.virtual_machine() {
         found.push(suspect(
@@ -141,8 +186,17 @@ pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
         ));
     }
     // Memory of a node that serves another GPU at full rate has channels enough.
-    let others: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).filter(|gpu| !gpus.contains(gpu)).collect();
-    let serves_others = |gpu: &u32| others.iter().any(|other| own_node(evidence, *other) == own_node(evidence, *gpu));
+    let others: BTreeSet<u32> = evidence
+        .host()
+        .iter()
+        .map(|copy| copy.gpu)
+        .filter(|gpu| !gpus.contains(gpu))
+        .collect();
+    let serves_others = |gpu: &u32| {
+        others
+            .iter()
+            .any(|other| own_node(evidence, *other) == own_node(evidence, *gpu))
+    };
     if gpus.iter().all(serves_others) {
         return found;
     }
@@ -154,7 +208,10 @@ pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
 }
 
 fn used(gpu: &Gpu) -> Option<u32> {
-    gpu.processes.known().is_some_and(|processes| !processes.is_empty()).then_some(gpu.index)
+    gpu.processes
+        .known()
+        .is_some_and(|processes| !processes.is_empty())
+        .then_some(gpu.index)
 }
 
 /// The lowest and the highest of these, written `6.1 to 7.4`.
@@ -162,5 +219,10 @@ pub fn span(values: impl IntoIterator<Item = f64>) -> Option<String> {
     let values: Vec<f64> = values.into_iter().collect();
     let low = values.iter().copied().reduce(f64::min)?;
     let high = values.iter().copied().reduce(f64::max)?;
-    Some(crate::model::rounding::range(low, high, crate::model::rounding::rate, " to "))
+    Some(crate::model::rounding::range(
+        low,
+        high,
+        crate::model::rounding::rate,
+        " to ",
+    ))
 }

@@ -47,9 +47,13 @@ const UNPLACED: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("host-bandwidth-below-siblings", Severity::Warning, page!("host_bandwidth_below_siblings.rs"), judge)
-        .with(&[SIBLINGS, UNPLACED]);
+pub const RULE: Rule = Rule::new(
+    "host-bandwidth-below-siblings",
+    Severity::Warning,
+    page!("host_bandwidth_below_siblings.rs"),
+    judge,
+)
+.with(&[SIBLINGS, UNPLACED]);
 
 /// A figure below the middle of its siblings.
 struct Below<'a> {
@@ -59,30 +63,50 @@ struct Below<'a> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let reported: BTreeSet<u32> = host_bandwidth_low::low(evidence).iter().map(|low| low.rated.copy.gpu).collect();
+    let reported: BTreeSet<u32> = host_bandwidth_low::low(evidence)
+        .iter()
+        .map(|low| low.rated.copy.gpu)
+        .collect();
     let mut worst: BTreeMap<u32, Below<'_>> = BTreeMap::new();
     for direction in host::EVERY_WAY {
         for below in below(evidence, direction) {
             let gpu = below.rated.copy.gpu;
             let depth = |below: &Below<'_>| below.rated.below_percent(below.middle);
-            if !reported.contains(&gpu) && worst.get(&gpu).is_none_or(|known| depth(known) < depth(&below)) {
+            if !reported.contains(&gpu)
+                && worst
+                    .get(&gpu)
+                    .is_none_or(|known| depth(known) < depth(&below))
+            {
                 worst.insert(gpu, below);
             }
         }
     }
-    worst.into_values().map(|below| finding(evidence, &below)).collect()
+    worst
+        .into_values()
+        .map(|below| finding(evidence, &below))
+        .collect()
 }
 
 /// The figures of one direction that are below those of GPUs alike.
 fn below<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Below<'a>> {
     let mut alike: BTreeMap<(&str, u64), Vec<Rated<'a>>> = BTreeMap::new();
     for rated in host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values() {
-        let model = evidence.snapshot.gpu(rated.copy.gpu).and_then(|gpu| gpu.name.known());
+        let model = evidence
+            .snapshot
+            .gpu(rated.copy.gpu)
+            .and_then(|gpu| gpu.name.known());
         if let Some((model, theory)) = model.zip(rated.copy.theoretical_gbps) {
-            alike.entry((model, theory.0.to_bits())).or_default().push(rated);
+            alike
+                .entry((model, theory.0.to_bits()))
+                .or_default()
+                .push(rated);
         }
     }
-    alike.into_values().filter(|rated| rated.len() >= LEAST_GPUS).flat_map(|rated| of_group(evidence, &rated)).collect()
+    alike
+        .into_values()
+        .filter(|rated| rated.len() >= LEAST_GPUS)
+        .flat_map(|rated| of_group(evidence, &rated))
+        .collect()
 }
 
 fn of_group<'a>(evidence: &Evidence<'_>, group: &[Rated<'a>]) -> Vec<Below<'a>> {
@@ -90,11 +114,21 @@ fn of_group<'a>(evidence: &Evidence<'_>, group: &[Rated<'a>]) -> Vec<Below<'a>> 
     rates.sort_by(f64::total_cmp);
     let middle = GbPerSecond(rates.get(rates.len() / 2).copied().unwrap_or_default());
     let scatter = group.iter().map(Rated::spread).fold(0.0, f64::max);
-    let unplaced = host::has_several_nodes(evidence) && group.iter().any(|rated| rated.copy.numa_node.is_none());
+    let unplaced = host::has_several_nodes(evidence)
+        && group.iter().any(|rated| rated.copy.numa_node.is_none());
     let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
     let own = |rated: &Rated<'_>| host::scatter(evidence, rated.copy.gpu);
-    let is_below = |rated: &&Rated<'_>| rated.below_percent(middle) > margin.max(scatter).max(own(rated));
-    group.iter().filter(is_below).map(|rated| Below { rated: *rated, middle, of: group.len() }).collect()
+    let is_below =
+        |rated: &&Rated<'_>| rated.below_percent(middle) > margin.max(scatter).max(own(rated));
+    group
+        .iter()
+        .filter(is_below)
+        .map(|rated| Below {
+            rated: *rated,
+            middle,
+            of: group.len(),
+        })
+        .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, below: &Below<'_>) -> Finding {
@@ -110,12 +144,21 @@ fn finding(evidence: &Evidence<'_>, below: &Below<'_>) -> Finding {
         reseat it with its riser or cable, and swap it with another to see whether it moves";
     let mut suspects = host::suspects(evidence, &[gpu]);
     let own = "slot, riser or cable of the GPU";
-    suspects.insert(0, suspect(own, "swap the GPU with another: a fault that stays with the slot is the slot's"));
+    suspects.insert(
+        0,
+        suspect(
+            own,
+            "swap the GPU with another: a fault that stays with the slot is the slot's",
+        ),
+    );
     RULE.finding(Subject::Gpu { index: gpu }, message, next_step)
         .gpus(&[gpu])
         .fact("achieved", rate)
         .fact("median", below.middle)
-        .fact("below_median", Fact::percent(below.rated.below_percent(below.middle)))
+        .fact(
+            "below_median",
+            Fact::percent(below.rated.below_percent(below.middle)),
+        )
         .suspecting(suspects)
 }
 
@@ -128,8 +171,17 @@ mod tests {
     #[test]
     fn one_gpu_below_the_others_is_found_and_what_differs_a_little_is_not() {
         let machine = h200_vm(4);
-        assert_eq!(findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 51.0, 55.3]))), []);
-        let found = findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 47.5, 55.3])));
+        assert_eq!(
+            findings(
+                &machine,
+                Some(&with_host(&machine, &[55.3, 55.2, 51.0, 55.3]))
+            ),
+            []
+        );
+        let found = findings(
+            &machine,
+            Some(&with_host(&machine, &[55.3, 55.2, 47.5, 55.3])),
+        );
         let found = only(&found, "host-bandwidth-below-siblings", Severity::Warning);
         assert_eq!(
             (found.subject.clone(), fact(&found, "below_median_percent")),
@@ -140,11 +192,20 @@ mod tests {
     #[test]
     fn two_gpus_are_too_few_and_samples_that_scatter_show_nothing() {
         let machine = h200_vm(2);
-        assert_eq!(findings(&machine, Some(&with_host(&machine, &[55.3, 47.5]))), []);
+        assert_eq!(
+            findings(&machine, Some(&with_host(&machine, &[55.3, 47.5]))),
+            []
+        );
         let machine = h200_vm(4);
         let mut scattered = with_host(&machine, &[55.3, 55.2, 47.5, 55.3]);
-        scattered.host.iter_mut().for_each(|copy| copy.spread_percent = Some(30.0));
+        scattered
+            .host
+            .iter_mut()
+            .for_each(|copy| copy.spread_percent = Some(30.0));
         let found = findings(&machine, Some(&scattered));
-        assert_eq!(only(&found, "unstable-measurement", Severity::Warning).subject, Subject::Machine);
+        assert_eq!(
+            only(&found, "unstable-measurement", Severity::Warning).subject,
+            Subject::Machine
+        );
     }
 }

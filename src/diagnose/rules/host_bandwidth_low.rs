@@ -35,7 +35,12 @@ use crate::diagnose::expected_host;
 use crate::model::host::{HostDirection, HostWay};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("host-bandwidth-low", Severity::Warning, page!("host_bandwidth_low.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "host-bandwidth-low",
+    Severity::Warning,
+    page!("host_bandwidth_low.rs"),
+    judge,
+);
 
 /// A figure below its floor.
 pub struct Low<'a> {
@@ -52,26 +57,47 @@ impl Low<'_> {
 
 /// The figures below their floor, one for each GPU and direction.
 pub fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
-    let of_way =
-        |direction: HostDirection| host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values();
+    let of_way = |direction: HostDirection| {
+        host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values()
+    };
     let figures = host::EVERY_WAY.into_iter().flat_map(of_way);
     let judged = figures.filter_map(|rated| {
         let expected = expected_host::of(rated.copy, &evidence.settings.shares)?;
         (rated.rate < expected.floor_gbps()).then_some(Low { rated, expected })
     });
-    judged.filter(|low| 100.0 - low.percent() > host::scatter(evidence, low.rated.copy.gpu)).collect()
+    judged
+        .filter(|low| 100.0 - low.percent() > host::scatter(evidence, low.rated.copy.gpu))
+        .collect()
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let low = low(evidence);
     let gpus: BTreeSet<u32> = low.iter().map(|low| low.rated.copy.gpu).collect();
     let gpus: Vec<u32> = gpus.into_iter().collect();
-    let Some(worst) = low.iter().min_by(|one, other| one.percent().total_cmp(&other.percent())) else {
+    let Some(worst) = low
+        .iter()
+        .min_by(|one, other| one.percent().total_cmp(&other.percent()))
+    else {
         return Vec::new();
     };
-    let all = evidence.host().iter().map(|copy| copy.gpu).collect::<BTreeSet<_>>().len();
-    let others = if gpus.len() < all { "; the other GPUs are not" } else { "" };
-    let hop = worst.rated.copy.bottleneck.as_ref().map(|hop| format!(" over {hop}")).unwrap_or_default();
+    let all = evidence
+        .host()
+        .iter()
+        .map(|copy| copy.gpu)
+        .collect::<BTreeSet<_>>()
+        .len();
+    let others = if gpus.len() < all {
+        "; the other GPUs are not"
+    } else {
+        ""
+    };
+    let hop = worst
+        .rated
+        .copy
+        .bottleneck
+        .as_ref()
+        .map(|hop| format!(" over {hop}"))
+        .unwrap_or_default();
     let message = format!(
         "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach{hop} ({} GB/s and more is \
          normal){others}",
@@ -84,16 +110,37 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut suspects = host::suspects(evidence, &gpus);
     let together = gpus.len() > 1 && gpus.len() < all && are_alike(&low);
     if together {
-        let uplink =
-            format!("an uplink that no file shows above the slots of {} (chipset, riser board)", words::gpus(&gpus));
-        suspects.insert(0, suspect(uplink, "move one of them to another slot: it is as fast as the others there"));
+        let uplink = format!(
+            "an uplink that no file shows above the slots of {} (chipset, riser board)",
+            words::gpus(&gpus)
+        );
+        suspects.insert(
+            0,
+            suspect(
+                uplink,
+                "move one of them to another slot: it is as fast as the others there",
+            ),
+        );
     } else if gpus.len() < all {
         let own = "slot, riser or cable of the GPU";
-        suspects.insert(0, suspect(own, "swap the GPU with another: a fault that stays with the slot is the slot's"));
+        suspects.insert(
+            0,
+            suspect(
+                own,
+                "swap the GPU with another: a fault that stays with the slot is the slot's",
+            ),
+        );
     }
-    let ways: BTreeSet<String> = low.iter().map(|low| low.rated.copy.direction.to_string()).collect();
+    let ways: BTreeSet<String> = low
+        .iter()
+        .map(|low| low.rated.copy.direction.to_string())
+        .collect();
     let mut found = RULE
-        .finding(Subject::of_gpus(&gpus), message, next_step(evidence, &gpus, all, together))
+        .finding(
+            Subject::of_gpus(&gpus),
+            message,
+            next_step(evidence, &gpus, all, together),
+        )
         .gpus(&gpus)
         .fact("lowest_achieved", worst.rated.rate)
         .fact("expected", worst.expected.gbps)
@@ -110,7 +157,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn are_alike(low: &[Low<'_>]) -> bool {
     const SPREAD: f64 = 1.15;
     let (lowest, highest) = links::range(low.iter().map(|low| low.rated.rate));
-    lowest.zip(highest).is_some_and(|(lowest, highest)| highest.0 <= lowest.0 * SPREAD)
+    lowest
+        .zip(highest)
+        .is_some_and(|(lowest, highest)| highest.0 <= lowest.0 * SPREAD)
 }
 
 fn next_step(evidence: &Evidence<'_>, gpus: &[u32], all: usize, together: bool) -> String {
@@ -127,8 +176,13 @@ fn next_step(evidence: &Evidence<'_>, gpus: &[u32], all: usize, together: bool) 
     } else {
         "See that every memory channel of the host is fitted (dmidecode -t memory) and stop other work".into()
     };
-    let node = match (evidence.virtual_machine(), host::has_several_nodes(evidence)) {
-        (true, _) => "; ask whoever runs the host of this virtual machine for its placement on NUMA nodes",
+    let node = match (
+        evidence.virtual_machine(),
+        host::has_several_nodes(evidence),
+    ) {
+        (true, _) => {
+            "; ask whoever runs the host of this virtual machine for its placement on NUMA nodes"
+        }
         (false, true) => "; run on the NUMA node of the GPU (numactl)",
         (false, false) => "",
     };
@@ -149,15 +203,35 @@ mod tests {
         let measurements = with_host(&machine, &[55.3, 55.2, 54.0]);
         assert_eq!(findings(&machine, Some(&measurements)), []);
         let measurements = with_host(&machine, &[25.0, 55.2, 55.3]);
-        let found = only(&findings(&machine, Some(&measurements)), "host-bandwidth-low", Severity::Warning);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "host-bandwidth-low",
+            Severity::Warning,
+        );
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
-        for text in ["from the host to GPU 0", "25.0 GB/s", "Gen5 x16", "the other GPUs are not"] {
+        for text in [
+            "from the host to GPU 0",
+            "25.0 GB/s",
+            "Gen5 x16",
+            "the other GPUs are not",
+        ] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
-        assert_eq!(exit(&findings(&machine, Some(&measurements)), Some(&measurements)), 0);
+        assert_eq!(
+            exit(
+                &findings(&machine, Some(&measurements)),
+                Some(&measurements)
+            ),
+            0
+        );
         let all = with_host(&machine, &[25.0, 25.0, 25.3]);
         assert_eq!(
-            only(&findings(&machine, Some(&all)), "host-bandwidth-low", Severity::Warning).subject,
+            only(
+                &findings(&machine, Some(&all)),
+                "host-bandwidth-low",
+                Severity::Warning
+            )
+            .subject,
             Subject::Machine
         );
     }
@@ -170,9 +244,18 @@ mod tests {
         (machine.gpus[1].pcie_width, machine.gpus[1].pcie_width_max) = (lanes(4), lanes(4));
         let mut measurements = with_host(&machine, &[55.3, 13.5]);
         let found = findings(&machine, Some(&measurements));
-        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
-        measurements.host.push(HostCopy { numa_node: Some(1), ..host_copy(0, 20.0) });
+        assert!(
+            found.iter().all(|found| found.code != RULE.id),
+            "{found:#?}"
+        );
+        measurements.host.push(HostCopy {
+            numa_node: Some(1),
+            ..host_copy(0, 20.0)
+        });
         let found = findings(&machine, Some(&measurements));
-        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+        assert!(
+            found.iter().all(|found| found.code != RULE.id),
+            "{found:#?}"
+        );
     }
 }

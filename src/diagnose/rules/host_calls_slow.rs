@@ -38,18 +38,32 @@ const MOST: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("host-calls-slow", Severity::Warning, page!("host_calls_slow.rs"), judge).with(&[MOST]).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "host-calls-slow",
+    Severity::Warning,
+    page!("host_calls_slow.rs"),
+    judge,
+)
+.with(&[MOST])
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let only_enqueued = |cell: &&PeerBandwidth| {
         let setup = cell.setup;
-        setup.path == Path::Direct && setup.engine == Engine::Copy && setup.placement.host == HostMode::NonBlocking
+        setup.path == Path::Direct
+            && setup.engine == Engine::Copy
+            && setup.placement.host == HostMode::NonBlocking
     };
-    let cells = evidence.peer().iter().filter(|cell| cell.cell().tested()).filter(only_enqueued);
+    let cells = evidence
+        .peer()
+        .iter()
+        .filter(|cell| cell.cell().tested())
+        .filter(only_enqueued);
     let mut times: Vec<f64> = cells.filter_map(|cell| cell.host_blocked_us).collect();
     times.sort_by(f64::total_cmp);
-    let Some(middle) = times.get(times.len() / 2).copied() else { return Vec::new() };
+    let Some(middle) = times.get(times.len() / 2).copied() else {
+        return Vec::new();
+    };
     let most = RULE.parameter(evidence, &MOST);
     if middle <= most {
         return Vec::new();
@@ -61,7 +75,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let host = match evidence.snapshot.host.virtual_machine.get() {
         Some(false) => "",
-        _ => "; in a virtual machine, ask whoever runs the host whether its processors are overcommitted",
+        _ => {
+            "; in a virtual machine, ask whoever runs the host whether its processors are overcommitted"
+        }
     };
     let next_step = format!(
         "Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle and their power \
@@ -84,7 +100,10 @@ mod tests {
     fn with_host_us(us: f64) -> (crate::model::snapshot::Snapshot, Measurements) {
         let machine = h200_vm(3);
         let mut measurements = measured(&machine, 0.88);
-        measurements.peer.iter_mut().for_each(|cell| cell.host_blocked_us = Some(us));
+        measurements
+            .peer
+            .iter_mut()
+            .for_each(|cell| cell.host_blocked_us = Some(us));
         (machine, measurements)
     }
 
@@ -92,7 +111,10 @@ mod tests {
     fn calls_of_45_ms_are_found_and_make_the_run_inconclusive() {
         let (machine, measurements) = with_host_us(45_000.0);
         let found = findings(&machine, Some(&measurements));
-        assert_eq!(only(&found, "host-calls-slow", Severity::Warning).subject, Subject::Machine);
+        assert_eq!(
+            only(&found, "host-calls-slow", Severity::Warning).subject,
+            Subject::Machine
+        );
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 
@@ -104,9 +126,16 @@ mod tests {
         }
         let (machine, mut measurements) = with_host_us(9.0);
         measurements.peer[1].host_blocked_us = Some(45_000.0);
-        assert_eq!(findings(&machine, Some(&measurements)), [], "one call that was interrupted");
+        assert_eq!(
+            findings(&machine, Some(&measurements)),
+            [],
+            "one call that was interrupted"
+        );
         let (machine, mut measurements) = with_host_us(4_000.0);
-        measurements.peer.iter_mut().for_each(|cell| cell.setup.placement.host = HostMode::Blocking);
+        measurements
+            .peer
+            .iter_mut()
+            .for_each(|cell| cell.setup.placement.host = HostMode::Blocking);
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
 }

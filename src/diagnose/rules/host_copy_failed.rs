@@ -27,7 +27,12 @@ use crate::model::host::{HostCopy, Pinning};
 use crate::model::one_gpu::OneGpu;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, page!("host_copy_failed.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "host-copy-failed",
+    Severity::Error,
+    page!("host_copy_failed.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, whatever became of the timing.
@@ -35,18 +40,36 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut by_gpu: BTreeMap<u32, Vec<Bad<'_>>> = BTreeMap::new();
     for copy in evidence.host().iter().filter(is_bad) {
         let (status, reason, way) = (copy.status, copy.reason.as_deref(), copy.way().to_string());
-        by_gpu.entry(copy.gpu).or_default().push(Bad { status, reason, way });
+        by_gpu.entry(copy.gpu).or_default().push(Bad {
+            status,
+            reason,
+            way,
+        });
     }
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     // Calls and kernels within a GPU have a rule of their own.
-    for cell in measurements.on_one_gpu().map(OneGpu::cell).filter(|cell| ended_badly(cell.status)) {
+    for cell in measurements
+        .on_one_gpu()
+        .map(OneGpu::cell)
+        .filter(|cell| ended_badly(cell.status))
+    {
         if let Some(gpu) = cell.flow.with_host() {
             let (status, reason, way) = (cell.status, cell.reason, cell.probe.to_string());
-            by_gpu.entry(gpu).or_default().push(Bad { status, reason, way });
+            by_gpu.entry(gpu).or_default().push(Bad {
+                status,
+                reason,
+                way,
+            });
         }
     }
-    let found = by_gpu.into_iter().map(|(gpu, bad)| finding(evidence, gpu, &bad));
-    found.chain(of_page_locking(&measurements.pinning)).collect()
+    let found = by_gpu
+        .into_iter()
+        .map(|(gpu, bad)| finding(evidence, gpu, &bad));
+    found
+        .chain(of_page_locking(&measurements.pinning))
+        .collect()
 }
 
 /// A measurement that failed or hung.
@@ -62,14 +85,25 @@ const fn ended_badly(status: Status) -> bool {
 
 /// Page-locking that failed, and was not just refused.
 fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
-    let bad: Vec<_> = pinning.iter().filter(|cell| ended_badly(cell.status) && !cell.refused).collect();
+    let bad: Vec<_> = pinning
+        .iter()
+        .filter(|cell| ended_badly(cell.status) && !cell.refused)
+        .collect();
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason.as_deref()));
-    let does = if bad.iter().any(|cell| cell.status == Status::Hung) { "never ends" } else { "fails" };
+    let does = if bad.iter().any(|cell| cell.status == Status::Hung) {
+        "never ends"
+    } else {
+        "fails"
+    };
     let message = format!("Page-locking memory of the host {does}: {reasons}");
     let next_step = "Look for messages of the NVIDIA driver (dmesg | grep -iE 'nvrm|xid') and check again. If it repeats, \
         restart the machine";
     let found = RULE.finding(Subject::Machine, message, next_step);
-    (!bad.is_empty()).then(|| found.fact("measurements", bad.len()).fact("reasons", reasons))
+    (!bad.is_empty()).then(|| {
+        found
+            .fact("measurements", bad.len())
+            .fact("reasons", reasons)
+    })
 }
 
 fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
@@ -80,7 +114,11 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
         "Copies between the host and {} {} ({ways}): {}",
         words::gpu(evidence.snapshot, gpu),
         if hung { "never end" } else { "fail" },
-        if reasons.is_empty() { "no reason given" } else { &reasons },
+        if reasons.is_empty() {
+            "no reason given"
+        } else {
+            &reasons
+        },
     );
     let next_step = "Look for Xid messages (dmesg | grep -i xid) and check this GPU alone (--gpus). If it repeats: reset \
         it or power-cycle the machine, then swap it with another to see whether the fault moves with it";
@@ -103,14 +141,24 @@ mod tests {
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
         measurements.pinning = vec![pinning()];
         let cell = &mut measurements.pinning[0];
-        (cell.status, cell.reason) = (Status::Failed, Some("cuMemHostAlloc: launch failed (719)".into()));
+        (cell.status, cell.reason) = (
+            Status::Failed,
+            Some("cuMemHostAlloc: launch failed (719)".into()),
+        );
         (cell.allocate_ms_per_gib, cell.register_ms_per_gib) = (None, None);
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "host-copy-failed", Severity::Error);
-        assert!(own.subject == Subject::Machine && own.message.contains("(719)"), "{}", own.message);
+        assert!(
+            own.subject == Subject::Machine && own.message.contains("(719)"),
+            "{}",
+            own.message
+        );
         measurements.pinning[0].refused = true;
         let found = findings(&machine, Some(&measurements));
-        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+        assert!(
+            found.iter().all(|found| found.code != RULE.id),
+            "{found:#?}"
+        );
     }
 
     #[test]
@@ -123,6 +171,11 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "host-copy-failed", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 0 });
-        assert!(own.message.contains("fail (pinned, to host): cuMemcpyDtoHAsync"), "{}", own.message);
+        assert!(
+            own.message
+                .contains("fail (pinned, to host): cuMemcpyDtoHAsync"),
+            "{}",
+            own.message
+        );
     }
 }

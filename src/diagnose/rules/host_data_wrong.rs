@@ -26,16 +26,30 @@ use super::prelude::*;
 use crate::model::host::HostCopy;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("host-data-wrong", Severity::Error, page!("host_data_wrong.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "host-data-wrong",
+    Severity::Error,
+    page!("host_data_wrong.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let wrong: Vec<_> = evidence.host().iter().filter(|copy| copy.verified.is_wrong()).collect();
+    let wrong: Vec<_> = evidence
+        .host()
+        .iter()
+        .filter(|copy| copy.verified.is_wrong())
+        .collect();
     let gpus: BTreeSet<u32> = wrong.iter().map(|copy| copy.gpu).collect();
     let gpus: Vec<u32> = gpus.into_iter().collect();
     if gpus.is_empty() {
         return Vec::new();
     }
-    let count = |verified| wrong.iter().filter(|copy| copy.verified == verified).count();
+    let count = |verified| {
+        wrong
+            .iter()
+            .filter(|copy| copy.verified == verified)
+            .count()
+    };
     let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
     let what = match (dropped, corrupt) {
         (_, 0) => "never arrive",
@@ -43,8 +57,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         _ => "arrive wrong or never",
     };
     let ways = words::distinct(wrong.iter().map(|copy| copy.way().to_string()));
-    let detail = wrong.iter().find_map(|copy: &&HostCopy| copy.verification_detail.as_deref());
-    let detail = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
+    let detail = wrong
+        .iter()
+        .find_map(|copy: &&HostCopy| copy.verification_detail.as_deref());
+    let detail = detail
+        .map(|detail| format!(": {detail}"))
+        .unwrap_or_default();
     let message = format!(
         "Bytes of copies between the host and {} {what} ({ways}){detail}",
         words::named(evidence.snapshot, &gpus)
@@ -85,7 +103,11 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "host-data-wrong", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 1 });
-        assert!(own.message.contains("never arrive (pinned, to device)"), "{}", own.message);
+        assert!(
+            own.message.contains("never arrive (pinned, to device)"),
+            "{}",
+            own.message
+        );
         assert_eq!(exit(&found, Some(&measurements)), 1);
     }
 }

@@ -40,8 +40,13 @@ const MOST: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("host-memory-far", Severity::Info, page!("host_memory_far.rs"), judge).with(&[BELOW, MOST]);
+pub const RULE: Rule = Rule::new(
+    "host-memory-far",
+    Severity::Info,
+    page!("host_memory_far.rs"),
+    judge,
+)
+.with(&[BELOW, MOST]);
 
 /// A node that is slower than the GPU's own.
 struct Far<'a> {
@@ -57,16 +62,27 @@ impl Far<'_> {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
-    let mut far: Vec<Far<'_>> = host::ONE_WAY.into_iter().flat_map(|direction| of(evidence, direction)).collect();
+    let mut far: Vec<Far<'_>> = host::ONE_WAY
+        .into_iter()
+        .flat_map(|direction| of(evidence, direction))
+        .collect();
     far.retain(|far| far.below_percent() > margin.max(far.own.spread() + far.far.spread()));
     // Of several alike the first.
-    let Some(worst) = far.iter().rev().max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
+    let Some(worst) = far
+        .iter()
+        .rev()
+        .max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
     else {
         return Vec::new();
     };
     let gpus: BTreeSet<u32> = far.iter().map(|far| far.own.copy.gpu).collect();
     let gpus: Vec<u32> = gpus.into_iter().collect();
-    let node = |rated: &Rated<'_>| rated.copy.numa_node.map_or("an unknown node".into(), |node| format!("node {node}"));
+    let node = |rated: &Rated<'_>| {
+        rated
+            .copy
+            .numa_node
+            .map_or("an unknown node".into(), |node| format!("node {node}"))
+    };
     let message = format!(
         "Copies {} reach {} GB/s with memory of NUMA {} and {} GB/s with that of NUMA {}, {:.0}% less",
         host::way_of(evidence, &[worst.own.copy.gpu], worst.own.copy.direction),
@@ -82,8 +98,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let next_step = "Start the program of each GPU on its own NUMA node (numactl --cpunodebind=N --membind=N; peerscope \
         topo shows the nodes), so that its memory is there too";
-    let severity =
-        if worst.below_percent() > RULE.parameter(evidence, &MOST) { Severity::Warning } else { RULE.severity };
+    let severity = if worst.below_percent() > RULE.parameter(evidence, &MOST) {
+        Severity::Warning
+    } else {
+        RULE.severity
+    };
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message + &more, next_step)
         .at(severity)
@@ -103,10 +122,18 @@ fn of<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Far<'a>> {
     let mut far = Vec::new();
     for (gpu, rated) in by_gpu {
         let own_node = host::own_node(evidence, gpu);
-        let own = rated.iter().find(|rated| own_node.is_some() && rated.copy.numa_node == own_node);
-        let best = rated.iter().max_by(|one, other| one.rate.0.total_cmp(&other.rate.0));
-        let Some(own) = own.or(best).copied() else { continue };
-        let others = rated.iter().filter(|rated| rated.copy.numa_node != own.copy.numa_node);
+        let own = rated
+            .iter()
+            .find(|rated| own_node.is_some() && rated.copy.numa_node == own_node);
+        let best = rated
+            .iter()
+            .max_by(|one, other| one.rate.0.total_cmp(&other.rate.0));
+        let Some(own) = own.or(best).copied() else {
+            continue;
+        };
+        let others = rated
+            .iter()
+            .filter(|rated| rated.copy.numa_node != own.copy.numa_node);
         far.extend(others.map(|rated| Far { own, far: *rated }));
     }
     far
@@ -125,8 +152,14 @@ mod tests {
         let machine = two_sockets();
         let mut measurements = with_host(&machine, &[]);
         for gpu in 0..4 {
-            let node = |node| HostCopy { numa_node: Some(node), ..host_copy(gpu, 26.0) };
-            let other = HostCopy { achieved_gbps: Some(GbPerSecond(gbps)), ..node(1 - gpu / 2) };
+            let node = |node| HostCopy {
+                numa_node: Some(node),
+                ..host_copy(gpu, 26.0)
+            };
+            let other = HostCopy {
+                achieved_gbps: Some(GbPerSecond(gbps)),
+                ..node(1 - gpu / 2)
+            };
             measurements.host.extend([node(gpu / 2), other]);
         }
         (machine, measurements)
@@ -137,10 +170,27 @@ mod tests {
         let (machine, measurements) = with_far(25.0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
         let (machine, measurements) = with_far(19.5);
-        let found = only(&findings(&machine, Some(&measurements)), "host-memory-far", Severity::Info);
-        assert_eq!((found.subject.clone(), fact(&found, "below_own_percent")), (Subject::Machine, 25.0.into()));
-        assert!(found.message.contains("26.0 GB/s with memory of NUMA node 0"), "{}", found.message);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "host-memory-far",
+            Severity::Info,
+        );
+        assert_eq!(
+            (found.subject.clone(), fact(&found, "below_own_percent")),
+            (Subject::Machine, 25.0.into())
+        );
+        assert!(
+            found
+                .message
+                .contains("26.0 GB/s with memory of NUMA node 0"),
+            "{}",
+            found.message
+        );
         let (machine, measurements) = with_far(9.0);
-        only(&findings(&machine, Some(&measurements)), "host-memory-far", Severity::Warning);
+        only(
+            &findings(&machine, Some(&measurements)),
+            "host-memory-far",
+            Severity::Warning,
+        );
     }
 }

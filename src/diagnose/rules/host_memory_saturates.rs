@@ -41,8 +41,13 @@ const SHARE: Parameter = Parameter {
 const FULL_PERCENT: f64 = 73.0;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("host-memory-saturates", Severity::Info, page!("host_memory_saturates.rs"), judge).with(&[SHARE]);
+pub const RULE: Rule = Rule::new(
+    "host-memory-saturates",
+    Severity::Info,
+    page!("host_memory_saturates.rs"),
+    judge,
+)
+.with(&[SHARE]);
 
 /// What GPUs reach at once and one at a time.
 struct Sum<'a> {
@@ -59,24 +64,46 @@ impl Sum<'_> {
 
     /// The links that are the limit, where they are.
     fn links(&self) -> Option<String> {
-        let theory: Vec<f64> = self.copies.iter().filter_map(|copy| Some(copy.theoretical_gbps?.0)).collect();
+        let theory: Vec<f64> = self
+            .copies
+            .iter()
+            .filter_map(|copy| Some(copy.theoretical_gbps?.0))
+            .collect();
         let sum: f64 = theory.iter().sum();
-        let shared: Vec<&str> = self.copies.iter().filter_map(|copy| copy.bottleneck.as_deref()).collect();
-        let shared: Vec<&str> = shared.into_iter().filter(|hop| hop.ends_with("GPUs")).collect();
-        let are_full = theory.len() == self.copies.len() && self.at_once >= sum * FULL_PERCENT / 100.0;
+        let shared: Vec<&str> = self
+            .copies
+            .iter()
+            .filter_map(|copy| copy.bottleneck.as_deref())
+            .collect();
+        let shared: Vec<&str> = shared
+            .into_iter()
+            .filter(|hop| hop.ends_with("GPUs"))
+            .collect();
+        let are_full =
+            theory.len() == self.copies.len() && self.at_once >= sum * FULL_PERCENT / 100.0;
         (are_full && !shared.is_empty()).then(|| words::distinct(shared))
     }
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &SHARE);
-    let sums: Vec<_> = sums(evidence).into_iter().filter(|sum| sum.percent() < most).collect();
-    let Some(worst) = sums.iter().min_by(|one, other| one.percent().total_cmp(&other.percent())) else {
+    let sums: Vec<_> = sums(evidence)
+        .into_iter()
+        .filter(|sum| sum.percent() < most)
+        .collect();
+    let Some(worst) = sums
+        .iter()
+        .min_by(|one, other| one.percent().total_cmp(&other.percent()))
+    else {
         return Vec::new();
     };
     let text = |sum: &Sum<'_>| {
         let (at_once, alone) = (GbPerSecond(sum.at_once), GbPerSecond(sum.alone));
-        format!("{at_once} GB/s {} ({:.0}% of {alone})", sum.direction, sum.percent())
+        format!(
+            "{at_once} GB/s {} ({:.0}% of {alone})",
+            sum.direction,
+            sum.percent()
+        )
     };
     let all: Vec<_> = sums.iter().map(text).collect();
     // One cause, one finding: links that several flows at once have shown already.
@@ -96,7 +123,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         ),
     };
     let gpus = words::count(worst.copies.len(), "GPU");
-    let message = format!("{gpus} at once reach less with the host than one at a time: {}; {limit}", all.join(", "));
+    let message = format!(
+        "{gpus} at once reach less with the host than one at a time: {}; {limit}",
+        all.join(", ")
+    );
     let indices: BTreeSet<u32> = worst.copies.iter().map(|copy| copy.gpu).collect();
     let found = RULE
         .finding(Subject::Machine, message, next_step)
@@ -111,7 +141,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Whether `load-limited-by-design` names a link above every GPU that shares one with another.
 fn are_named(evidence: &Evidence<'_>, sum: &Sum<'_>) -> bool {
     let is_named = load_limited_by_design::names_above(evidence);
-    let shared = sum.copies.iter().filter(|copy| copy.bottleneck.as_deref().is_some_and(|hop| hop.ends_with("GPUs")));
+    let shared = sum.copies.iter().filter(|copy| {
+        copy.bottleneck
+            .as_deref()
+            .is_some_and(|hop| hop.ends_with("GPUs"))
+    });
     shared.map(|copy| copy.gpu).all(is_named)
 }
 
@@ -121,16 +155,33 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
     for direction in host::ONE_WAY {
         let way = HostWay::PINNED.with_direction(direction);
         let sets = at_once(evidence.host());
-        let Some((_, number)) = sets.keys().filter(|(of, _)| *of == way).max_by_key(|(_, number)| *number) else {
+        let Some((_, number)) = sets
+            .keys()
+            .filter(|(of, _)| *of == way)
+            .max_by_key(|(_, number)| *number)
+        else {
             continue;
         };
-        let copies: Vec<_> =
-            evidence.host().iter().filter(|copy| copy.way() == way && copy.at_once == *number).collect();
+        let copies: Vec<_> = evidence
+            .host()
+            .iter()
+            .filter(|copy| copy.way() == way && copy.at_once == *number)
+            .collect();
         let alone = host::best(evidence, way);
-        let rates = copies.iter().map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)));
-        if let Some(rates) = rates.collect::<Option<Vec<_>>>().filter(|rates| rates.len() == *number as usize) {
+        let rates = copies
+            .iter()
+            .map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)));
+        if let Some(rates) = rates
+            .collect::<Option<Vec<_>>>()
+            .filter(|rates| rates.len() == *number as usize)
+        {
             let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
-            sums.push(Sum { direction, copies, at_once: at_once.iter().sum(), alone: alone.iter().sum() });
+            sums.push(Sum {
+                direction,
+                copies,
+                at_once: at_once.iter().sum(),
+                alone: alone.iter().sum(),
+            });
         }
     }
     sums
@@ -145,8 +196,11 @@ mod tests {
     fn all_at_once(machine: &Snapshot, alone: f64, each: f64) -> Measurements {
         let gpus = u32::try_from(machine.gpus.len()).unwrap();
         let mut measurements = with_host(machine, &vec![alone; machine.gpus.len()]);
-        let at_once =
-            |copy: &HostCopy| HostCopy { at_once: gpus, achieved_gbps: Some(GbPerSecond(each)), ..copy.clone() };
+        let at_once = |copy: &HostCopy| HostCopy {
+            at_once: gpus,
+            achieved_gbps: Some(GbPerSecond(each)),
+            ..copy.clone()
+        };
         let together: Vec<_> = measurements.host.iter().map(at_once).collect();
         measurements.host.extend(together);
         measurements
@@ -155,10 +209,17 @@ mod tests {
     #[test]
     fn memory_of_the_host_is_named_where_the_links_carry_more() {
         let machine = h200_vm(8);
-        assert_eq!(findings(&machine, Some(&all_at_once(&machine, 55.3, 53.0))), []);
+        assert_eq!(
+            findings(&machine, Some(&all_at_once(&machine, 55.3, 53.0))),
+            []
+        );
         let found = findings(&machine, Some(&all_at_once(&machine, 55.3, 18.6)));
         let found = only(&found, "host-memory-saturates", Severity::Info);
-        for text in ["8 GPUs at once", "149 GB/s to device (34% of 442)", "the memory of the host"] {
+        for text in [
+            "8 GPUs at once",
+            "149 GB/s to device (34% of 442)",
+            "the memory of the host",
+        ] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
     }
@@ -167,9 +228,13 @@ mod tests {
     fn a_shared_uplink_is_named_where_it_is_full() {
         let machine = two_sockets();
         let found = findings(&machine, Some(&all_at_once(&machine, 26.0, 13.2)));
-        let found = found.iter().find(|found| found.code == RULE.id).unwrap_or_else(|| panic!("{found:#?}"));
+        let found = found
+            .iter()
+            .find(|found| found.code == RULE.id)
+            .unwrap_or_else(|| panic!("{found:#?}"));
         assert!(
-            found.message.contains("above GPU 0, GPU 1") && found.message.contains("what they share"),
+            found.message.contains("above GPU 0, GPU 1")
+                && found.message.contains("what they share"),
             "{found:#?}"
         );
     }
@@ -178,10 +243,17 @@ mod tests {
     fn a_gpu_without_a_figure_leaves_the_sum_unknown() {
         let machine = h200_vm(4);
         let mut measurements = all_at_once(&machine, 55.3, 18.6);
-        for copy in measurements.host.iter_mut().filter(|copy| copy.gpu == 3 && copy.at_once > 1) {
+        for copy in measurements
+            .host
+            .iter_mut()
+            .filter(|copy| copy.gpu == 3 && copy.at_once > 1)
+        {
             copy.disturbed = true;
         }
         let found = findings(&machine, Some(&measurements));
-        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+        assert!(
+            found.iter().all(|found| found.code != RULE.id),
+            "{found:#?}"
+        );
     }
 }

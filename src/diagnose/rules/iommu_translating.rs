@@ -32,11 +32,18 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, page!("iommu_translating.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "iommu-translating",
+    Severity::Warning,
+    page!("iommu_translating.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
-    let Some(gpus) = translated(evidence).filter(|_| bare_metal && evidence.snapshot.gpus.len() > 1) else {
+    let Some(gpus) =
+        translated(evidence).filter(|_| bare_metal && evidence.snapshot.gpus.len() > 1)
+    else {
         return Vec::new();
     };
     let pairs = pcie_peers(evidence);
@@ -89,11 +96,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// The parameter of the kernel's command line that asks for addresses as they are.
 fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
-    const PASS_THROUGH: [&str; 6] =
-        ["iommu=pt", "iommu=off", "iommu.passthrough=1", "intel_iommu=off", "amd_iommu=off", "iommu=nopt"];
+    const PASS_THROUGH: [&str; 6] = [
+        "iommu=pt",
+        "iommu=off",
+        "iommu.passthrough=1",
+        "intel_iommu=off",
+        "amd_iommu=off",
+        "iommu=nopt",
+    ];
     let parameters = snapshot.host.iommu_parameters.known()?;
     // Of several the last one counts.
-    let last = parameters.iter().rev().find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
+    let last = parameters
+        .iter()
+        .rev()
+        .find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
     (last != "iommu=nopt").then_some(last.as_str())
 }
 
@@ -123,15 +139,29 @@ fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
 fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
     let pairs: Vec<Pair> = match evidence.measurements {
         Some(measurements) => {
-            let tried = measurements.peer.iter().filter(|cell| cell.setup.path == Path::Direct);
-            tried.filter(|cell| cell.status != Status::Skipped).map(|cell| cell.pair).collect()
+            let tried = measurements
+                .peer
+                .iter()
+                .filter(|cell| cell.setup.path == Path::Direct);
+            tried
+                .filter(|cell| cell.status != Status::Skipped)
+                .map(|cell| cell.pair)
+                .collect()
         }
         None => {
             let routes = evidence.topology.pairs.iter();
-            routes.filter(|route| route.peer_access.nvml_write == Some(P2pStatus::Ok)).map(|route| route.pair).collect()
+            routes
+                .filter(|route| route.peer_access.nvml_write == Some(P2pStatus::Ok))
+                .map(|route| route.pair)
+                .collect()
         }
     };
-    words::unique(pairs.into_iter().filter(|pair| !evidence.over_nvlink(*pair)).collect())
+    words::unique(
+        pairs
+            .into_iter()
+            .filter(|pair| !evidence.over_nvlink(*pair))
+            .collect(),
+    )
 }
 
 /// Those of these pairs whose bytes did not arrive, or whose copies failed or hung.
@@ -141,7 +171,12 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
         cell.setup.path == Path::Direct
             && (cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung))
     });
-    words::unique(wrong.map(|cell| cell.pair).filter(|pair| pairs.contains(pair)).collect())
+    words::unique(
+        wrong
+            .map(|cell| cell.pair)
+            .filter(|pair| pairs.contains(pair))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -154,21 +189,43 @@ mod tests {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(true);
         machine.pairs = crate::model::testing::all_pairs(4, None, P2pStatus::NotSupported);
-        let found = only(&findings(&machine, None), "iommu-translating", Severity::Info);
+        let found = only(
+            &findings(&machine, None),
+            "iommu-translating",
+            Severity::Info,
+        );
         assert!(!found.message.contains("arrived"), "{}", found.message);
         let mut measurements = measured(&machine, 0.84);
-        let found = only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Warning);
-        assert!(found.message.contains("arrived intact"), "{}", found.message);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "iommu-translating",
+            Severity::Warning,
+        );
+        assert!(
+            found.message.contains("arrived intact"),
+            "{}",
+            found.message
+        );
         for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3)) {
             cell.verified = Verified::Dropped;
         }
         let found = findings(&machine, Some(&measurements));
         let wrong = only(&found, "peer-data-wrong", Severity::Error);
         let effect = &wrong.evidence.effects()[0];
-        assert!(effect.rule == RULE.id && effect.message.contains("GPU 2 → GPU 3"), "{effect}");
+        assert!(
+            effect.rule == RULE.id && effect.message.contains("GPU 2 → GPU 3"),
+            "{effect}"
+        );
         // Without peer access nothing goes wrong.
-        measurements.peer.iter_mut().for_each(|cell| (cell.setup.path, cell.verified) = (Path::Staged, Verified::Ok));
-        only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Info);
+        measurements
+            .peer
+            .iter_mut()
+            .for_each(|cell| (cell.setup.path, cell.verified) = (Path::Staged, Verified::Ok));
+        only(
+            &findings(&machine, Some(&measurements)),
+            "iommu-translating",
+            Severity::Info,
+        );
     }
 
     #[test]
@@ -181,13 +238,25 @@ mod tests {
             (vec!["iommu=pt", "iommu=nopt"], None),
             (vec!["amd_iommu=off"], Some("amd_iommu=off")),
         ] {
-            machine.host.iommu_parameters = Reading::Known(parameters.iter().map(ToString::to_string).collect());
+            machine.host.iommu_parameters =
+                Reading::Known(parameters.iter().map(ToString::to_string).collect());
             let found = findings(&machine, Some(&measured(&machine, 0.84)));
             let found = only(&found, "iommu-translating", Severity::Warning);
-            let said = found.message.contains("although the kernel was started with");
+            let said = found
+                .message
+                .contains("although the kernel was started with");
             assert_eq!(said, told.is_some(), "{parameters:?}: {}", found.message);
-            assert_eq!(found.next_step.contains("Boot with iommu=pt"), told.is_none(), "{}", found.next_step);
-            assert!(told.is_none_or(|told| found.next_step.starts_with(told)), "{}", found.next_step);
+            assert_eq!(
+                found.next_step.contains("Boot with iommu=pt"),
+                told.is_none(),
+                "{}",
+                found.next_step
+            );
+            assert!(
+                told.is_none_or(|told| found.next_step.starts_with(told)),
+                "{}",
+                found.next_step
+            );
         }
     }
 
@@ -195,12 +264,25 @@ mod tests {
     fn the_groups_of_the_gpus_outrank_the_machine_and_guests_are_left_alone() {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(true);
-        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"] {
+        for address in [
+            "0000:03:00.0",
+            "0000:04:00.0",
+            "0000:83:00.0",
+            "0000:84:00.0",
+        ] {
             function_mut(&mut machine, address).iommu_type = Reading::Known("identity".into());
         }
-        assert_eq!(findings(&machine, Some(&measured(&machine, 0.84))), [], "another device is translated");
+        assert_eq!(
+            findings(&machine, Some(&measured(&machine, 0.84))),
+            [],
+            "another device is translated"
+        );
         function_mut(&mut machine, "0000:84:00.0").iommu_type = Reading::Known("DMA-FQ".into());
-        let found = only(&findings(&machine, Some(&measured(&machine, 0.84))), "iommu-translating", Severity::Warning);
+        let found = only(
+            &findings(&machine, Some(&measured(&machine, 0.84))),
+            "iommu-translating",
+            Severity::Warning,
+        );
         assert!(found.message.contains("of GPU 3, and"), "{}", found.message);
 
         let mut guest = h200_vm(4);
@@ -209,7 +291,11 @@ mod tests {
         let mut bare = h200_vm(4);
         bare.host.virtual_machine = Reading::Known(false);
         bare.host.iommu_translating = Reading::Known(true);
-        only(&findings(&bare, Some(&measured(&bare, 0.88))), "iommu-translating", Severity::Info);
+        only(
+            &findings(&bare, Some(&measured(&bare, 0.88))),
+            "iommu-translating",
+            Severity::Info,
+        );
         let mut unknown = nvlink_bridge();
         unknown.host.virtual_machine = Reading::unsupported();
         unknown.host.iommu_translating = Reading::Known(true);

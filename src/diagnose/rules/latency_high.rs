@@ -54,31 +54,51 @@ const FIXED: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("latency-high", Severity::Error, page!("latency_high.rs"), judge).with(&[DIRECT, STAGED, FIXED]);
+pub const RULE: Rule = Rule::new(
+    "latency-high",
+    Severity::Error,
+    page!("latency_high.rs"),
+    judge,
+)
+.with(&[DIRECT, STAGED, FIXED]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
-    let latencies = measurements.latency.iter().filter(|cell| cell.cell().tested());
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
+    let latencies = measurements
+        .latency
+        .iter()
+        .filter(|cell| cell.cell().tested());
     let slow: Vec<Slow> = latencies
         .clone()
         .filter_map(|cell| Slow::of_latency(evidence, cell))
         .chain(with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell)))
         .collect();
     let bad = words::unique(slow.iter().map(|slow| slow.pair).collect());
-    let seen: Vec<Pair> =
-        latencies.map(|cell| cell.pair).chain(with_fixed_cost(evidence).map(|cell| cell.pair)).collect();
+    let seen: Vec<Pair> = latencies
+        .map(|cell| cell.pair)
+        .chain(with_fixed_cost(evidence).map(|cell| cell.pair))
+        .collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
+    groups
+        .iter()
+        .filter_map(|group| finding(evidence, group, &slow))
+        .collect()
 }
 
 /// Cells that tell what a direct copy costs beside its bytes.
 fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a PeerBandwidth> {
     // What it costs to launch a kernel says nothing of the path.
     let direct = |cell: &&PeerBandwidth| {
-        (cell.setup.path, cell.setup.engine) == (Path::Direct, Engine::Copy) && cell.fixed_cost_us.is_some()
+        (cell.setup.path, cell.setup.engine) == (Path::Direct, Engine::Copy)
+            && cell.fixed_cost_us.is_some()
     };
-    evidence.peer().iter().filter(|cell| cell.cell().tested()).filter(direct)
+    evidence
+        .peer()
+        .iter()
+        .filter(|cell| cell.cell().tested())
+        .filter(direct)
 }
 
 /// What takes too long.
@@ -94,7 +114,11 @@ struct Slow {
 
 impl Slow {
     fn of_latency(evidence: &Evidence<'_>, cell: &Latency) -> Option<Self> {
-        let limit = if cell.path == Path::Direct { &DIRECT } else { &STAGED };
+        let limit = if cell.path == Path::Direct {
+            &DIRECT
+        } else {
+            &STAGED
+        };
         let slow = Self {
             pair: cell.pair,
             path: cell.path,
@@ -107,8 +131,13 @@ impl Slow {
 
     fn of_fixed_cost(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<Self> {
         let limit_us = RULE.parameter(evidence, &FIXED);
-        let slow =
-            Self { pair: cell.pair, path: cell.setup.path, is_latency: false, us: cell.fixed_cost_us?, limit_us };
+        let slow = Self {
+            pair: cell.pair,
+            path: cell.setup.path,
+            is_latency: false,
+            us: cell.fixed_cost_us?,
+            limit_us,
+        };
         (slow.us > limit_us).then_some(slow)
     }
 
@@ -125,7 +154,11 @@ impl Slow {
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Option<Finding> {
     let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.pair));
     let highest = |wanted: &dyn Fn(&Slow) -> bool| {
-        of_group.clone().copied().filter(wanted).max_by(|one, other| one.us.total_cmp(&other.us))
+        of_group
+            .clone()
+            .copied()
+            .filter(wanted)
+            .max_by(|one, other| one.us.total_cmp(&other.us))
     };
     let direct = highest(&|slow| slow.is_latency && slow.path == Path::Direct);
     let staged = highest(&|slow| slow.is_latency && slow.path == Path::Staged);
@@ -148,7 +181,9 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     };
     let host = match (evidence.snapshot.host.virtual_machine.get(), worst.path) {
         (Some(false), _) => "",
-        (_, Path::Staged) => "; in a virtual machine, ask whoever runs the host whether its processors are pinned",
+        (_, Path::Staged) => {
+            "; in a virtual machine, ask whoever runs the host whether its processors are pinned"
+        }
         (_, Path::Direct) => {
             "; in a virtual machine, ask whoever runs the host whether its GPUs or processors are shared"
         }
@@ -162,15 +197,26 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
         .fact("highest_fixed_cost_us", us(fixed))
         .fact("limit_us", Fact::figure(worst.limit_us))
         .pairs(&group.pairs);
-    Some(if worst.path == Path::Staged { found.at(Severity::Warning) } else { found })
+    Some(if worst.path == Path::Staged {
+        found.at(Severity::Warning)
+    } else {
+        found
+    })
 }
 
 /// What a direct copy of this pair is known to cost beside its bytes, where that is far too much.
 pub fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
-    let latencies = evidence.measurements.into_iter().flat_map(|measurements| &measurements.latency);
-    let latencies = latencies.filter(|cell| cell.cell().tested()).filter_map(|cell| Slow::of_latency(evidence, cell));
+    let latencies = evidence
+        .measurements
+        .into_iter()
+        .flat_map(|measurements| &measurements.latency);
+    let latencies = latencies
+        .filter(|cell| cell.cell().tested())
+        .filter_map(|cell| Slow::of_latency(evidence, cell));
     let fixed = with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell));
-    let of_pair = latencies.chain(fixed).filter(|slow| slow.pair == pair && slow.path == Path::Direct);
+    let of_pair = latencies
+        .chain(fixed)
+        .filter(|slow| slow.pair == pair && slow.path == Path::Direct);
     of_pair.map(|slow| slow.us).reduce(f64::max)
 }
 
@@ -181,11 +227,22 @@ mod tests {
     use crate::diagnose::testing::prelude::*;
 
     /// Every pair with these latencies.
-    fn with_latencies(machine: &crate::model::snapshot::Snapshot, direct: f64, staged: f64) -> Measurements {
+    fn with_latencies(
+        machine: &crate::model::snapshot::Snapshot,
+        direct: f64,
+        staged: f64,
+    ) -> Measurements {
         let mut measurements = measured(machine, 0.88);
-        for pair in measurements.peer.iter().map(|cell| cell.pair).collect::<Vec<_>>() {
+        for pair in measurements
+            .peer
+            .iter()
+            .map(|cell| cell.pair)
+            .collect::<Vec<_>>()
+        {
             for (path, us) in [(Path::Direct, direct), (Path::Staged, staged)] {
-                measurements.latency.push(latency(pair.source, pair.destination, path, us));
+                measurements
+                    .latency
+                    .push(latency(pair.source, pair.destination, path, us));
             }
         }
         measurements
@@ -195,25 +252,56 @@ mod tests {
     fn a_tenth_of_a_second_is_an_error_and_what_healthy_machines_show_is_not() {
         let machine = h200_vm(4);
         for (direct, staged) in [(1.8, 11.0), (2.4, 19.0), (6.1, 24.8)] {
-            assert_eq!(findings(&machine, Some(&with_latencies(&machine, direct, staged))), []);
+            assert_eq!(
+                findings(&machine, Some(&with_latencies(&machine, direct, staged))),
+                []
+            );
         }
         let mut measurements = with_latencies(&machine, 2.3, 15.0);
-        let slow = measurements.latency.iter_mut().find(|cell| cell.path == Path::Direct).unwrap();
+        let slow = measurements
+            .latency
+            .iter_mut()
+            .find(|cell| cell.path == Path::Direct)
+            .unwrap();
         slow.latency_us = Some(100_000.0);
-        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(Pair { source: 0, destination: 1 }));
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "latency-high",
+            Severity::Error,
+        );
+        assert_eq!(
+            found.subject,
+            Subject::Pair(Pair {
+                source: 0,
+                destination: 1
+            })
+        );
         assert_eq!(fact(&found, "highest_direct_us"), 100_000.0);
-        assert_eq!(exit(&findings(&machine, Some(&measurements)), Some(&measurements)), 1);
+        assert_eq!(
+            exit(
+                &findings(&machine, Some(&measurements)),
+                Some(&measurements)
+            ),
+            1
+        );
     }
 
     #[test]
     fn one_gpu_that_is_slow_to_begin_with_every_partner_is_one_finding() {
         let machine = h200_vm(4);
         let mut measurements = with_latencies(&machine, 2.3, 15.0);
-        for cell in measurements.latency.iter_mut().filter(|cell| cell.pair.touches(2) && cell.path == Path::Direct) {
+        for cell in measurements
+            .latency
+            .iter_mut()
+            .filter(|cell| cell.pair.touches(2) && cell.path == Path::Direct)
+        {
             cell.latency_us = Some(300.0);
         }
-        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "latency-high",
+            Severity::Error,
+        );
         assert_eq!(found.subject, Subject::Gpu { index: 2 });
     }
 
@@ -221,22 +309,49 @@ mod tests {
     fn what_is_slow_through_the_host_alone_is_a_warning() {
         let machine = h200_vm(2);
         let measurements = with_latencies(&machine, 2.3, 4000.0);
-        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Warning);
-        assert!(found.message.contains("through the host's memory takes 4000 us"), "{}", found.message);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "latency-high",
+            Severity::Warning,
+        );
+        assert!(
+            found
+                .message
+                .contains("through the host's memory takes 4000 us"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]
     fn a_fixed_cost_is_judged_too_and_explains_a_rate_that_it_lowers() {
         let machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
-        measurements.peer.iter_mut().for_each(|cell| cell.fixed_cost_us = Some(27.0));
+        measurements
+            .peer
+            .iter_mut()
+            .for_each(|cell| cell.fixed_cost_us = Some(27.0));
         assert_eq!(findings(&machine, Some(&measurements)), []);
         // 1 GiB takes 2.71 ms at 396 GB/s; 1 ms more, and it is copied at 289.
         let slow = |cell: &PeerBandwidth| is(cell, 1, 3);
-        measurements.peer.iter_mut().filter(|cell| slow(cell)).for_each(|cell| cell.fixed_cost_us = Some(1000.0));
+        measurements
+            .peer
+            .iter_mut()
+            .filter(|cell| slow(cell))
+            .for_each(|cell| cell.fixed_cost_us = Some(1000.0));
         set(&mut measurements, 289.0, slow);
-        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
-        assert_eq!(found.subject, Subject::Pair(Pair { source: 1, destination: 3 }));
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "latency-high",
+            Severity::Error,
+        );
+        assert_eq!(
+            found.subject,
+            Subject::Pair(Pair {
+                source: 1,
+                destination: 3
+            })
+        );
         assert_eq!(found.evidence.effects().len(), 1, "{found:#?}");
         // What is slower than that is slow for another reason too.
         set(&mut measurements, 150.0, slow);

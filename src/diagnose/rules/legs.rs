@@ -12,16 +12,26 @@ const SOUND_PERCENT: f64 = 73.0;
 /// Which leg of the copies of these pairs is slow, to be added to a sentence; empty where host copies were not measured.
 pub fn told(evidence: &Evidence<'_>, pairs: &[Pair]) -> String {
     let ups = host::best(evidence, HostWay::PINNED);
-    let downs = host::best(evidence, HostWay::PINNED.with_direction(HostDirection::ToHost));
+    let downs = host::best(
+        evidence,
+        HostWay::PINNED.with_direction(HostDirection::ToHost),
+    );
     let sources: BTreeSet<u32> = pairs.iter().map(|pair| pair.source).collect();
     let destinations: BTreeSet<u32> = pairs.iter().map(|pair| pair.destination).collect();
-    let known = |legs: &BTreeMap<u32, Rated<'_>>, gpus: &BTreeSet<u32>| gpus.iter().all(|gpu| legs.contains_key(gpu));
+    let known = |legs: &BTreeMap<u32, Rated<'_>>, gpus: &BTreeSet<u32>| {
+        gpus.iter().all(|gpu| legs.contains_key(gpu))
+    };
     if pairs.is_empty() || !known(&downs, &sources) || !known(&ups, &destinations) {
         return String::new();
     }
     let slow: Vec<String> = slow_legs(evidence, &downs, &sources, HostDirection::ToHost)
         .into_iter()
-        .chain(slow_legs(evidence, &ups, &destinations, HostDirection::ToDevice))
+        .chain(slow_legs(
+            evidence,
+            &ups,
+            &destinations,
+            HostDirection::ToDevice,
+        ))
         .collect();
     if slow.is_empty() {
         return "; each leg by itself is as fast as its slot, so what is slow is the way through the host's memory"
@@ -39,12 +49,19 @@ fn slow_legs(
 ) -> Vec<String> {
     let fastest = GbPerSecond(legs.values().map(|rated| rated.rate.0).fold(0.0, f64::max));
     let is_slow = |rated: &&Rated<'_>| {
-        let below_slot = rated.copy.percent.is_some_and(|percent| percent < SOUND_PERCENT);
+        let below_slot = rated
+            .copy
+            .percent
+            .is_some_and(|percent| percent < SOUND_PERCENT);
         below_slot || rated.rate.percent_of(fastest) < SOUND_PERCENT
     };
     let slow = gpus.iter().filter_map(|gpu| legs.get(gpu)).filter(is_slow);
     let named = slow.map(|rated| {
-        let beside = if rated.rate < fastest { format!(", {fastest} GB/s for others") } else { String::new() };
+        let beside = if rated.rate < fastest {
+            format!(", {fastest} GB/s for others")
+        } else {
+            String::new()
+        };
         let leg = host::way_of(evidence, &[rated.copy.gpu], direction);
         format!("{leg} ({} GB/s{beside})", rated.rate)
     });
@@ -60,7 +77,13 @@ mod tests {
     /// What is said of staged copies of GPU 2, which reach this rate, where each GPU reaches these with the host.
     fn of_staged(machine: &Snapshot, gbps: f64, rates: &[f64]) -> Vec<Finding> {
         let mut measurements = with_host(machine, rates);
-        let staged = |one: &PeerBandwidth| cell(one.pair, Path::Staged, if touches(one, 2) { gbps } else { 37.0 });
+        let staged = |one: &PeerBandwidth| {
+            cell(
+                one.pair,
+                Path::Staged,
+                if touches(one, 2) { gbps } else { 37.0 },
+            )
+        };
         let staged: Vec<_> = measurements.peer.iter().map(staged).collect();
         measurements.peer.extend(staged);
         findings(machine, Some(&measurements))
@@ -71,16 +94,36 @@ mod tests {
         let machine = h200_vm(4);
         let found = of_staged(&machine, 14.0, &[55.0; 4]);
         let own = only(&found, "staged-slow", Severity::Warning);
-        assert!(own.message.contains("each leg by itself is as fast as its slot"), "{}", own.message);
+        assert!(
+            own.message
+                .contains("each leg by itself is as fast as its slot"),
+            "{}",
+            own.message
+        );
         assert!(!own.next_step.contains("numactl"), "{}", own.next_step);
         let found = of_staged(&machine, 14.0, &[55.0, 55.0, 20.0, 55.0]);
         let own = only(&found, "host-bandwidth-low", Severity::Warning);
         let effects = own.evidence.effects();
-        assert_eq!((&*effects[0].rule, own.subject), ("staged-slow", Subject::Gpu { index: 2 }));
-        for text in ["the slow leg is that", "GPU 2", "(20.0 GB/s, 55.0 GB/s for others)"] {
-            assert!(effects[0].message.contains(text), "{text}: {}", effects[0].message);
+        assert_eq!(
+            (&*effects[0].rule, own.subject),
+            ("staged-slow", Subject::Gpu { index: 2 })
+        );
+        for text in [
+            "the slow leg is that",
+            "GPU 2",
+            "(20.0 GB/s, 55.0 GB/s for others)",
+        ] {
+            assert!(
+                effects[0].message.contains(text),
+                "{text}: {}",
+                effects[0].message
+            );
         }
         let nothing = of_staged(&machine, 14.0, &[]);
-        assert!(!only(&nothing, "staged-slow", Severity::Warning).message.contains("leg"));
+        assert!(
+            !only(&nothing, "staged-slow", Severity::Warning)
+                .message
+                .contains("leg")
+        );
     }
 }

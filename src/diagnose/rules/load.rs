@@ -56,7 +56,9 @@ impl Judged<'_> {
     /// The least that flows of these places must reach together, GB/s.
     pub fn floor(&self, flows: &[usize]) -> f64 {
         let together = Self::sum(&self.explained, flows);
-        together * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(together / flows.len() as f64)
+        together
+            * (1.0 - self.predicted.margin_percent() / 100.0)
+            * self.of_bytes(together / flows.len() as f64)
     }
 
     /// The least that all its flows must reach together where they take turns in an order that is not known, GB/s.
@@ -67,12 +69,17 @@ impl Judged<'_> {
 
     /// The fastest of these flows alone, GB/s.
     pub fn best_alone(&self, flows: &[usize]) -> Option<f64> {
-        flows.iter().filter_map(|flow| self.predicted.alone.get(*flow).copied().flatten()).reduce(f64::max)
+        flows
+            .iter()
+            .filter_map(|flow| self.predicted.alone.get(*flow).copied().flatten())
+            .reduce(f64::max)
     }
 
     /// The least below which these flows collapse, GB/s.
     fn collapse_floor(&self, flows: &[usize], below_percent: f64) -> Option<f64> {
-        let best = self.best_alone(flows)?.min(Self::sum(&self.explained, flows));
+        let best = self
+            .best_alone(flows)?
+            .min(Self::sum(&self.explained, flows));
         Some(best * (1.0 - below_percent / 100.0))
     }
 
@@ -80,31 +87,57 @@ impl Judged<'_> {
     /// and where those receive from several too, some of them wait while others get more than they can take. A ring both
     /// ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x 396.
     pub fn takes_turns(&self) -> bool {
-        let pairs: Vec<Pair> = self.pattern.flows.iter().filter_map(|flow| flow.flow().pair()).collect();
+        let pairs: Vec<Pair> = self
+            .pattern
+            .flows
+            .iter()
+            .filter_map(|flow| flow.flow().pair())
+            .collect();
         let sends = |gpu| pairs.iter().filter(|pair| pair.source == gpu).count() > 1;
         let receives = |gpu| pairs.iter().filter(|pair| pair.destination == gpu).count() > 1;
-        pairs.iter().any(|pair| sends(pair.source) && receives(pair.destination))
+        pairs
+            .iter()
+            .any(|pair| sends(pair.source) && receives(pair.destination))
     }
 
     /// The pairs of GPUs among its flows.
     pub fn pairs(&self) -> Vec<Pair> {
-        words::unique(self.pattern.flows.iter().filter_map(|flow| flow.flow().pair()).collect())
+        words::unique(
+            self.pattern
+                .flows
+                .iter()
+                .filter_map(|flow| flow.flow().pair())
+                .collect(),
+        )
     }
 
     /// The GPUs of its flows.
     pub fn gpus(&self) -> Vec<u32> {
-        let ends = self.pattern.flows.iter().flat_map(|flow| flow.flow().ends());
-        ends.filter_map(crate::model::flow::Endpoint::gpu).collect::<BTreeSet<u32>>().into_iter().collect()
+        let ends = self
+            .pattern
+            .flows
+            .iter()
+            .flat_map(|flow| flow.flow().ends());
+        ends.filter_map(crate::model::flow::Endpoint::gpu)
+            .collect::<BTreeSet<u32>>()
+            .into_iter()
+            .collect()
     }
 }
 
 /// The patterns with sound figures and a prediction.
 pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
-    let Some(measurements) = evidence.measurements.filter(|measurements| !measurements.load.is_empty()) else {
+    let Some(measurements) = evidence
+        .measurements
+        .filter(|measurements| !measurements.load.is_empty())
+    else {
         return Vec::new();
     };
     let set = &evidence.settings.shares;
-    let (ways, alone) = (Ways::of(evidence.snapshot, evidence.topology), Alone::of(measurements));
+    let (ways, alone) = (
+        Ways::of(evidence.snapshot, evidence.topology),
+        Alone::of(measurements),
+    );
     let one = |pattern: &'a LoadPattern| {
         pattern.rate()?;
         let machine = (&ways, evidence.topology, evidence.snapshot);
@@ -114,9 +147,20 @@ pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
             return None;
         }
         let shares = predicted.explained(expected_load::near(set)).into_iter();
-        let explained = shares.map(|share| Some(share?.gbps)).collect::<Option<Vec<f64>>>()?;
-        let achieved = pattern.flows.iter().map(|flow| Some(flow.achieved_gbps?.0)).collect::<Option<Vec<f64>>>()?;
-        Some(Judged { pattern, predicted, explained, achieved })
+        let explained = shares
+            .map(|share| Some(share?.gbps))
+            .collect::<Option<Vec<f64>>>()?;
+        let achieved = pattern
+            .flows
+            .iter()
+            .map(|flow| Some(flow.achieved_gbps?.0))
+            .collect::<Option<Vec<f64>>>()?;
+        Some(Judged {
+            pattern,
+            predicted,
+            explained,
+            achieved,
+        })
     };
     measurements.load.iter().filter_map(one).collect()
 }
@@ -185,12 +229,21 @@ pub fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
     let mut found = Vec::new();
     while !open.is_empty() {
         let mut shown: BTreeMap<Ends, usize> = BTreeMap::new();
-        open.iter().flat_map(|(_, suspected)| suspected.keys()).for_each(|ends| *shown.entry(*ends).or_default() += 1);
+        open.iter()
+            .flat_map(|(_, suspected)| suspected.keys())
+            .for_each(|ends| *shown.entry(*ends).or_default() += 1);
         let most = shown.values().copied().max().unwrap_or_default();
-        let likeliest: BTreeSet<Ends> =
-            shown.into_iter().filter(|(_, number)| *number == most).map(|(of, _)| of).collect();
-        let Some(first) = likeliest.first().copied() else { break };
-        let (shows, rest) = open.into_iter().partition(|(_, suspected)| suspected.contains_key(&first));
+        let likeliest: BTreeSet<Ends> = shown
+            .into_iter()
+            .filter(|(_, number)| *number == most)
+            .map(|(of, _)| of)
+            .collect();
+        let Some(first) = likeliest.first().copied() else {
+            break;
+        };
+        let (shows, rest) = open
+            .into_iter()
+            .partition(|(_, suspected)| suspected.contains_key(&first));
         open = rest;
         found.extend(cause(shows, first, &likeliest));
     }
@@ -203,15 +256,34 @@ fn cause<'a>(
     first: Ends,
     likeliest: &BTreeSet<Ends>,
 ) -> Option<Low<'a>> {
-    let patterns: Vec<String> = shows.iter().map(|(judged, _)| judged.pattern.name()).collect();
+    let patterns: Vec<String> = shows
+        .iter()
+        .map(|(judged, _)| judged.pattern.name())
+        .collect();
     // Those that all of these patterns have in common: the figures do not tell which of them it is.
-    let common = |of: &&Ends| shows.iter().all(|(_, suspected)| suspected.contains_key(of));
+    let common = |of: &&Ends| {
+        shows
+            .iter()
+            .all(|(_, suspected)| suspected.contains_key(of))
+    };
     let common: Vec<Ends> = likeliest.iter().filter(common).copied().collect();
     let lows = shows.into_iter().filter_map(|(judged, mut suspected)| {
-        let mut links: Vec<&'a Link> = common.iter().filter_map(|ends| suspected.get(ends)).map(|of| of.link).collect();
+        let mut links: Vec<&'a Link> = common
+            .iter()
+            .filter_map(|ends| suspected.get(ends))
+            .map(|of| of.link)
+            .collect();
         links.order_by_key(|link| rank(link));
-        let Suspected { flows, collapse, .. } = suspected.remove(&first)?;
-        Some(Low { links, judged, flows, collapse, patterns: patterns.clone() })
+        let Suspected {
+            flows, collapse, ..
+        } = suspected.remove(&first)?;
+        Some(Low {
+            links,
+            judged,
+            flows,
+            collapse,
+            patterns: patterns.clone(),
+        })
     });
     lows.min_by_key(|low| (!low.collapse, low.depth()))
 }
@@ -220,7 +292,13 @@ fn cause<'a>(
 fn carried(all: &[Judged<'_>]) -> BTreeMap<Passage, f64> {
     let mut most: BTreeMap<Passage, f64> = BTreeMap::new();
     for judged in all {
-        for (hop, flows) in judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1) {
+        for (hop, flows) in judged
+            .predicted
+            .load
+            .passed()
+            .into_iter()
+            .filter(|(_, flows)| flows.len() > 1)
+        {
             let sum = Judged::sum(&judged.achieved, &flows);
             let known = most.entry(hop).or_insert(sum);
             *known = known.max(sum);
@@ -237,17 +315,39 @@ fn suspected<'a>(
     below_percent: f64,
 ) -> BTreeMap<Ends, Suspected<'a>> {
     let mut found: BTreeMap<Ends, Suspected<'a>> = BTreeMap::new();
-    for (hop, flows) in judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1) {
+    for (hop, flows) in judged
+        .predicted
+        .load
+        .passed()
+        .into_iter()
+        .filter(|(_, flows)| flows.len() > 1)
+    {
         let sum = Judged::sum(&judged.achieved, &flows);
-        let collapse = judged.collapse_floor(&flows, below_percent).filter(|floor| sum < *floor);
+        let collapse = judged
+            .collapse_floor(&flows, below_percent)
+            .filter(|floor| sum < *floor);
         let low = Some(judged.floor(&flows)).filter(|floor| sum < *floor);
-        let Some(floor) = collapse.or(low).filter(|_| judged.predicted.are_healthy_alone(&flows)) else { continue };
+        let Some(floor) = collapse
+            .or(low)
+            .filter(|_| judged.predicted.are_healthy_alone(&flows))
+        else {
+            continue;
+        };
         // It carried as much in another pattern.
         if carried.get(&hop).is_some_and(|most| *most >= floor) {
             continue;
         }
-        if let Some((_, link)) = judged.predicted.load.step(hop).filter(|step| !is_inside_switch(step)) {
-            found.entry(ends(hop)).or_insert(Suspected { link, flows, collapse: collapse.is_some() });
+        if let Some((_, link)) = judged
+            .predicted
+            .load
+            .step(hop)
+            .filter(|step| !is_inside_switch(step))
+        {
+            found.entry(ends(hop)).or_insert(Suspected {
+                link,
+                flows,
+                collapse: collapse.is_some(),
+            });
         }
     }
     if found.values().any(|of| rank(of.link) < 2) {
@@ -268,11 +368,13 @@ const fn rank(link: &Link) -> u8 {
 /// What a finding on this link is about.
 pub fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
     match (link.kind, link.upper, link.lower) {
-        (LinkKind::NvLink, NodeId::Gpu(source), NodeId::Gpu(destination)) => {
-            Subject::Pair(Pair { source, destination })
-        }
+        (LinkKind::NvLink, NodeId::Gpu(source), NodeId::Gpu(destination)) => Subject::Pair(Pair {
+            source,
+            destination,
+        }),
         (LinkKind::NvLink, _, NodeId::Gpu(index)) => Subject::Gpu { index },
-        (LinkKind::Pcie, _, lower) => match evidence.topology.node(lower).and_then(|node| node.pci) {
+        (LinkKind::Pcie, _, lower) => match evidence.topology.node(lower).and_then(|node| node.pci)
+        {
             Some(address) => Subject::PcieLink { address },
             None => Subject::Machine,
         },
@@ -297,25 +399,42 @@ pub fn findings(
     message: impl Fn(&str, &Low<'_>) -> String,
     next_step: impl Fn(&Low<'_>) -> String,
 ) -> Vec<Finding> {
-    let is_port = |low: &&Low<'_>| matches!(low.links.as_slice(), [link] if link.kind == LinkKind::NvLink);
+    let is_port =
+        |low: &&Low<'_>| matches!(low.links.as_slice(), [link] if link.kind == LinkKind::NvLink);
     let ports = lows.iter().filter(is_port).count();
     let many = ports > 2 && 2 * ports > evidence.snapshot.gpus.len();
-    let of_ports = lows.iter().filter(|low| many && is_port(low)).min_by_key(|low| low.depth());
-    let single = lows.iter().filter(|low| !(many && is_port(low))).map(|low| {
-        let place = match low.links.as_slice() {
-            [] => "what they share".to_owned(),
-            [link] => place(evidence, link),
-            several => format!("one of {}", words::distinct(several.iter().map(|link| place(evidence, link)))),
-        };
-        let about = match low.links.as_slice() {
-            [link] => subject(evidence, link),
-            _ => Subject::Machine,
-        };
-        finding(evidence, rule, (about, &place), low, &message, &next_step)
-    });
+    let of_ports = lows
+        .iter()
+        .filter(|low| many && is_port(low))
+        .min_by_key(|low| low.depth());
+    let single = lows
+        .iter()
+        .filter(|low| !(many && is_port(low)))
+        .map(|low| {
+            let place = match low.links.as_slice() {
+                [] => "what they share".to_owned(),
+                [link] => place(evidence, link),
+                several => format!(
+                    "one of {}",
+                    words::distinct(several.iter().map(|link| place(evidence, link)))
+                ),
+            };
+            let about = match low.links.as_slice() {
+                [link] => subject(evidence, link),
+                _ => Subject::Machine,
+            };
+            finding(evidence, rule, (about, &place), low, &message, &next_step)
+        });
     let joint = of_ports.map(|low| {
         let place = format!("the NVLinks of one GPU, of {ports} alike");
-        finding(evidence, rule, (Subject::Machine, &place), low, &message, &next_step)
+        finding(
+            evidence,
+            rule,
+            (Subject::Machine, &place),
+            low,
+            &message,
+            &next_step,
+        )
     });
     joint.into_iter().chain(single).collect()
 }
@@ -334,7 +453,8 @@ fn finding(
             .links
             .iter()
             .map(|link| {
-                let test = "run two flows that pass this link and not the others, with --profile full";
+                let test =
+                    "run two flows that pass this link and not the others, with --profile full";
                 suspect(self::place(evidence, link), test)
             })
             .collect();
@@ -347,7 +467,10 @@ fn finding(
         .fact("together", low.together())
         .fact("alone", low.judged.best_alone(&low.flows).map(GbPerSecond))
         .fact("explained", low.explained())
-        .fact("of_explained", Fact::percent(low.together().percent_of(low.explained())))
+        .fact(
+            "of_explained",
+            Fact::percent(low.together().percent_of(low.explained())),
+        )
         .suspecting(suspects)
 }
 
@@ -360,7 +483,13 @@ pub fn named(evidence: &Evidence<'_>) -> BTreeSet<Ends> {
 
 /// Whether a flow of this pattern passes one of these links.
 pub fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
-    judged.predicted.load.ways.iter().flatten().any(|step| links.contains(&ends(passage(step))))
+    judged
+        .predicted
+        .load
+        .ways
+        .iter()
+        .flatten()
+        .any(|step| links.contains(&ends(passage(step))))
 }
 
 /// Whether every hop of this pattern has a known rate, so that nothing that cannot be seen may limit it.

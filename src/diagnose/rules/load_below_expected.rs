@@ -33,28 +33,48 @@ use super::load::{self, Judged};
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("load-below-expected", Severity::Warning, page!("load_below_expected.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "load-below-expected",
+    Severity::Warning,
+    page!("load_below_expected.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let known = load::named(evidence);
     let percent = |judged: &Judged<'_>| {
         let all = judged.all();
-        100.0 * Judged::sum(&judged.achieved, &all) / Judged::sum(&judged.explained, &all).max(f64::MIN_POSITIVE)
+        100.0 * Judged::sum(&judged.achieved, &all)
+            / Judged::sum(&judged.explained, &all).max(f64::MIN_POSITIVE)
     };
     let is_low = |judged: &Judged<'_>| {
         let all = judged.all();
-        let floor = if judged.takes_turns() { judged.floor_in_any_order() } else { judged.floor(&all) };
+        let floor = if judged.takes_turns() {
+            judged.floor_in_any_order()
+        } else {
+            judged.floor(&all)
+        };
         Judged::sum(&judged.achieved, &all) < floor && judged.predicted.are_healthy_alone(&all)
     };
-    let low: Vec<Judged<'_>> =
-        load::judged(evidence).into_iter().filter(|judged| is_low(judged) && !load::passes(judged, &known)).collect();
+    let low: Vec<Judged<'_>> = load::judged(evidence)
+        .into_iter()
+        .filter(|judged| is_low(judged) && !load::passes(judged, &known))
+        .collect();
     // One of known links first: nothing that cannot be seen may explain it.
     let order = |judged: &&Judged<'_>| (!load::is_all_known(judged), percent(judged));
-    let worst = low.iter().min_by(|one, other| order(one).partial_cmp(&order(other)).unwrap_or(Ordering::Equal));
-    let Some(worst) = worst else { return Vec::new() };
+    let worst = low.iter().min_by(|one, other| {
+        order(one)
+            .partial_cmp(&order(other))
+            .unwrap_or(Ordering::Equal)
+    });
+    let Some(worst) = worst else {
+        return Vec::new();
+    };
     let all = worst.all();
-    let (achieved, explained) =
-        (GbPerSecond(Judged::sum(&worst.achieved, &all)), GbPerSecond(Judged::sum(&worst.explained, &all)));
+    let (achieved, explained) = (
+        GbPerSecond(Judged::sum(&worst.achieved, &all)),
+        GbPerSecond(Judged::sum(&worst.explained, &all)),
+    );
     let more = match low.len() {
         1 => String::new(),
         more => format!("; so are {}", words::count(more - 1, "other pattern")),
@@ -74,13 +94,21 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let next_step = format!(
             "Stop other work and check again with --profile full, which copies in more patterns. If it stays, {own}"
         );
-        (RULE.severity, "no link that they share shows why", next_step)
+        (
+            RULE.severity,
+            "no link that they share shows why",
+            next_step,
+        )
     } else {
         let next_step =
             "Nothing to repair where other machines of this kind reach as much: compare with one. It is the \
             rate to plan with for collective operations"
                 .to_owned();
-        (Severity::Info, "what joins the processors, whose rate no interface reports, may be why", next_step)
+        (
+            Severity::Info,
+            "what joins the processors, whose rate no interface reports, may be why",
+            next_step,
+        )
     };
     let message = format!(
         "{} at once ({}) reach {achieved} GB/s together, {:.0}% of the {explained} that each alone and the links allow: \

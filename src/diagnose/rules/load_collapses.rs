@@ -29,14 +29,26 @@ use super::load_steps;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("load-collapses", Severity::Error, page!("load_collapses.rs"), judge).with(&[COLLAPSE]);
+pub const RULE: Rule = Rule::new(
+    "load-collapses",
+    Severity::Error,
+    page!("load_collapses.rs"),
+    judge,
+)
+.with(&[COLLAPSE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let below = RULE.parameter(evidence, &COLLAPSE);
-    let lows: Vec<Low<'_>> = load::low(evidence, below).into_iter().filter(|low| low.collapse).collect();
+    let lows: Vec<Low<'_>> = load::low(evidence, below)
+        .into_iter()
+        .filter(|low| low.collapse)
+        .collect();
     let message = |place: &str, low: &Low<'_>| {
-        let alone = low.judged.best_alone(&low.flows).map(GbPerSecond).unwrap_or(low.explained());
+        let alone = low
+            .judged
+            .best_alone(&low.flows)
+            .map(GbPerSecond)
+            .unwrap_or(low.explained());
         format!(
             "{} at once through {place} reach {} GB/s together, less than one of them alone ({alone} GB/s): {}",
             words::count(low.flows.len(), "flow"),
@@ -44,7 +56,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let next_step = |low: &Low<'_>| load_steps::of_low(low, "update the firmware of what it runs through");
+    let next_step =
+        |low: &Low<'_>| load_steps::of_low(low, "update the firmware of what it runs through");
     load::findings(evidence, &RULE, &lows, message, next_step)
 }
 

@@ -35,56 +35,109 @@ use crate::model::load::LoadPattern;
 use crate::model::order::Order;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("load-copy-failed", Severity::Error, page!("load_copy_failed.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "load-copy-failed",
+    Severity::Error,
+    page!("load_copy_failed.rs"),
+    judge,
+);
 
 /// Patterns that failed although each of their flows works alone.
 fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
     let is_bad = |pattern: &&LoadPattern| {
-        matches!(pattern.status, Status::Failed | Status::Hung) && !pattern_fails_alone(measurements, pattern)
+        matches!(pattern.status, Status::Failed | Status::Hung)
+            && !pattern_fails_alone(measurements, pattern)
     };
     measurements.load.iter().filter(is_bad).collect()
 }
 
 /// Rounds that broke off in company.
 fn in_company(measurements: &Measurements) -> Vec<&BrokenOff> {
-    broken_off::unexplained(measurements).into_iter().filter(|broken| broken.in_company()).collect()
+    broken_off::unexplained(measurements)
+        .into_iter()
+        .filter(|broken| broken.in_company())
+        .collect()
 }
 
 /// Whether something went wrong in company that is more than one event: what this rule reports.
 pub fn is_repeated(measurements: &Measurements) -> bool {
-    let events: usize = in_company(measurements).iter().map(|broken| broken.events().count()).sum();
+    let events: usize = in_company(measurements)
+        .iter()
+        .map(|broken| broken.events().count())
+        .sum();
     events > 1 || !failed(measurements).is_empty()
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements.filter(|measurements| is_repeated(measurements)) else {
+    let Some(measurements) = evidence
+        .measurements
+        .filter(|measurements| is_repeated(measurements))
+    else {
         return Vec::new();
     };
     let (bad, broken) = (failed(measurements), in_company(measurements));
-    let of_patterns = bad.iter().map(|pattern| if pattern.status == Status::Hung { How::Hung } else { How::Failed });
-    let kinds: BTreeSet<How> = of_patterns.chain(broken.iter().flat_map(|of| of.events()).map(|of| of.how)).collect();
+    let of_patterns = bad.iter().map(|pattern| {
+        if pattern.status == Status::Hung {
+            How::Hung
+        } else {
+            How::Failed
+        }
+    });
+    let kinds: BTreeSet<How> = of_patterns
+        .chain(broken.iter().flat_map(|of| of.events()).map(|of| of.how))
+        .collect();
     let word = |how: &How| match how {
         How::Hung => "never end",
         How::Crashed => "crash the process that runs them",
         How::Failed => "fail",
     };
     // What fails first, as it always was said.
-    let what = kinds.iter().rev().map(word).collect::<Vec<_>>().join(" or ");
+    let what = kinds
+        .iter()
+        .rev()
+        .map(word)
+        .collect::<Vec<_>>()
+        .join(" or ");
     let groups = by_reason(&bad);
-    let mut all: Vec<String> =
-        groups.iter().map(|(reason, patterns)| format!("{}: {reason}", names(patterns))).collect();
-    all.extend(broken.iter().flat_map(|of| of.events()).map(|of| of.reason.clone()));
+    let mut all: Vec<String> = groups
+        .iter()
+        .map(|(reason, patterns)| format!("{}: {reason}", names(patterns)))
+        .collect();
+    all.extend(
+        broken
+            .iter()
+            .flat_map(|of| of.events())
+            .map(|of| of.reason.clone()),
+    );
     // A summary ends at the colon.
     let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
-    let flows = if flows.is_empty() { flows } else { format!(" ({flows})") };
-    let message = format!("Copies {what} while several run at once{flows}: {}", all.join("; "));
+    let flows = if flows.is_empty() {
+        flows
+    } else {
+        format!(" ({flows})")
+    };
+    let message = format!(
+        "Copies {what} while several run at once{flows}: {}",
+        all.join("; ")
+    );
     let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
     let mut gpus: BTreeSet<u32> = broken_off::gpus(&broken).into_iter().collect();
     gpus.extend(
-        first.iter().flat_map(|first| &first.flows).flat_map(|flow| flow.flow().ends()).filter_map(Endpoint::gpu),
+        first
+            .iter()
+            .flat_map(|first| &first.flows)
+            .flat_map(|flow| flow.flow().ends())
+            .filter_map(Endpoint::gpu),
     );
     let reasons = groups.iter().map(|(reason, _)| *reason);
-    let reasons = words::distinct(reasons.chain(broken.iter().flat_map(|of| of.events()).map(|of| of.reason.as_str())));
+    let reasons = words::distinct(
+        reasons.chain(
+            broken
+                .iter()
+                .flat_map(|of| of.events())
+                .map(|of| of.reason.as_str()),
+        ),
+    );
     let next_step = match broken.is_empty() {
         true => "Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it \
             repeats: reset the GPUs or power-cycle the machine, and check subsets of them (--gpus) to see which ones it needs"
@@ -106,10 +159,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// The pairs of patterns that failed, and of those that were left out since they copy all of that and more.
 fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
-    let flows = |pattern: &LoadPattern| pattern.flows.iter().map(|flow| flow.flow()).collect::<BTreeSet<_>>();
-    let copies_all = |pattern: &LoadPattern| bad.iter().any(|failed| flows(failed).is_subset(&flows(pattern)));
-    let lost = measurements.load.iter().filter(|pattern| pattern.status != Status::Measured && copies_all(pattern));
-    words::unique(lost.flat_map(|pattern| &pattern.flows).filter_map(|flow| flow.flow().pair()).collect())
+    let flows = |pattern: &LoadPattern| {
+        pattern
+            .flows
+            .iter()
+            .map(|flow| flow.flow())
+            .collect::<BTreeSet<_>>()
+    };
+    let copies_all = |pattern: &LoadPattern| {
+        bad.iter()
+            .any(|failed| flows(failed).is_subset(&flows(pattern)))
+    };
+    let lost = measurements
+        .load
+        .iter()
+        .filter(|pattern| pattern.status != Status::Measured && copies_all(pattern));
+    words::unique(
+        lost.flat_map(|pattern| &pattern.flows)
+            .filter_map(|flow| flow.flow().pair())
+            .collect(),
+    )
 }
 
 /// The patterns of each reason, the smallest first: it says most of where it is.
@@ -129,7 +198,9 @@ fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)
 
 /// `two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 2 other patterns`.
 fn names(patterns: &[&LoadPattern]) -> String {
-    let Some(first) = patterns.first() else { return String::new() };
+    let Some(first) = patterns.first() else {
+        return String::new();
+    };
     let named = format!("{} ({})", first.name(), load::flows(&first.flows));
     match patterns.len() {
         1 => named,

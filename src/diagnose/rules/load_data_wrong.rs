@@ -33,20 +33,37 @@ use crate::model::load::{LoadFlow, LoadPattern};
 use crate::model::measurement::Probe;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, page!("load_data_wrong.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "load-data-wrong",
+    Severity::Error,
+    page!("load_data_wrong.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
-    let is_new = |pattern: &&LoadPattern| pattern.verified.is_wrong() && !pattern_fails_alone(measurements, pattern);
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
+    let is_new = |pattern: &&LoadPattern| {
+        pattern.verified.is_wrong() && !pattern_fails_alone(measurements, pattern)
+    };
     let wrong: Vec<&LoadPattern> = measurements.load.iter().filter(is_new).collect();
     let flows = || wrong.iter().flat_map(|pattern| &pattern.flows);
     if !flows().any(LoadFlow::is_wrong) {
         return of_unknown_flows(evidence, &wrong).into_iter().collect();
     }
     let pairs = |is_meant: fn(&&LoadFlow) -> bool| -> Vec<Pair> {
-        words::unique(flows().filter(is_meant).filter_map(|flow| flow.flow().pair()).collect())
+        words::unique(
+            flows()
+                .filter(is_meant)
+                .filter_map(|flow| flow.flow().pair())
+                .collect(),
+        )
     };
-    let (bad, seen) = (pairs(|flow| flow.is_wrong()), pairs(|flow| flow.verified == Some(Verified::Ok)));
+    let (bad, seen) = (
+        pairs(|flow| flow.is_wrong()),
+        pairs(|flow| flow.verified == Some(Verified::Ok)),
+    );
     let groups = cluster::groups(&bad, &seen, evidence.topology);
     let of_pairs = groups.iter().filter_map(|group| {
         let is_meant = |flow: Flow| flow.pair().is_some_and(|pair| group.pairs.contains(&pair));
@@ -55,11 +72,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let with_host = |flow: Flow| flow.pair().is_none();
     let gpus = gpus_of(flows().filter(|flow| flow.is_wrong() && with_host(flow.flow())));
     let of_host = finding(evidence, Subject::of_gpus(&gpus), &wrong, &with_host);
-    of_pairs.chain(of_host.map(|found| found.gpus(&gpus))).collect()
+    of_pairs
+        .chain(of_host.map(|found| found.gpus(&gpus)))
+        .collect()
 }
 
 fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
-    let gpus = flows.flat_map(|flow| flow.flow().ends()).filter_map(Endpoint::gpu);
+    let gpus = flows
+        .flat_map(|flow| flow.flow().ends())
+        .filter_map(Endpoint::gpu);
     gpus.collect::<BTreeSet<u32>>().into_iter().collect()
 }
 
@@ -75,9 +96,22 @@ fn finding(
     let patterns: Vec<&LoadPattern> = wrong.iter().filter(shows).copied().collect();
     // The smallest pattern says most of where it is.
     let first = patterns.iter().min_by_key(|pattern| pattern.flows.len())?;
-    let all: Vec<&LoadFlow> = patterns.iter().flat_map(|pattern| &pattern.flows).filter(is_wrong).collect();
-    let detail = first.flows.iter().find(is_wrong).and_then(|flow| flow.verification_detail.as_deref());
-    let flows: Vec<Flow> = all.iter().map(|flow| flow.flow()).collect::<BTreeSet<_>>().into_iter().collect();
+    let all: Vec<&LoadFlow> = patterns
+        .iter()
+        .flat_map(|pattern| &pattern.flows)
+        .filter(is_wrong)
+        .collect();
+    let detail = first
+        .flows
+        .iter()
+        .find(is_wrong)
+        .and_then(|flow| flow.verification_detail.as_deref());
+    let flows: Vec<Flow> = all
+        .iter()
+        .map(|flow| flow.flow())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
     let beside: Vec<Flow> = first
         .flows
         .iter()
@@ -91,12 +125,17 @@ fn finding(
         arrive(all.iter().filter_map(|flow| flow.verified)),
         first.name(),
         beside.len(),
-        detail.map(|detail| format!(": {detail}")).unwrap_or_default()
+        detail
+            .map(|detail| format!(": {detail}"))
+            .unwrap_or_default()
     );
     let swap = match flows.as_slice() {
         [flow] => {
             let gpus: Vec<u32> = flow.ends().into_iter().filter_map(Endpoint::gpu).collect();
-            format!("swap {} with another and see whether it moves", words::gpus(&gpus).replace(" and ", " or "))
+            format!(
+                "swap {} with another and see whether it moves",
+                words::gpus(&gpus).replace(" and ", " or ")
+            )
         }
         _ => "swap what they share".to_owned(),
     };
@@ -112,7 +151,11 @@ fn finding(
 fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<Finding> {
     let first = wrong.iter().min_by_key(|pattern| pattern.flows.len())?;
     let flows: Vec<Flow> = first.flows.iter().map(LoadFlow::flow).collect();
-    let detail = first.verification_detail.as_deref().map(|detail| format!(": {detail}")).unwrap_or_default();
+    let detail = first
+        .verification_detail
+        .as_deref()
+        .map(|detail| format!(": {detail}"))
+        .unwrap_or_default();
     let message = format!(
         "Bytes {} while several copies run at once ({}: {}){detail}",
         arrive(wrong.iter().map(|pattern| pattern.verified)),
@@ -120,16 +163,26 @@ fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<F
         load::flow_names(&flows)
     );
     Some(
-        RULE.finding(Subject::Machine, message, next_step(evidence, &flows, "swap what they share"))
-            .gpus(&gpus_of(first.flows.iter()))
-            .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair()).collect()))
-            .fact("pattern", first.name())
-            .fact("patterns", wrong.len()),
+        RULE.finding(
+            Subject::Machine,
+            message,
+            next_step(evidence, &flows, "swap what they share"),
+        )
+        .gpus(&gpus_of(first.flows.iter()))
+        .pairs(&words::unique(
+            flows.iter().filter_map(|flow| flow.pair()).collect(),
+        ))
+        .fact("pattern", first.name())
+        .fact("patterns", wrong.len()),
     )
 }
 
 fn arrive(mut verified: impl Iterator<Item = Verified>) -> &'static str {
-    if verified.any(|verified| verified == Verified::Corrupt) { "arrive wrong" } else { "never arrive" }
+    if verified.any(|verified| verified == Verified::Corrupt) {
+        "arrive wrong"
+    } else {
+        "never arrive"
+    }
 }
 
 /// Pairs where all are pairs of GPUs, else the flows by name.
@@ -141,7 +194,10 @@ fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
 
 fn next_step(evidence: &Evidence<'_>, flows: &[Flow], swap: &str) -> String {
     let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()).collect());
-    let settings: String = remedy::settings(evidence, &pairs).iter().map(|step| format!("; {step}")).collect();
+    let settings: String = remedy::settings(evidence, &pairs)
+        .iter()
+        .map(|step| format!("; {step}"))
+        .collect();
     format!(
         "Take the machine out of service: results computed on it may be wrong. Look for Xid messages (dmesg | grep -i xid) \
          and for error counters of the links that these copies pass ({}){settings}; then {swap}",
@@ -160,7 +216,9 @@ pub fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
     let mut alone = measurements
         .cells()
         .filter(|cell| cell.probe != Probe::Load)
-        .filter(|cell| cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung));
+        .filter(|cell| {
+            cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung)
+        });
     let places = |flow: Flow| flow.ends().map(Endpoint::place);
     alone.any(|cell| flows.iter().any(|flow| places(*flow) == places(cell.flow)))
 }

@@ -37,8 +37,13 @@ const SHARE: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("load-limited-by-design", Severity::Info, page!("load_limited_by_design.rs"), judge).with(&[SHARE]);
+pub const RULE: Rule = Rule::new(
+    "load-limited-by-design",
+    Severity::Info,
+    page!("load_limited_by_design.rs"),
+    judge,
+)
+.with(&[SHARE]);
 
 /// Flows that share a link by design.
 struct Shared<'a> {
@@ -68,19 +73,30 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Links alike are one way to build a machine.
     let mut alike: BTreeMap<(&str, usize), Vec<Shared<'_>>> = BTreeMap::new();
     for shared in limits(evidence).into_values() {
-        alike.entry((shared.link.label.as_str(), shared.flows)).or_default().push(shared);
+        alike
+            .entry((shared.link.label.as_str(), shared.flows))
+            .or_default()
+            .push(shared);
     }
-    alike.into_values().filter_map(|shared| finding(evidence, &shared)).collect()
+    alike
+        .into_values()
+        .filter_map(|shared| finding(evidence, &shared))
+        .collect()
 }
 
 /// Whether it names a PCIe link above this GPU, or one that is like it.
 pub fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a> {
     let kind = |link: &'a Link| Some((link.label.as_str(), link.pcie.as_ref()?.gpus.len()));
-    let named: BTreeSet<(&str, usize)> =
-        limits(evidence).into_values().filter_map(|shared| kind(shared.link)).collect();
+    let named: BTreeSet<(&str, usize)> = limits(evidence)
+        .into_values()
+        .filter_map(|shared| kind(shared.link))
+        .collect();
     let topology = evidence.topology;
     move |gpu| {
-        let above = topology.way_up(NodeId::Gpu(gpu)).into_iter().filter_map(|node| topology.link_above(node));
+        let above = topology
+            .way_up(NodeId::Gpu(gpu))
+            .into_iter()
+            .filter_map(|node| topology.link_above(node));
         above.filter_map(kind).any(|link| named.contains(&link))
     }
 }
@@ -89,7 +105,10 @@ pub fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a
 fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>> {
     let most = RULE.parameter(evidence, &SHARE);
     let mut found: BTreeMap<(NodeId, NodeId), Shared<'a>> = BTreeMap::new();
-    for shared in load::judged(evidence).iter().filter_map(|judged| shared(judged, most)) {
+    for shared in load::judged(evidence)
+        .iter()
+        .filter_map(|judged| shared(judged, most))
+    {
         let ends = (shared.link.upper, shared.link.lower);
         match found.get(&ends) {
             Some(known) if known.depth() <= shared.depth() => {}
@@ -103,7 +122,13 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
     let shared = alike.iter().min_by_key(|shared| shared.depth())?;
     let (about, more) = match alike.len() {
         1 => (load::subject(evidence, shared.link), String::new()),
-        more => (Subject::Machine, format!("; so it is with {} like it", words::count(more - 1, "other link"))),
+        more => (
+            Subject::Machine,
+            format!(
+                "; so it is with {} like it",
+                words::count(more - 1, "other link")
+            ),
+        ),
     };
     let message = format!(
         "{} share {}: {} at once reach {} GB/s together instead of {} ({}){more}",
@@ -130,8 +155,11 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
 
 /// Whether no two of these flows begin or end in the same GPU, whose own ports would be the limit.
 fn are_apart(judged: &Judged<'_>, flows: &[usize]) -> bool {
-    let flows: Vec<Flow> =
-        flows.iter().filter_map(|flow| judged.pattern.flows.get(*flow)).map(|flow| flow.flow()).collect();
+    let flows: Vec<Flow> = flows
+        .iter()
+        .filter_map(|flow| judged.pattern.flows.get(*flow))
+        .map(|flow| flow.flow())
+        .collect();
     let are_distinct = |end: fn(&Flow) -> Option<u32>| {
         let gpus: Vec<u32> = flows.iter().filter_map(end).collect();
         gpus.iter().collect::<BTreeSet<_>>().len() == gpus.len()
@@ -145,23 +173,38 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     if Judged::sum(&judged.achieved, &all) < judged.floor(&all) {
         return None;
     }
-    let passed = judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1);
+    let passed = judged
+        .predicted
+        .load
+        .passed()
+        .into_iter()
+        .filter(|(_, flows)| flows.len() > 1);
     let limits = passed.filter_map(|(hop, flows)| {
         let (_, link) = judged.predicted.load.step(hop)?;
         let together = Judged::sum(&judged.achieved, &flows);
         let alone = judged.predicted.sum_alone(&flows)?;
         let above_several = link.pcie.as_ref().is_some_and(|pcie| pcie.gpus.len() > 1);
-        let is_shared = (above_several || link.kind == LinkKind::Interconnect) && are_apart(judged, &flows);
+        let is_shared =
+            (above_several || link.kind == LinkKind::Interconnect) && are_apart(judged, &flows);
         (is_shared && 100.0 * together < most * alone).then_some((link, flows, together, alone))
     });
     // Of links in a row the narrowest one is the limit.
     let rate = |link: &Link| link.capacity_gbps.map_or(f64::INFINITY, |rate| rate.0);
-    let (link, flows, together, alone) = limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;
-    let ends = flows.iter().filter_map(|flow| judged.pattern.flows.get(*flow)).map(|flow| flow.flow());
-    let gpus = ends.clone().filter_map(|flow| match link.pcie.as_ref().map(|pcie| &pcie.gpus) {
-        Some(behind) => [flow.from, flow.to].into_iter().filter_map(|end| end.gpu()).find(|gpu| behind.contains(gpu)),
-        None => flow.from.gpu().or(flow.to.gpu()),
-    });
+    let (link, flows, together, alone) =
+        limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;
+    let ends = flows
+        .iter()
+        .filter_map(|flow| judged.pattern.flows.get(*flow))
+        .map(|flow| flow.flow());
+    let gpus = ends
+        .clone()
+        .filter_map(|flow| match link.pcie.as_ref().map(|pcie| &pcie.gpus) {
+            Some(behind) => [flow.from, flow.to]
+                .into_iter()
+                .filter_map(|end| end.gpu())
+                .find(|gpu| behind.contains(gpu)),
+            None => flow.from.gpu().or(flow.to.gpu()),
+        });
     Some(Shared {
         link,
         pattern: judged.pattern.name(),

@@ -46,7 +46,13 @@ const LEAST: Parameter = Parameter {
 const SHARE: f64 = 0.9;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("load-unfair", Severity::Warning, page!("load_unfair.rs"), judge).with(&[LEAST]);
+pub const RULE: Rule = Rule::new(
+    "load-unfair",
+    Severity::Warning,
+    page!("load_unfair.rs"),
+    judge,
+)
+.with(&[LEAST]);
 
 /// A flow of a pattern that shares a hop with others and has this much of its fair share.
 struct Shared {
@@ -68,13 +74,23 @@ impl Starved<'_> {
     /// flow's GPUs had its share of it; of equal ones one whose rate is known.
     fn hop(&self, starved: &[Self], shared: &[Shared]) -> Option<Passage> {
         let ends = self.judged.pattern.flows.get(self.flow)?.flow().ends();
-        let has_no_rate =
-            |hop| self.judged.predicted.load.step(hop).is_none_or(|(link, _)| link.capacity_gbps.is_none());
+        let has_no_rate = |hop| {
+            self.judged
+                .predicted
+                .load
+                .step(hop)
+                .is_none_or(|(link, _)| link.capacity_gbps.is_none())
+        };
         self.hops.iter().copied().min_by_key(|hop| {
             let has = |other: &Passage| both_ways(*other) == both_ways(*hop);
-            let unevenly = starved.iter().filter(|starved| starved.hops.iter().any(has)).count();
+            let unevenly = starved
+                .iter()
+                .filter(|starved| starved.hops.iter().any(has))
+                .count();
             let had_its_share = |shared: &&Shared| {
-                shared.part >= SHARE && has(&shared.hop) && shared.flow.ends().iter().any(|end| ends.contains(end))
+                shared.part >= SHARE
+                    && has(&shared.hop)
+                    && shared.flow.ends().iter().any(|end| ends.contains(end))
             };
             let evenly = shared.iter().filter(had_its_share).count();
             (Reverse(unevenly.saturating_sub(evenly)), has_no_rate(*hop))
@@ -84,21 +100,46 @@ impl Starved<'_> {
 
 /// A hop whatever its direction.
 fn both_ways((one, other): Passage) -> Passage {
-    if one <= other { (one, other) } else { (other, one) }
+    if one <= other {
+        (one, other)
+    } else {
+        (other, one)
+    }
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST) / 100.0;
     let known = load::named(evidence);
-    let all: Vec<_> = load::judged(evidence).into_iter().filter(|judged| !load::passes(judged, &known)).collect();
+    let all: Vec<_> = load::judged(evidence)
+        .into_iter()
+        .filter(|judged| !load::passes(judged, &known))
+        .collect();
     let shared: Vec<Shared> = all.iter().flat_map(shared).collect();
-    let mut found: Vec<Starved<'_>> = all.into_iter().filter_map(|judged| starved(judged, least)).collect();
+    let mut found: Vec<Starved<'_>> = all
+        .into_iter()
+        .filter_map(|judged| starved(judged, least))
+        .collect();
     found.order_by(|one, other| one.part.total_cmp(&other.part));
-    let Some(worst) = found.first() else { return Vec::new() };
-    let step = worst.hop(&found, &shared).and_then(|hop| worst.judged.predicted.load.step(hop));
-    let Some((_, link)) = step else { return Vec::new() };
-    let Some(flow) = worst.judged.pattern.flows.get(worst.flow) else { return Vec::new() };
-    let share = GbPerSecond(worst.judged.explained.get(worst.flow).copied().unwrap_or_default());
+    let Some(worst) = found.first() else {
+        return Vec::new();
+    };
+    let step = worst
+        .hop(&found, &shared)
+        .and_then(|hop| worst.judged.predicted.load.step(hop));
+    let Some((_, link)) = step else {
+        return Vec::new();
+    };
+    let Some(flow) = worst.judged.pattern.flows.get(worst.flow) else {
+        return Vec::new();
+    };
+    let share = GbPerSecond(
+        worst
+            .judged
+            .explained
+            .get(worst.flow)
+            .copied()
+            .unwrap_or_default(),
+    );
     let achieved = flow.achieved_gbps.unwrap_or(GbPerSecond(0.0));
     let message = format!(
         "{} has {achieved} GB/s of {}, {:.0}% of its fair share ({share} GB/s), while others have more than theirs: {}",
@@ -143,17 +184,29 @@ fn starved(judged: Judged<'_>, least: f64) -> Option<Starved<'_>> {
     let is_uneven = |flows: &Vec<usize>| {
         let count = u32::try_from(flows.len()).map_or(f64::INFINITY, f64::from);
         let even = Judged::sum(&judged.achieved, flows) / count;
-        judged.achieved.get(flow).is_some_and(|achieved| *achieved < even * least)
+        judged
+            .achieved
+            .get(flow)
+            .is_some_and(|achieved| *achieved < even * least)
     };
     let takes = |flows: &Vec<usize>| {
-        is_uneven(flows) && flows.iter().filter_map(|flow| part(&judged, *flow)).any(|part| part > 1.0)
+        is_uneven(flows)
+            && flows
+                .iter()
+                .filter_map(|flow| part(&judged, *flow))
+                .any(|part| part > 1.0)
     };
     let passed = judged.predicted.load.passed().into_iter();
     let hops: Vec<_> = passed
         .filter(|(_, flows)| flows.len() > 1 && flows.contains(&flow) && takes(flows))
         .map(|(hop, _)| hop)
         .collect();
-    (has < least && !hops.is_empty()).then_some(Starved { judged, hops, flow, part: has })
+    (has < least && !hops.is_empty()).then_some(Starved {
+        judged,
+        hops,
+        flow,
+        part: has,
+    })
 }
 
 /// What a flow has of its fair share.
@@ -163,17 +216,29 @@ fn part(judged: &Judged<'_>, flow: usize) -> Option<f64> {
 
 /// The flow of a pattern that has least of its fair share, and how much.
 fn least_part(judged: &Judged<'_>) -> Option<(usize, f64)> {
-    let parts = judged.all().into_iter().filter_map(|flow| Some((flow, part(judged, flow)?)));
+    let parts = judged
+        .all()
+        .into_iter()
+        .filter_map(|flow| Some((flow, part(judged, flow)?)));
     parts.min_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
 /// The flows of a pattern that share hops.
 fn shared(judged: &Judged<'_>) -> Vec<Shared> {
-    let passed = judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1);
+    let passed = judged
+        .predicted
+        .load
+        .passed()
+        .into_iter()
+        .filter(|(_, flows)| flows.len() > 1);
     let each = passed.flat_map(|(hop, flows)| flows.into_iter().map(move |flow| (hop, flow)));
     each.filter_map(|(hop, flow)| {
         let of = judged.pattern.flows.get(flow)?.flow();
-        Some(Shared { hop, flow: of, part: part(judged, flow)? })
+        Some(Shared {
+            hop,
+            flow: of,
+            part: part(judged, flow)?,
+        })
     })
     .collect()
 }

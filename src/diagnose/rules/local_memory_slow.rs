@@ -46,30 +46,54 @@ const MODEL: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("local-memory-slow", Severity::Warning, page!("local_memory_slow.rs"), judge).with(&[SIBLINGS, MODEL]);
+pub const RULE: Rule = Rule::new(
+    "local-memory-slow",
+    Severity::Warning,
+    page!("local_memory_slow.rs"),
+    judge,
+)
+.with(&[SIBLINGS, MODEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<(&LocalCopy, GbPerSecond)>> = BTreeMap::new();
-    for cell in evidence.measurements.into_iter().flat_map(|measurements| &measurements.local) {
-        let name = evidence.snapshot.gpu(cell.gpu).and_then(|gpu| gpu.name.known());
+    for cell in evidence
+        .measurements
+        .into_iter()
+        .flat_map(|measurements| &measurements.local)
+    {
+        let name = evidence
+            .snapshot
+            .gpu(cell.gpu)
+            .and_then(|gpu| gpu.name.known());
         if let Some((name, rate)) = name.zip(cell.achieved_gbps.filter(|_| cell.cell().tested())) {
             models.entry(name).or_default().push((cell, rate));
         }
     }
-    models.iter().flat_map(|(name, cells)| of_model(evidence, name, cells)).collect()
+    models
+        .iter()
+        .flat_map(|(name, cells)| of_model(evidence, name, cells))
+        .collect()
 }
 
 /// A finding for each GPU that is slower than its siblings, and one for those that are slower than their model.
-fn of_model(evidence: &Evidence<'_>, name: &str, cells: &[(&LocalCopy, GbPerSecond)]) -> Vec<Finding> {
+fn of_model(
+    evidence: &Evidence<'_>,
+    name: &str,
+    cells: &[(&LocalCopy, GbPerSecond)],
+) -> Vec<Finding> {
     let mut rates: Vec<f64> = cells.iter().map(|(_, rate)| rate.0).collect();
     rates.sort_by(f64::total_cmp);
     // The upper one of two: nothing makes a GPU faster than its memory.
-    let middle = rates.get(rates.len() / 2).copied().map_or(GbPerSecond(0.0), GbPerSecond);
+    let middle = rates
+        .get(rates.len() / 2)
+        .copied()
+        .map_or(GbPerSecond(0.0), GbPerSecond);
     let known = models::local(name);
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
-        let margin = RULE.parameter(evidence, &SIBLINGS).max(cell.spread_percent.unwrap_or(0.0));
+        let margin = RULE
+            .parameter(evidence, &SIBLINGS)
+            .max(cell.spread_percent.unwrap_or(0.0));
         below(*rate, middle) > margin
     };
     let is_below_model = |(_, rate): &&(&LocalCopy, GbPerSecond)| {
@@ -89,8 +113,15 @@ fn of_model(evidence: &Evidence<'_>, name: &str, cells: &[(&LocalCopy, GbPerSeco
             found.fact("median", middle).fact("below_median", Fact::percent(below(*rate, middle)))
         })
         .collect();
-    let rest: Vec<_> = cells.iter().filter(is_below_model).filter(|cell| !low.contains(cell)).collect();
-    let lowest = rest.iter().map(|(_, rate)| *rate).min_by(|one, other| one.0.total_cmp(&other.0));
+    let rest: Vec<_> = cells
+        .iter()
+        .filter(is_below_model)
+        .filter(|cell| !low.contains(cell))
+        .collect();
+    let lowest = rest
+        .iter()
+        .map(|(_, rate)| *rate)
+        .min_by(|one, other| one.0.total_cmp(&other.0));
     if let Some((lowest, known)) = lowest.zip(known) {
         let gpus: Vec<u32> = rest.iter().map(|(cell, _)| cell.gpu).collect();
         let message = format!(
@@ -112,8 +143,15 @@ fn finding(
     lowest: GbPerSecond,
     known: Option<Local>,
 ) -> Finding {
-    let slow: BTreeSet<Pair> = gpus.iter().flat_map(|gpu| links::pairs(&links::slow_with(evidence, *gpu))).collect();
-    let paths = if slow.is_empty() { "" } else { "; copies to and from other GPUs are slow as well" };
+    let slow: BTreeSet<Pair> = gpus
+        .iter()
+        .flat_map(|gpu| links::pairs(&links::slow_with(evidence, *gpu)))
+        .collect();
+    let paths = if slow.is_empty() {
+        ""
+    } else {
+        "; copies to and from other GPUs are slow as well"
+    };
     let next_step = "Stop other work on the GPU and check again. If it stays: look for clocks that are held back, of the \
         memory too (nvidia-smi -q -d CLOCK,PERFORMANCE), for a power limit and for memory rows that were remapped \
         (nvidia-smi -q -d ROW_REMAPPER,ECC); then swap the GPU with another to see whether it moves";
@@ -132,17 +170,32 @@ mod tests {
 
     fn with_local(machine: &crate::model::snapshot::Snapshot, rates: &[f64]) -> Measurements {
         let mut measurements = measured(machine, 0.88);
-        measurements.local = (0..).zip(rates).map(|(gpu, rate)| local(gpu, *rate)).collect();
+        measurements.local = (0..)
+            .zip(rates)
+            .map(|(gpu, rate)| local(gpu, *rate))
+            .collect();
         measurements
     }
 
     #[test]
     fn a_gpu_below_its_siblings_is_found_and_what_differs_a_little_is_not() {
         let machine = two_sockets();
-        assert_eq!(findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 290.0, 312.0]))), []);
-        let found = findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 150.0, 312.0])));
+        assert_eq!(
+            findings(
+                &machine,
+                Some(&with_local(&machine, &[310.0, 305.0, 290.0, 312.0]))
+            ),
+            []
+        );
+        let found = findings(
+            &machine,
+            Some(&with_local(&machine, &[310.0, 305.0, 150.0, 312.0])),
+        );
         let own = only(&found, "local-memory-slow", Severity::Warning);
-        assert_eq!((own.subject.clone(), fact(&own, "below_median_percent")), (Subject::Gpu { index: 2 }, 51.6.into()));
+        assert_eq!(
+            (own.subject.clone(), fact(&own, "below_median_percent")),
+            (Subject::Gpu { index: 2 }, 51.6.into())
+        );
         assert_eq!(fact(&own, "known_of_model_gbps"), serde_json::Value::Null);
     }
 
@@ -153,20 +206,43 @@ mod tests {
         scattered.local[2].spread_percent = Some(60.0);
         assert_eq!(findings(&machine, Some(&scattered)), []);
         machine.gpus[2].name = Reading::Known("NVIDIA T400 4GB".into());
-        let found = findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 30.0, 312.0])));
+        let found = findings(
+            &machine,
+            Some(&with_local(&machine, &[310.0, 305.0, 30.0, 312.0])),
+        );
         assert!(!codes(&found).contains(&"local-memory-slow"), "{found:?}");
     }
 
     #[test]
     fn a_machine_whose_gpus_are_all_slow_is_found_and_explains_its_slow_paths() {
         let machine = h200_vm(4);
-        assert_eq!(findings(&machine, Some(&with_local(&machine, &[2094.0, 2090.0, 2010.0, 2094.0]))), []);
+        assert_eq!(
+            findings(
+                &machine,
+                Some(&with_local(&machine, &[2094.0, 2090.0, 2010.0, 2094.0]))
+            ),
+            []
+        );
         let mut slow = with_local(&machine, &[1020.0, 1010.0, 1030.0, 1025.0]);
-        let own = only(&findings(&machine, Some(&slow)), "local-memory-slow", Severity::Warning);
-        assert_eq!((own.subject.clone(), fact(&own, "gpus")), (Subject::Machine, serde_json::json!([0, 1, 2, 3])));
+        let own = only(
+            &findings(&machine, Some(&slow)),
+            "local-memory-slow",
+            Severity::Warning,
+        );
+        assert_eq!(
+            (own.subject.clone(), fact(&own, "gpus")),
+            (Subject::Machine, serde_json::json!([0, 1, 2, 3]))
+        );
         set(&mut slow, 300.0, |_| true);
-        let own = only(&findings(&machine, Some(&slow)), "local-memory-slow", Severity::Error);
-        assert!(own.message.ends_with("slow as well") && own.evidence.effects().len() == 1, "{own:#?}");
+        let own = only(
+            &findings(&machine, Some(&slow)),
+            "local-memory-slow",
+            Severity::Error,
+        );
+        assert!(
+            own.message.ends_with("slow as well") && own.evidence.effects().len() == 1,
+            "{own:#?}"
+        );
         assert_eq!(exit(&findings(&machine, Some(&slow)), Some(&slow)), 1);
     }
 
@@ -175,11 +251,17 @@ mod tests {
         let machine = h200_vm(4);
         let mut measurements = with_local(&machine, &[2094.0, 2090.0, 700.0, 2094.0]);
         set(&mut measurements, 250.0, |cell| touches(cell, 2));
-        let own = only(&findings(&machine, Some(&measurements)), "local-memory-slow", Severity::Error);
+        let own = only(
+            &findings(&machine, Some(&measurements)),
+            "local-memory-slow",
+            Severity::Error,
+        );
         assert_eq!(own.subject, Subject::Gpu { index: 2 });
         // One slow pair of a GPU with slow memory is another matter.
         let mut measurements = with_local(&machine, &[2094.0, 2090.0, 700.0, 2094.0]);
-        set(&mut measurements, 250.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
+        set(&mut measurements, 250.0, |cell| {
+            is(cell, 2, 3) || is(cell, 3, 2)
+        });
         assert_eq!(findings(&machine, Some(&measurements)).len(), 2);
     }
 }

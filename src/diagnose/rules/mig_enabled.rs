@@ -26,15 +26,25 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("mig-enabled", Severity::Info, page!("mig_enabled.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "mig-enabled",
+    Severity::Info,
+    page!("mig_enabled.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;
-    let on: Vec<_> = gpus.iter().filter(|gpu| gpu.mig.get() == Some(true)).collect();
+    let on: Vec<_> = gpus
+        .iter()
+        .filter(|gpu| gpu.mig.get() == Some(true))
+        .collect();
     let indices: Vec<u32> = on.iter().map(|gpu| gpu.index).collect();
     let refused = evidence.topology.pairs.iter().any(|route| {
         let said = &route.peer_access;
-        let nvml = said.nvml_write.is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
+        let nvml = said
+            .nvml_write
+            .is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
         (indices.contains(&route.pair.source) || indices.contains(&route.pair.destination))
             && (said.cuda == Some(false) || nvml)
     });
@@ -43,7 +53,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let differ = gpus.iter().any(|gpu| {
         gpu.mig.get() == Some(false)
-            && on.iter().any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
+            && on
+                .iter()
+                .any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
     });
     let which = words::all_or(evidence.snapshot, &indices);
     let mut found = RULE
@@ -74,12 +86,22 @@ mod tests {
     #[test]
     fn mig_on_all_gpus_is_information_and_on_some_a_warning() {
         let mut machine = h200_vm(3);
-        machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(false));
+        machine
+            .gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.mig = Reading::Known(false));
         assert_eq!(findings(&machine, None), []);
         machine.gpus[1].mig = Reading::Known(true);
         let found = only(&findings(&machine, None), "mig-enabled", Severity::Warning);
-        assert!(found.next_step.contains("-i 1 -mig 0"), "{}", found.next_step);
-        machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(true));
+        assert!(
+            found.next_step.contains("-i 1 -mig 0"),
+            "{}",
+            found.next_step
+        );
+        machine
+            .gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.mig = Reading::Known(true));
         only(&findings(&machine, None), "mig-enabled", Severity::Info);
     }
 }

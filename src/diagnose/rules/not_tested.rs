@@ -38,10 +38,18 @@ use crate::model::snapshot::ComputeMode;
 const SPELT_OUT: usize = 4;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("not-tested", Severity::Warning, page!("not_tested.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "not-tested",
+    Severity::Warning,
+    page!("not_tested.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
     if coverage.tested_ways + coverage.set_aside == 0 {
@@ -58,16 +66,21 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     vec![
-        RULE.finding(Subject::Machine, parts.join(". "), next_step(evidence, measurements))
-            .fact("tested", coverage.tested)
-            .fact("untested", coverage.untested)
-            .fact("unverified", coverage.unverified)
-            // The message has them all where they are few.
-            .fact(
-                "reasons",
-                (coverage.reasons.len() > SPELT_OUT).then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
-            )
-            .about_pairs(untested_pairs(measurements)),
+        RULE.finding(
+            Subject::Machine,
+            parts.join(". "),
+            next_step(evidence, measurements),
+        )
+        .fact("tested", coverage.tested)
+        .fact("untested", coverage.untested)
+        .fact("unverified", coverage.unverified)
+        // The message has them all where they are few.
+        .fact(
+            "reasons",
+            (coverage.reasons.len() > SPELT_OUT)
+                .then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
+        )
+        .about_pairs(untested_pairs(measurements)),
     ]
 }
 
@@ -81,8 +94,10 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         || coverage::unusable(measurements).next().is_some();
     let single = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
     // Of several flows at once, one that fails alone is why the others were not tested either.
-    let load =
-        measurements.load.iter().filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
+    let load = measurements
+        .load
+        .iter()
+        .filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
     let all = single.chain(load.flat_map(LoadPattern::cells));
     let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
@@ -96,8 +111,13 @@ fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
         return WHOLE_REPORT.to_owned();
     }
     let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
-        let gpus = coverage::unusable(measurements).filter_map(|(index, _)| evidence.snapshot.gpu(index));
-        let gpus = gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)));
+        let gpus =
+            coverage::unusable(measurements).filter_map(|(index, _)| evidence.snapshot.gpu(index));
+        let gpus = gpus.filter(|gpu| {
+            gpu.compute_mode
+                .get()
+                .is_some_and(|mode| modes.contains(&mode))
+        });
         gpus.map(|gpu| gpu.index).collect()
     };
     let taken = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
@@ -106,7 +126,9 @@ fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
     if !taken.is_empty() {
         let (gpus, list) = (words::gpus(&taken), words::option(&taken));
         let daemon = match evidence.snapshot.host.mps_daemon.get() {
-            Some(true) => "; the MPS daemon of this machine may be it: echo quit | nvidia-cuda-mps-control",
+            Some(true) => {
+                "; the MPS daemon of this machine may be it: echo quit | nvidia-cuda-mps-control"
+            }
             _ => "",
         };
         steps.push(format!(
@@ -115,16 +137,24 @@ fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
     }
     if !prohibited.is_empty() {
         let (gpus, list) = (words::gpus(&prohibited), words::option(&prohibited));
-        steps.push(format!("Let programs use {gpus} (nvidia-smi -i {list} -c DEFAULT)"));
+        steps.push(format!(
+            "Let programs use {gpus} (nvidia-smi -i {list} -c DEFAULT)"
+        ));
     }
     if steps.is_empty() {
-        return "Remove the reason and check again, or ask for less with --gpus, --only or --skip".to_owned();
+        return "Remove the reason and check again, or ask for less with --gpus, --only or --skip"
+            .to_owned();
     }
-    format!("{}; then check again, or ask for less with --gpus, --only or --skip", steps.join(". "))
+    format!(
+        "{}; then check again, or ask for less with --gpus, --only or --skip",
+        steps.join(". ")
+    )
 }
 
 fn cut_off(measurements: &Measurements) -> Option<String> {
-    measurements.cut_off.then(|| "The run was cut off before its end".to_owned())
+    measurements
+        .cut_off
+        .then(|| "The run was cut off before its end".to_owned())
 }
 
 /// That a saved report has fewer rows than were asked for.
@@ -144,7 +174,11 @@ fn skipped(coverage: &Coverage) -> Option<String> {
     }
     let mut reasons: Vec<_> = coverage.reasons.iter().collect();
     reasons.order_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
-    let shown: Vec<_> = reasons.iter().take(SPELT_OUT).map(|(reason, count)| format!("{reason} ({count})")).collect();
+    let shown: Vec<_> = reasons
+        .iter()
+        .take(SPELT_OUT)
+        .map(|(reason, count)| format!("{reason} ({count})"))
+        .collect();
     let skipped: u32 = coverage.reasons.values().sum();
     let more = match reasons.len().saturating_sub(SPELT_OUT) {
         0 => String::new(),
@@ -158,11 +192,25 @@ fn skipped(coverage: &Coverage) -> Option<String> {
 }
 
 fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String> {
-    let peer = measurements.peer.iter().map(|cell| (cell.verified, &cell.verification_detail));
-    let host = measurements.host.iter().map(|copy| (copy.verified, &copy.verification_detail));
-    let load = measurements.load.iter().map(|load| (load.verified, &load.verification_detail));
-    let mut doubtful = peer.chain(host).chain(load).filter(|(verified, _)| *verified == Verified::Inconclusive);
-    let why = doubtful.find_map(|(_, detail)| detail.as_deref()).unwrap_or("no reason given");
+    let peer = measurements
+        .peer
+        .iter()
+        .map(|cell| (cell.verified, &cell.verification_detail));
+    let host = measurements
+        .host
+        .iter()
+        .map(|copy| (copy.verified, &copy.verification_detail));
+    let load = measurements
+        .load
+        .iter()
+        .map(|load| (load.verified, &load.verification_detail));
+    let mut doubtful = peer
+        .chain(host)
+        .chain(load)
+        .filter(|(verified, _)| *verified == Verified::Inconclusive);
+    let why = doubtful
+        .find_map(|(_, detail)| detail.as_deref())
+        .unwrap_or("no reason given");
     (coverage.unverified > 0).then(|| {
         format!(
             "{} of {} figures are not verified, because it is not known whether their bytes arrived: {why}",

@@ -31,20 +31,37 @@ use crate::model::measurement::Hindrance;
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("nothing-measured", Severity::Warning, page!("nothing_measured.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "nothing-measured",
+    Severity::Warning,
+    page!("nothing_measured.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let problems = || words::distinct(&evidence.snapshot.problems);
-    let Some(mut why) = why_nothing(evidence) else { return Vec::new() };
+    let Some(mut why) = why_nothing(evidence) else {
+        return Vec::new();
+    };
     if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
         why = format!("{why} ({})", problems());
     }
     let coverage = evidence.measurements.map(coverage).unwrap_or_default();
     vec![
-        RULE.finding(Subject::Machine, format!("Nothing was measured: {why}"), next_step(evidence))
-            .fact("gpus", evidence.snapshot.gpus.len())
-            .fact("untested", coverage.untested)
-            .about_pairs(evidence.measurements.map(not_tested::untested_pairs).unwrap_or_default()),
+        RULE.finding(
+            Subject::Machine,
+            format!("Nothing was measured: {why}"),
+            next_step(evidence),
+        )
+        .fact("gpus", evidence.snapshot.gpus.len())
+        .fact("untested", coverage.untested)
+        .about_pairs(
+            evidence
+                .measurements
+                .map(not_tested::untested_pairs)
+                .unwrap_or_default(),
+        ),
     ]
 }
 
@@ -67,28 +84,48 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     let reasons = [
         absent,
         measurements.driver.failure.clone().unwrap_or_default(),
-        measurements.driver.kernels_failure.clone().unwrap_or_default(),
+        measurements
+            .driver
+            .kernels_failure
+            .clone()
+            .unwrap_or_default(),
         words::distinct(unusable),
         words::distinct(failed),
         words::distinct(&measurements.problems),
     ];
-    Some(reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_else(|| match gpus {
-        0 => "no GPU was found".into(),
-        1 => "there is only one GPU, and its copies with the host were left out".into(),
-        _ if measurements.interrupted => "the run was interrupted before the first measurement".into(),
-        _ => "no measurement was asked for".into(),
-    }))
+    Some(
+        reasons
+            .into_iter()
+            .find(|reason| !reason.is_empty())
+            .unwrap_or_else(|| match gpus {
+                0 => "no GPU was found".into(),
+                1 => "there is only one GPU, and its copies with the host were left out".into(),
+                _ if measurements.interrupted => {
+                    "the run was interrupted before the first measurement".into()
+                }
+                _ => "no measurement was asked for".into(),
+            }),
+    )
 }
 
 fn next_step(evidence: &Evidence<'_>) -> &'static str {
     let gpus = evidence.snapshot.gpus.len();
-    let driver = evidence.measurements.map(|measurements| &measurements.driver);
-    if evidence.measurements.is_some_and(|measurements| measurements.absent > 0) {
+    let driver = evidence
+        .measurements
+        .map(|measurements| &measurements.driver);
+    if evidence
+        .measurements
+        .is_some_and(|measurements| measurements.absent > 0)
+    {
         return not_tested::WHOLE_REPORT;
     }
     let codes = driver.into_iter().flat_map(|driver| match driver.failure {
         Some(_) => vec![driver.failure_code],
-        None => driver.devices.iter().map(|device| device.failure_code).collect(),
+        None => driver
+            .devices
+            .iter()
+            .map(|device| device.failure_code)
+            .collect(),
     });
     match driver.and_then(|driver| driver.hindrance) {
         Some(Hindrance::AnotherCheck) => {
@@ -107,7 +144,14 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
     } else if gpus == 1 {
         "Nothing to repair: copies between GPUs need a machine with two or more. To measure copies with the host, check \
          without --only and --skip, or with --only host"
-    } else if gpus == 0 && evidence.snapshot.host.kernel_module_version.known().is_none() {
+    } else if gpus == 0
+        && evidence
+            .snapshot
+            .host
+            .kernel_module_version
+            .known()
+            .is_none()
+    {
         "Load the driver where it is installed (modprobe nvidia) and see what it says (dmesg | grep -i nvrm); in a \
          container see whether it has access to the GPUs; then check again"
     } else {

@@ -17,20 +17,32 @@ impl<'a> Links<'a> {
     /// Those of this GPU, where they are known.
     pub fn of(gpu: &'a Gpu) -> Option<Self> {
         let of_state = |state: bool| -> Option<Vec<u8>> {
-            let links = gpu.nvlinks.known()?.iter().filter(|link| link.active.get() == Some(state));
+            let links = gpu
+                .nvlinks
+                .known()?
+                .iter()
+                .filter(|link| link.active.get() == Some(state));
             Some(links.map(|link| link.link).collect())
         };
-        Some(Self { gpu, active: of_state(true)?, inactive: of_state(false)? })
+        Some(Self {
+            gpu,
+            active: of_state(true)?,
+            inactive: of_state(false)?,
+        })
     }
 
     /// Whether NVML knows of an NVSwitch fabric.
     pub fn in_fabric(&self) -> bool {
-        self.gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported)
+        self.gpu
+            .fabric
+            .known()
+            .is_some_and(|fabric| fabric.state != FabricState::NotSupported)
     }
 
     /// Whether one that is up leads to a GPU.
     pub fn leads_to_gpu(&self) -> bool {
-        self.up().any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+        self.up()
+            .any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
     }
 
     /// Whether none is listed, and MIG mode is not the reason.
@@ -45,7 +57,12 @@ impl<'a> Links<'a> {
 
     /// Those that are up.
     pub fn up(&self) -> impl Iterator<Item = &NvLink> {
-        self.gpu.nvlinks.known().into_iter().flatten().filter(|link| link.active.get() == Some(true))
+        self.gpu
+            .nvlinks
+            .known()
+            .into_iter()
+            .flatten()
+            .filter(|link| link.active.get() == Some(true))
     }
 }
 
@@ -65,7 +82,9 @@ pub fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
         [_, _, _, ..] => {
             let all: usize = gpus.iter().map(|links| lost(links)).sum();
             let most = gpus.iter().max_by_key(|links| lost(links))?;
-            (lost(most) * 2 == all).then_some(Subject::Gpu { index: most.gpu.index })
+            (lost(most) * 2 == all).then_some(Subject::Gpu {
+                index: most.gpu.index,
+            })
         }
         _ => None,
     }
@@ -73,7 +92,14 @@ pub fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
 
 /// The links that are down, by GPU.
 pub fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
-    gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect()
+    gpus.iter()
+        .map(|links| {
+            (
+                format!("gpu{}", links.gpu.index),
+                link_numbers(&links.inactive),
+            )
+        })
+        .collect()
 }
 
 /// Numbers of links as a fact.
@@ -88,7 +114,11 @@ pub fn numbers(links: &[u8]) -> String {
 
 /// `NVLink 2 of GPU 1`, `NVLinks 0-3 of GPU 2`.
 pub fn named(links: &[u8], gpu: u32) -> String {
-    let word = if links.len() == 1 { "NVLink" } else { "NVLinks" };
+    let word = if links.len() == 1 {
+        "NVLink"
+    } else {
+        "NVLinks"
+    };
     format!("{word} {} of GPU {gpu}", numbers(links))
 }
 

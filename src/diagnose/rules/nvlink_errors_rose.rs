@@ -32,7 +32,12 @@ use super::{bandwidth, load_reached};
 use crate::model::measurement::NvLinkErrorsAdded;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("nvlink-errors-rose", Severity::Warning, page!("nvlink_errors_rose.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "nvlink-errors-rose",
+    Severity::Warning,
+    page!("nvlink_errors_rose.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();
@@ -40,7 +45,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     links
         .iter()
         .filter_map(|load| {
-            let counted: Vec<_> = load.nvlink_errors.iter().flatten().copied().filter(rose).collect();
+            let counted: Vec<_> = load
+                .nvlink_errors
+                .iter()
+                .flatten()
+                .copied()
+                .filter(rose)
+                .collect();
             (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
         })
         .collect()
@@ -48,30 +59,51 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {
     let sum = |of: fn(&NvLinkErrorsAdded) -> u64| counted.iter().map(of).sum::<u64>();
-    let (crc, replay, recovery) =
-        (sum(|errors| errors.crc), sum(|errors| errors.replay), sum(|errors| errors.recovery));
+    let (crc, replay, recovery) = (
+        sum(|errors| errors.crc),
+        sum(|errors| errors.replay),
+        sum(|errors| errors.recovery),
+    );
     let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
     let gpu = words::gpu(evidence.snapshot, index);
     let (subject, which) = match links.as_slice() {
-        [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu}")),
-        many => (Subject::Gpu { index }, format!("{} NVLinks of {gpu}", many.len())),
+        [link] => (
+            Subject::Link { index, link: *link },
+            format!("NVLink {link} of {gpu}"),
+        ),
+        many => (
+            Subject::Gpu { index },
+            format!("{} NVLinks of {gpu}", many.len()),
+        ),
     };
     let low = load_reached::is_low_over_nvlinks(evidence, index);
     let slow = low == Some(true)
-        || bandwidth::below_floor(evidence, Path::Direct).iter().any(|slow| slow.cell.pair.touches(index));
+        || bandwidth::below_floor(evidence, Path::Direct)
+            .iter()
+            .any(|slow| slow.cell.pair.touches(index));
     let alone = bandwidth::sound(evidence, Path::Direct)
         .into_values()
         .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());
     let judged = low.is_some() || alone;
-    let meanwhile = load_reached::around(evidence, index).and_then(|seen| seen.nvlink_errors.as_ref());
-    let meanwhile: u64 =
-        meanwhile.into_iter().flatten().map(|errors| errors.crc + errors.replay + errors.recovery).sum();
+    let meanwhile =
+        load_reached::around(evidence, index).and_then(|seen| seen.nvlink_errors.as_ref());
+    let meanwhile: u64 = meanwhile
+        .into_iter()
+        .flatten()
+        .map(|errors| errors.crc + errors.replay + errors.recovery)
+        .sum();
     let under_load = match meanwhile {
         0 => String::new(),
-        some if some >= crc + replay + recovery => ", all of them while several copies ran at once".into(),
+        some if some >= crc + replay + recovery => {
+            ", all of them while several copies ran at once".into()
+        }
         some => format!(", {some} of them while several copies ran at once"),
     };
-    let fine = if judged && !slow { "; every copy of this GPU that was judged reached its rate" } else { "" };
+    let fine = if judged && !slow {
+        "; every copy of this GPU that was judged reached its rate"
+    } else {
+        ""
+    };
     let mut found = RULE
         .finding(
             subject,
@@ -94,8 +126,14 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         found.severity = Severity::Info;
     }
     found.suspects = vec![
-        suspect("the GPU", "swap it with another: errors that move with it are the GPU's"),
-        suspect("bridge, baseboard or switch", "errors that stay at the place when the GPU is swapped"),
+        suspect(
+            "the GPU",
+            "swap it with another: errors that move with it are the GPU's",
+        ),
+        suspect(
+            "bridge, baseboard or switch",
+            "errors that stay at the place when the GPU is swapped",
+        ),
     ];
     if recovery == 0 {
         found.suspects.push(suspect(

@@ -36,13 +36,19 @@ use super::prelude::*;
 use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("nvlink-fewer-than-siblings", Severity::Error, page!("nvlink_fewer_than_siblings.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "nvlink-fewer-than-siblings",
+    Severity::Error,
+    page!("nvlink_fewer_than_siblings.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
     for gpu in &evidence.snapshot.gpus {
-        let (Some(name), Some(active)) = (gpu.name.known(), active(gpu)) else { continue };
+        let (Some(name), Some(active)) = (gpu.name.known(), active(gpu)) else {
+            continue;
+        };
         let entry = most.entry(name).or_insert((active.len(), gpu.index));
         if entry.0 < active.len() {
             *entry = (active.len(), gpu.index);
@@ -51,7 +57,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
     let short = |gpu: &Gpu| {
         let active = active(gpu)?;
-        let inactive = gpu.nvlinks.known()?.iter().any(|link| link.active.get() == Some(false));
+        let inactive = gpu
+            .nvlinks
+            .known()?
+            .iter()
+            .any(|link| link.active.get() == Some(false));
         let of_like = most.get(gpu.name.known()?.as_str()).copied();
         let of_remotes = claimed_by_others(evidence.snapshot, gpu);
         let (should, sibling) = match (of_like, of_remotes) {
@@ -59,7 +69,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             (_, claimed) => (claimed, None),
         };
         // A bridge connects some cards of a machine and leaves others without any link.
-        let without_bridge = active.is_empty() && of_remotes == 0 && bridged && !is_part_of_board(gpu);
+        let without_bridge =
+            active.is_empty() && of_remotes == 0 && bridged && !is_part_of_board(gpu);
         let mig = active.is_empty() && gpu.mig.get() == Some(true);
         (active.len() < should && !inactive && !without_bridge && !mig)
             .then(|| finding(evidence, gpu, active.len(), should, sibling))
@@ -67,7 +78,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.snapshot.gpus.iter().filter_map(short).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, gpu: &Gpu, active: usize, should: usize, sibling: Option<u32>) -> Finding {
+fn finding(
+    evidence: &Evidence<'_>,
+    gpu: &Gpu,
+    active: usize,
+    should: usize,
+    sibling: Option<u32>,
+) -> Finding {
     let compared = match sibling {
         Some(index) => format!("GPU {index}, of the same model, has {should}"),
         None => format!("other GPUs have {should} that lead to it"),
@@ -104,33 +121,53 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu, active: usize, should: usize, sib
         "links that were disabled after they failed training",
         "look for link training in the fabric manager's log and in dmesg (NVRM, Xid 74)",
     ));
-    found.suspects.push(suspect("the GPU or its seat", "swap the GPU with another and see whether it moves"));
+    found.suspects.push(suspect(
+        "the GPU or its seat",
+        "swap the GPU with another and see whether it moves",
+    ));
     found
 }
 
 /// Whether its board connects it, and no bridge.
 fn is_part_of_board(gpu: &Gpu) -> bool {
-    gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name))
+    gpu.name
+        .known()
+        .is_some_and(|name| nvlink_missing::is_sxm(name))
 }
 
 /// The active links of a GPU; `None` where the list or the state of a link is not known.
 fn active(gpu: &Gpu) -> Option<Vec<&NvLink>> {
     let links = gpu.nvlinks.known()?;
     let known = links.iter().all(|link| link.active.get().is_some());
-    known.then(|| links.iter().filter(|link| link.active.get() == Some(true)).collect())
+    known.then(|| {
+        links
+            .iter()
+            .filter(|link| link.active.get() == Some(true))
+            .collect()
+    })
 }
 
 /// How many active links of other GPUs lead to this one by their addresses.
 fn claimed_by_others(snapshot: &Snapshot, gpu: &Gpu) -> usize {
-    let Some(address) = gpu.pci.get() else { return 0 };
-    let others = snapshot.gpus.iter().filter(|other| other.index != gpu.index);
+    let Some(address) = gpu.pci.get() else {
+        return 0;
+    };
+    let others = snapshot
+        .gpus
+        .iter()
+        .filter(|other| other.index != gpu.index);
     others
         .filter_map(active)
         .flatten()
-        .filter(|link| link.remote.get() == Some(NvLinkRemote::Gpu) && link.remote_pci.get() == Some(address))
+        .filter(|link| {
+            link.remote.get() == Some(NvLinkRemote::Gpu) && link.remote_pci.get() == Some(address)
+        })
         .count()
 }
 
 fn leads_to_gpu(gpu: &Gpu) -> bool {
-    active(gpu).into_iter().flatten().any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+    active(gpu)
+        .into_iter()
+        .flatten()
+        .any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
 }

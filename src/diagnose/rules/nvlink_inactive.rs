@@ -43,7 +43,12 @@ use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, page!("nvlink_inactive.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "nvlink-inactive",
+    Severity::Error,
+    page!("nvlink_inactive.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();
@@ -52,11 +57,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             models.entry(name).or_default().push(links);
         }
     }
-    models.iter().flat_map(|(model, gpus)| judge_model(evidence, model, gpus)).collect()
+    models
+        .iter()
+        .flat_map(|(model, gpus)| judge_model(evidence, model, gpus))
+        .collect()
 }
 
 fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<Finding> {
-    let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
+    let most = gpus
+        .iter()
+        .map(|links| links.active.len())
+        .max()
+        .unwrap_or(0);
     let never = never_wired(gpus);
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
     let bridged = gpus.iter().any(Links::leads_to_gpu) && !is_board(evidence, model);
@@ -64,7 +76,10 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
         let all_down = links.active.is_empty();
         let expected = expected(evidence, links, tray).is_some();
-        let kind = match (links.active.len() < most || (all_down && expected), all_down) {
+        let kind = match (
+            links.active.len() < most || (all_down && expected),
+            all_down,
+        ) {
             (false, _) => &mut found.alike,
             (true, true) if bridged && !expected => &mut found.without_bridge,
             (true, true) => &mut found.whole,
@@ -72,7 +87,12 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
         };
         kind.push(links);
     }
-    let Down { without_bridge, whole, mut part, mut alike } = found;
+    let Down {
+        without_bridge,
+        whole,
+        mut part,
+        mut alike,
+    } = found;
     if ends_are_of(&whole, part.iter().chain(&alike), gpus) {
         (part, alike) = (Vec::new(), Vec::new());
     }
@@ -90,7 +110,9 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     }
     match without_bridge.as_slice() {
         [] => {}
-        [odd] if are_paired(evidence, model, gpus, odd.gpu) => findings.push(without_partner(evidence, odd)),
+        [odd] if are_paired(evidence, model, gpus, odd.gpu) => {
+            findings.push(without_partner(evidence, odd))
+        }
         _ => findings.push(unbridged(evidence, model, &without_bridge, most)),
     }
     match whole.as_slice() {
@@ -100,7 +122,10 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     }
     match common_end(&part) {
         Some(subject) => findings.push(faults(evidence, subject, &part, most)),
-        None => findings.extend(part.iter().map(|links| fault(evidence, links, most, &never))),
+        None => findings.extend(
+            part.iter()
+                .map(|links| fault(evidence, links, most, &never)),
+        ),
     }
     let (seated, alike) = bridges::half_seated(evidence, model, &alike);
     findings.extend(seated);
@@ -139,14 +164,20 @@ fn expected(evidence: &Evidence<'_>, links: &Links<'_>, tray: bool) -> Option<&'
     match () {
         () if switches => Some("the machine has NVSwitches"),
         () if links.in_fabric() && !tray => Some("NVML says that an NVSwitch fabric is there"),
-        () if said_to_reach_others(evidence, links.gpu.index) => Some("NVML says that NVLink reaches other GPUs"),
+        () if said_to_reach_others(evidence, links.gpu.index) => {
+            Some("NVML says that NVLink reaches other GPUs")
+        }
         () => None,
     }
 }
 
 /// Whether the links of these GPUs that are down may all be the other ends of links of those that lost every one, on
 /// boards that lead them from GPU to GPU.
-fn ends_are_of<'a>(whole: &[&Links<'_>], others: impl Iterator<Item = &'a &'a Links<'a>>, gpus: &[Links<'_>]) -> bool {
+fn ends_are_of<'a>(
+    whole: &[&Links<'_>],
+    others: impl Iterator<Item = &'a &'a Links<'a>>,
+    gpus: &[Links<'_>],
+) -> bool {
     let down = |links: &Links<'_>| links.inactive.len();
     let lost: usize = whole.iter().map(|links| down(links)).sum();
     gpus.iter().any(Links::leads_to_gpu) && others.map(|links| down(links)).sum::<usize>() <= lost
@@ -156,36 +187,61 @@ fn ends_are_of<'a>(whole: &[&Links<'_>], others: impl Iterator<Item = &'a &'a Li
 /// not answer, where its partner shows it.
 fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gpu) -> bool {
     let snapshot = evidence.snapshot;
-    let others: Vec<_> = gpus.iter().filter(|links| links.gpu.index != odd.index).collect();
+    let others: Vec<_> = gpus
+        .iter()
+        .filter(|links| links.gpu.index != odd.index)
+        .collect();
     let unread = |gpu: &&Gpu| {
-        gpu.name.known().is_none_or(|name| name == model) && gpus.iter().all(|links| links.gpu.index != gpu.index)
+        gpu.name.known().is_none_or(|name| name == model)
+            && gpus.iter().all(|links| links.gpu.index != gpu.index)
     };
-    let silent: Vec<_> = snapshot.gpus.iter().filter(unread).map(|gpu| snapshot.address_of(gpu.index)).collect();
-    let leads_to = |links: &Links<'_>, to: Option<PciAddress>| links.remotes().all(|remote| remote == to);
+    let silent: Vec<_> = snapshot
+        .gpus
+        .iter()
+        .filter(unread)
+        .map(|gpu| snapshot.address_of(gpu.index))
+        .collect();
+    let leads_to =
+        |links: &Links<'_>, to: Option<PciAddress>| links.remotes().all(|remote| remote == to);
     let partner = |links: &&Links<'_>| {
         let remotes: BTreeSet<_> = links.remotes().collect();
-        let mut partners =
-            others.iter().filter(|other| other.gpu.pci.get().is_some_and(|at| remotes.contains(&Some(at))));
+        let mut partners = others.iter().filter(|other| {
+            other
+                .gpu
+                .pci
+                .get()
+                .is_some_and(|at| remotes.contains(&Some(at)))
+        });
         match (remotes.len(), partners.next()) {
             (1, Some(partner)) => leads_to(partner, links.gpu.pci.get()),
             // What NVML does not tell, the number of them must show.
-            (1, None) => remotes.contains(&None) || remotes.iter().any(|remote| silent.contains(remote)),
+            (1, None) => {
+                remotes.contains(&None) || remotes.iter().any(|remote| silent.contains(remote))
+            }
             _ => false,
         }
     };
     (gpus.len() + silent.len()) % 2 == 1
-        && silent.iter().all(|at| at.is_some() && others.iter().any(|links| leads_to(links, *at)))
-        && others.iter().all(|links| links.leads_to_gpu() && partner(links))
+        && silent
+            .iter()
+            .all(|at| at.is_some() && others.iter().any(|links| leads_to(links, *at)))
+        && others
+            .iter()
+            .all(|links| links.leads_to_gpu() && partner(links))
 }
 
 /// Cards without a bridge, while others of their model have one.
 fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     let (others, next_step) = if nvlink_missing::is_sxm(model) {
-        let ask = "Ask whoever runs the host of this virtual machine whether these GPUs are given NVLink";
+        let ask =
+            "Ask whoever runs the host of this virtual machine whether these GPUs are given NVLink";
         ("the model have theirs", ask)
     } else {
-        ("their model are bridged", "See whether NVLink bridges should sit on these GPUs, and reseat them")
+        (
+            "their model are bridged",
+            "See whether NVLink bridges should sit on these GPUs, and reseat them",
+        )
     };
     let named = words::named(evidence.snapshot, &indices);
     let what = format!("All NVLinks of {named} are down, while other GPUs of {others}");
@@ -203,7 +259,10 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
     let names = words::gpus(&indices);
     let (what, next_step) = match &subject {
         Subject::Machine => (
-            format!("All NVLinks of {names} are down, although {}", because(evidence, gpus, most)),
+            format!(
+                "All NVLinks of {names} are down, although {}",
+                because(evidence, gpus, most)
+            ),
             what_to_do(evidence, gpus),
         ),
         place => {
@@ -211,10 +270,18 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
                 "{} are down, as both ends show{} ({} active, other GPUs of the model have {most})",
                 ends(place, gpus),
                 left(place, gpus),
-                gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
+                gpus.iter()
+                    .map(|links| links.active.len())
+                    .min()
+                    .unwrap_or(0)
             );
-            let board =
-                gpus.iter().any(|links| links.gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name)));
+            let board = gpus.iter().any(|links| {
+                links
+                    .gpu
+                    .name
+                    .known()
+                    .is_some_and(|name| nvlink_missing::is_sxm(name))
+            });
             let next_step = if board {
                 "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); power-cycle the machine; if \
                  the same links stay down, have the modules at both ends and their board looked at"
@@ -238,9 +305,12 @@ fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
     match place {
         // The end that all have in common first.
         Subject::Gpu { index } => {
-            let (own, others): (Vec<&Links<'_>>, Vec<_>) =
-                gpus.iter().copied().partition(|links| links.gpu.index == *index);
-            let [own, others] = [own, others].map(|of| of.iter().map(named).collect::<Vec<_>>().join(", "));
+            let (own, others): (Vec<&Links<'_>>, Vec<_>) = gpus
+                .iter()
+                .copied()
+                .partition(|links| links.gpu.index == *index);
+            let [own, others] =
+                [own, others].map(|of| of.iter().map(named).collect::<Vec<_>>().join(", "));
             format!("{own} to {others}")
         }
         _ => gpus.iter().map(named).collect::<Vec<_>>().join(" and "),
@@ -249,7 +319,9 @@ fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
 
 /// What a pair has left where links between its GPUs are down.
 fn left(place: &Subject, gpus: &[&Links<'_>]) -> String {
-    let (Subject::Pair(_), [one, other]) = (place, gpus) else { return String::new() };
+    let (Subject::Pair(_), [one, other]) = (place, gpus) else {
+        return String::new();
+    };
     match nvlink_ends::left_between(one, other) {
         Some(0) => "; there is no NVLink left between them, so they copy over PCIe".into(),
         Some(links) => format!("; {} left between them", words::count(links, "NVLink")),
@@ -260,8 +332,15 @@ fn left(place: &Subject, gpus: &[&Links<'_>]) -> String {
 /// Why all links of these GPUs should not be down.
 fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String {
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
-    let reasons = words::distinct(gpus.iter().filter_map(|links| expected(evidence, links, tray)));
-    if reasons.is_empty() { format!("other GPUs of the model have {most} active") } else { reasons }
+    let reasons = words::distinct(
+        gpus.iter()
+            .filter_map(|links| expected(evidence, links, tray)),
+    );
+    if reasons.is_empty() {
+        format!("other GPUs of the model have {most} active")
+    } else {
+        reasons
+    }
 }
 
 /// What to do on a tray of a larger NVLink domain, which runs no fabric manager.
@@ -279,7 +358,8 @@ fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
     if fabric_not_ready::of_a_tray(evidence.snapshot) {
         return ON_A_TRAY.to_owned();
     }
-    let switched = !evidence.snapshot.nvswitches.is_empty() || gpus.iter().any(|links| links.in_fabric());
+    let switched =
+        !evidence.snapshot.nvswitches.is_empty() || gpus.iter().any(|links| links.in_fabric());
     if switched {
         "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep -i \
          xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
@@ -293,7 +373,9 @@ fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
 
 /// Links that are down on every GPU of a model, where each has others: the board has no wires for them.
 fn never_wired(gpus: &[Links<'_>]) -> Vec<u8> {
-    let Some((first, rest)) = gpus.split_first().filter(|(_, rest)| !rest.is_empty()) else { return Vec::new() };
+    let Some((first, rest)) = gpus.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return Vec::new();
+    };
     let everywhere = |link: &&u8| rest.iter().all(|links| links.inactive.contains(link));
     first.inactive.iter().filter(everywhere).copied().collect()
 }
@@ -317,16 +399,37 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
 fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) -> Finding {
     let index = links.gpu.index;
     let gpu = words::gpu(evidence.snapshot, index);
-    let lost: Vec<u8> = links.inactive.iter().filter(|link| !never.contains(link)).copied().collect();
-    let lost = if lost.is_empty() { links.inactive.clone() } else { lost };
+    let lost: Vec<u8> = links
+        .inactive
+        .iter()
+        .filter(|link| !never.contains(link))
+        .copied()
+        .collect();
+    let lost = if lost.is_empty() {
+        links.inactive.clone()
+    } else {
+        lost
+    };
     let (subject, which) = match lost.as_slice() {
-        [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu} is down")),
-        many => (Subject::Gpu { index }, format!("NVLinks {} of {gpu} are down", numbers(many))),
+        [link] => (
+            Subject::Link { index, link: *link },
+            format!("NVLink {link} of {gpu} is down"),
+        ),
+        many => (
+            Subject::Gpu { index },
+            format!("NVLinks {} of {gpu} are down", numbers(many)),
+        ),
     };
     let compared = if most > links.active.len() {
-        format!("{} active, other GPUs of its model have {most}", links.active.len())
+        format!(
+            "{} active, other GPUs of its model have {most}",
+            links.active.len()
+        )
     } else {
-        format!("none is active, although {}", because(evidence, &[links], most))
+        format!(
+            "none is active, although {}",
+            because(evidence, &[links], most)
+        )
     };
     let next_step = if links.active.is_empty() && !links.in_fabric() {
         what_to_do(evidence, &[links])
@@ -368,7 +471,11 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
 /// One line for the GPUs of a model none of which has more active links than the others.
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let active = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
+    let active = gpus
+        .iter()
+        .map(|links| links.active.len())
+        .max()
+        .unwrap_or(0);
     let mut found = RULE
         .finding(
             Subject::Machine,
@@ -388,6 +495,10 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
 
 /// Whether NVML says that this GPU reaches another over NVLink.
 fn said_to_reach_others(evidence: &Evidence<'_>, index: u32) -> bool {
-    let mut pairs = evidence.snapshot.pairs.iter().filter(|pair| pair.source == index || pair.destination == index);
+    let mut pairs = evidence
+        .snapshot
+        .pairs
+        .iter()
+        .filter(|pair| pair.source == index || pair.destination == index);
     pairs.any(|pair| pair.p2p_nvlink.get() == Some(P2pStatus::Ok))
 }

@@ -35,10 +35,24 @@
 use super::prelude::*;
 
 /// Names of parts that exist for SXM sockets only, without the maker.
-const SXM_ONLY: [&str; 8] = ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
+const SXM_ONLY: [&str; 8] = [
+    "H100 80GB HBM3",
+    "H200",
+    "H20",
+    "H20-3e",
+    "H800",
+    "B100",
+    "B200",
+    "B300",
+];
 
 /// The rule.
-pub const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, page!("nvlink_missing.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "nvlink-missing",
+    Severity::Error,
+    page!("nvlink_missing.rs"),
+    judge,
+);
 
 /// Whether a GPU of this name is one for an SXM socket.
 pub(super) fn is_sxm(name: &str) -> bool {
@@ -50,7 +64,11 @@ pub(super) fn is_sxm(name: &str) -> bool {
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
     let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
-    for gpu in snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true)) {
+    for gpu in snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.mig.get() != Some(true))
+    {
         if let Some(name) = gpu.name.known() {
             models.entry(name).or_default().push(gpu);
         }
@@ -58,7 +76,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let none = |gpu: &&Gpu| gpu.nvlinks.known().is_some_and(Vec::is_empty);
     let lacks = |(model, gpus): (&&str, &Vec<&Gpu>)| {
         let sxm = is_sxm(model);
-        let switches = if others_may_have_them(snapshot, model) { 0 } else { snapshot.nvswitches.len() };
+        let switches = if others_may_have_them(snapshot, model) {
+            0
+        } else {
+            snapshot.nvswitches.len()
+        };
         let expected = switches > 0 || (sxm && gpus.len() > 1);
         (expected && gpus.iter().all(none)).then(|| finding(evidence, model, gpus, sxm, switches))
     };
@@ -75,14 +97,25 @@ fn others_may_have_them(snapshot: &Snapshot, model: &str) -> bool {
             && gpu.nvlinks.known().is_some_and(Vec::is_empty)
     };
     let id = |address: PciAddress| snapshot.function(address)?.device_id.get();
-    let ids: BTreeSet<_> = snapshot.gpus.iter().filter(is_same).filter_map(|gpu| id(gpu.pci.get()?)).collect();
+    let ids: BTreeSet<_> = snapshot
+        .gpus
+        .iter()
+        .filter(is_same)
+        .filter_map(|gpu| id(gpu.pci.get()?))
+        .collect();
     let mut others = snapshot.gpus.iter().filter(|gpu| !is_same(gpu));
     let mut unlisted = snapshot.unlisted_gpus.iter();
     others.any(|gpu| !shows_none(gpu))
         || unlisted.any(|function| id(function.address).is_none_or(|id| !ids.contains(&id)))
 }
 
-fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu], sxm: bool, switches: usize) -> Finding {
+fn finding(
+    evidence: &Evidence<'_>,
+    model: &str,
+    gpus: &[&Gpu],
+    sxm: bool,
+    switches: usize,
+) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|gpu| gpu.index).collect();
     let why = match (switches, sxm) {
         (0, _) => "it is a part for an SXM socket, whose board connects GPUs by NVLink".to_owned(),
@@ -106,7 +139,10 @@ fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu], sxm: bool, switc
     let mut found = RULE
         .finding(
             Subject::of_gpus(&indices),
-            format!("No NVLink is listed for {} ({model}), although {why}", words::gpus(&indices)),
+            format!(
+                "No NVLink is listed for {} ({model}), although {why}",
+                words::gpus(&indices)
+            ),
             next_step,
         )
         .gpus(&indices)
@@ -129,7 +165,9 @@ mod tests {
     fn without_links(name: &str, gpus: usize) -> Snapshot {
         let mut machine = two_sockets();
         machine.gpus.truncate(gpus);
-        machine.pairs.retain(|pair| (pair.source as usize) < gpus && (pair.destination as usize) < gpus);
+        machine
+            .pairs
+            .retain(|pair| (pair.source as usize) < gpus && (pair.destination as usize) < gpus);
         for gpu in &mut machine.gpus {
             (gpu.name, gpu.nvlinks) = (Reading::Known(name.into()), Reading::Known(Vec::new()));
         }
@@ -161,18 +199,36 @@ mod tests {
 
     #[test]
     fn parts_for_sxm_sockets_without_links_are_an_error_and_cards_are_none() {
-        only(&findings(&without_links("NVIDIA H200", 4), None), "nvlink-missing", Severity::Error);
+        only(
+            &findings(&without_links("NVIDIA H200", 4), None),
+            "nvlink-missing",
+            Severity::Error,
+        );
         assert_eq!(findings(&without_links("NVIDIA H200 NVL", 4), None), []);
-        assert_eq!(findings(&without_links("NVIDIA H200", 1), None), [], "nothing to be connected to");
+        assert_eq!(
+            findings(&without_links("NVIDIA H200", 1), None),
+            [],
+            "nothing to be connected to"
+        );
         let mut guest = without_links("NVIDIA A100-SXM4-40GB", 2);
         guest.host.virtual_machine = Reading::Known(true);
         only(&findings(&guest, None), "nvlink-missing", Severity::Warning);
         let mut mig = without_links("NVIDIA A100-SXM4-40GB", 2);
-        mig.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(true));
-        assert!(findings(&mig, None).iter().all(|finding| finding.code != RULE.id));
+        mig.gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.mig = Reading::Known(true));
+        assert!(
+            findings(&mig, None)
+                .iter()
+                .all(|finding| finding.code != RULE.id)
+        );
         let mut unread = without_links("NVIDIA H200", 4);
         unread.gpus[2].nvlinks = Reading::Unknown(Unknown::Failed("no answer".into()));
-        assert!(findings(&unread, None).iter().all(|finding| finding.code != RULE.id));
+        assert!(
+            findings(&unread, None)
+                .iter()
+                .all(|finding| finding.code != RULE.id)
+        );
     }
 
     #[test]
@@ -182,16 +238,30 @@ mod tests {
         machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
         assert_eq!(fact(&found, "nvswitches_count"), 1);
-        assert!(found.message.contains("although 1 NVSwitch is on the PCI bus"), "{}", found.message);
+        assert!(
+            found
+                .message
+                .contains("although 1 NVSwitch is on the PCI bus"),
+            "{}",
+            found.message
+        );
         machine.nvswitches = vec![machine.nvswitches[0].clone(); 6];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
-        assert!(found.message.contains("although 6 NVSwitches are on the PCI bus"), "{}", found.message);
+        assert!(
+            found
+                .message
+                .contains("although 6 NVSwitches are on the PCI bus"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]
     fn switches_that_may_be_those_of_other_gpus_are_held_against_none() {
         let is_found = |machine: &Snapshot| {
-            findings(machine, None).iter().any(|found| found.code == RULE.id && found.severity == Severity::Error)
+            findings(machine, None)
+                .iter()
+                .any(|found| found.code == RULE.id && found.severity == Severity::Error)
         };
         let mut machine = without_links("Graphics Device", 3);
         machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
@@ -207,10 +277,19 @@ mod tests {
         assert!(!is_found(&machine), "no answer");
         let (mut machine, model) = (like, 0x20b2);
         let unlisted = DisplayFunction::unread(pci("0000:84:00.0"), None, &Unknown::Unsupported);
-        machine.unlisted_gpus = vec![DisplayFunction { driver: Reading::Known(BoundDriver::VfioPci), ..unlisted }];
+        machine.unlisted_gpus = vec![DisplayFunction {
+            driver: Reading::Known(BoundDriver::VfioPci),
+            ..unlisted
+        }];
         assert!(!is_found(&machine), "given to a guest");
-        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"] {
-            crate::model::testing::function_mut(&mut machine, address).device_id = Reading::Known(model);
+        for address in [
+            "0000:03:00.0",
+            "0000:04:00.0",
+            "0000:83:00.0",
+            "0000:84:00.0",
+        ] {
+            crate::model::testing::function_mut(&mut machine, address).device_id =
+                Reading::Known(model);
         }
         assert!(is_found(&machine), "of the same model");
     }

@@ -37,15 +37,27 @@ const ABOVE: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::new("pageable-slower", Severity::Info, page!("pageable_slower.rs"), judge).with(&[ABOVE]);
+pub const RULE: Rule = Rule::new(
+    "pageable-slower",
+    Severity::Info,
+    page!("pageable_slower.rs"),
+    judge,
+)
+.with(&[ABOVE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
-    let (mut gpus, mut times, mut pinned, mut pageable) = (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut gpus, mut times, mut pinned, mut pageable) =
+        (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
     for direction in host::ONE_WAY {
         let of_pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
         for (gpu, fast) in host::best(evidence, HostWay::PINNED.with_direction(direction)) {
-            let Some(slow) = of_pageable.get(&gpu).filter(|slow| fast.rate.0 >= least * slow.rate.0) else { continue };
+            let Some(slow) = of_pageable
+                .get(&gpu)
+                .filter(|slow| fast.rate.0 >= least * slow.rate.0)
+            else {
+                continue;
+            };
             gpus.insert(gpu);
             times.push(fast.rate.0 / slow.rate.0);
             pinned.push(fast.rate.0);
@@ -53,12 +65,22 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     let gpus: Vec<u32> = gpus.into_iter().collect();
-    let spans = (host::span(times), host::span(pinned.iter().copied()), host::span(pageable.iter().copied()));
-    let (Some(times), Some(fast), Some(slow)) = spans else { return Vec::new() };
+    let spans = (
+        host::span(times),
+        host::span(pinned.iter().copied()),
+        host::span(pageable.iter().copied()),
+    );
+    let (Some(times), Some(fast), Some(slow)) = spans else {
+        return Vec::new();
+    };
     let message = format!(
         "Pinned memory gives {times} times what pageable memory does between the host and {}: {fast} GB/s instead of \
          {slow} GB/s",
-        if let [gpu] = gpus.as_slice() { format!("GPU {gpu}") } else { words::all_or(evidence.snapshot, &gpus) },
+        if let [gpu] = gpus.as_slice() {
+            format!("GPU {gpu}")
+        } else {
+            words::all_or(evidence.snapshot, &gpus)
+        },
     );
     let next_step = "Copy from pinned buffers that are allocated once and used again: pin_memory=True and \
         non_blocking=True in PyTorch, cudaMallocHost in CUDA";
@@ -84,11 +106,29 @@ mod tests {
     fn what_pinning_would_bring_is_told_in_numbers() {
         let machine = h200_vm(2);
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
-        with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 8.0);
-        let found = only(&findings(&machine, Some(&measurements)), "pageable-slower", Severity::Info);
-        assert!(found.message.contains("gives 6.9 times") && found.message.contains("all GPUs"), "{}", found.message);
+        with_memory(
+            &mut measurements,
+            HostMemory::Pageable,
+            Allocation::Reused,
+            8.0,
+        );
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "pageable-slower",
+            Severity::Info,
+        );
+        assert!(
+            found.message.contains("gives 6.9 times") && found.message.contains("all GPUs"),
+            "{}",
+            found.message
+        );
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
-        with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 45.0);
+        with_memory(
+            &mut measurements,
+            HostMemory::Pageable,
+            Allocation::Reused,
+            45.0,
+        );
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
 }

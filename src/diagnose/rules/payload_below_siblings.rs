@@ -27,7 +27,12 @@ use crate::model::units::Bytes;
 use crate::topology::pcie;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("payload-below-siblings", Severity::Info, page!("payload_below_siblings.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "payload-below-siblings",
+    Severity::Info,
+    page!("payload_below_siblings.rs"),
+    judge,
+);
 
 /// Others of a model from which a usual figure is believed.
 const LEAST_OTHERS: usize = 2;
@@ -51,34 +56,65 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
         return Vec::new();
     }
-    let ways: Vec<_> = evidence.snapshot.gpus.iter().filter_map(|gpu| way(evidence.snapshot, gpu)).collect();
+    let ways: Vec<_> = evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| way(evidence.snapshot, gpu))
+        .collect();
     let mut below: BTreeMap<PciAddress, Vec<(Way<'_>, u16)>> = BTreeMap::new();
     for way in &ways {
         if let Some(usual) = usual(&ways, way).filter(|usual| way.bytes < *usual) {
-            below.entry(way.hop.address).or_default().push((*way, usual));
+            below
+                .entry(way.hop.address)
+                .or_default()
+                .push((*way, usual));
         }
     }
-    below.into_values().filter_map(|ways| finding(evidence, &ways)).collect()
+    below
+        .into_values()
+        .filter_map(|ways| finding(evidence, &ways))
+        .collect()
 }
 
 fn way<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> Option<Way<'a>> {
     let hops = pcie::chain(snapshot, gpu.pci.get()?);
     let payload = |hop: &&PciFunction| hop.max_payload_bytes.get();
     // Of the way what is known: a hop that is not could carry less.
-    let bytes = hops.iter().map(payload).collect::<Option<Vec<_>>>()?.into_iter().min()?;
+    let bytes = hops
+        .iter()
+        .map(payload)
+        .collect::<Option<Vec<_>>>()?
+        .into_iter()
+        .min()?;
     let hop = hops.iter().rev().find(|hop| payload(hop) == Some(bytes))?;
-    let possible = hops.iter().filter_map(|hop| hop.max_payload_possible_bytes.get()).min();
-    Some(Way { gpu: gpu.index, model: gpu.name.known()?, bytes, hop, possible })
+    let possible = hops
+        .iter()
+        .filter_map(|hop| hop.max_payload_possible_bytes.get())
+        .min();
+    Some(Way {
+        gpu: gpu.index,
+        model: gpu.name.known()?,
+        bytes,
+        hop,
+        possible,
+    })
 }
 
 /// What most others of the model have.
 fn usual(ways: &[Way<'_>], of: &Way<'_>) -> Option<u16> {
-    let others: Vec<_> = ways.iter().filter(|way| way.model == of.model && way.gpu != of.gpu).collect();
+    let others: Vec<_> = ways
+        .iter()
+        .filter(|way| way.model == of.model && way.gpu != of.gpu)
+        .collect();
     if others.len() < LEAST_OTHERS {
         return None;
     }
     let number = |bytes: u16| others.iter().filter(|way| way.bytes == bytes).count();
-    others.iter().map(|way| way.bytes).find(|bytes| 2 * number(*bytes) > others.len())
+    others
+        .iter()
+        .map(|way| way.bytes)
+        .find(|bytes| 2 * number(*bytes) > others.len())
 }
 
 fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> {
@@ -111,7 +147,10 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
         .fact("payload", size(first.bytes))
         .fact("usual_payload", size(*usual))
         .fact("possible_payload", first.possible.map(size))
-        .fact("read_request", first.hop.max_read_request_bytes.get().map(size));
+        .fact(
+            "read_request",
+            first.hop.max_read_request_bytes.get().map(size),
+        );
     Some(found)
 }
 
@@ -139,25 +178,47 @@ mod tests {
         let machine = with_payloads(128, 512);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
         let found = only(&found, "payload-below-siblings", Severity::Info);
-        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
-        assert!(found.message.contains("84% instead of 91%"), "{}", found.message);
-        assert!(found.next_step.contains("Max Payload Size"), "{}", found.next_step);
+        assert_eq!(
+            found.subject,
+            Subject::PcieLink {
+                address: pci("0000:82:01.0")
+            }
+        );
+        assert!(
+            found.message.contains("84% instead of 91%"),
+            "{}",
+            found.message
+        );
+        assert!(
+            found.next_step.contains("Max Payload Size"),
+            "{}",
+            found.next_step
+        );
         let machine = with_payloads(128, 128);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
-        assert!(only(&found, "payload-below-siblings", Severity::Info).next_step.contains("no more than 128"));
+        assert!(
+            only(&found, "payload-below-siblings", Severity::Info)
+                .next_step
+                .contains("no more than 128")
+        );
     }
 
     #[test]
     fn ways_alike_unknown_ones_guests_and_other_models_are_left_alone() {
-        let clean = |machine: &Snapshot| assert_eq!(findings(machine, Some(&measured(machine, 0.84))), []);
+        let clean =
+            |machine: &Snapshot| assert_eq!(findings(machine, Some(&measured(machine, 0.84))), []);
         clean(&with_payloads(256, 512));
         clean(&with_payloads(512, 512));
         let mut machine = with_payloads(128, 512);
-        function_mut(&mut machine, "0000:84:00.0").max_payload_bytes = Reading::failed("needs root");
+        function_mut(&mut machine, "0000:84:00.0").max_payload_bytes =
+            Reading::failed("needs root");
         clean(&machine);
         let mut machine = with_payloads(128, 512);
         machine.host.virtual_machine = Reading::Known(true);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
-        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+        assert!(
+            found.iter().all(|found| found.code != RULE.id),
+            "{found:#?}"
+        );
     }
 }

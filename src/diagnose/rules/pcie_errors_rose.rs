@@ -55,10 +55,16 @@ struct Counted {
 impl Counted {
     fn on(evidence: &Evidence<'_>, link: &Connection) -> Self {
         let load = link.gpu.and_then(|gpu| links::watched(evidence, gpu));
-        let nvml = load.and_then(|load| Some(added(load.pcie_errors_before?, load.pcie_errors_after?)));
+        let nvml =
+            load.and_then(|load| Some(added(load.pcie_errors_before?, load.pcie_errors_after?)));
         let ends = [link.below, link.port];
-        let aer = evidence.measurements.map_or(&[][..], |measurements| &measurements.aer_added);
-        let aer = aer.iter().filter(|aer| ends.contains(&Some(aer.address))).map(|aer| aer.added);
+        let aer = evidence
+            .measurements
+            .map_or(&[][..], |measurements| &measurements.aer_added);
+        let aer = aer
+            .iter()
+            .filter(|aer| ends.contains(&Some(aer.address)))
+            .map(|aer| aer.added);
         Self {
             replays: load.and_then(|load| load.replays_added).unwrap_or(0),
             nvml: nvml.unwrap_or_default(),
@@ -85,8 +91,13 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
 }
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("pcie-errors-rose", Severity::Warning, page!("pcie_errors_rose.rs"), judge).with(&[HARMLESS]);
+pub const RULE: Rule = Rule::new(
+    "pcie-errors-rose",
+    Severity::Warning,
+    page!("pcie_errors_rose.rs"),
+    judge,
+)
+.with(&[HARMLESS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {
@@ -94,14 +105,23 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let all = evidence.topology.pcie_links().filter_map(|link| {
         let (found, state) = finding(evidence, link, &link.gpus)?;
-        Some(OfLink { found, gpu: link.gpu, state })
+        Some(OfLink {
+            found,
+            gpu: link.gpu,
+            state,
+        })
     });
-    shared::combined(evidence, all.collect(), |first, state, gpus| of_several(evidence, first, state, gpus))
+    shared::combined(evidence, all.collect(), |first, state, gpus| {
+        of_several(evidence, first, state, gpus)
+    })
 }
 
 /// One finding on links that all had errors of the same kind.
 fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
-    let message = format!("The PCIe links of {} all had {state}", shared::names(evidence, gpus));
+    let message = format!(
+        "The PCIe links of {} all had {state}",
+        shared::names(evidence, gpus)
+    );
     let next_step = "Look for what these links share, before single GPUs: risers, cables or a backplane of one kind, or \
         made for a lower generation; put one of these GPUs into a slot of the board, or set its slot one generation lower \
         in BIOS, and check again"
@@ -111,10 +131,24 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
             "risers, cables or a backplane of one kind, or made for a lower generation",
             "put one GPU into a slot of the board, or set its slot one generation lower in BIOS: its errors stop",
         ),
-        suspect("a BIOS version that trains these links badly", "update the BIOS and check again"),
+        suspect(
+            "a BIOS version that trains these links badly",
+            "update the BIOS and check again",
+        ),
     ];
-    suspects.extend(first.suspects.iter().find(|suspect| suspect.cause.starts_with(CONGESTION)).cloned());
-    Finding { message, next_step, ..first }.suspecting(suspects)
+    suspects.extend(
+        first
+            .suspects
+            .iter()
+            .find(|suspect| suspect.cause.starts_with(CONGESTION))
+            .cloned(),
+    );
+    Finding {
+        message,
+        next_step,
+        ..first
+    }
+    .suspecting(suspects)
 }
 
 /// What raises counters of links that are sound.
@@ -124,16 +158,27 @@ const CONGESTION: &str = "congestion";
 fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
     let counted = Counted::on(evidence, link);
     let corrected = counted.of(|errors| errors.correctable);
-    let (non_fatal, fatal) = (counted.of(|errors| errors.non_fatal), counted.of(|errors| errors.fatal));
+    let (non_fatal, fatal) = (
+        counted.of(|errors| errors.non_fatal),
+        counted.of(|errors| errors.fatal),
+    );
     let over = links::over(evidence, link, gpus);
     let slow = links::slow(evidence, &over);
     let low = load_reached::is_low_over_pcie(evidence, link);
-    #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a count that large is above any limit"
+    )]
     let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
     let some = corrected > 0 || counted.replays > 0;
     let uncorrected = non_fatal > 0 || fatal > 0;
     // A link that repeats what it sends slows everything that passes it; one slow pair of several is another's.
-    let twos = |cells: &[&PeerBandwidth]| cells.iter().map(|cell| cell.pair.unordered()).collect::<BTreeSet<_>>();
+    let twos = |cells: &[&PeerBandwidth]| {
+        cells
+            .iter()
+            .map(|cell| cell.pair.unordered())
+            .collect::<BTreeSet<_>>()
+    };
     let slows_all = !slow.is_empty() && twos(&over) == twos(&slow);
     let worth_reporting = uncorrected || many || (some && (slows_all || low == Some(true)));
     if !worth_reporting {
@@ -150,13 +195,17 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     .filter(|(number, _)| *number > 0)
     .map(|(number, what)| match (number, what) {
         (1, what) => format!("1 {what}"),
-        (number, "error that was not corrected") => format!("{number} errors that were not corrected"),
+        (number, "error that was not corrected") => {
+            format!("{number} errors that were not corrected")
+        }
         (number, what) => format!("{number} {what}s"),
     })
     .collect();
     let rates = |it: &str| match (over.is_empty(), slow.is_empty(), low) {
         (true, _, None) => format!("no copy over {it} was measured"),
-        (_, true, Some(true)) => format!("several copies at once over {it} reached less than expected"),
+        (_, true, Some(true)) => {
+            format!("several copies at once over {it} reached less than expected")
+        }
         (_, true, _) => format!("copies over {it} were as fast as expected"),
         (_, false, _) => format!("copies over {it} were slower than expected"),
     };
@@ -197,8 +246,14 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
             "check again with the machine idle: the counters stay",
         ));
     }
-    found.suspects.extend(external::suspect_cable(evidence, gpus));
-    let kind = if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
+    found
+        .suspects
+        .extend(external::suspect_cable(evidence, gpus));
+    let kind = if uncorrected {
+        "errors that were not corrected"
+    } else {
+        "corrected errors or replays"
+    };
     Some((found, format!("{kind} while copies ran; {}", rates("them"))))
 }
 
@@ -209,8 +264,14 @@ fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
     let nvml = own.and_then(|seen| seen.pcie_errors_added).map_or(0, all);
     let replays = own.and_then(|seen| seen.replays_added).unwrap_or(0);
     let ends = [link.below, link.port];
-    let aer = evidence.measurements.map_or(&[][..], |measurements| &measurements.aer_added_around_load);
-    let aer = aer.iter().filter(|aer| ends.contains(&Some(aer.address))).map(|aer| all(aer.added)).sum();
+    let aer = evidence
+        .measurements
+        .map_or(&[][..], |measurements| &measurements.aer_added_around_load);
+    let aer = aer
+        .iter()
+        .filter(|aer| ends.contains(&Some(aer.address)))
+        .map(|aer| all(aer.added))
+        .sum();
     replays + nvml.max(aer)
 }
 
@@ -224,14 +285,21 @@ fn words_of(meanwhile: u64) -> String {
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {
     match (link.gpu, link.below) {
-        (Some(index), _) => {
-            (Subject::Gpu { index }, format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)))
-        }
+        (Some(index), _) => (
+            Subject::Gpu { index },
+            format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)),
+        ),
         (None, Some(address)) => (
             Subject::PcieLink { address },
-            format!("The PCIe link above the bridge {address}, on the way to {},", words::gpus(gpus)),
+            format!(
+                "The PCIe link above the bridge {address}, on the way to {},",
+                words::gpus(gpus)
+            ),
         ),
-        (None, None) => (Subject::Machine, format!("A PCIe link on the way to {}", words::gpus(gpus))),
+        (None, None) => (
+            Subject::Machine,
+            format!("A PCIe link on the way to {}", words::gpus(gpus)),
+        ),
     }
 }
 
@@ -242,16 +310,27 @@ mod tests {
     use crate::model::measurement::AerAdded;
 
     fn counted(replays: u64, correctable: u64, fatal: u64) -> Measurements {
-        let before = PcieErrors { correctable: 7, non_fatal: 1, fatal: 1 };
+        let before = PcieErrors {
+            correctable: 7,
+            non_fatal: 1,
+            fatal: 1,
+        };
         let load = LinkUnderLoad {
             index: 3,
             readings: 30,
             replays_added: Some(replays),
             pcie_errors_before: Some(before),
-            pcie_errors_after: Some(PcieErrors { correctable: 7 + correctable, non_fatal: 1, fatal: 1 + fatal }),
+            pcie_errors_after: Some(PcieErrors {
+                correctable: 7 + correctable,
+                non_fatal: 1,
+                fatal: 1 + fatal,
+            }),
             ..LinkUnderLoad::default()
         };
-        Measurements { links: vec![load], ..measured(&two_sockets(), 0.84) }
+        Measurements {
+            links: vec![load],
+            ..measured(&two_sockets(), 0.84)
+        }
     }
 
     #[test]
@@ -264,10 +343,22 @@ mod tests {
         // It has the severity of the slow copies that are attributed to it.
         let finding = only(&found, "pcie-errors-rose", Severity::Error);
         assert_eq!(finding.subject, Subject::Gpu { index: 3 });
-        assert!(finding.message.contains("3 corrected errors, 40 replays while copies ran"), "{}", finding.message);
+        assert!(
+            finding
+                .message
+                .contains("3 corrected errors, 40 replays while copies ran"),
+            "{}",
+            finding.message
+        );
         let found = findings(&machine, Some(&counted(4_000, 0, 0)));
         let finding = only(&found, "pcie-errors-rose", Severity::Warning);
-        assert!(finding.suspects.iter().any(|suspect| suspect.cause.contains("congestion")), "{finding:#?}");
+        assert!(
+            finding
+                .suspects
+                .iter()
+                .any(|suspect| suspect.cause.contains("congestion")),
+            "{finding:#?}"
+        );
     }
 
     #[test]
@@ -275,21 +366,52 @@ mod tests {
         // GPU 3 counted a few; what is slow is all that GPU 0 sends and receives.
         let mut measurements = counted(40, 3, 0);
         set(&mut measurements, 9.0, |cell| touches(cell, 0));
-        let found = only(&findings(&two_sockets(), Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+        let found = only(
+            &findings(&two_sockets(), Some(&measurements)),
+            "peer-bandwidth-low",
+            Severity::Error,
+        );
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
     }
 
     #[test]
     fn an_error_that_was_not_corrected_is_an_error_and_aer_has_a_place() {
         let machine = two_sockets();
-        let found = only(&findings(&machine, Some(&counted(0, 0, 1))), "pcie-errors-rose", Severity::Error);
-        assert!(found.message.contains("had 1 fatal error while"), "{}", found.message);
+        let found = only(
+            &findings(&machine, Some(&counted(0, 0, 1))),
+            "pcie-errors-rose",
+            Severity::Error,
+        );
+        assert!(
+            found.message.contains("had 1 fatal error while"),
+            "{}",
+            found.message
+        );
 
         let mut measurements = measured(&machine, 0.84);
-        let added = PcieErrors { non_fatal: 2, ..PcieErrors::default() };
-        measurements.aer_added = vec![AerAdded { address: pci("0000:81:00.0"), added }];
-        let found = only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
-        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:81:00.0") });
-        assert!(found.message.contains("2 errors that were not corrected"), "{}", found.message);
+        let added = PcieErrors {
+            non_fatal: 2,
+            ..PcieErrors::default()
+        };
+        measurements.aer_added = vec![AerAdded {
+            address: pci("0000:81:00.0"),
+            added,
+        }];
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-errors-rose",
+            Severity::Error,
+        );
+        assert_eq!(
+            found.subject,
+            Subject::PcieLink {
+                address: pci("0000:81:00.0")
+            }
+        );
+        assert!(
+            found.message.contains("2 errors that were not corrected"),
+            "{}",
+            found.message
+        );
     }
 }

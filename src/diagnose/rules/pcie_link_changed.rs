@@ -34,12 +34,21 @@ use crate::model::measurement::LinkState;
 use crate::topology::pcie::{self, Connection, Shape};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, page!("pcie_link_changed.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "pcie-link-changed",
+    Severity::Error,
+    page!("pcie_link_changed.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all = evidence.links().iter().filter_map(|link| {
         let (found, state) = finding(evidence, link)?;
-        Some(OfLink { found, gpu: Some(link.index), state })
+        Some(OfLink {
+            found,
+            gpu: Some(link.index),
+            state,
+        })
     });
     shared::combined(evidence, all.collect(), |first, state, gpus| {
         let names = shared::names(evidence, gpus);
@@ -59,8 +68,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 "check again with the other GPUs at rest (--gpus)",
             ),
         ];
-        Finding { message: format!("The PCIe links of {names} all changed {state}"), next_step, ..first }
-            .suspecting(suspects)
+        Finding {
+            message: format!("The PCIe links of {names} all changed {state}"),
+            next_step,
+            ..first
+        }
+        .suspecting(suspects)
     })
 }
 
@@ -74,9 +87,20 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
         _ => String::new(),
     };
-    let state = format!("from {} to {} while copies ran{effect}", shape(from), shape(to));
-    let message = format!("The PCIe link of {} changed {state}", words::gpu(evidence.snapshot, load.index));
-    let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
+    let state = format!(
+        "from {} to {} while copies ran{effect}",
+        shape(from),
+        shape(to)
+    );
+    let message = format!(
+        "The PCIe link of {} changed {state}",
+        words::gpu(evidence.snapshot, load.index)
+    );
+    let states: Vec<_> = load
+        .states
+        .iter()
+        .map(|state| shape(*state).to_string())
+        .collect();
     let mut found = RULE
         .finding(
             Subject::Gpu { index: load.index },
@@ -92,16 +116,30 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
     found = links::with_slowed(found, &links::slow(evidence, &over));
     found.scope.own_links = true;
     found.suspects = vec![
-        suspect("contacts, riser or cable", "reseat or replace them: the link keeps its width and speed"),
-        suspect("the GPU", "swap it with another GPU: the change moves with it"),
-        suspect("the slot or the board", "after the swap the change stays with the slot"),
+        suspect(
+            "contacts, riser or cable",
+            "reseat or replace them: the link keeps its width and speed",
+        ),
+        suspect(
+            "the GPU",
+            "swap it with another GPU: the change moves with it",
+        ),
+        suspect(
+            "the slot or the board",
+            "after the swap the change stays with the slot",
+        ),
     ];
-    found.suspects.extend(external::suspect_cable(evidence, &[load.index]));
+    found
+        .suspects
+        .extend(external::suspect_cable(evidence, &[load.index]));
     Some((found, state))
 }
 
 fn shape(state: LinkState) -> Shape {
-    Shape { generation: state.generation.try_into().ok(), width: state.width.try_into().ok() }
+    Shape {
+        generation: state.generation.try_into().ok(),
+        width: state.width.try_into().ok(),
+    }
 }
 
 /// The widest and the narrowest that a link was, where that is not the same.
@@ -113,11 +151,21 @@ fn lost_lanes(load: &LinkUnderLoad) -> Option<(LinkState, LinkState)> {
 
 /// Whether every direct copy over a link was faster than it could be with the lanes of this reading.
 fn all_faster(link: &Connection, state: LinkState, over: &[&PeerBandwidth]) -> bool {
-    let allows = pcie::rate(Shape { generation: link.possible.generation, ..shape(state) });
+    let allows = pcie::rate(Shape {
+        generation: link.possible.generation,
+        ..shape(state)
+    });
     // What limits staged copies is mostly the host's memory.
-    let mut direct = over.iter().filter(|cell| cell.setup.path == Path::Direct).peekable();
+    let mut direct = over
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Direct)
+        .peekable();
     direct.peek().is_some()
-        && direct.all(|cell| cell.achieved_gbps.zip(allows).is_some_and(|(rate, allows)| rate.0 > allows))
+        && direct.all(|cell| {
+            cell.achieved_gbps
+                .zip(allows)
+                .is_some_and(|(rate, allows)| rate.0 > allows)
+        })
 }
 
 /// What a link fell from and to, where a copy was as slow as that makes it.
@@ -127,13 +175,25 @@ fn lost_speed(
     over: &[&PeerBandwidth],
 ) -> Option<(LinkState, LinkState)> {
     let highest = load.states.iter().max_by_key(|state| state.generation)?;
-    let at = load.states.iter().position(|state| state.generation == highest.generation)?;
-    let slow: Vec<f64> =
-        links::slow(evidence, over).iter().filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0)).collect();
-    let explains =
-        |state: &&LinkState| pcie::rate(shape(**state)).is_some_and(|carries| slow.iter().any(|rate| *rate <= carries));
-    let fell = load.states.iter().skip(at).filter(|state| state.generation < highest.generation);
-    fell.filter(explains).max_by_key(|state| state.generation).map(|state| (*highest, *state))
+    let at = load
+        .states
+        .iter()
+        .position(|state| state.generation == highest.generation)?;
+    let slow: Vec<f64> = links::slow(evidence, over)
+        .iter()
+        .filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0))
+        .collect();
+    let explains = |state: &&LinkState| {
+        pcie::rate(shape(**state)).is_some_and(|carries| slow.iter().any(|rate| *rate <= carries))
+    };
+    let fell = load
+        .states
+        .iter()
+        .skip(at)
+        .filter(|state| state.generation < highest.generation);
+    fell.filter(explains)
+        .max_by_key(|state| state.generation)
+        .map(|state| (*highest, *state))
 }
 
 #[cfg(test)]
@@ -143,7 +203,10 @@ mod tests {
 
     fn load(index: u32, states: &[(u8, u8)]) -> LinkUnderLoad {
         let range = |figure: fn(&(u8, u8)) -> u8| {
-            Some([states.iter().map(figure).min().unwrap(), states.iter().map(figure).max().unwrap()])
+            Some([
+                states.iter().map(figure).min().unwrap(),
+                states.iter().map(figure).max().unwrap(),
+            ])
         };
         LinkUnderLoad {
             index,
@@ -152,13 +215,21 @@ mod tests {
             width: range(|state| state.1),
             states: (0..)
                 .zip(states)
-                .map(|(reading, &(generation, width))| LinkState { reading, generation, width })
+                .map(|(reading, &(generation, width))| LinkState {
+                    reading,
+                    generation,
+                    width,
+                })
                 .collect(),
             ..LinkUnderLoad::default()
         }
     }
 
-    fn run(machine: &Snapshot, states: &[(u8, u8)], gpu_3_gbps: Option<f64>) -> (Measurements, Vec<Finding>) {
+    fn run(
+        machine: &Snapshot,
+        states: &[(u8, u8)],
+        gpu_3_gbps: Option<f64>,
+    ) -> (Measurements, Vec<Finding>) {
         let mut measurements = measured(machine, 0.84);
         measurements.links = vec![load(3, states)];
         if let Some(rate) = gpu_3_gbps {
@@ -171,29 +242,51 @@ mod tests {
     #[test]
     fn power_saving_is_no_change() {
         let machine = two_sockets();
-        for states in [&[(1, 16), (4, 16)][..], &[(1, 16), (4, 16), (1, 16)], &[(4, 16), (1, 16), (4, 16), (2, 16)]] {
+        for states in [
+            &[(1, 16), (4, 16)][..],
+            &[(1, 16), (4, 16), (1, 16)],
+            &[(4, 16), (1, 16), (4, 16), (2, 16)],
+        ] {
             let (_, found) = run(&machine, states, None);
             assert_eq!(found, [], "{states:?}");
         }
         // Over NVLink the link is idle, and other pairs being slow says nothing of it.
         let (_, found) = run(&h200_vm(4), &[(5, 16), (1, 16)], Some(200.0));
-        assert_eq!(found.iter().map(|finding| &*finding.code).collect::<Vec<_>>(), ["peer-bandwidth-low"]);
+        assert_eq!(
+            found
+                .iter()
+                .map(|finding| &*finding.code)
+                .collect::<Vec<_>>(),
+            ["peer-bandwidth-low"]
+        );
     }
 
     #[test]
     fn speed_that_goes_is_an_error_where_copies_show_it_and_they_are_no_finding_of_their_own() {
         let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (3, 16)], Some(12.5));
         let finding = only(&found, "pcie-link-changed", Severity::Error);
-        assert!(finding.message.contains("from Gen4 x16 to Gen3 x16"), "{}", finding.message);
+        assert!(
+            finding.message.contains("from Gen4 x16 to Gen3 x16"),
+            "{}",
+            finding.message
+        );
         assert!(!finding.evidence.effects().is_empty(), "{finding:#?}");
         // What the link counted is of the same fault; by itself it explains slow copies as well.
         let machine = two_sockets();
         let (mut measurements, _) = run(&machine, &[(4, 16), (3, 16)], Some(12.5));
         measurements.links[0].replays_added = Some(900);
-        let both = only(&findings(&machine, Some(&measurements)), "pcie-link-changed", Severity::Error);
+        let both = only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-link-changed",
+            Severity::Error,
+        );
         assert_eq!(both.evidence.effects().len(), 2, "{both:#?}");
         measurements.links[0].states.truncate(1);
-        only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
+        only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-errors-rose",
+            Severity::Error,
+        );
         // A pause in a run whose copies are slow for another reason.
         let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (1, 16)], Some(12.5));
         only(&found, "peer-bandwidth-low", Severity::Error);

@@ -52,45 +52,95 @@ use crate::topology::refute::Fastest;
 const READINGS_TO_BELIEVE: u32 = 3;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, page!("pcie_narrow.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "pcie-narrow",
+    Severity::Error,
+    page!("pcie_narrow.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let nothing = Measurements::default();
-    let fastest = Fastest::of(evidence.snapshot, evidence.topology, evidence.measurements.unwrap_or(&nothing));
+    let fastest = Fastest::of(
+        evidence.snapshot,
+        evidence.topology,
+        evidence.measurements.unwrap_or(&nothing),
+    );
     let all = evidence.topology.pcie_links().filter_map(|link| {
         let (found, state) = finding(evidence, &fastest, link, &link.gpus)?;
-        Some(OfLink { found, gpu: link.gpu, state })
+        Some(OfLink {
+            found,
+            gpu: link.gpu,
+            state,
+        })
     });
-    shared::combined(evidence, all.collect(), |first, state, gpus| of_several(evidence, first, state, gpus))
+    shared::combined(evidence, all.collect(), |first, state, gpus| {
+        of_several(evidence, first, state, gpus)
+    })
 }
 
 /// One finding on links that are all narrow in the same way.
 fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
-    let lanes = gpus.iter().filter_map(|gpu| evidence.topology.pcie_link_of(*gpu)?.now.width).max();
+    let lanes = gpus
+        .iter()
+        .filter_map(|gpu| evidence.topology.pcie_link_of(*gpu)?.now.width)
+        .max();
     let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
     let rate = first.scope.rate;
     let mut suspects = vec![
-        suspect("a BIOS setting that splits the slots or caps their generation", "compare it with the board's manual"),
-        suspect("risers, cables or a backplane of one kind", "put one GPU into a slot of the board and check again"),
+        suspect(
+            "a BIOS setting that splits the slots or caps their generation",
+            "compare it with the board's manual",
+        ),
+        suspect(
+            "risers, cables or a backplane of one kind",
+            "put one GPU into a slot of the board and check again",
+        ),
     ];
     if one_lane {
         let cause = "extenders of one lane (PCIe x1 risers)";
-        suspects.insert(0, suspect(cause, "look at them; a GPU in a slot of the board has all its lanes"));
+        suspects.insert(
+            0,
+            suspect(
+                cause,
+                "look at them; a GPU in a slot of the board has all its lanes",
+            ),
+        );
     }
     let next_step = format!(
         "Look for what these {} share, before single GPUs: {}. Change it for one of them and check again",
         words::count(gpus.len(), "link"),
-        suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; or "),
+        suspects
+            .iter()
+            .map(|suspect| suspect.cause.as_str())
+            .collect::<Vec<_>>()
+            .join("; or "),
     );
-    let message = format!("The PCIe links of {} all run at {state}", shared::names(evidence, gpus));
-    Finding { message, next_step, ..first }.fact("rate", rate).suspecting(suspects)
+    let message = format!(
+        "The PCIe links of {} all run at {state}",
+        shared::names(evidence, gpus)
+    );
+    Finding {
+        message,
+        next_step,
+        ..first
+    }
+    .fact("rate", rate)
+    .suspecting(suspects)
 }
 
 /// The finding on a link, and what it comes to.
-fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
+fn finding(
+    evidence: &Evidence<'_>,
+    fastest: &Fastest,
+    link: &Connection,
+    gpus: &[u32],
+) -> Option<(Finding, String)> {
     let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
     // What was seen under load outranks what an idle link showed.
-    let width = load.and_then(|load| load.width?[1].try_into().ok()).or(link.now.width);
+    let width = load
+        .and_then(|load| load.width?[1].try_into().ok())
+        .or(link.now.width);
     let over_pcie = load.filter(|load| evidence.used_pcie(load.index));
     let loaded_generation = over_pcie
         .and_then(|load| load.generation?[1].try_into().ok())
@@ -100,8 +150,15 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: 
         None => link.now.generation,
     };
     let is = fastest.believable(link, Shape { generation, width });
-    let few_lanes = link.width_of_both && is.width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
-    let slower = is.generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
+    let few_lanes = link.width_of_both
+        && is
+            .width
+            .zip(link.possible.width)
+            .is_some_and(|(is, could)| is < could);
+    let slower = is
+        .generation
+        .zip(link.possible.generation)
+        .is_some_and(|(is, could)| is < could);
     let slow = link.generation_of_both && slower;
     if !few_lanes && !slow {
         return None;
@@ -109,7 +166,9 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: 
 
     // A port lowers its generation at rest too, and some show fewer lanes; and nothing was copied that could show
     // what it is in use.
-    let awake = link.gpu.is_some_and(|gpu| evidence.used_pcie(gpu) || shows_full_generation(link, load));
+    let awake = link
+        .gpu
+        .is_some_and(|gpu| evidence.used_pcie(gpu) || shows_full_generation(link, load));
     let at_rest_only = fastest.over(link).is_none() && !awake;
     let (rate_is, rate_could) = (pcie::rate(is), pcie::rate(link.possible));
     let text = |shape: Shape| match (shape.link(), shape.width) {
@@ -119,7 +178,10 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: 
     };
     let cost = match (rate_is, rate_could) {
         (Some(is), Some(could)) if is > 0.0 => {
-            format!(": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower", could / is)
+            format!(
+                ": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower",
+                could / is
+            )
         }
         _ => String::new(),
     };
@@ -129,9 +191,17 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: 
         (_, true) => " while nothing runs",
         _ => "",
     };
-    let state = format!("{}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
+    let state = format!(
+        "{}{when}; {ends} can do {}{cost}",
+        text(is),
+        text(link.possible)
+    );
     let mut found = RULE
-        .finding(subject, format!("{name} runs at {state}"), next_step(few_lanes, link, gpus))
+        .finding(
+            subject,
+            format!("{name} runs at {state}"),
+            next_step(few_lanes, link, gpus),
+        )
         .fact("width", is.width.map(Fact::Lanes))
         .fact("width_possible", link.possible.width.map(Fact::Lanes))
         .fact("generation", is.generation)
@@ -164,7 +234,9 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: 
     found = with_copies(found, evidence, gpus);
     if few_lanes {
         found.suspects = suspects(link, gpus);
-        found.suspects.extend(external::suspect_cable(evidence, gpus));
+        found
+            .suspects
+            .extend(external::suspect_cable(evidence, gpus));
     }
     if evidence.virtual_machine() && link.port.is_none() {
         found.severity = Severity::Warning;
@@ -182,7 +254,8 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: 
 fn shows_full_generation(link: &Connection, load: Option<&LinkUnderLoad>) -> bool {
     let under_load = load.and_then(|load| load.generation?[1].try_into().ok());
     let seen: Option<Generation> = under_load.max(link.at_rest.generation);
-    seen.zip(link.possible.generation).is_some_and(|(seen, could)| seen >= could)
+    seen.zip(link.possible.generation)
+        .is_some_and(|(seen, could)| seen >= could)
 }
 
 /// Adds the copies that pass the link. They are not below what it allows, and so no other rule reports
@@ -191,36 +264,55 @@ fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding
     let passes = |pair: Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
     let cells = evidence.reference_with(Path::Direct, gpus).into_iter();
     let cells = cells.filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
-    let (pairs, rates): (Vec<_>, Vec<_>) = cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?))).unzip();
+    let (pairs, rates): (Vec<_>, Vec<_>) = cells
+        .filter_map(|cell| Some((cell.pair, cell.achieved_gbps?)))
+        .unzip();
     let (lowest, highest) = links::range(rates.into_iter());
-    found.pairs(&pairs).fact("copies_over_it_lowest", lowest).fact("copies_over_it_highest", highest)
+    found
+        .pairs(&pairs)
+        .fact("copies_over_it_lowest", lowest)
+        .fact("copies_over_it_highest", highest)
 }
 
 /// The generation at rest, where a run was too short to read the link under load and the copies
 /// show it instead: every direct one over the link is slow, and as fast as that generation makes
 /// it. Where there is no direct one, staged ones; then others must be as fast as they should be, since the
 /// host's memory slows all of them.
-fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Generation> {
+fn fitting_generation(
+    evidence: &Evidence<'_>,
+    link: &Connection,
+    gpus: &[u32],
+) -> Option<Generation> {
     if under_load(evidence, link.gpu?).is_some() {
         return None;
     }
     // Too few readings to believe that it never rose are enough to see that it did.
     let seen = links::watched(evidence, link.gpu?).and_then(|load| load.generation);
-    if seen.zip(link.at_rest.generation).is_some_and(|([_, most], rest)| most > u8::from(rest)) {
+    if seen
+        .zip(link.at_rest.generation)
+        .is_some_and(|([_, most], rest)| most > u8::from(rest))
+    {
         return None;
     }
     let carries = pcie::rate(link.at_rest)?;
-    let (direct, staged): (Vec<_>, Vec<_>) =
-        links::over(evidence, link, gpus).into_iter().partition(|cell| cell.setup.path == Path::Direct);
+    let (direct, staged): (Vec<_>, Vec<_>) = links::over(evidence, link, gpus)
+        .into_iter()
+        .partition(|cell| cell.setup.path == Path::Direct);
     let others_are_fine = || {
         let all = evidence.reference(Path::Staged).into_values();
         let mut others = all.filter(|cell| !gpus.iter().any(|gpu| cell.pair.touches(*gpu)));
         others.any(|cell| links::is_slow(evidence, cell) == Some(false))
     };
-    let cells = if direct.is_empty() && others_are_fine() { staged } else { direct };
+    let cells = if direct.is_empty() && others_are_fine() {
+        staged
+    } else {
+        direct
+    };
     let fits = !cells.is_empty()
         && cells.into_iter().all(|cell| {
-            let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return false };
+            let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else {
+                return false;
+            };
             achieved < expected.floor_gbps()
                 && achieved.0 <= carries
                 && achieved.0 >= carries * expected.share.floor_percent() / 100.0
@@ -231,27 +323,49 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
 /// Usable readings of this GPU's link: enough of them, from a GPU that had work to do.
 fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     let measurements = evidence.measurements?;
-    let mut copied =
-        coverage::cells(measurements).filter(|cell| cell.tested() && cell.uses(gpu) && cell.flow.within().is_none());
+    let mut copied = coverage::cells(measurements)
+        .filter(|cell| cell.tested() && cell.uses(gpu) && cell.flow.within().is_none());
     let worked = copied.next().is_some();
-    measurements.links.iter().find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
+    measurements
+        .links
+        .iter()
+        .find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
 }
 
 /// What the finding is about, its name, and the name of the two ends.
-fn name(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String, &'static str) {
+fn name(
+    evidence: &Evidence<'_>,
+    link: &Connection,
+    gpus: &[u32],
+) -> (Subject, String, &'static str) {
     if let Some(index) = link.gpu {
-        let ends = if link.port.is_some() { "the GPU and the port above it" } else { "GPU and slot together" };
-        return (Subject::Gpu { index }, format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)), ends);
+        let ends = if link.port.is_some() {
+            "the GPU and the port above it"
+        } else {
+            "GPU and slot together"
+        };
+        return (
+            Subject::Gpu { index },
+            format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)),
+            ends,
+        );
     }
     let address = |address: Option<_>| {
-        address.map_or("the root".to_owned(), |address: crate::model::units::PciAddress| address.to_string())
+        address.map_or(
+            "the root".to_owned(),
+            |address: crate::model::units::PciAddress| address.to_string(),
+        )
     };
     let name = format!(
         "The PCIe link from {} down to the bridge {}, which {} {},",
         address(link.port),
         address(link.below),
         words::gpus(gpus),
-        if gpus.len() == 1 { "depends on" } else { "share" },
+        if gpus.len() == 1 {
+            "depends on"
+        } else {
+            "share"
+        },
     );
     let subject = match (gpus, link.below) {
         ([index], _) => Subject::Gpu { index: *index },
@@ -268,13 +382,17 @@ fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
             "the GPU, its contacts or its lanes",
             format!("swap GPU {index} with another GPU: the narrow link moves with it"),
         ),
-        (None, _) => {
-            suspect("the switch board or its cable", "swap it with one of the same kind: the narrow link moves with it")
-        }
+        (None, _) => suspect(
+            "the switch board or its cable",
+            "swap it with one of the same kind: the narrow link moves with it",
+        ),
     };
     vec![
         board,
-        suspect("the slot, riser or processor socket", "after the swap the narrow link stays at the slot"),
+        suspect(
+            "the slot, riser or processor socket",
+            "after the swap the narrow link stays at the slot",
+        ),
         suspect(
             "a BIOS setting that splits the slot (bifurcation)",
             "compare the setting with that of a slot that is wide",
@@ -304,7 +422,9 @@ fn next_step(few_lanes: bool, link: &Connection, gpus: &[u32]) -> String {
 mod tests {
     use super::*;
     use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::testing::{function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu};
+    use crate::model::testing::{
+        function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu,
+    };
 
     #[test]
     fn lanes_that_no_copy_has_tested_are_a_warning_and_those_of_a_gpu_that_is_awake_an_error() {
@@ -316,7 +436,11 @@ mod tests {
         assert!(found.next_step.contains("peerscope check") && found.next_step.contains("reseat"));
         assert_eq!(found.suspects.len(), 3);
         let measurements = measured(&machine, 0.84);
-        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+        only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-narrow",
+            Severity::Error,
+        );
         for address in ["0000:84:00.0", "0000:82:01.0"] {
             function_mut(&mut machine, address).generation = generation(4);
         }
@@ -332,8 +456,14 @@ mod tests {
         }
         only(&findings(&machine, None), "pcie-narrow", Severity::Warning);
         let mut measurements = measured(&machine, 0.84);
-        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
-        measurements.peer.retain(|cell| touches(cell, 0) && touches(cell, 1));
+        only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-narrow",
+            Severity::Error,
+        );
+        measurements
+            .peer
+            .retain(|cell| touches(cell, 0) && touches(cell, 1));
         let found = findings(&machine, Some(&measurements));
         let found = found.iter().find(|found| found.code == RULE.id).unwrap();
         assert_eq!(found.severity, Severity::Warning);

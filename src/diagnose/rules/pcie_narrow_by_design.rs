@@ -56,7 +56,12 @@ struct Ceiling {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule::new("pcie-narrow-by-design", Severity::Info, page!("pcie_narrow_by_design.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "pcie-narrow-by-design",
+    Severity::Info,
+    page!("pcie_narrow_by_design.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
@@ -66,17 +71,30 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut alike: BTreeMap<(Narrow, String, String), (Ceiling, Vec<u32>)> = BTreeMap::new();
     for link in &links {
         let Some(gpu) = link.gpu else { continue };
-        let above = links.iter().filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
-        let narrower_above =
-            above.filter_map(|other| pcie::rate(other.now)).any(|above| Some(above) < pcie::rate(link.now));
+        let above = links
+            .iter()
+            .filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
+        let narrower_above = above
+            .filter_map(|other| pcie::rate(other.now))
+            .any(|above| Some(above) < pcie::rate(link.now));
         if let Some(ceiling) = ceiling(link).filter(|_| !narrower_above) {
-            let key = (ceiling.narrow, ceiling.is.to_string(), ceiling.could.to_string());
-            alike.entry(key).or_insert_with(|| (ceiling, Vec::new())).1.push(gpu);
+            let key = (
+                ceiling.narrow,
+                ceiling.is.to_string(),
+                ceiling.could.to_string(),
+            );
+            alike
+                .entry(key)
+                .or_insert_with(|| (ceiling, Vec::new()))
+                .1
+                .push(gpu);
         }
     }
     alike
         .values()
-        .map(|(ceiling, gpus)| with_effect(finding(evidence, *ceiling, gpus), evidence, *ceiling, gpus))
+        .map(|(ceiling, gpus)| {
+            with_effect(finding(evidence, *ceiling, gpus), evidence, *ceiling, gpus)
+        })
         .collect()
 }
 
@@ -89,11 +107,19 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
     let is = own.least(slot);
     if is != own {
         // Lanes that the GPU lacks would not be used by a better slot either.
-        return Some(Ceiling { narrow: Narrow::Slot, is, could: own });
+        return Some(Ceiling {
+            narrow: Narrow::Slot,
+            is,
+            could: own,
+        });
     }
     // A port with more lanes than any board uses (x32) proves nothing about the board.
     let width = slot.width.min(Lanes::X16);
-    (own.width < width).then_some(Ceiling { narrow: Narrow::Gpu, is, could: PcieLink { width, ..is } })
+    (own.width < width).then_some(Ceiling {
+        narrow: Narrow::Gpu,
+        is,
+        could: PcieLink { width, ..is },
+    })
 }
 
 fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
@@ -137,18 +163,31 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
         return found;
     }
     let wider = wider_siblings(evidence, ceiling, gpus);
-    let is_half = u16::from(ceiling.is.width.number()) * 2 <= u16::from(ceiling.could.width.number());
+    let is_half =
+        u16::from(ceiling.is.width.number()) * 2 <= u16::from(ceiling.could.width.number());
     let only_one = evidence.snapshot.gpus.len() == 1 && is_half;
     if wider.is_empty() && !only_one {
         return found;
     }
-    let mut found =
-        found.at(Severity::Warning).fact("gpus_in_wider_slots", (!wider.is_empty()).then(|| Fact::Gpus(wider.clone())));
+    let mut found = found.at(Severity::Warning).fact(
+        "gpus_in_wider_slots",
+        (!wider.is_empty()).then(|| Fact::Gpus(wider.clone())),
+    );
     if !wider.is_empty() {
-        let better = if wider.len() == 1 { "sits in a slot that carries more" } else { "sit in slots that carry more" };
-        found.message.push_str(&format!("; {} of the same model {better}", words::gpus(&wider)));
+        let better = if wider.len() == 1 {
+            "sits in a slot that carries more"
+        } else {
+            "sit in slots that carry more"
+        };
+        found.message.push_str(&format!(
+            "; {} of the same model {better}",
+            words::gpus(&wider)
+        ));
     }
-    let sentences = [host_effect(evidence, gpus, &wider), peer_effect(evidence, gpus, &wider)];
+    let sentences = [
+        host_effect(evidence, gpus, &wider),
+        peer_effect(evidence, gpus, &wider),
+    ];
     for sentence in sentences.into_iter().flatten() {
         found.message.push_str(". ");
         found.message.push_str(&sentence);
@@ -163,23 +202,32 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
     let is = capacity::pcie(ceiling.is).gbps;
     let carries_more = |gpu: u32| {
         let link = evidence.topology.pcie_link_of(gpu);
-        link.and_then(|link| pcie::rate(link.possible)).is_some_and(|rate| rate > is)
+        link.and_then(|link| pcie::rate(link.possible))
+            .is_some_and(|rate| rate > is)
     };
     let all = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
-    let like = all.filter(|gpu| !gpus.contains(gpu) && model(*gpu).is_some_and(|model| models.contains(model)));
+    let like = all.filter(|gpu| {
+        !gpus.contains(gpu) && model(*gpu).is_some_and(|model| models.contains(model))
+    });
     like.filter(|gpu| carries_more(*gpu)).collect()
 }
 
 /// What copies between the host and these GPUs reach, and those of the others.
 fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
     let rates = |of: &[u32]| {
-        let ways = host::ONE_WAY.into_iter().map(|direction| HostWay::PINNED.with_direction(direction));
-        let rated = ways.flat_map(|way| host::best(evidence, way)).filter(|(gpu, _)| of.contains(gpu));
+        let ways = host::ONE_WAY
+            .into_iter()
+            .map(|direction| HostWay::PINNED.with_direction(direction));
+        let rated = ways
+            .flat_map(|way| host::best(evidence, way))
+            .filter(|(gpu, _)| of.contains(gpu));
         host::span(rated.map(|(_, rated)| rated.rate.0))
     };
     let own = rates(gpus)?;
     Some(match rates(wider) {
-        Some(others) => format!("Pinned copies from and to the host reach {own} GB/s, those of the others {others}"),
+        Some(others) => format!(
+            "Pinned copies from and to the host reach {own} GB/s, those of the others {others}"
+        ),
         None => format!(
             "Pinned copies from and to the host reach {own} GB/s: the slot is what limits loading and saving, not the \
              memory of the GPU"
@@ -191,13 +239,19 @@ fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<S
 fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
     let all = evidence.reference(Path::Direct);
     let rates = |wanted: &dyn Fn(Pair) -> bool| {
-        let of = all.iter().filter(|(pair, _)| evidence.over_pcie(**pair) && wanted(**pair));
+        let of = all
+            .iter()
+            .filter(|(pair, _)| evidence.over_pcie(**pair) && wanted(**pair));
         host::span(of.filter_map(|(_, cell)| Some(cell.achieved_gbps?.0)))
     };
     let own = rates(&|pair| gpus.iter().any(|gpu| pair.touches(*gpu)))?;
     let others = rates(&|pair| wider.contains(&pair.source) && wider.contains(&pair.destination));
-    let others = others.map(|others| format!(", those between the others {others}")).unwrap_or_default();
-    Some(format!("Copies to and from other GPUs reach {own} GB/s{others}"))
+    let others = others
+        .map(|others| format!(", those between the others {others}"))
+        .unwrap_or_default();
+    Some(format!(
+        "Copies to and from other GPUs reach {own} GB/s{others}"
+    ))
 }
 
 #[cfg(test)]
@@ -215,8 +269,17 @@ mod tests {
         machine.gpus[3].pcie_width = lanes(4);
         machine.gpus[3].pcie_width_max = lanes(4);
         let measurements = measured(&machine, 0.82);
-        let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow-by-design", Severity::Warning);
-        for text in ["GPU 3 (0000:84:00.0, slot 4)", "Gen4 x16", "Gen4 x4", "7.9 instead of 31.5"] {
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-narrow-by-design",
+            Severity::Warning,
+        );
+        for text in [
+            "GPU 3 (0000:84:00.0, slot 4)",
+            "Gen4 x16",
+            "Gen4 x4",
+            "7.9 instead of 31.5",
+        ] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
 
@@ -227,8 +290,18 @@ mod tests {
             machine.gpus[gpu].pcie_width = lanes(8);
             machine.gpus[gpu].pcie_width_max = lanes(8);
         }
-        let found = only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
-        assert!(found.message.contains("GPU 0 and GPU 1 are made with 8 lanes"), "{}", found.message);
+        let found = only(
+            &findings(&machine, None),
+            "pcie-narrow-by-design",
+            Severity::Info,
+        );
+        assert!(
+            found
+                .message
+                .contains("GPU 0 and GPU 1 are made with 8 lanes"),
+            "{}",
+            found.message
+        );
     }
 
     /// [`two_sockets`] with GPU 3 in a slot of this many lanes.
@@ -245,10 +318,16 @@ mod tests {
     fn a_slot_that_is_narrower_than_those_of_siblings_is_a_warning_with_its_effect() {
         let machine = with_slot(4);
         let measurements = crate::diagnose::testing::with_host(&machine, &[26.0, 26.1, 26.0, 6.5]);
-        let measurements = Measurements { peer: measured(&machine, 0.82).peer, ..measurements };
+        let measurements = Measurements {
+            peer: measured(&machine, 0.82).peer,
+            ..measurements
+        };
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "pcie-narrow-by-design", Severity::Warning);
-        for text in ["GPU 0, GPU 1 and GPU 2 of the same model", "reach 6.5 GB/s, those of the others 26.0 to 26.1"] {
+        for text in [
+            "GPU 0, GPU 1 and GPU 2 of the same model",
+            "reach 6.5 GB/s, those of the others 26.0 to 26.1",
+        ] {
             assert!(own.message.contains(text), "{text}: {}", own.message);
         }
         assert_eq!(exit(&found, Some(&measurements)), 0);
@@ -256,7 +335,11 @@ mod tests {
         other.gpus[3].name = Reading::Known("NVIDIA A2".into());
         let found = findings(&other, Some(&measurements));
         let own = found.iter().find(|found| found.code == RULE.id).unwrap();
-        assert_eq!(own.severity, Severity::Info, "another model may belong there");
+        assert_eq!(
+            own.severity,
+            Severity::Info,
+            "another model may belong there"
+        );
     }
 
     #[test]
@@ -269,7 +352,11 @@ mod tests {
             measurements.host = vec![crate::model::testing::host_copy(3, rate)];
             let found = findings(&machine, Some(&measurements));
             let own = only(&found, "pcie-narrow-by-design", severity);
-            assert!(own.message.contains("not the memory of the GPU"), "{}", own.message);
+            assert!(
+                own.message.contains("not the memory of the GPU"),
+                "{}",
+                own.message
+            );
             assert_eq!(exit(&found, Some(&measurements)), 0);
         }
     }
@@ -283,11 +370,19 @@ mod tests {
         function_mut(&mut machine, "0000:84:00.0").generation_max = generation(5);
         function_mut(&mut machine, "0000:82:01.0").generation_max = generation(4);
         machine.gpus[3].pcie_generation_max = generation(4);
-        only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
+        only(
+            &findings(&machine, None),
+            "pcie-narrow-by-design",
+            Severity::Info,
+        );
         machine.host.virtual_machine = Reading::Known(true);
         assert_eq!(findings(&machine, None), []);
         machine.host.virtual_machine = Reading::Known(false);
         function_mut(&mut machine, "0000:82:01.0").width_max = lanes(63);
-        assert_eq!(findings(&machine, None), [], "a width that cannot be is unknown");
+        assert_eq!(
+            findings(&machine, None),
+            [],
+            "a width that cannot be is unknown"
+        );
     }
 }

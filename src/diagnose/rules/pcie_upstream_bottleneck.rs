@@ -49,8 +49,12 @@ struct Place<'a> {
 }
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("pcie-upstream-bottleneck", Severity::Info, page!("pcie_upstream_bottleneck.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "pcie-upstream-bottleneck",
+    Severity::Info,
+    page!("pcie_upstream_bottleneck.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
@@ -60,25 +64,42 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for gpu in &evidence.snapshot.gpus {
         let link = narrower_above(evidence.topology, gpu.index);
         // The topmost: all GPUs below one chipset are one place.
-        let chipset = links::functions_above(evidence, gpu.index).into_iter().find(|function| is_chipset(function));
+        let chipset = links::functions_above(evidence, gpu.index)
+            .into_iter()
+            .find(|function| is_chipset(function));
         if link.is_none() && chipset.is_none() {
             continue;
         }
         let key = |link: Option<&Connection>, chipset: Option<&PciFunction>| {
-            (link.and_then(|link| link.below), chipset.map(|chipset| chipset.address))
+            (
+                link.and_then(|link| link.below),
+                chipset.map(|chipset| chipset.address),
+            )
         };
-        match places.iter_mut().find(|place| key(place.link, place.chipset) == key(link, chipset)) {
+        match places
+            .iter_mut()
+            .find(|place| key(place.link, place.chipset) == key(link, chipset))
+        {
             Some(place) => place.gpus.push(gpu.index),
-            None => places.push(Place { link, chipset, gpus: vec![gpu.index] }),
+            None => places.push(Place {
+                link,
+                chipset,
+                gpus: vec![gpu.index],
+            }),
         }
     }
-    places.iter().map(|place| finding(evidence, place)).collect()
+    places
+        .iter()
+        .map(|place| finding(evidence, place))
+        .collect()
 }
 
 /// The narrowest link above a GPU's own, where it carries less than that, and no more is possible.
 fn narrower_above(topology: &Topology, gpu: u32) -> Option<&Connection> {
     let own = pcie::rate(topology.pcie_link_of(gpu)?.now)?;
-    let above = topology.pcie_links().filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
+    let above = topology
+        .pcie_links()
+        .filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
     let (narrowest, carries) = above
         .filter_map(|link| Some((link, pcie::rate(link.now)?)))
         .min_by(|(_, one), (_, other)| one.total_cmp(other))?;
@@ -105,16 +126,38 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
     let gpus = place.gpus.as_slice();
     let own = |gpu: &u32| evidence.topology.pcie_link_of(*gpu);
     let rate = |link: Option<&Connection>| pcie::rate(link?.now);
-    let (above, below) = (rate(place.link), gpus.iter().filter_map(|gpu| rate(own(gpu))).reduce(f64::max));
-    let over: Vec<_> = gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
+    let (above, below) = (
+        rate(place.link),
+        gpus.iter()
+            .filter_map(|gpu| rate(own(gpu)))
+            .reduce(f64::max),
+    );
+    let over: Vec<_> = gpus
+        .iter()
+        .filter_map(own)
+        .flat_map(|link| links::over(evidence, link, &[]))
+        .collect();
     let slow = links::slow(evidence, &over);
 
     let names = words::named(evidence.snapshot, gpus);
     let verb = if gpus.len() == 1 { "is" } else { "are" };
-    let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
-    let mut message = match (place.chipset, place.link.and_then(|link| link.now.link()), above, below) {
+    let each = if gpus.len() == 1 {
+        "its own link"
+    } else {
+        "the link of each"
+    };
+    let mut message = match (
+        place.chipset,
+        place.link.and_then(|link| link.now.link()),
+        above,
+        below,
+    ) {
         (chipset, Some(shape), Some(above), Some(below)) => {
-            let what = if chipset.is_some() { "the uplink of the chipset" } else { "a link to the processor" };
+            let what = if chipset.is_some() {
+                "the uplink of the chipset"
+            } else {
+                "a link to the processor"
+            };
             format!(
                 "{names} {verb} connected through {what} ({shape}), which carries {above:.1} GB/s each way, \
                  while {each} could carry {below:.1}"
@@ -128,11 +171,18 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
     };
     let shared = gpus.len() > 1 && place.link.is_some();
     if shared {
-        message.push_str(&format!("; the {} share it", words::count(gpus.len(), "GPU")));
+        message.push_str(&format!(
+            "; the {} share it",
+            words::count(gpus.len(), "GPU")
+        ));
     }
     let reached = |cell: &&&PeerBandwidth| cell.achieved_gbps.map_or(f64::INFINITY, |rate| rate.0);
-    let worst = slow.iter().min_by(|one, other| reached(one).total_cmp(&reached(other)));
-    if let Some((reached, expected)) = worst.and_then(|worst| worst.achieved_gbps.zip(evidence.expected(worst))) {
+    let worst = slow
+        .iter()
+        .min_by(|one, other| reached(one).total_cmp(&reached(other)));
+    if let Some((reached, expected)) =
+        worst.and_then(|worst| worst.achieved_gbps.zip(evidence.expected(worst)))
+    {
         message.push_str(&format!(
             ". Copies reach down to {reached} of the {} GB/s expected of the links that are visible",
             expected.gbps
@@ -141,7 +191,9 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
     let subject = match (gpus, place.link.and_then(|link| link.below), place.chipset) {
         ([index], ..) => Subject::Gpu { index: *index },
         (_, Some(address), _) => Subject::PcieLink { address },
-        (_, None, Some(chipset)) => Subject::PcieLink { address: chipset.address },
+        (_, None, Some(chipset)) => Subject::PcieLink {
+            address: chipset.address,
+        },
         _ => Subject::Machine,
     };
     let next_step = if place.chipset.is_some() {
@@ -170,10 +222,20 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
 }
 
 fn suspects(chipset: bool) -> Vec<Suspect> {
-    let first = if chipset { "the chipset's uplink" } else { "the link above" };
+    let first = if chipset {
+        "the chipset's uplink"
+    } else {
+        "the link above"
+    };
     vec![
-        suspect(first, "move the GPU to a slot of the processor: the rate rises to that of the link"),
-        suspect("other traffic on the same uplink (disks, network)", "measure again with the machine idle"),
+        suspect(
+            first,
+            "move the GPU to a slot of the processor: the rate rises to that of the link",
+        ),
+        suspect(
+            "other traffic on the same uplink (disks, network)",
+            "measure again with the machine idle",
+        ),
         suspect(
             "peer copies that the chipset forwards slowly",
             "compare with the staged copies of the same pair, which do not need it",
@@ -198,7 +260,13 @@ mod tests {
             root.vendor = Reading::Known(INTEL);
             root.device_id = Reading::Known(0x7a30);
             machine.pci.push(root);
-            machine.pci.push(function(&address, Some(port), PciKind::Endpoint, (1, 8), (4, 8)));
+            machine.pci.push(function(
+                &address,
+                Some(port),
+                PciKind::Endpoint,
+                (1, 8),
+                (4, 8),
+            ));
             let mut card = gpu(index, &address);
             (card.pcie_width, card.pcie_width_max) = (lanes(8), lanes(8));
             machine.gpus.push(card);
@@ -210,54 +278,109 @@ mod tests {
     fn a_gpu_in_a_slot_of_the_chipset_is_reported_and_explains_slow_copies() {
         let machine = chipset_slot(0x1c);
         let mut measurements = measured(&machine, 0.8);
-        let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-upstream-bottleneck",
+            Severity::Info,
+        );
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
 
         set(&mut measurements, 6.5, |_| true);
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, "pcie-upstream-bottleneck", Severity::Warning);
-        assert!(finding.message.contains("6.5 of the 13.2 GB/s"), "{}", finding.message);
-        assert!(!finding.evidence.effects().is_empty(), "the slow pairs are attributed to it: {finding:#?}");
+        assert!(
+            finding.message.contains("6.5 of the 13.2 GB/s"),
+            "{}",
+            finding.message
+        );
+        assert!(
+            !finding.evidence.effects().is_empty(),
+            "the slow pairs are attributed to it: {finding:#?}"
+        );
         assert_eq!(finding.suspects.len(), 3);
         assert_eq!(exit(&found, Some(&measurements)), 0);
 
-        assert_eq!(findings(&chipset_slot(0x02), None), [], "a port of the processor");
+        assert_eq!(
+            findings(&chipset_slot(0x02), None),
+            [],
+            "a port of the processor"
+        );
         let mut guest = chipset_slot(0x1c);
         guest.host.virtual_machine = Reading::Known(true);
-        assert_eq!(findings(&guest, None), [], "an emulated machine has such ports too");
+        assert_eq!(
+            findings(&guest, None),
+            [],
+            "an emulated machine has such ports too"
+        );
     }
 
     #[test]
     fn a_narrow_link_above_is_reported_where_it_is_narrower_than_one_gpu() {
         let mut machine = two_sockets();
-        assert_eq!(findings(&machine, None), [], "two GPUs at one uplink of the same width are usual");
+        assert_eq!(
+            findings(&machine, None),
+            [],
+            "two GPUs at one uplink of the same width are usual"
+        );
         // The whole of socket 1 is connected through a link that cannot do more.
         for address in ["0000:80:01.0", "0000:81:00.0"] {
             let end = function_mut(&mut machine, address);
             (end.width, end.width_max) = (lanes(8), lanes(8));
         }
         let measurements = measured(&machine, 0.82);
-        let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Warning);
-        assert_eq!(found.subject, Subject::PcieLink { address: crate::model::testing::pci("0000:81:00.0") });
-        assert!(found.message.contains("(Gen4 x8), which carries 15.8 GB/s"), "{}", found.message);
+        let found = only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-upstream-bottleneck",
+            Severity::Warning,
+        );
+        assert_eq!(
+            found.subject,
+            Subject::PcieLink {
+                address: crate::model::testing::pci("0000:81:00.0")
+            }
+        );
+        assert!(
+            found.message.contains("(Gen4 x8), which carries 15.8 GB/s"),
+            "{}",
+            found.message
+        );
 
         // Only one GPU there.
         machine.gpus.truncate(3);
         let mut measurements = measured(&machine, 0.82);
         measurements.peer.retain(|cell| !touches(cell, 3));
-        only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
+        only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-upstream-bottleneck",
+            Severity::Info,
+        );
         // One that could do more is a fault and reported once, by its own rule.
         function_mut(&mut machine, "0000:80:01.0").width_max = lanes(16);
         function_mut(&mut machine, "0000:81:00.0").width_max = lanes(16);
-        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+        only(
+            &findings(&machine, Some(&measurements)),
+            "pcie-narrow",
+            Severity::Error,
+        );
     }
 
     #[test]
     fn chipsets_of_amd_are_known_by_their_bridges() {
-        let mut bridge = function("0000:02:00.0", None, PciKind::SwitchUpstream, (4, 4), (4, 4));
+        let mut bridge = function(
+            "0000:02:00.0",
+            None,
+            PciKind::SwitchUpstream,
+            (4, 4),
+            (4, 4),
+        );
         bridge.vendor = Reading::Known(AMD);
         assert!(!is_chipset(&bridge), "no device id");
-        for (device, chipset) in [(0x43f4, true), (0x57ad, true), (0x14db, false), (0x1483, false)] {
+        for (device, chipset) in [
+            (0x43f4, true),
+            (0x57ad, true),
+            (0x14db, false),
+            (0x1483, false),
+        ] {
             bridge.device_id = Reading::Known(device);
             assert_eq!(is_chipset(&bridge), chipset, "{device:x}");
         }

@@ -15,7 +15,8 @@ pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
     }
     let said = &route.peer_access;
     said.cuda.or_else(|| {
-        let words = [said.nvml_read, said.nvml_write].map(|word| word.filter(|word| *word != P2pStatus::Unknown));
+        let words = [said.nvml_read, said.nvml_write]
+            .map(|word| word.filter(|word| *word != P2pStatus::Unknown));
         let refused = words.iter().flatten().any(|word| *word != P2pStatus::Ok);
         words.iter().any(Option::is_some).then_some(!refused)
     })
@@ -24,18 +25,27 @@ pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
 /// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
 /// asked, nor was a pair that a limit of the process was in the way of: other rules report that.
 pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
+    let said = evidence
+        .measurements
+        .and_then(|measurements| measurements.driver.said_of(pair));
     said.is_some_and(|said| said.failure.is_some() && !said.hindered)
 }
 
 /// NVML's answer and what it means.
 pub fn nvml_word(said: &PeerAccess) -> String {
-    let word =
-        |word: Option<P2pStatus>| word.map_or("nothing".to_owned(), |word| format!("{word} ({})", word.meaning()));
+    let word = |word: Option<P2pStatus>| {
+        word.map_or("nothing".to_owned(), |word| {
+            format!("{word} ({})", word.meaning())
+        })
+    };
     if said.nvml_read == said.nvml_write {
         word(said.nvml_read)
     } else {
-        format!("{} for reading, {} for writing", word(said.nvml_read), word(said.nvml_write))
+        format!(
+            "{} for reading, {} for writing",
+            word(said.nvml_read),
+            word(said.nvml_write)
+        )
     }
 }
 
@@ -53,7 +63,9 @@ pub fn cuda_word(said: &PeerAccess) -> String {
 /// What staged copies reach, in the reference placement or else in the first that was measured.
 pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
     let cells = evidence.peer();
-    let staged = cells.iter().filter(|cell| cell.setup.path == Path::Staged && cell.status == Status::Measured);
+    let staged = cells
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Staged && cell.status == Status::Measured);
     let mut rates = HashMap::new();
     for cell in staged {
         if let Some(rate) = cell.achieved_gbps {
@@ -61,13 +73,22 @@ pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
         }
     }
     let reference = evidence.reference(Path::Staged);
-    rates.extend(reference.into_iter().filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?))));
+    rates.extend(
+        reference
+            .into_iter()
+            .filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?))),
+    );
     rates
 }
 
 /// Whether MIG mode is on at one end.
 pub fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let mig = |index| evidence.snapshot.gpu(index).is_some_and(|gpu| gpu.mig.get() == Some(true));
+    let mig = |index| {
+        evidence
+            .snapshot
+            .gpu(index)
+            .is_some_and(|gpu| gpu.mig.get() == Some(true))
+    };
     mig(pair.source) || mig(pair.destination)
 }
 
@@ -88,9 +109,18 @@ fn distance(class: LinkClass) -> u8 {
 type Models<'a> = [Option<&'a String>; 2];
 
 fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
-    let model = |index| evidence.snapshot.gpu(index).and_then(|gpu| gpu.name.known());
+    let model = |index| {
+        evidence
+            .snapshot
+            .gpu(index)
+            .and_then(|gpu| gpu.name.known())
+    };
     let (one, other) = (model(pair.source), model(pair.destination));
-    if one < other { [one, other] } else { [other, one] }
+    if one < other {
+        [one, other]
+    } else {
+        [other, one]
+    }
 }
 
 /// How far apart two GPUs of these models are that have access nevertheless: the farthest of them.
@@ -100,7 +130,11 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
     let mut farthest = HashMap::new();
     for route in &evidence.topology.pairs {
         if access(evidence, route) == Some(true) {
-            let far = if passes_nvswitch(route) { u8::MAX } else { distance(route.class) };
+            let far = if passes_nvswitch(route) {
+                u8::MAX
+            } else {
+                distance(route.class)
+            };
             let known = farthest.entry(models(evidence, route.pair)).or_insert(far);
             *known = far.max(*known);
         }
@@ -111,12 +145,21 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
 /// Whether for each of these routes a pair of the same models has access that is nearer.
 pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> bool {
     let mut nearest = HashMap::new();
-    for route in evidence.topology.pairs.iter().filter(|route| access(evidence, route) == Some(true)) {
-        let near = nearest.entry(models(evidence, route.pair)).or_insert(u8::MAX);
+    for route in evidence
+        .topology
+        .pairs
+        .iter()
+        .filter(|route| access(evidence, route) == Some(true))
+    {
+        let near = nearest
+            .entry(models(evidence, route.pair))
+            .or_insert(u8::MAX);
         *near = distance(route.class).min(*near);
     }
     let has = |route: &&PairRoute| {
-        nearest.get(&models(evidence, route.pair)).is_some_and(|near| *near < distance(route.class))
+        nearest
+            .get(&models(evidence, route.pair))
+            .is_some_and(|near| *near < distance(route.class))
     };
     routes.iter().all(has)
 }
@@ -128,19 +171,30 @@ pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
     if one.is_none() || other.is_none() || one == other {
         return false;
     }
-    let of_one_model = |route: &&PairRoute| [[one; 2], [other; 2]].contains(&models(evidence, route.pair));
+    let of_one_model =
+        |route: &&PairRoute| [[one; 2], [other; 2]].contains(&models(evidence, route.pair));
     // Where CUDA refuses GPUs of one model too, the models are not the reason.
     let is_granted = |said: &PeerAccess| said.cuda.is_none() && is_granted(said);
-    let has = |route: &PairRoute| access(evidence, route) == Some(true) || is_granted(&route.peer_access);
-    let alike: Vec<_> = evidence.topology.pairs.iter().filter(of_one_model).collect();
+    let has =
+        |route: &PairRoute| access(evidence, route) == Some(true) || is_granted(&route.peer_access);
+    let alike: Vec<_> = evidence
+        .topology
+        .pairs
+        .iter()
+        .filter(of_one_model)
+        .collect();
     alike.is_empty() || alike.into_iter().any(has)
 }
 
 /// Whether active NVLinks lead from one GPU of a pair to the other, whatever NVML says of using them.
 pub fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let ends = evidence.snapshot.gpu(pair.source).zip(evidence.snapshot.gpu(pair.destination));
+    let ends = evidence
+        .snapshot
+        .gpu(pair.source)
+        .zip(evidence.snapshot.gpu(pair.destination));
     ends.is_some_and(|(source, destination)| {
-        nvlink::direct(source, destination).is_some() && nvlink::direct(destination, source).is_some()
+        nvlink::direct(source, destination).is_some()
+            && nvlink::direct(destination, source).is_some()
     })
 }
 
@@ -152,7 +206,10 @@ fn is_granted(said: &PeerAccess) -> bool {
 /// The first answer of NVML, for reading or writing, that is a refusal.
 pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
     let words = [said.nvml_read, said.nvml_write];
-    words.into_iter().flatten().find(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
+    words
+        .into_iter()
+        .flatten()
+        .find(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
 }
 
 /// Pairs that lack access, in kinds that are judged apart.
@@ -172,16 +229,34 @@ pub struct Missing<'a> {
 /// Sorts the pairs that lack access.
 pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     let routes = &evidence.topology.pairs;
-    let seen = routes.iter().filter(|route| access(evidence, route).is_some()).map(|route| route.pair).collect();
-    let mut missing = Missing { errored: Vec::new(), one_way: Vec::new(), odd: Vec::new(), usual: Vec::new(), seen };
+    let seen = routes
+        .iter()
+        .filter(|route| access(evidence, route).is_some())
+        .map(|route| route.pair)
+        .collect();
+    let mut missing = Missing {
+        errored: Vec::new(),
+        one_way: Vec::new(),
+        odd: Vec::new(),
+        usual: Vec::new(),
+        seen,
+    };
     let farthest = farthest_with_access(evidence);
     let like_pair_has_it = |route: &PairRoute| {
-        farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))
+        farthest
+            .get(&models(evidence, route.pair))
+            .is_some_and(|far| *far >= distance(route.class))
     };
-    let lacking: Vec<Pair> =
-        routes.iter().filter(|route| access(evidence, route) == Some(false)).map(|route| route.pair).collect();
+    let lacking: Vec<Pair> = routes
+        .iter()
+        .filter(|route| access(evidence, route) == Some(false))
+        .map(|route| route.pair)
+        .collect();
     let by_host = evidence.virtual_machine() && cliques(evidence, &lacking);
-    for route in routes.iter().filter(|route| access(evidence, route) == Some(false)) {
+    for route in routes
+        .iter()
+        .filter(|route| access(evidence, route) == Some(false))
+    {
         let back = evidence.topology.route(route.pair.reversed());
         let kind = if errored(evidence, route.pair) {
             &mut missing.errored
@@ -189,7 +264,8 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
             &mut missing.usual
         } else if back.is_some_and(|back| access(evidence, back) == Some(true)) {
             &mut missing.one_way
-        } else if connected_by_nvlink(evidence, route.pair) || (like_pair_has_it(route) && !by_host) {
+        } else if connected_by_nvlink(evidence, route.pair) || (like_pair_has_it(route) && !by_host)
+        {
             &mut missing.odd
         } else {
             &mut missing.usual
@@ -212,7 +288,12 @@ pub fn found(
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
     let cuda = words::distinct(routes.iter().map(|route| cuda_word(&route.peer_access)));
     let rates = staged_rates(evidence);
-    let (lowest, highest) = links::range(routes.iter().filter_map(|route| rates.get(&route.pair)).copied());
+    let (lowest, highest) = links::range(
+        routes
+            .iter()
+            .filter_map(|route| rates.get(&route.pair))
+            .copied(),
+    );
     let measured = match (lowest, highest) {
         (Some(low), Some(high)) if low.to_string() == high.to_string() => {
             format!("; staged copies reach {low} GB/s")
@@ -221,12 +302,16 @@ pub fn found(
         _ => String::new(),
     };
     let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
-    rule.finding(subject, format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"), next_step)
-        .fact("nvml_read_write", nvml)
-        .fact("cuda", cuda)
-        .fact("staged_lowest", lowest)
-        .fact("staged_highest", highest)
-        .pairs(&pairs)
+    rule.finding(
+        subject,
+        format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"),
+        next_step,
+    )
+    .fact("nvml_read_write", nvml)
+    .fact("cuda", cuda)
+    .fact("staged_lowest", lowest)
+    .fact("staged_highest", highest)
+    .pairs(&pairs)
 }
 
 /// Whether NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since
@@ -237,7 +322,9 @@ pub fn refused_by_policy(gpu: &Gpu) -> bool {
         return false;
     }
     match gpu.architecture.known() {
-        Some(architecture) => !["Kepler", "Maxwell", "Pascal", "Volta"].iter().any(|old| architecture.contains(old)),
+        Some(architecture) => !["Kepler", "Maxwell", "Pascal", "Volta"]
+            .iter()
+            .any(|old| architecture.contains(old)),
         None => name.contains("RTX") || name.contains("GTX 16"),
     }
 }
@@ -263,13 +350,22 @@ pub fn suspect_patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspec
 /// driver is patched, and the policy is no reason for those that lack it.
 pub fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
     let alike = |index: u32| {
-        let other = evidence.snapshot.gpu(index).filter(|other| refused_by_policy(other));
-        other.is_some_and(|other| match (gpu.architecture.known(), other.architecture.known()) {
-            (Some(one), Some(other)) => one == other,
-            _ => gpu.name.known() == other.name.known(),
-        })
+        let other = evidence
+            .snapshot
+            .gpu(index)
+            .filter(|other| refused_by_policy(other));
+        other.is_some_and(
+            |other| match (gpu.architecture.known(), other.architecture.known()) {
+                (Some(one), Some(other)) => one == other,
+                _ => gpu.name.known() == other.name.known(),
+            },
+        )
     };
-    let pairs = evidence.topology.pairs.iter().filter(|route| access(evidence, route) == Some(true));
+    let pairs = evidence
+        .topology
+        .pairs
+        .iter()
+        .filter(|route| access(evidence, route) == Some(true));
     pairs.map(|route| route.pair).any(|pair| {
         alike(pair.source)
             && alike(pair.destination)
@@ -290,18 +386,32 @@ pub fn islands(evidence: &Evidence<'_>, missing: &[Pair]) -> Option<Vec<Vec<u32>
     let missing: BTreeSet<Pair> = missing.iter().copied().collect();
     let mut islands: Vec<Vec<u32>> = Vec::new();
     let reaches = |one: u32, other: u32| {
-        let there = Pair { source: one, destination: other };
+        let there = Pair {
+            source: one,
+            destination: other,
+        };
         !missing.contains(&there) && !missing.contains(&there.reversed())
     };
-    let gpus: BTreeSet<u32> = suspects::gpus_of(evidence.topology.pairs.iter().map(|route| &route.pair));
+    let gpus: BTreeSet<u32> =
+        suspects::gpus_of(evidence.topology.pairs.iter().map(|route| &route.pair));
     for gpu in gpus {
-        match islands.iter_mut().find(|island| island.iter().all(|other| reaches(gpu, *other))) {
+        match islands
+            .iter_mut()
+            .find(|island| island.iter().all(|other| reaches(gpu, *other)))
+        {
             Some(island) => island.push(gpu),
             None => islands.push(vec![gpu]),
         }
     }
     let island_of = |gpu: u32| islands.iter().position(|island| island.contains(&gpu));
-    let between = |route: &&PairRoute| island_of(route.pair.source) != island_of(route.pair.destination);
-    let all_between: BTreeSet<Pair> = evidence.topology.pairs.iter().filter(between).map(|route| route.pair).collect();
+    let between =
+        |route: &&PairRoute| island_of(route.pair.source) != island_of(route.pair.destination);
+    let all_between: BTreeSet<Pair> = evidence
+        .topology
+        .pairs
+        .iter()
+        .filter(between)
+        .map(|route| route.pair)
+        .collect();
     (all_between == missing && islands.len() > 1).then_some(islands)
 }

@@ -38,20 +38,34 @@ use crate::diagnose::cluster::{Common, Group};
 use crate::diagnose::suspects::{self, gpus_of};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, page!("peer_access_broken.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "peer-access-broken",
+    Severity::Error,
+    page!("peer_access_broken.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    wrong_bytes::broken(evidence).map(|broken| finding(evidence, &broken)).into_iter().collect()
+    wrong_bytes::broken(evidence)
+        .map(|broken| finding(evidence, &broken))
+        .into_iter()
+        .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     let gpus = gpus_of(&broken.pairs);
     let iommu = suspects::iommu_translates(evidence, &gpus);
     let ports = suspects::redirecting_ports(evidence, &gpus);
-    let group = Group { common: Common::Everything, pairs: broken.pairs.clone() };
+    let group = Group {
+        common: Common::Everything,
+        pairs: broken.pairs.clone(),
+    };
     let mut suspects = wrong_bytes::suspects(evidence, &group);
     // One GPU does not explain pairs that have none in common.
-    if !gpus.iter().any(|gpu| broken.pairs.iter().all(|pair| pair.touches(*gpu))) {
+    if !gpus
+        .iter()
+        .any(|gpu| broken.pairs.iter().all(|pair| pair.touches(*gpu)))
+    {
         let of_gpus = wrong_bytes::of_gpus(evidence, &group);
         suspects.retain(|suspect| *suspect != of_gpus);
         if suspects.is_empty() {
@@ -65,16 +79,32 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     let settings: Vec<_> = settings.map(|suspect| suspect.cause.clone()).collect();
     let because = match (settings.is_empty(), evidence.virtual_machine()) {
         (false, _) => format!(": {}", settings.join(", and ")),
-        (true, true) => "; IOMMU and ACS of the host cannot be seen from this virtual machine".into(),
+        (true, true) => {
+            "; IOMMU and ACS of the host cannot be seen from this virtual machine".into()
+        }
         (true, false) if iommu.is_none() || suspects::acs_is_unread(evidence, &gpus) => {
             "; whether the IOMMU translates, or ACS redirects, could not all be read".into()
         }
-        (true, false) => "; the facts show neither an IOMMU that translates nor ACS that redirects".into(),
+        (true, false) => {
+            "; the facts show neither an IOMMU that translates nor ACS that redirects".into()
+        }
     };
-    let what = if broken.corrupt { "does not arrive as it was sent" } else { "never arrives" };
-    let measurements = evidence.measurements.into_iter().flat_map(|measurements| &measurements.peer);
-    let of_pairs = measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
-    let seen = words::distinct(of_pairs.filter_map(|cell| cell.verification_detail.as_deref()).take(1));
+    let what = if broken.corrupt {
+        "does not arrive as it was sent"
+    } else {
+        "never arrives"
+    };
+    let measurements = evidence
+        .measurements
+        .into_iter()
+        .flat_map(|measurements| &measurements.peer);
+    let of_pairs =
+        measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
+    let seen = words::distinct(
+        of_pairs
+            .filter_map(|cell| cell.verification_detail.as_deref())
+            .take(1),
+    );
     let find = if remedy::settings(evidence, &broken.pairs).is_empty() {
         vec!["update BIOS and driver, then check pairs of GPUs by themselves (--gpus)".to_owned()]
     } else {

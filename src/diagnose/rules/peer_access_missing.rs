@@ -49,7 +49,12 @@ use crate::model::restore::CUDA_TOO_MANY_PEERS;
 use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, page!("peer_access_missing.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "peer-access-missing",
+    Severity::Error,
+    page!("peer_access_missing.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
@@ -57,25 +62,49 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
         cluster::groups(&bad, &missing.seen, evidence.topology)
     };
-    let (limited, errored): (Vec<&PairRoute>, Vec<_>) =
-        missing.errored.iter().copied().partition(|route| is_peer_limit(evidence, route.pair));
-    let mut findings: Vec<_> = groups(&missing.odd).iter().map(|group| fault(evidence, group)).collect();
-    findings.extend(groups(&errored).iter().map(|group| driver_trouble(evidence, group)));
+    let (limited, errored): (Vec<&PairRoute>, Vec<_>) = missing
+        .errored
+        .iter()
+        .copied()
+        .partition(|route| is_peer_limit(evidence, route.pair));
+    let mut findings: Vec<_> = groups(&missing.odd)
+        .iter()
+        .map(|group| fault(evidence, group))
+        .collect();
+    findings.extend(
+        groups(&errored)
+            .iter()
+            .map(|group| driver_trouble(evidence, group)),
+    );
     let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
     for route in limited {
         causes.entry(Why::PeerLimit).or_default().push(route);
     }
     for route in &missing.usual {
-        causes.entry(Why::of(evidence, route)).or_default().push(route);
+        causes
+            .entry(Why::of(evidence, route))
+            .or_default()
+            .push(route);
     }
     let all = missing.seen.len();
-    findings.extend(causes.iter().map(|(why, routes)| as_built(evidence, *why, routes, all)));
+    findings.extend(
+        causes
+            .iter()
+            .map(|(why, routes)| as_built(evidence, *why, routes, all)),
+    );
     findings
 }
 
 fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
-    let connected = group.pairs.iter().all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
+    let routes: Vec<_> = group
+        .pairs
+        .iter()
+        .filter_map(|pair| evidence.topology.route(*pair))
+        .collect();
+    let connected = group
+        .pairs
+        .iter()
+        .all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
     let place = match (&group.common, group.pairs.as_slice()) {
         _ if connected => group.place(evidence.snapshot) + ", although active NVLinks connect them",
         (Common::OnePair, [pair]) => format!(
@@ -97,7 +126,12 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
             (nvidia-smi -q)"
             .into(),
     };
-    let any: Vec<Pair> = evidence.topology.pairs.iter().map(|route| route.pair).collect();
+    let any: Vec<Pair> = evidence
+        .topology
+        .pairs
+        .iter()
+        .map(|route| route.pair)
+        .collect();
     let patched = peer_access::patched(evidence, &any) && !connected;
     let small = windows::small(evidence, &group.pairs).filter(|_| patched);
     let window = small.as_ref().map(windows::Small::says).unwrap_or_default();
@@ -135,7 +169,11 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
 
 /// CUDA gave an error, which is neither a yes nor a no.
 fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+    let routes: Vec<_> = group
+        .pairs
+        .iter()
+        .filter_map(|pair| evidence.topology.route(*pair))
+        .collect();
     let over_pcie = group.pairs.iter().all(|pair| evidence.over_pcie(*pair));
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
     let message = format!(
@@ -146,9 +184,21 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
          check again. If it stays, compare with the same driver version on another machine, and with patches to \
          the driver that force peer access";
-    let first = small.map(|small| format!("{}; then check again. If that does not help: ", small.step()));
+    let first = small.map(|small| {
+        format!(
+            "{}; then check again. If that does not help: ",
+            small.step()
+        )
+    });
     let next_step = first.unwrap_or_default() + next_step;
-    peer_access::found(&RULE, evidence, group.subject(), message, &routes, next_step)
+    peer_access::found(
+        &RULE,
+        evidence,
+        group.subject(),
+        message,
+        &routes,
+        next_step,
+    )
 }
 
 /// Pairs up to which they are listed, rather than the islands between which they lie: chosen.
@@ -156,7 +206,13 @@ const FEW_PAIRS: usize = 2;
 
 /// `{0,3,4}`.
 fn set(gpus: &[u32]) -> String {
-    format!("{{{}}}", gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    format!(
+        "{{{}}}",
+        gpus.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    )
 }
 
 /// One finding for all pairs with this cause, where no similar pair has access.
@@ -166,12 +222,22 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
         _ if pairs.len() == all => "for any pair of GPUs".to_owned(),
         Some(islands) if pairs.len() > FEW_PAIRS => {
             let islands: Vec<_> = islands.iter().map(|island| set(island)).collect();
-            format!("between the islands {}, only within them", islands.join(" "))
+            format!(
+                "between the islands {}, only within them",
+                islands.join(" ")
+            )
         }
         _ => format!("for {}", words::pairs(&pairs)),
     };
     let message = format!("No peer access {which}; {}", why.text());
-    let mut found = peer_access::found(&RULE, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
+    let mut found = peer_access::found(
+        &RULE,
+        evidence,
+        Subject::Machine,
+        message,
+        routes,
+        why.next_step().to_owned(),
+    );
     let built_so = match why {
         Why::Policy | Why::Models | Why::Mesh => true,
         // Nearer pairs have it: the driver allows it here, and not so far.
@@ -190,7 +256,9 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
 
 /// Whether CUDA's error is its limit of peers per GPU.
 fn is_peer_limit(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
+    let said = evidence
+        .measurements
+        .and_then(|measurements| measurements.driver.said_of(pair));
     said.is_some_and(|said| said.failure_code == Some(CUDA_TOO_MANY_PEERS))
 }
 
@@ -229,8 +297,10 @@ impl Why {
     fn of(evidence: &Evidence<'_>, route: &PairRoute) -> Self {
         let said = &route.peer_access;
         let refusal = peer_access::refusal(said);
-        let words_differ = said.cuda == Some(false) && said.nvml_read == Some(P2pStatus::Ok) && refusal.is_none();
-        let of_models = (refusal.is_some() || words_differ) && peer_access::models_differ(evidence, route.pair);
+        let words_differ =
+            said.cuda == Some(false) && said.nvml_read == Some(P2pStatus::Ok) && refusal.is_none();
+        let of_models =
+            (refusal.is_some() || words_differ) && peer_access::models_differ(evidence, route.pair);
         if peer_access::in_mig(evidence, route.pair) {
             return Self::Mig;
         }
@@ -244,16 +314,26 @@ impl Why {
             return Self::Registry;
         }
         // In a virtual machine the word for the chipset is that of the one it emulates, whatever the models.
-        let by_place = matches!(refusal, Some(P2pStatus::ChipsetNotSupported | P2pStatus::TopologyNotSupported));
+        let by_place = matches!(
+            refusal,
+            Some(P2pStatus::ChipsetNotSupported | P2pStatus::TopologyNotSupported)
+        );
         if of_models && !(by_place && evidence.virtual_machine()) {
             return Self::Models;
         }
-        if refusal == Some(P2pStatus::TopologyNotSupported) && is_apart_in_a_mesh(evidence, route.pair) {
+        if refusal == Some(P2pStatus::TopologyNotSupported)
+            && is_apart_in_a_mesh(evidence, route.pair)
+        {
             return Self::Mesh;
         }
         let ends = [route.pair.source, route.pair.destination];
-        let refused = |gpu: &Gpu| peer_access::refused_by_policy(gpu) && !peer_access::generation_has_it(evidence, gpu);
-        if ends.iter().any(|index| evidence.snapshot.gpu(*index).is_some_and(refused)) {
+        let refused = |gpu: &Gpu| {
+            peer_access::refused_by_policy(gpu) && !peer_access::generation_has_it(evidence, gpu)
+        };
+        if ends
+            .iter()
+            .any(|index| evidence.snapshot.gpu(*index).is_some_and(refused))
+        {
             return Self::Policy;
         }
         if evidence.virtual_machine() {
@@ -273,17 +353,29 @@ impl Why {
             Self::PeerLimit => {
                 "CUDA enables no more than eight peers of one GPU at a time on machines without NVSwitch (error 711)"
             }
-            Self::WordsDiffer => "NVML grants it and CUDA refuses it, as with a partly patched driver",
-            Self::Policy => "the driver does not allow it on GeForce boards of this generation over PCIe",
+            Self::WordsDiffer => {
+                "NVML grants it and CUDA refuses it, as with a partly patched driver"
+            }
+            Self::Policy => {
+                "the driver does not allow it on GeForce boards of this generation over PCIe"
+            }
             Self::Registry => "a registry key of the driver disables it",
-            Self::Models => "the GPUs are of different models, among which the driver does not allow it",
+            Self::Models => {
+                "the GPUs are of different models, among which the driver does not allow it"
+            }
             Self::ModelsByCuda => {
                 "the GPUs are of different models, among which CUDA refuses it although NVML grants it"
             }
-            Self::Mesh => "no NVLink leads from one to the other, although others are connected by NVLinks",
-            Self::Host => "this is a virtual machine, whose host decides on it (CNS is the chipset that it emulates)",
+            Self::Mesh => {
+                "no NVLink leads from one to the other, although others are connected by NVLinks"
+            }
+            Self::Host => {
+                "this is a virtual machine, whose host decides on it (CNS is the chipset that it emulates)"
+            }
             Self::Chipset => "the driver does not allow it on this chipset or processor",
-            Self::Distance => "the two GPUs are too far apart: the driver does not allow it on this path",
+            Self::Distance => {
+                "the two GPUs are too far apart: the driver does not allow it on this path"
+            }
             Self::Gpu => "the GPUs do not support it with each other",
             Self::Unclear => {
                 "no similar pair has it, so driver policy or the way this machine is built is the likely reason"
@@ -293,7 +385,9 @@ impl Why {
 
     const fn next_step(self) -> &'static str {
         match self {
-            Self::Mig => "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data",
+            Self::Mig => {
+                "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data"
+            }
             Self::PeerLimit => {
                 "peerscope enables access for few pairs at a time, so something else holds the others: look for the \
                  driver's messages (dmesg | grep -iE 'nvrm|xid'), reload the driver or reboot, and check again. \
@@ -314,13 +408,21 @@ impl Why {
             Self::Models | Self::ModelsByCuda => {
                 "Nothing to repair: let programs that exchange data use GPUs of one model"
             }
-            Self::Mesh => "Nothing to repair: let programs exchange data between GPUs that NVLinks connect",
-            Self::Host => "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
+            Self::Mesh => {
+                "Nothing to repair: let programs exchange data between GPUs that NVLinks connect"
+            }
+            Self::Host => {
+                "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled"
+            }
             Self::Chipset => {
                 "Nothing to repair; GPUs below one PCIe switch, or on one processor, may have it: try other slots"
             }
-            Self::Distance => "Nothing to repair; move the GPUs to slots of one processor or switch if they need it",
-            Self::Gpu => "Nothing to repair where the GPUs differ or are not made for it; compare their models",
+            Self::Distance => {
+                "Nothing to repair; move the GPUs to slots of one processor or switch if they need it"
+            }
+            Self::Gpu => {
+                "Nothing to repair where the GPUs differ or are not made for it; compare their models"
+            }
             Self::Unclear => {
                 "Nothing to repair if the driver refuses it for these boards; otherwise look at ACS and IOMMU settings \
                  and at nvidia-smi topo -p2p r"
@@ -360,9 +462,16 @@ impl Why {
 /// Whether two GPUs have NVLinks to other GPUs and none to each other.
 fn is_apart_in_a_mesh(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let leads_to_gpu = |index: u32| {
-        let links = evidence.snapshot.gpu(index).and_then(|gpu| gpu.nvlinks.known());
-        let is_up = |link: &NvLink| link.active.get() == Some(true) && link.remote.get() == Some(NvLinkRemote::Gpu);
+        let links = evidence
+            .snapshot
+            .gpu(index)
+            .and_then(|gpu| gpu.nvlinks.known());
+        let is_up = |link: &NvLink| {
+            link.active.get() == Some(true) && link.remote.get() == Some(NvLinkRemote::Gpu)
+        };
         links.is_some_and(|links| links.iter().any(is_up))
     };
-    leads_to_gpu(pair.source) && leads_to_gpu(pair.destination) && !peer_access::connected_by_nvlink(evidence, pair)
+    leads_to_gpu(pair.source)
+        && leads_to_gpu(pair.destination)
+        && !peer_access::connected_by_nvlink(evidence, pair)
 }

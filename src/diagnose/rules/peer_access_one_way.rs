@@ -29,19 +29,33 @@ use super::peer_access;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-access-one-way", Severity::Error, page!("peer_access_one_way.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "peer-access-one-way",
+    Severity::Error,
+    page!("peer_access_one_way.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
     let bad: Vec<_> = missing.one_way.iter().map(|route| route.pair).collect();
     let groups = cluster::groups(&bad, &missing.seen, evidence.topology);
-    groups.iter().map(|group| finding(evidence, group)).collect()
+    groups
+        .iter()
+        .map(|group| finding(evidence, group))
+        .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-    let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+    let routes: Vec<_> = group
+        .pairs
+        .iter()
+        .filter_map(|pair| evidence.topology.route(*pair))
+        .collect();
     let place = match (&group.common, group.pairs.as_slice()) {
-        (cluster::Common::OnePair, [pair]) => format!("from GPU {} to GPU {}", pair.source, pair.destination),
+        (cluster::Common::OnePair, [pair]) => {
+            format!("from GPU {} to GPU {}", pair.source, pair.destination)
+        }
         _ => group.place(evidence.snapshot),
     };
     let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
@@ -58,7 +72,9 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         group.subject(),
         format!("No peer access {place}, while the other direction has it"),
         &routes,
-        format!("{look}; reboot and check again; if it stays, swap the GPU that cannot be reached with another"),
+        format!(
+            "{look}; reboot and check again; if it stays, swap the GPU that cannot be reached with another"
+        ),
     );
     // Over NVLink no window of the PCI bus is passed.
     let window = over_pcie.then(|| {

@@ -40,18 +40,29 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, page!("peer_bandwidth_asymmetric.rs"), judge)
-        .with(&[BELOW]);
+pub const RULE: Rule = Rule::new(
+    "peer-bandwidth-asymmetric",
+    Severity::Warning,
+    page!("peer_bandwidth_asymmetric.rs"),
+    judge,
+)
+.with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (slower, seen) = asymmetric(evidence);
     let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups.iter().filter_map(|group| finding(evidence, group, &slower)).collect()
+    groups
+        .iter()
+        .filter_map(|group| finding(evidence, group, &slower))
+        .collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
+fn finding(
+    evidence: &Evidence<'_>,
+    group: &cluster::Group,
+    slower: &[Compared],
+) -> Option<Finding> {
     let worst = bandwidth::lowest(slower, group)?;
     let place = match (&group.common, group.pairs.as_slice()) {
         (cluster::Common::OnePair, [pair]) => pair.to_string(),
@@ -92,8 +103,12 @@ pub fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
     let cells = bandwidth::sound(evidence, Path::Direct);
     let (mut slower, mut seen) = (Vec::new(), Vec::new());
     for (pair, cell) in cells.iter().filter(|(pair, _)| !low.contains(pair)) {
-        let Some(other) = cells.get(&pair.reversed()) else { continue };
-        let Some(compared) = Compared::of(cell, other) else { continue };
+        let Some(other) = cells.get(&pair.reversed()) else {
+            continue;
+        };
+        let Some(compared) = Compared::of(cell, other) else {
+            continue;
+        };
         seen.push(*pair);
         if compared.is_below(margin) {
             slower.push(compared);

@@ -44,7 +44,12 @@ use super::{remedy, unread_traffic};
 use crate::diagnose::cluster::{self, Common};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, page!("peer_bandwidth_low.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "peer-bandwidth-low",
+    Severity::Error,
+    page!("peer_bandwidth_low.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells = bandwidth::sound(evidence, Path::Direct);
@@ -52,7 +57,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
     // Where a GPU is slow with every partner, one that just reaches the floor is no reason to name the others.
     for of_gpu in peer_bandwidth_outlier::of_slow_gpus(evidence) {
-        if of_gpu.iter().any(|pair| slow.iter().any(|slow| slow.cell.pair == *pair)) {
+        if of_gpu
+            .iter()
+            .any(|pair| slow.iter().any(|slow| slow.cell.pair == *pair))
+        {
             bad.extend(of_gpu);
         }
     }
@@ -61,24 +69,37 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // What `gpu-busy` has is no good pair either.
     let low: BTreeSet<Pair> = slow.iter().map(|slow| slow.cell.pair).collect();
     let is_left = |pair: &Pair| low.contains(pair) && unread_traffic::may_explain(evidence, *pair);
-    let seen: Vec<_> = cells.keys().copied().filter(|pair| !is_left(pair)).collect();
+    let seen: Vec<_> = cells
+        .keys()
+        .copied()
+        .filter(|pair| !is_left(pair))
+        .collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
+    groups
+        .iter()
+        .filter_map(|group| finding(evidence, group, &slow))
+        .collect()
 }
 
 const CLOCKS: &str = "check whether the clocks are held back (nvidia-smi -q -d PERFORMANCE)";
-const CHIPSET: &str =
-    "see whether one of the slots is the chipset's, whose uplink no link file shows (the board's manual)";
+const CHIPSET: &str = "see whether one of the slots is the chipset's, whose uplink no link file shows (the board's manual)";
 
 fn joined(steps: Vec<String>, last: &str) -> String {
-    steps.into_iter().chain([last.to_owned()]).collect::<Vec<_>>().join("; ")
+    steps
+        .into_iter()
+        .chain([last.to_owned()])
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
     let worst = bandwidth::slowest(slow, group)?;
     // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
     // it is the first's: which is slower may turn on a digit that a saved report has not.
-    let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
+    let alone = group
+        .pairs
+        .first()
+        .filter(|_| group.common == Common::OnePair);
     let route = alone.and_then(|pair| evidence.topology.route(*pair));
     let bottleneck = route.and_then(|route| route.bottleneck.clone());
     let theoretical = GbPerSecond(worst.expected.gbps.0 / worst.expected.share.percent * 100.0);
@@ -122,9 +143,9 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
     };
     let busy = suspects::busy(evidence, &group.pairs);
     let other_way = match (&group.common, group.pairs.as_slice()) {
-        (Common::OnePair, [pair]) => {
-            evidence.reference_of(Path::Direct, pair.reversed()).and_then(|cell| cell.achieved_gbps)
-        }
+        (Common::OnePair, [pair]) => evidence
+            .reference_of(Path::Direct, pair.reversed())
+            .and_then(|cell| cell.achieved_gbps),
         _ => None,
     };
     let mut found = RULE
@@ -142,7 +163,10 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
     found = unread_traffic::with_reason(found, evidence, &group.pairs);
     found.suspects = suspects::of_slow_group(evidence, group);
     if !busy.is_empty() {
-        found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
+        found.message.push_str(&format!(
+            "; other processes hold memory on {}",
+            words::gpus(&busy)
+        ));
         found = found.fact("gpus_with_other_processes", Fact::Gpus(busy));
     }
     Some(found)

@@ -61,26 +61,41 @@ const GPU: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("peer-bandwidth-outlier", Severity::Warning, page!("peer_bandwidth_outlier.rs"), judge)
-        .with(&[OUTLIER, GPU]);
+pub const RULE: Rule = Rule::new(
+    "peer-bandwidth-outlier",
+    Severity::Warning,
+    page!("peer_bandwidth_outlier.rs"),
+    judge,
+)
+.with(&[OUTLIER, GPU]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let outliers = outliers(evidence);
     let bad: Vec<_> = outliers.iter().map(|(compared, _)| compared.pair).collect();
     // A pair that another rule reports as slow does not show that the links it passes are good.
     let low = bandwidth::low_pairs(evidence);
-    let seen: Vec<_> =
-        bandwidth::sound(evidence, Path::Direct).into_keys().filter(|pair| !low.contains(pair)).collect();
+    let seen: Vec<_> = bandwidth::sound(evidence, Path::Direct)
+        .into_keys()
+        .filter(|pair| !low.contains(pair))
+        .collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups.iter().filter_map(|group| finding(evidence, group, &outliers)).collect()
+    groups
+        .iter()
+        .filter_map(|group| finding(evidence, group, &outliers))
+        .collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compared, usize)]) -> Option<Finding> {
+fn finding(
+    evidence: &Evidence<'_>,
+    group: &cluster::Group,
+    outliers: &[(Compared, usize)],
+) -> Option<Finding> {
     let pairs = group.pair_set();
-    let of_group = outliers.iter().filter(|(compared, _)| pairs.contains(&compared.pair));
-    let (worst, alike) =
-        of_group.max_by(|(one, _), (other, _)| one.below_percent().total_cmp(&other.below_percent()))?;
+    let of_group = outliers
+        .iter()
+        .filter(|(compared, _)| pairs.contains(&compared.pair));
+    let (worst, alike) = of_group
+        .max_by(|(one, _), (other, _)| one.below_percent().total_cmp(&other.below_percent()))?;
     let mut found = RULE
         .finding(
             group.subject(),
@@ -111,7 +126,12 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
 fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     let mut reported = bandwidth::low_pairs(evidence);
     reported.extend(unstable_measurement::scattering(evidence));
-    reported.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
+    reported.extend(
+        peer_bandwidth_asymmetric::asymmetric(evidence)
+            .0
+            .iter()
+            .map(|compared| compared.pair),
+    );
     alike::below(alike(evidence), &reported, margins(evidence))
 }
 
@@ -121,13 +141,20 @@ pub fn of_slow_gpus(evidence: &Evidence<'_>) -> Vec<Vec<Pair>> {
 }
 
 fn margins(evidence: &Evidence<'_>) -> Margins {
-    Margins { pair: RULE.parameter(evidence, &OUTLIER), gpu: RULE.parameter(evidence, &GPU) }
+    Margins {
+        pair: RULE.parameter(evidence, &OUTLIER),
+        gpu: RULE.parameter(evidence, &GPU),
+    }
 }
 
 fn alike<'a>(evidence: &Evidence<'a>) -> BTreeMap<Like, Vec<&'a PeerBandwidth>> {
     let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Direct) {
-        if let Some(like) = evidence.topology.route(pair).and_then(|route| Like::of(evidence, route)) {
+        if let Some(like) = evidence
+            .topology
+            .route(pair)
+            .and_then(|route| Like::of(evidence, route))
+        {
             alike.entry(like).or_default().push(cell);
         }
     }
@@ -146,14 +173,26 @@ struct Like {
 impl Like {
     /// `None` where it is not known: the class or the rate is not known, or a virtual machine hides
     /// what is crossed.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate in MB/s, rounded")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate in MB/s, rounded"
+    )]
     fn of(evidence: &Evidence<'_>, route: &PairRoute) -> Option<Self> {
         let nvlink = matches!(route.class, LinkClass::NvLink(_));
         if route.class == LinkClass::Unknown || (!nvlink && evidence.virtual_machine()) {
             return None;
         }
-        let numa = route.hops.iter().flat_map(|hop| [&hop.from, &hop.to]).filter(|id| matches!(id, NodeId::Numa(_)));
+        let numa = route
+            .hops
+            .iter()
+            .flat_map(|hop| [&hop.from, &hop.to])
+            .filter(|id| matches!(id, NodeId::Numa(_)));
         let theoretical_mbps = (route.theoretical_gbps?.0 * 1000.0).round() as u64;
-        Some(Self { class: route.class, theoretical_mbps, crossed: numa.copied().collect() })
+        Some(Self {
+            class: route.class,
+            theoretical_mbps,
+            crossed: numa.copied().collect(),
+        })
     }
 }

@@ -13,18 +13,32 @@ pub fn findings(
     what: &str,
     next_step: &dyn Fn(&cluster::Group) -> String,
 ) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     // `peer-data-wrong` reports wrong bytes, whatever became of the timing; a hang is a second thing to know.
-    let is_bad = |cell: &Cell<'_>| cell.status == status && (status == Status::Hung || !cell.verified.is_wrong());
+    let is_bad = |cell: &Cell<'_>| {
+        cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
+    };
     // Several flows at once have rules of their own: which of them it was is not known.
     let cells = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
-    let cells: Vec<_> = cells.filter(|cell| cell.status != Status::Skipped).collect();
+    let cells: Vec<_> = cells
+        .filter(|cell| cell.status != Status::Skipped)
+        .collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
-        let pairs: BTreeSet<_> = cells.iter().filter(|cell| wanted(cell)).filter_map(|cell| cell.flow.pair()).collect();
+        let pairs: BTreeSet<_> = cells
+            .iter()
+            .filter(|cell| wanted(cell))
+            .filter_map(|cell| cell.flow.pair())
+            .collect();
         pairs.into_iter().collect()
     };
     let groups = cluster::groups(&pairs_of(&is_bad), &pairs_of(&|_| true), evidence.topology);
-    let reported = |gpu: u32| groups.iter().any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)));
+    let reported = |gpu: u32| {
+        groups
+            .iter()
+            .any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)))
+    };
     let mut within: BTreeMap<u32, Vec<&Cell<'_>>> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| is_bad(cell)) {
         if let Some(gpu) = cell.flow.within().filter(|gpu| !reported(*gpu)) {
@@ -33,18 +47,33 @@ pub fn findings(
     }
     let of_gpu = |(gpu, bad): (&u32, &Vec<&Cell<'_>>)| {
         let place = format!("within {}", words::gpu(evidence.snapshot, *gpu));
-        let alone = cluster::Group { common: cluster::Common::Gpu(*gpu), pairs: Vec::new() };
-        one_finding(rule, Subject::Gpu { index: *gpu }, &place, what, &next_step(&alone), bad)
+        let alone = cluster::Group {
+            common: cluster::Common::Gpu(*gpu),
+            pairs: Vec::new(),
+        };
+        one_finding(
+            rule,
+            Subject::Gpu { index: *gpu },
+            &place,
+            what,
+            &next_step(&alone),
+            bad,
+        )
     };
     groups
         .iter()
         .map(|group| {
             let pairs = group.pair_set();
-            let of_group = |cell: &Cell<'_>| cell.flow.pair().is_some_and(|pair| pairs.contains(&pair));
-            let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && of_group(cell)).collect();
+            let of_group =
+                |cell: &Cell<'_>| cell.flow.pair().is_some_and(|pair| pairs.contains(&pair));
+            let bad: Vec<_> = cells
+                .iter()
+                .filter(|cell| is_bad(cell) && of_group(cell))
+                .collect();
             let place = group.place(evidence.snapshot);
             let mut found =
-                one_finding(rule, group.subject(), &place, what, &next_step(group), &bad).pairs(&group.pairs);
+                one_finding(rule, group.subject(), &place, what, &next_step(group), &bad)
+                    .pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);
             if direct && group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
                 found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
@@ -56,12 +85,32 @@ pub fn findings(
 }
 
 /// One finding for all cells at a place, since cells of one round end together. What hung within a GPU may be a kernel.
-fn one_finding(rule: &Rule, subject: Subject, place: &str, what: &str, next_step: &str, bad: &[&Cell<'_>]) -> Finding {
-    let only_copies = bad.iter().all(|cell| !matches!(cell.probe, Probe::Calls | Probe::LaunchLoop | Probe::Pipeline));
-    let work = if only_copies { "Copies" } else { "Copies and kernels" };
+fn one_finding(
+    rule: &Rule,
+    subject: Subject,
+    place: &str,
+    what: &str,
+    next_step: &str,
+    bad: &[&Cell<'_>],
+) -> Finding {
+    let only_copies = bad.iter().all(|cell| {
+        !matches!(
+            cell.probe,
+            Probe::Calls | Probe::LaunchLoop | Probe::Pipeline
+        )
+    });
+    let work = if only_copies {
+        "Copies"
+    } else {
+        "Copies and kernels"
+    };
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
     let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
-    let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
+    let detail = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(": {reasons}")
+    };
     rule.finding(subject, format!("{work} {place} {what}{detail}"), next_step)
         .fact("measurements", bad.len())
         .fact("probes", probes)

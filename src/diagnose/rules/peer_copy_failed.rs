@@ -24,10 +24,17 @@ use super::peer_copy;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-copy-failed", Severity::Error, page!("peer_copy_failed.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "peer-copy-failed",
+    Severity::Error,
+    page!("peer_copy_failed.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let next_step = "Look for Xid messages (dmesg | grep -i xid) and check these GPUs alone (--gpus). If it repeats: \
              power-cycle the machine, then swap one of the GPUs with another to see whether the fault moves with it";
-    peer_copy::findings(&RULE, evidence, Status::Failed, "fail", &|_| next_step.to_owned())
+    peer_copy::findings(&RULE, evidence, Status::Failed, "fail", &|_| {
+        next_step.to_owned()
+    })
 }

@@ -28,7 +28,12 @@ use super::{peer_access, peer_copy, remedy};
 use crate::diagnose::cluster::Group;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-copy-hung", Severity::Error, page!("peer_copy_hung.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "peer-copy-hung",
+    Severity::Error,
+    page!("peer_copy_hung.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let next_step = |group: &Group| {
@@ -39,11 +44,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         if !group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
             find.push("look for errors of the NVLinks (nvidia-smi nvlink -e)".to_owned());
         }
-        remedy::steps(evidence, group, find, "If it stays, swap one of the GPUs to see whether the fault moves with it")
+        remedy::steps(
+            evidence,
+            group,
+            find,
+            "If it stays, swap one of the GPUs to see whether the fault moves with it",
+        )
     };
     let mut findings = peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", &next_step);
     for found in &mut findings {
-        found.suspects.extend(peer_access::suspect_patched(evidence, &found.scope.pairs));
+        found
+            .suspects
+            .extend(peer_access::suspect_patched(evidence, &found.scope.pairs));
     }
     findings
 }
@@ -75,12 +87,22 @@ mod tests {
             spread_percent: None,
             ending: Ending::without(Status::Hung, Some("calls did not end within 5.7 s".into())),
         };
-        measurements.calls = vec![hung(Call::Launch, true), hung(Call::SynchronizeDevice, true)];
-        measurements.calls.push(hung(Call::SynchronizeDevice, false));
+        measurements.calls = vec![
+            hung(Call::Launch, true),
+            hung(Call::SynchronizeDevice, true),
+        ];
+        measurements
+            .calls
+            .push(hung(Call::SynchronizeDevice, false));
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "peer-copy-hung", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 1 });
         let told = "Copies and kernels within GPU 1 (0000:";
-        assert!(own.message.starts_with(told) && own.message.ends_with("do not end: calls did not end within 5.7 s"));
+        assert!(
+            own.message.starts_with(told)
+                && own
+                    .message
+                    .ends_with("do not end: calls did not end within 5.7 s")
+        );
     }
 }

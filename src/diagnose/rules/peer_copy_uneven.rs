@@ -48,8 +48,13 @@ struct Slow {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-copy-uneven", Severity::Warning, page!("peer_copy_uneven.rs"), judge)
-    .with(&[FLOOR_COPY, FLOOR_KERNEL]);
+pub const RULE: Rule = Rule::new(
+    "peer-copy-uneven",
+    Severity::Warning,
+    page!("peer_copy_uneven.rs"),
+    judge,
+)
+.with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let reference = evidence.reference(Path::Direct);
@@ -61,9 +66,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             && cell.setup.path == Path::Direct
             && cell.setup.direction == Direction::OneWay
             && !cell.verified.is_wrong();
-        let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
-        let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
-        let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };
+        let rates = reference
+            .get(&cell.pair)
+            .and_then(|reference| reference.achieved_gbps)
+            .zip(cell.achieved_gbps);
+        let Some((normal, achieved)) = rates.filter(|_| is_compared) else {
+            continue;
+        };
+        let floor = if cell.setup.engine == Engine::Kernel {
+            floor_kernel
+        } else {
+            floor_copy
+        };
         let percent = achieved.percent_of(normal);
         if percent < floor {
             let slow = ways.entry(way(cell)).or_default();
@@ -80,11 +94,22 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let list: Vec<_> = ways
         .iter()
         .map(|(way, slow)| {
-            let Slow { pairs, lowest_gbps, lowest_percent } = slow;
-            format!("{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%", pairs.len())
+            let Slow {
+                pairs,
+                lowest_gbps,
+                lowest_percent,
+            } = slow;
+            format!(
+                "{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%",
+                pairs.len()
+            )
         })
         .collect();
-    let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()).collect());
+    let pairs = words::unique(
+        ways.values()
+            .flat_map(|slow| slow.pairs.iter().copied())
+            .collect(),
+    );
     vec![
         RULE.finding(
             Subject::Machine,
@@ -103,5 +128,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn way(cell: &PeerBandwidth) -> String {
-    format!("{}, issued by {}, {}", cell.setup.engine, cell.setup.issuer, cell.setup.placement)
+    format!(
+        "{}, issued by {}, {}",
+        cell.setup.engine, cell.setup.issuer, cell.setup.placement
+    )
 }

@@ -35,47 +35,80 @@ use super::prelude::*;
 use super::{remedy, wrong_bytes};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, page!("peer_data_wrong.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "peer-data-wrong",
+    Severity::Error,
+    page!("peer_data_wrong.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     let broken = wrong_bytes::broken_pairs(evidence);
     let is_wrong = |cell: &&PeerBandwidth| {
-        cell.verified.is_wrong() && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
+        cell.verified.is_wrong()
+            && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
     };
     let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
     let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
     let bad: BTreeSet<_> = wrong.iter().map(|cell| cell.pair).collect();
-    let seen: BTreeSet<_> = measurements.peer.iter().filter(is_judged).map(|cell| cell.pair).collect();
+    let seen: BTreeSet<_> = measurements
+        .peer
+        .iter()
+        .filter(is_judged)
+        .map(|cell| cell.pair)
+        .collect();
     let (bad, seen): (Vec<_>, Vec<_>) = (bad.into_iter().collect(), seen.into_iter().collect());
     let groups = cluster::groups(&bad, &seen, evidence.topology);
     groups
         .iter()
         .map(|group| {
             let pairs = group.pair_set();
-            let cells: Vec<_> = wrong.iter().copied().filter(|cell| pairs.contains(&cell.pair)).collect();
+            let cells: Vec<_> = wrong
+                .iter()
+                .copied()
+                .filter(|cell| pairs.contains(&cell.pair))
+                .collect();
             finding(evidence, group, &cells)
         })
         .collect()
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
-    let how: BTreeSet<_> = cells.iter().map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)).collect();
+    let how: BTreeSet<_> = cells
+        .iter()
+        .map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path))
+        .collect();
     let how: Vec<_> = how.into_iter().collect();
-    let count = |verified| cells.iter().filter(|cell| cell.verified == verified).count();
+    let count = |verified| {
+        cells
+            .iter()
+            .filter(|cell| cell.verified == verified)
+            .count()
+    };
     let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
     let what = match (dropped, corrupt) {
         (_, 0) => "never arrived",
         (0, _) => "arrived wrong",
         _ => "never arrived or arrived wrong",
     };
-    let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
+    let seen = words::distinct(
+        cells
+            .iter()
+            .filter_map(|cell| cell.verification_detail.as_deref()),
+    );
     let gpus = suspects::gpus_of(&group.pairs);
     let iommu = suspects::iommu_translates(evidence, &gpus);
     let redirecting = suspects::redirecting_ports(evidence, &gpus);
     let one_engine = one_engine(evidence, cells);
     let suspects = suspected(evidence, group, one_engine);
-    let detail = if seen.is_empty() { String::new() } else { format!(": {seen}") };
+    let detail = if seen.is_empty() {
+        String::new()
+    } else {
+        format!(": {seen}")
+    };
     let message = format!(
         "Data copied {} {what} ({}{}){detail}",
         group.place(evidence.snapshot),
@@ -108,9 +141,19 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
 }
 
 /// What could be the cause, the settings of the machine first.
-fn suspected(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engine>) -> Vec<Suspect> {
+fn suspected(
+    evidence: &Evidence<'_>,
+    group: &cluster::Group,
+    one_engine: Option<Engine>,
+) -> Vec<Suspect> {
     let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
-    let settings = || if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
+    let settings = || {
+        if over_pcie {
+            suspects::of_pcie_settings(evidence, &group.pairs)
+        } else {
+            Vec::new()
+        }
+    };
     let own = match one_engine {
         Some(Engine::Kernel) => suspect(
             "the path of kernel stores: the window (BAR1) that maps the peer's memory",
@@ -131,19 +174,31 @@ fn suspected(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option
 }
 
 /// How to find the cause once the settings are ruled out.
-fn find(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engine>) -> Vec<String> {
+fn find(
+    evidence: &Evidence<'_>,
+    group: &cluster::Group,
+    one_engine: Option<Engine>,
+) -> Vec<String> {
     let swap = match group.common {
-        cluster::Common::Gpu(gpu) => format!("swap GPU {gpu} with another and see whether the fault moves with it"),
+        cluster::Common::Gpu(gpu) => {
+            format!("swap GPU {gpu} with another and see whether the fault moves with it")
+        }
         _ => "swap one of these GPUs with another and see whether the fault moves with it".into(),
     };
     let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
     match one_engine {
         Some(Engine::Kernel) => vec!["reboot and check again".into(), swap],
         None if !over_pcie => {
-            vec!["look for Xid 74 (dmesg) and errors of the NVLinks (nvidia-smi nvlink -e)".into(), swap]
+            vec![
+                "look for Xid 74 (dmesg) and errors of the NVLinks (nvidia-smi nvlink -e)".into(),
+                swap,
+            ]
         }
         _ if wrong_bytes::memory_is_watched(evidence, &group.pairs) => vec![swap],
-        _ => vec!["test the memory of each GPU by itself (memtest_vulkan, cuda_memtest)".into(), swap],
+        _ => vec![
+            "test the memory of each GPU by itself (memtest_vulkan, cuda_memtest)".into(),
+            swap,
+        ],
     }
 }
 
@@ -155,13 +210,15 @@ fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engin
     let other_is_fine = |pair: Pair| {
         let mut others = all
             .iter()
-            .filter(|cell| cell.pair == pair && cell.setup.path == Path::Direct && cell.setup.engine != engine)
+            .filter(|cell| {
+                cell.pair == pair && cell.setup.path == Path::Direct && cell.setup.engine != engine
+            })
             .filter(|cell| cell.verified.is_wrong() || cell.verified == Verified::Ok)
             .peekable();
         others.peek().is_some() && others.all(|cell| cell.verified == Verified::Ok)
     };
-    let alone = cells
-        .iter()
-        .all(|cell| cell.setup.engine == engine && cell.setup.path == Path::Direct && other_is_fine(cell.pair));
+    let alone = cells.iter().all(|cell| {
+        cell.setup.engine == engine && cell.setup.path == Path::Direct && other_is_fine(cell.pair)
+    });
     alone.then_some(engine)
 }

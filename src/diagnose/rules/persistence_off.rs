@@ -34,16 +34,27 @@ const LONG_START: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("persistence-off", Severity::Info, page!("persistence_off.rs"), judge).with(&[LONG_START]);
+pub const RULE: Rule = Rule::new(
+    "persistence-off",
+    Severity::Info,
+    page!("persistence_off.rs"),
+    judge,
+)
+.with(&[LONG_START]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let off = evidence.snapshot.gpus.iter().filter(|gpu| gpu.persistence.get() == Some(false));
+    let off = evidence
+        .snapshot
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.persistence.get() == Some(false));
     let off: Vec<u32> = off.map(|gpu| gpu.index).collect();
     if off.is_empty() {
         return Vec::new();
     }
-    let start = evidence.measurements.and_then(|measurements| measurements.driver.start_seconds);
+    let start = evidence
+        .measurements
+        .and_then(|measurements| measurements.driver.start_seconds);
     let long = start.is_some_and(|start| start >= RULE.parameter(evidence, &LONG_START));
     let mut found = RULE
         .finding(
@@ -75,12 +86,30 @@ mod tests {
     fn it_is_one_line_and_a_warning_where_it_cost_time() {
         let mut machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
-        machine.gpus.iter_mut().for_each(|gpu| gpu.persistence = Reading::Known(true));
+        machine
+            .gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.persistence = Reading::Known(true));
         measurements.driver.start_seconds = Some(30.0);
-        assert_eq!(findings(&machine, Some(&measurements)), [], "a slow start with persistence on is not this");
-        machine.gpus.iter_mut().for_each(|gpu| gpu.persistence = Reading::Known(false));
-        only(&findings(&machine, Some(&measurements)), "persistence-off", Severity::Warning);
+        assert_eq!(
+            findings(&machine, Some(&measurements)),
+            [],
+            "a slow start with persistence on is not this"
+        );
+        machine
+            .gpus
+            .iter_mut()
+            .for_each(|gpu| gpu.persistence = Reading::Known(false));
+        only(
+            &findings(&machine, Some(&measurements)),
+            "persistence-off",
+            Severity::Warning,
+        );
         measurements.driver.start_seconds = Some(2.0);
-        only(&findings(&machine, Some(&measurements)), "persistence-off", Severity::Info);
+        only(
+            &findings(&machine, Some(&measurements)),
+            "persistence-off",
+            Severity::Info,
+        );
     }
 }

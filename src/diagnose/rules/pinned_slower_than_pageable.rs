@@ -35,9 +35,13 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("pinned-slower-than-pageable", Severity::Warning, page!("pinned_slower_than_pageable.rs"), judge)
-        .with(&[BELOW]);
+pub const RULE: Rule = Rule::new(
+    "pinned-slower-than-pageable",
+    Severity::Warning,
+    page!("pinned_slower_than_pageable.rs"),
+    judge,
+)
+.with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
@@ -45,13 +49,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for direction in host::ONE_WAY {
         let pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
         let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
-        let both = pinned.into_iter().filter_map(|(gpu, pinned)| Some((pinned, *pageable.get(&gpu)?)));
+        let both = pinned
+            .into_iter()
+            .filter_map(|(gpu, pinned)| Some((pinned, *pageable.get(&gpu)?)));
         slower.extend(both.filter(|(pinned, pageable)| {
             pinned.below_percent(pageable.rate) > margin.max(pinned.spread() + pageable.spread())
         }));
     }
     let depth = |(pinned, pageable): &(Rated<'_>, Rated<'_>)| pinned.below_percent(pageable.rate);
-    let Some(worst) = slower.iter().max_by(|one, other| depth(one).total_cmp(&depth(other))) else { return Vec::new() };
+    let Some(worst) = slower
+        .iter()
+        .max_by(|one, other| depth(one).total_cmp(&depth(other)))
+    else {
+        return Vec::new();
+    };
     let gpus: BTreeSet<u32> = slower.iter().map(|(pinned, _)| pinned.copy.gpu).collect();
     let gpus: Vec<u32> = gpus.into_iter().collect();
     let (pinned, pageable) = worst;
@@ -63,7 +74,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let guest = evidence.virtual_machine();
     let own = match suspects::iommu_translates(evidence, &gpus.iter().copied().collect()) {
-        _ if guest => "; ask whoever runs the host for huge pages behind the memory of this virtual machine",
+        _ if guest => {
+            "; ask whoever runs the host for huge pages behind the memory of this virtual machine"
+        }
         Some(true) => "; boot with iommu=pt on the kernel's command line, for the IOMMU translates",
         Some(false) => "",
         None => "; set iommu=pt on the kernel's command line where an IOMMU translates",
@@ -90,9 +103,18 @@ mod tests {
         let machine = h200_vm(2);
         for (pageable, is_found) in [(58.0, false), (66.0, true)] {
             let mut measurements = with_host(&machine, &[55.3, 55.2]);
-            with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, pageable);
+            with_memory(
+                &mut measurements,
+                HostMemory::Pageable,
+                Allocation::Reused,
+                pageable,
+            );
             let found = findings(&machine, Some(&measurements));
-            assert_eq!(codes(&found).contains(&"pinned-slower-than-pageable"), is_found, "{pageable}: {found:#?}");
+            assert_eq!(
+                codes(&found).contains(&"pinned-slower-than-pageable"),
+                is_found,
+                "{pageable}: {found:#?}"
+            );
         }
     }
 }

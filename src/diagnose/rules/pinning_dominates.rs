@@ -37,8 +37,13 @@ const SHARE: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("pinning-dominates", Severity::Info, page!("pinning_dominates.rs"), judge).with(&[SHARE]);
+pub const RULE: Rule = Rule::new(
+    "pinning-dominates",
+    Severity::Info,
+    page!("pinning_dominates.rs"),
+    judge,
+)
+.with(&[SHARE]);
 
 /// Copies of one GPU and direction with a buffer that is made anew, and with one that is not.
 struct Dominated<'a> {
@@ -57,7 +62,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &SHARE);
     let mut dominated = of(evidence);
     dominated.retain(|one| one.percent() < most);
-    let Some(worst) = dominated.iter().min_by(|one, other| one.percent().total_cmp(&other.percent())) else {
+    let Some(worst) = dominated
+        .iter()
+        .min_by(|one, other| one.percent().total_cmp(&other.percent()))
+    else {
         return Vec::new();
     };
     let gpus: BTreeSet<u32> = dominated.iter().map(|one| one.anew.copy.gpu).collect();
@@ -68,7 +76,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
         _ => String::new(),
     };
-    let how = if worst.anew.copy.memory == HostMemory::Registered { "registered" } else { "pinned" };
+    let how = if worst.anew.copy.memory == HostMemory::Registered {
+        "registered"
+    } else {
+        "pinned"
+    };
     let message = format!(
         "A buffer that is {how} anew for each copy leaves {} GB/s{than_pageable}; re-used it gives {} GB/s: {:.0}% of \
          the time goes into page-locking ({})",
@@ -95,11 +107,19 @@ fn of<'a>(evidence: &Evidence<'a>) -> Vec<Dominated<'a>> {
         let reused = host::best(evidence, HostWay::PINNED.with_direction(direction));
         let pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
         for memory in [HostMemory::Pinned, HostMemory::Registered] {
-            let way = HostWay { allocation: Allocation::Anew, memory, ..HostWay::PINNED.with_direction(direction) };
+            let way = HostWay {
+                allocation: Allocation::Anew,
+                memory,
+                ..HostWay::PINNED.with_direction(direction)
+            };
             let anew = host::best(evidence, way).into_iter();
             all.extend(anew.filter_map(|(gpu, anew)| {
                 let pageable = pageable.get(&gpu).map(|rated| rated.rate);
-                Some(Dominated { anew, reused: *reused.get(&gpu)?, pageable })
+                Some(Dominated {
+                    anew,
+                    reused: *reused.get(&gpu)?,
+                    pageable,
+                })
             }));
         }
     }
@@ -117,14 +137,37 @@ mod tests {
         let machine = h200_vm(2);
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
         with_memory(&mut measurements, HostMemory::Pinned, Allocation::Anew, 1.8);
-        let own = only(&findings(&machine, Some(&measurements)), "pinning-dominates", Severity::Info);
-        assert!(own.message.contains("leaves 1.8 GB/s; re-used") && own.message.contains("97%"), "{}", own.message);
-        with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 9.0);
+        let own = only(
+            &findings(&machine, Some(&measurements)),
+            "pinning-dominates",
+            Severity::Info,
+        );
+        assert!(
+            own.message.contains("leaves 1.8 GB/s; re-used") && own.message.contains("97%"),
+            "{}",
+            own.message
+        );
+        with_memory(
+            &mut measurements,
+            HostMemory::Pageable,
+            Allocation::Reused,
+            9.0,
+        );
         let found = findings(&machine, Some(&measurements));
         let own = found.iter().find(|found| found.code == RULE.id).unwrap();
-        assert!(own.message.contains("less than the 9.0 GB/s of pageable memory"), "{}", own.message);
+        assert!(
+            own.message
+                .contains("less than the 9.0 GB/s of pageable memory"),
+            "{}",
+            own.message
+        );
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
-        with_memory(&mut measurements, HostMemory::Registered, Allocation::Anew, 40.0);
+        with_memory(
+            &mut measurements,
+            HostMemory::Registered,
+            Allocation::Anew,
+            40.0,
+        );
         assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"pinning-dominates"));
     }
 }

@@ -26,21 +26,50 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("pinning-refused", Severity::Warning, page!("pinning_refused.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "pinning-refused",
+    Severity::Warning,
+    page!("pinning_refused.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
-    let refused: Vec<_> = measurements.pinning.iter().filter(|pinning| pinning.refused).collect();
-    let nodes: BTreeSet<u32> = refused.iter().filter_map(|pinning| pinning.numa_node).collect();
-    let Some(first) = refused.first() else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
+    let refused: Vec<_> = measurements
+        .pinning
+        .iter()
+        .filter(|pinning| pinning.refused)
+        .collect();
+    let nodes: BTreeSet<u32> = refused
+        .iter()
+        .filter_map(|pinning| pinning.numa_node)
+        .collect();
+    let Some(first) = refused.first() else {
+        return Vec::new();
+    };
     let place = match nodes.len() {
         0 => String::new(),
         1 => format!(" of NUMA node {}", words::ranges(nodes.iter().copied())),
         _ => format!(" of NUMA nodes {}", words::ranges(nodes.iter().copied())),
     };
-    let why = words::distinct(refused.iter().filter_map(|pinning| pinning.reason.as_deref()));
-    let limit = words::distinct(refused.iter().filter_map(|pinning| pinning.limit.as_deref()));
-    let by = if limit.is_empty() { String::new() } else { format!(" ({limit})") };
+    let why = words::distinct(
+        refused
+            .iter()
+            .filter_map(|pinning| pinning.reason.as_deref()),
+    );
+    let limit = words::distinct(
+        refused
+            .iter()
+            .filter_map(|pinning| pinning.limit.as_deref()),
+    );
+    let by = if limit.is_empty() {
+        String::new()
+    } else {
+        format!(" ({limit})")
+    };
     let message = format!("Memory of the host{place} could not be page-locked: {why}{by}");
     let next_step = "Raise the limit (ulimit -l, LimitMEMLOCK= of systemd, --ulimit memlock=-1 and the memory of the \
         container), or free memory of the host; then check again";
@@ -49,7 +78,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("asked_for", Fact::Bytes(first.bytes))
         .fact("limit", (!limit.is_empty()).then_some(limit))
         .fact("left", first.limit_bytes.map(Fact::Bytes))
-        .fact("numa_nodes", Fact::Numbers(nodes.into_iter().map(u64::from).collect()));
+        .fact(
+            "numa_nodes",
+            Fact::Numbers(nodes.into_iter().map(u64::from).collect()),
+        );
     vec![found]
 }
 
@@ -69,15 +101,23 @@ mod tests {
         let cell = &mut measurements.pinning[0];
         (cell.status, cell.reason) = (Status::Skipped, Some("64 KiB are left".into()));
         (cell.allocate_ms_per_gib, cell.register_ms_per_gib) = (None, None);
-        let codes_of =
-            |measurements: &_| crate::diagnose::testing::codes(&findings(&machine, Some(measurements))).join(" ");
-        assert!(!codes_of(&measurements).contains("pinning-refused"), "cut off, say");
+        let codes_of = |measurements: &_| {
+            crate::diagnose::testing::codes(&findings(&machine, Some(measurements))).join(" ")
+        };
+        assert!(
+            !codes_of(&measurements).contains("pinning-refused"),
+            "cut off, say"
+        );
         let cell = &mut measurements.pinning[0];
         cell.refused = true;
         cell.limit = Some("RLIMIT_MEMLOCK (ulimit -l)".into());
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "pinning-refused", Severity::Warning);
-        assert!(own.message.contains("64 KiB are left (RLIMIT_MEMLOCK"), "{}", own.message);
+        assert!(
+            own.message.contains("64 KiB are left (RLIMIT_MEMLOCK"),
+            "{}",
+            own.message
+        );
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 }

@@ -43,14 +43,22 @@ const LEAST_OVERLAP: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::new("placement-serialises", Severity::Warning, page!("placement_serialises.rs"), judge)
-    .with(&[LEAST_OVERLAP]);
+pub const RULE: Rule = Rule::new(
+    "placement-serialises",
+    Severity::Warning,
+    page!("placement_serialises.rs"),
+    judge,
+)
+.with(&[LEAST_OVERLAP]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
     let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
     for cell in &measurements.overlap {
-        let should = cell.status == Status::Measured && cell.placement.should_overlap(cell.compute_on);
+        let should =
+            cell.status == Status::Measured && cell.placement.should_overlap(cell.compute_on);
         if let Some(share) = cell.overlap_percent.filter(|_| should) {
             let name = format!("{}, kernel on the {}", cell.placement, cell.compute_on);
             cells.entry(name).or_default().push((cell.pair, share));
@@ -63,7 +71,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for (name, cells) in &cells {
         let low: Vec<_> = cells.iter().filter(is_low).collect();
         if let Some(lowest) = low.iter().map(|(_, share)| *share).reduce(f64::min) {
-            list.push(format!("{name}: {} of {} pairs, down to {lowest:.0}%", low.len(), cells.len()));
+            list.push(format!(
+                "{name}: {} of {} pairs, down to {lowest:.0}%",
+                low.len(),
+                cells.len()
+            ));
             pairs.extend(low.iter().map(|(pair, _)| *pair));
         }
     }

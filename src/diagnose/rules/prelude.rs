@@ -8,8 +8,12 @@ pub(super) use crate::diagnose::suspects::suspect;
 pub(super) use crate::diagnose::{cluster, links, suspects, words};
 pub(super) use crate::model::fact::{Fact, Facts};
 pub(super) use crate::model::finding::{Finding, Severity, Subject, Suspect};
-pub(super) use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified};
+pub(super) use crate::model::measurement::{
+    LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified,
+};
 pub(super) use crate::model::placement::{Direction, Engine, Pair, Path};
-pub(super) use crate::model::snapshot::{FabricState, Gpu, P2pStatus, PciFunction, PciKind, Snapshot};
+pub(super) use crate::model::snapshot::{
+    FabricState, Gpu, P2pStatus, PciFunction, PciKind, Snapshot,
+};
 pub(super) use crate::model::topology::{LinkClass, PairRoute};
 pub(super) use crate::model::units::{GbPerSecond, PciAddress};

@@ -32,7 +32,13 @@ use super::prelude::*;
 use crate::model::reading::Unknown;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("process-limit", Severity::Warning, page!("process_limit.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "process-limit",
+    Severity::Warning,
+    page!("process_limit.rs"),
+    judge,
+)
+.for_gaps();
 
 /// What to do about any limit.
 pub const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; LimitNOFILE, LimitNPROC, LimitAS or \
@@ -40,28 +46,50 @@ pub const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; 
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);
-    let of_host = [host.kernel_version.unknown(), host.driver_version.unknown()].into_iter().flatten();
+    let of_host = [host.kernel_version.unknown(), host.driver_version.unknown()]
+        .into_iter()
+        .flatten();
     let of_gpus = gpus.iter().flat_map(|gpu| {
-        [gpu.uuid.unknown(), gpu.pcie_width.unknown(), gpu.nvlinks.unknown(), gpu.power_state.unknown()]
+        [
+            gpu.uuid.unknown(),
+            gpu.pcie_width.unknown(),
+            gpu.nvlinks.unknown(),
+            gpu.power_state.unknown(),
+        ]
     });
-    let of_pairs = evidence.snapshot.pairs.iter().filter_map(|pair| pair.p2p_read.unknown());
+    let of_pairs = evidence
+        .snapshot
+        .pairs
+        .iter()
+        .filter_map(|pair| pair.p2p_read.unknown());
     let limited = |unknown: &'_ Unknown| match unknown {
         Unknown::Limited(why) => Some(why.clone()),
         _ => None,
     };
-    let unasked = evidence.measurements.map_or(&[][..], |measurements| &measurements.driver.peer_access);
-    let unasked = unasked.iter().filter(|said| said.hindered).filter_map(|said| said.failure.clone());
+    let unasked = evidence
+        .measurements
+        .map_or(&[][..], |measurements| &measurements.driver.peer_access);
+    let unasked = unasked
+        .iter()
+        .filter(|said| said.hindered)
+        .filter_map(|said| said.failure.clone());
     let read = of_host.chain(of_gpus.flatten()).chain(of_pairs);
     let unread: Vec<String> = read.filter_map(limited).chain(unasked).collect();
-    let unwatched = evidence.measurements.map_or(&[][..], |measurements| &measurements.limited);
+    let unwatched = evidence
+        .measurements
+        .map_or(&[][..], |measurements| &measurements.limited);
     if unread.is_empty() && unwatched.is_empty() {
         return Vec::new();
     }
     let whys = words::distinct(unread.iter().chain(unwatched));
     vec![
-        RULE.finding(Subject::Machine, format!("Not everything could be read: {whys}"), NEXT_STEP)
-            .fact("unread", unread.len())
-            .fact("unwatched", unwatched.len()),
+        RULE.finding(
+            Subject::Machine,
+            format!("Not everything could be read: {whys}"),
+            NEXT_STEP,
+        )
+        .fact("unread", unread.len())
+        .fact("unwatched", unwatched.len()),
     ]
 }
 
@@ -71,7 +99,8 @@ mod tests {
     use crate::diagnose::testing::prelude::*;
     use crate::model::snapshot::Gpu;
 
-    const WHY: &str = "the limit of open files (ulimit -n) is 24 (NVML: unknown error of the driver (999))";
+    const WHY: &str =
+        "the limit of open files (ulimit -n) is 24 (NVML: unknown error of the driver (999))";
 
     #[test]
     fn a_gpu_that_a_limit_kept_from_answering_is_not_accused() {
@@ -80,11 +109,24 @@ mod tests {
             machine.gpus[gpu as usize] = Gpu::unread(gpu, &Unknown::Limited(WHY.into()));
             let found = findings(&machine, None);
             only(&found, "process-limit", Severity::Warning);
-            assert!(found[0].message.contains("(ulimit -n) is 24"), "{}", found[0].message);
-            assert_eq!(exit(&found, None), 3, "facts that are missing are not healthy");
+            assert!(
+                found[0].message.contains("(ulimit -n) is 24"),
+                "{}",
+                found[0].message
+            );
+            assert_eq!(
+                exit(&found, None),
+                3,
+                "facts that are missing are not healthy"
+            );
             // Without a limit behind it, the same error is what it always was.
-            machine.gpus[gpu as usize] = Gpu::unread(gpu, &Unknown::Failed("NVML: unknown error (999)".into()));
-            assert!(findings(&machine, None).iter().any(|finding| *finding.code == *"gpu-unreachable"));
+            machine.gpus[gpu as usize] =
+                Gpu::unread(gpu, &Unknown::Failed("NVML: unknown error (999)".into()));
+            assert!(
+                findings(&machine, None)
+                    .iter()
+                    .any(|finding| *finding.code == *"gpu-unreachable")
+            );
         }
     }
 
@@ -94,11 +136,19 @@ mod tests {
         let mut measurements = measured(&machine, 0.88);
         let said = &mut measurements.driver.peer_access[0];
         (said.failure, said.failure_code) = (Some(WHY.into()), Some(304));
-        assert!(findings(&machine, Some(&measurements)).iter().any(|found| *found.code == *"peer-access-missing"));
+        assert!(
+            findings(&machine, Some(&measurements))
+                .iter()
+                .any(|found| *found.code == *"peer-access-missing")
+        );
         measurements.driver.peer_access[0].hindered = true;
         let found = findings(&machine, Some(&measurements));
         only(&found, "process-limit", Severity::Warning);
-        assert!(found[0].message.contains("(ulimit -n) is 24"), "{}", found[0].message);
+        assert!(
+            found[0].message.contains("(ulimit -n) is 24"),
+            "{}",
+            found[0].message
+        );
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 
@@ -106,7 +156,9 @@ mod tests {
     fn links_that_could_not_be_watched_are_a_gap() {
         let machine = h200_vm(2);
         let mut measurements = measured(&machine, 0.88);
-        measurements.limited.push("GPU 1 is not watched: the limit of processes and threads (ulimit -u) is 12".into());
+        measurements.limited.push(
+            "GPU 1 is not watched: the limit of processes and threads (ulimit -u) is 12".into(),
+        );
         let found = findings(&machine, Some(&measurements));
         only(&found, "process-limit", Severity::Warning);
         assert_eq!(exit(&found, Some(&measurements)), 3);

@@ -9,7 +9,11 @@ use crate::diagnose::cluster::{Common, Group};
 pub fn steps(evidence: &Evidence<'_>, group: &Group, find: Vec<String>, repair: &str) -> String {
     let mut search = settings(evidence, &group.pairs);
     search.extend(find);
-    format!("{}. To find the cause, {}. {repair}", today(evidence, group), search.join("; "))
+    format!(
+        "{}. To find the cause, {}. {repair}",
+        today(evidence, group),
+        search.join("; ")
+    )
 }
 
 /// How programs run safely until the repair.
@@ -28,7 +32,11 @@ pub fn today(evidence: &Evidence<'_>, group: &Group) -> String {
              beyond that in other programs"
         );
     }
-    let host = if through_host == Some(true) { "arrive intact" } else { "were not checked" };
+    let host = if through_host == Some(true) {
+        "arrive intact"
+    } else {
+        "were not checked"
+    };
     let without = match group.common {
         Common::Gpu(gpu) => format!(", or leave GPU {gpu} out"),
         _ => String::new(),
@@ -41,7 +49,10 @@ pub fn today(evidence: &Evidence<'_>, group: &Group) -> String {
 
 /// Whether copies of these pairs through host memory arrive; `None` where that was not checked.
 fn through_host(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<bool> {
-    let staged = evidence.peer().iter().filter(|cell| cell.setup.path == Path::Staged && pairs.contains(&cell.pair));
+    let staged = evidence
+        .peer()
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Staged && pairs.contains(&cell.pair));
     let judged = staged.filter_map(|cell| match (cell.status, cell.verified) {
         (Status::Hung, _) | (_, Verified::Dropped | Verified::Corrupt) => Some(false),
         (_, Verified::Ok) => Some(true),
@@ -54,17 +65,27 @@ fn through_host(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<bool> {
 /// from that distance on do: a single pair is not wrong for its distance.
 fn level(evidence: &Evidence<'_>) -> Option<&'static str> {
     let far = |pair: Pair| nccl_level(evidence.topology.route(pair)?.class);
-    let direct = || evidence.peer().iter().filter(|cell| cell.setup.path == Path::Direct);
+    let direct = || {
+        evidence
+            .peer()
+            .iter()
+            .filter(|cell| cell.setup.path == Path::Direct)
+    };
     let is_wrong = |cell: &&PeerBandwidth| cell.verified.is_wrong() || cell.status == Status::Hung;
     let wrong: BTreeSet<Pair> = direct().filter(is_wrong).map(|cell| cell.pair).collect();
     let nearest_wrong = wrong.iter().map(|pair| far(*pair)).min()??;
-    let beyond: BTreeSet<Pair> =
-        direct().map(|cell| cell.pair).filter(|pair| far(*pair).is_some_and(|level| level >= nearest_wrong)).collect();
+    let beyond: BTreeSet<Pair> = direct()
+        .map(|cell| cell.pair)
+        .filter(|pair| far(*pair).is_some_and(|level| level >= nearest_wrong))
+        .collect();
     if wrong.len() * 2 < beyond.len() {
         return None;
     }
-    let sound = direct().filter(|cell| cell.verified == Verified::Ok && !wrong.contains(&cell.pair));
-    let nearer = sound.filter_map(|cell| far(cell.pair)).filter(|level| *level < nearest_wrong);
+    let sound =
+        direct().filter(|cell| cell.verified == Verified::Ok && !wrong.contains(&cell.pair));
+    let nearer = sound
+        .filter_map(|cell| far(cell.pair))
+        .filter(|level| *level < nearest_wrong);
     nearer.max().map(|(_, name)| name)
 }
 
@@ -105,12 +126,18 @@ pub fn settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<String> {
     }
     let ports = suspects::redirecting_ports(evidence, &gpus);
     if !ports.is_empty() {
-        steps.push(format!("clear ACS ({}; in BIOS to make it last) and check again", suspects::clear_acs(&ports)));
+        steps.push(format!(
+            "clear ACS ({}; in BIOS to make it last) and check again",
+            suspects::clear_acs(&ports)
+        ));
     } else if suspects::acs_is_unread(evidence, &gpus) {
         steps.push("run the check as root, which sees whether ACS redirects".into());
     }
     if peer_access::patched(evidence, pairs) {
-        steps.push("check again with NVIDIA's own driver, which refuses peer access on these boards".into());
+        steps.push(
+            "check again with NVIDIA's own driver, which refuses peer access on these boards"
+                .into(),
+        );
     }
     steps
 }

@@ -25,7 +25,10 @@ pub fn combined(
     let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
     for one in &all {
         if let Some(gpu) = one.gpu {
-            alike.entry((one.found.severity, one.state.clone())).or_default().push(gpu);
+            alike
+                .entry((one.found.severity, one.state.clone()))
+                .or_default()
+                .push(gpu);
         }
     }
     let everyone = evidence.snapshot.gpus.len();
@@ -41,19 +44,37 @@ pub fn combined(
         }
     }
     for (key, found) in groups {
-        let pairs = words::unique(found.iter().flat_map(|found| found.scope.pairs.clone()).collect());
-        let (Some(gpus), Some(first)) = (alike.get(&key), found.into_iter().next()) else { continue };
+        let pairs = words::unique(
+            found
+                .iter()
+                .flat_map(|found| found.scope.pairs.clone())
+                .collect(),
+        );
+        let (Some(gpus), Some(first)) = (alike.get(&key), found.into_iter().next()) else {
+            continue;
+        };
         // The facts of the first are of its place alone.
-        let first = Finding { subject: Subject::of_gpus(gpus), evidence: Facts::default(), ..first };
+        let first = Finding {
+            subject: Subject::of_gpus(gpus),
+            evidence: Facts::default(),
+            ..first
+        };
         let found = combine(first, &key.1, gpus).fact("links", gpus.len());
-        kept.push(found.fact("gpus_behind", Fact::Gpus(gpus.clone())).about_gpus(gpus).about_pairs(pairs));
+        kept.push(
+            found
+                .fact("gpus_behind", Fact::Gpus(gpus.clone()))
+                .about_gpus(gpus)
+                .about_pairs(pairs),
+        );
     }
     kept
 }
 
 /// `GPUs 0-5 (slots 1, 2, 3, 4, 5, 6)`, without slots where one is not known.
 pub fn names(evidence: &Evidence<'_>, gpus: &[u32]) -> String {
-    let slot = |gpu: &u32| crate::topology::pcie::slot(evidence.snapshot, evidence.snapshot.address_of(*gpu)?);
+    let slot = |gpu: &u32| {
+        crate::topology::pcie::slot(evidence.snapshot, evidence.snapshot.address_of(*gpu)?)
+    };
     let slots: Option<Vec<&str>> = gpus.iter().map(slot).collect();
     match slots {
         Some(slots) => format!("{} (slots {})", words::gpus(gpus), slots.join(", ")),

@@ -30,11 +30,19 @@ use super::load_steps;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, page!("shared_hop_low.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "shared-hop-low",
+    Severity::Error,
+    page!("shared_hop_low.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let below = super::load_collapses::RULE.parameter(evidence, &COLLAPSE);
-    let lows: Vec<Low<'_>> = load::low(evidence, below).into_iter().filter(|low| !low.collapse).collect();
+    let lows: Vec<Low<'_>> = load::low(evidence, below)
+        .into_iter()
+        .filter(|low| !low.collapse)
+        .collect();
     let message = |place: &str, low: &Low<'_>| {
         format!(
             "{} at once through {place} reach {} GB/s together, {:.0}% of the {} that each alone and the links allow: {}",
@@ -45,6 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let next_step = |low: &Low<'_>| load_steps::of_low(low, "compare with a machine of the same kind");
+    let next_step =
+        |low: &Low<'_>| load_steps::of_low(low, "compare with a machine of the same kind");
     load::findings(evidence, &RULE, &lows, message, next_step)
 }

@@ -27,18 +27,34 @@ use super::prelude::*;
 use crate::model::snapshot::{AdapterKind, ConfidentialComputing};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("software-restricts", Severity::Info, page!("software_restricts.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "software-restricts",
+    Severity::Info,
+    page!("software_restricts.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let host = &evidence.snapshot.host;
     if evidence.snapshot.gpus.len() < 2 {
         return Vec::new();
     }
-    let has_rdma = evidence.snapshot.adapters.iter().any(|adapter| adapter.kind == AdapterKind::Rdma);
-    let variables = host.nccl_variables.known().map(Vec::as_slice).unwrap_or_default();
+    let has_rdma = evidence
+        .snapshot
+        .adapters
+        .iter()
+        .any(|adapter| adapter.kind == AdapterKind::Rdma);
+    let variables = host
+        .nccl_variables
+        .known()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let said = |variable: &String| Some((variable.clone(), left_out(variable, has_rdma)?));
     let restricting: Vec<_> = variables.iter().filter_map(said).collect();
-    let mut parts: Vec<_> = restricting.iter().map(|(variable, effect)| format!("{variable} ({effect})")).collect();
+    let mut parts: Vec<_> = restricting
+        .iter()
+        .map(|(variable, effect)| format!("{variable} ({effect})"))
+        .collect();
     let confidential = host.confidential_computing.get() == Some(ConfidentialComputing::On);
     if confidential {
         parts.push("confidential computing is on (copies are encrypted)".to_owned());
@@ -48,10 +64,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let next_step = match restricting.is_empty() {
         true => "Nothing to do if it is wanted; programs reach less than the links carry",
-        false => "Unset what nobody needs any more, and see with NCCL_DEBUG=INFO which ways a program takes",
+        false => {
+            "Unset what nobody needs any more, and see with NCCL_DEBUG=INFO which ways a program takes"
+        }
     };
-    let message = format!("Above the hardware, not in it, ways are left out: {}", parts.join(", "));
-    let set: Vec<_> = restricting.into_iter().map(|(variable, _)| variable).collect();
+    let message = format!(
+        "Above the hardware, not in it, ways are left out: {}",
+        parts.join(", ")
+    );
+    let set: Vec<_> = restricting
+        .into_iter()
+        .map(|(variable, _)| variable)
+        .collect();
     vec![
         RULE.finding(Subject::Machine, message, next_step)
             .fact("nccl_variables", set)
@@ -87,20 +111,41 @@ mod tests {
     #[test]
     fn what_leaves_ways_out_is_named_and_changes_no_verdict() {
         let mut machine = h200_vm(4);
-        let set = |variables: &[&str]| Reading::Known(variables.iter().map(ToString::to_string).collect());
-        machine.host.nccl_variables = set(&["NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=SYS", "NCCL_IB_DISABLE=1"]);
+        let set = |variables: &[&str]| {
+            Reading::Known(variables.iter().map(ToString::to_string).collect())
+        };
+        machine.host.nccl_variables = set(&[
+            "NCCL_P2P_DISABLE=0",
+            "NCCL_P2P_LEVEL=SYS",
+            "NCCL_IB_DISABLE=1",
+        ]);
         machine.host.confidential_computing = Reading::Known(ConfidentialComputing::Off);
         let measurements = measured(&machine, 0.88);
-        assert_eq!(findings(&machine, Some(&measurements)), [], "no way that there is is left out");
-        machine.host.nccl_variables = set(&["NCCL_P2P_DISABLE=1", "NCCL_NVLS_ENABLE=1", "NCCL_SHM_DISABLE=1"]);
+        assert_eq!(
+            findings(&machine, Some(&measurements)),
+            [],
+            "no way that there is is left out"
+        );
+        machine.host.nccl_variables = set(&[
+            "NCCL_P2P_DISABLE=1",
+            "NCCL_NVLS_ENABLE=1",
+            "NCCL_SHM_DISABLE=1",
+        ]);
         let found = findings(&machine, Some(&measurements));
         let message = &only(&found, "software-restricts", Severity::Info).message;
-        assert!(message.contains("NCCL_P2P_DISABLE=1 (no peer access), NCCL_SHM_DISABLE=1"), "{message}");
+        assert!(
+            message.contains("NCCL_P2P_DISABLE=1 (no peer access), NCCL_SHM_DISABLE=1"),
+            "{message}"
+        );
         assert!(!message.contains("NVLS"), "{message}");
         assert_eq!(exit(&found, Some(&measurements)), 0);
         machine.host.nccl_variables = set(&[]);
         machine.host.confidential_computing = Reading::Known(ConfidentialComputing::On);
         let found = findings(&machine, Some(&measurements));
-        assert!(only(&found, "software-restricts", Severity::Info).message.contains("confidential computing"));
+        assert!(
+            only(&found, "software-restricts", Severity::Info)
+                .message
+                .contains("confidential computing")
+        );
     }
 }

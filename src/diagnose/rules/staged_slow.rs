@@ -53,60 +53,121 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::new("staged-slow", Severity::Warning, page!("staged_slow.rs"), judge).with(&[BELOW]);
+pub const RULE: Rule = Rule::new(
+    "staged-slow",
+    Severity::Warning,
+    page!("staged_slow.rs"),
+    judge,
+)
+.with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let slow = bandwidth::below_floor(evidence, Path::Staged);
     let below = below_siblings(evidence, &slow);
-    let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).chain(below.iter().map(|below| below.pair)).collect();
+    let bad: Vec<_> = slow
+        .iter()
+        .map(|slow| slow.cell.pair)
+        .chain(below.iter().map(|below| below.pair))
+        .collect();
     // Nearly always: the routes of 256 GPUs for nothing would take 50 MB and a second.
     if bad.is_empty() {
         return Vec::new();
     }
-    let seen: Vec<_> = bandwidth::sound(evidence, Path::Staged).into_keys().collect();
+    let seen: Vec<_> = bandwidth::sound(evidence, Path::Staged)
+        .into_keys()
+        .collect();
     let groups = cluster::groups(&words::unique(bad), &seen, &staged_routes(evidence));
-    let finding = |group| too_slow(evidence, group, &slow).or_else(|| slower(evidence, group, &below));
+    let finding =
+        |group| too_slow(evidence, group, &slow).or_else(|| slower(evidence, group, &below));
     groups.iter().filter_map(finding).collect()
 }
 
 /// The topology with the routes of staged copies, up to the memory of the source's NUMA node and down from that of the
 /// destination's, in place of the direct ones: what pairs have in common is on these.
 fn staged_routes(evidence: &Evidence<'_>) -> Topology {
-    let gpus: BTreeSet<u32> = evidence.topology.pairs.iter().map(|route| route.pair.source).collect();
-    let ways = gpus.into_iter().map(|gpu| (gpu, evidence.topology.way_up(NodeId::Gpu(gpu))));
+    let gpus: BTreeSet<u32> = evidence
+        .topology
+        .pairs
+        .iter()
+        .map(|route| route.pair.source)
+        .collect();
+    let ways = gpus
+        .into_iter()
+        .map(|gpu| (gpu, evidence.topology.way_up(NodeId::Gpu(gpu))));
     let ways: BTreeMap<u32, Vec<NodeId>> = ways.collect();
-    let way = |gpu| ways.get(&gpu).cloned().unwrap_or_else(|| evidence.topology.way_up(NodeId::Gpu(gpu)));
-    let hop = |(from, to): (&NodeId, &NodeId)| Hop { from: *from, to: *to, label: String::new(), capacity_gbps: None };
+    let way = |gpu| {
+        ways.get(&gpu)
+            .cloned()
+            .unwrap_or_else(|| evidence.topology.way_up(NodeId::Gpu(gpu)))
+    };
+    let hop = |(from, to): (&NodeId, &NodeId)| Hop {
+        from: *from,
+        to: *to,
+        label: String::new(),
+        capacity_gbps: None,
+    };
     let routes = evidence.topology.pairs.iter().map(|route| {
         let (up, down) = (way(route.pair.source), way(route.pair.destination));
         let down: Vec<NodeId> = down.into_iter().rev().collect();
-        let hops = [&up, &down].into_iter().flat_map(|way| way.iter().zip(way.iter().skip(1)).map(hop));
-        PairRoute { hops: hops.collect(), ..route.clone() }
+        let hops = [&up, &down]
+            .into_iter()
+            .flat_map(|way| way.iter().zip(way.iter().skip(1)).map(hop));
+        PairRoute {
+            hops: hops.collect(),
+            ..route.clone()
+        }
     });
-    Topology { pairs: routes.collect(), ..Topology::default() }
+    Topology {
+        pairs: routes.collect(),
+        ..Topology::default()
+    }
 }
 
 /// Whether the way of both GPUs to the host passes the same switch or port: the bytes take it up and down.
 fn share_a_link(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let way = |gpu| evidence.topology.way_up(NodeId::Gpu(gpu));
     let down = way(pair.destination);
-    way(pair.source).iter().any(|id| matches!(id, NodeId::Pci(_)) && down.contains(id))
+    way(pair.source)
+        .iter()
+        .any(|id| matches!(id, NodeId::Pci(_)) && down.contains(id))
 }
 
 /// Pairs above their floor that lie clearly below those whose way to the host is the same.
 fn below_siblings(evidence: &Evidence<'_>, slow: &[Slow<'_>]) -> Vec<Compared> {
     let mut alike: BTreeMap<_, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Staged) {
-        let rate = evidence.topology.route(pair).and_then(|route| route.staged_theoretical_gbps);
-        let node = |gpu| evidence.topology.way_up(NodeId::Gpu(gpu)).last().filter(|id| !id.is_gpu()).copied();
+        let rate = evidence
+            .topology
+            .route(pair)
+            .and_then(|route| route.staged_theoretical_gbps);
+        let node = |gpu| {
+            evidence
+                .topology
+                .way_up(NodeId::Gpu(gpu))
+                .last()
+                .filter(|id| !id.is_gpu())
+                .copied()
+        };
         if let Some(rate) = rate {
-            let like = (rate.0.to_bits(), node(pair.source), node(pair.destination), share_a_link(evidence, pair));
+            let like = (
+                rate.0.to_bits(),
+                node(pair.source),
+                node(pair.destination),
+                share_a_link(evidence, pair),
+            );
             alike.entry(like).or_default().push(cell);
         }
     }
     let reported = slow.iter().map(|slow| slow.cell.pair).collect();
     let margin = RULE.parameter(evidence, &BELOW);
-    let below = alike::below(alike, &reported, Margins { pair: margin, gpu: margin });
+    let below = alike::below(
+        alike,
+        &reported,
+        Margins {
+            pair: margin,
+            gpu: margin,
+        },
+    );
     below.into_iter().map(|(compared, _)| compared).collect()
 }
 
@@ -160,7 +221,11 @@ fn too_slow_next_step(evidence: &Evidence<'_>, group: &cluster::Group) -> String
         ),
         _ => "See that every memory channel of the host is fitted (dmidecode -t memory)".into(),
     };
-    let node = if host::has_several_nodes(evidence) { ", run on the NUMA node of the GPUs (numactl)" } else { "" };
+    let node = if host::has_several_nodes(evidence) {
+        ", run on the NUMA node of the GPUs (numactl)"
+    } else {
+        ""
+    };
     format!("{first}{node}, stop other work, and check again")
 }
 
@@ -192,7 +257,14 @@ fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) 
 }
 
 fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {
-    let uplink = matches!(group.common, cluster::Common::Links(_))
-        .then(|| suspect("the uplink that all of them pass", "check one of its GPUs alone (--gpus), then all at once"));
-    uplink.into_iter().chain(suspects::of_staged_copies(evidence, &group.pairs)).collect()
+    let uplink = matches!(group.common, cluster::Common::Links(_)).then(|| {
+        suspect(
+            "the uplink that all of them pass",
+            "check one of its GPUs alone (--gpus), then all at once",
+        )
+    });
+    uplink
+        .into_iter()
+        .chain(suspects::of_staged_copies(evidence, &group.pairs))
+        .collect()
 }

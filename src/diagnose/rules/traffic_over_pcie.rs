@@ -35,16 +35,27 @@ const LEAST: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("traffic-over-pcie", Severity::Error, page!("traffic_over_pcie.rs"), judge).with(&[LEAST]);
+pub const RULE: Rule = Rule::new(
+    "traffic-over-pcie",
+    Severity::Error,
+    page!("traffic_over_pcie.rs"),
+    judge,
+)
+.with(&[LEAST]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let taken = taken(evidence);
     let gpus: BTreeSet<u32> = taken.iter().map(|(counted, _)| counted.gpu).collect();
     let gpus: Vec<u32> = gpus.into_iter().collect();
-    let share = |direction: &Direction| counted::percent(direction.nvlink.unwrap_or_default(), direction.known);
-    let worst = taken.iter().min_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
-    let Some((seen, direction)) = worst else { return Vec::new() };
+    let share = |direction: &Direction| {
+        counted::percent(direction.nvlink.unwrap_or_default(), direction.known)
+    };
+    let worst = taken
+        .iter()
+        .min_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
+    let Some((seen, direction)) = worst else {
+        return Vec::new();
+    };
     let message = format!(
         "Copies between GPUs went over PCIe although NVLink is up: of {} that GPU {} {}, its NVLinks counted {:.0}% and \
          its PCIe link {} or more",
@@ -60,8 +71,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(Subject::of_gpus(&gpus), message, next_step)
             .gpus(&gpus)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
-            .fact("over_nvlink", Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())))
-            .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())))
+            .fact(
+                "over_nvlink",
+                Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())),
+            )
+            .fact(
+                "over_pcie_at_least",
+                Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())),
+            )
             .fact("pattern", seen.pattern.to_string()),
     ]
 }
@@ -71,11 +88,18 @@ pub fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
     let least = RULE.parameter(evidence, &LEAST);
     let took = |direction: &Direction| {
         let lacks = direction.lacks();
-        let of_others = direction.pcie.unwrap_or_default().saturating_sub(direction.with_host);
+        let of_others = direction
+            .pcie
+            .unwrap_or_default()
+            .saturating_sub(direction.with_host);
         counted::percent(direction.known - lacks, direction.known) < least
             && counted::percent(of_others, lacks) >= least
     };
-    let of = |seen: &'a Counted| counted::directions(seen).filter(took).map(move |direction| (seen, direction));
+    let of = |seen: &'a Counted| {
+        counted::directions(seen)
+            .filter(took)
+            .map(move |direction| (seen, direction))
+    };
     let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
     all.flat_map(of).collect()
 }

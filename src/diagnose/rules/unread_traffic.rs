@@ -6,14 +6,18 @@ use crate::model::background::Background;
 /// Puts in why it is not known what others moved over the GPUs of these pairs, if it is not.
 pub fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair]) -> Finding {
     let whys = words::distinct(of(evidence, pairs).filter_map(|seen| seen.reason.clone()));
-    let fact = (!whys.is_empty()).then(|| format!("traffic of other programs could not be read: {whys}"));
+    let fact =
+        (!whys.is_empty()).then(|| format!("traffic of other programs could not be read: {whys}"));
     found.fact("other_programs", fact)
 }
 
 /// Whether there is any GPU of that kind.
 pub fn is_possible(evidence: &Evidence<'_>) -> bool {
-    let seen = evidence.measurements.map_or(&[][..], |measurements| &measurements.background);
-    seen.iter().any(|seen| seen.reason.is_some() && seen.is_shared(evidence.snapshot))
+    let seen = evidence
+        .measurements
+        .map_or(&[][..], |measurements| &measurements.background);
+    seen.iter()
+        .any(|seen| seen.reason.is_some() && seen.is_shared(evidence.snapshot))
 }
 
 /// Whether a program is known on one of the pair's GPUs whose traffic could not be read: it may be what makes
@@ -24,13 +28,18 @@ pub fn may_explain(evidence: &Evidence<'_>, pair: Pair) -> bool {
 
 /// The GPUs of these pairs whose traffic could not be read and on which a program is known.
 pub fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
-    let gpus: BTreeSet<u32> =
-        of(evidence, pairs).filter(|seen| seen.is_shared(evidence.snapshot)).map(|seen| seen.gpu).collect();
+    let gpus: BTreeSet<u32> = of(evidence, pairs)
+        .filter(|seen| seen.is_shared(evidence.snapshot))
+        .map(|seen| seen.gpu)
+        .collect();
     gpus.into_iter().collect()
 }
 
 /// What was seen of those of their GPUs of which not everything could be read.
 fn of<'a>(evidence: &Evidence<'a>, pairs: &[Pair]) -> impl Iterator<Item = &'a Background> {
-    let seen = evidence.measurements.map_or(&[][..], |measurements| &measurements.background);
-    seen.iter().filter(|seen| seen.reason.is_some() && pairs.iter().any(|pair| pair.touches(seen.gpu)))
+    let seen = evidence
+        .measurements
+        .map_or(&[][..], |measurements| &measurements.background);
+    seen.iter()
+        .filter(|seen| seen.reason.is_some() && pairs.iter().any(|pair| pair.touches(seen.gpu)))
 }

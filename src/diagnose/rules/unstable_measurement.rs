@@ -77,8 +77,13 @@ const STALLS: Parameter = Parameter {
 const LEAST_FIGURES: usize = 2;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("unstable-measurement", Severity::Warning, page!("unstable_measurement.rs"), judge)
-    .with(&[DIRECT, STAGED, HOST, HOST_SHARED, STALLS]);
+pub const RULE: Rule = Rule::new(
+    "unstable-measurement",
+    Severity::Warning,
+    page!("unstable_measurement.rs"),
+    judge,
+)
+.with(&[DIRECT, STAGED, HOST, HOST_SHARED, STALLS]);
 
 /// Samples with the host that scatter.
 #[derive(Clone, Copy)]
@@ -91,7 +96,10 @@ struct Scattered {
 
 /// Figures of host and GPU whose samples scatter by more than they do on healthy machines.
 fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
-    let low: BTreeSet<u32> = host_bandwidth_low::low(evidence).iter().map(|low| low.rated.copy.gpu).collect();
+    let low: BTreeSet<u32> = host_bandwidth_low::low(evidence)
+        .iter()
+        .map(|low| low.rated.copy.gpu)
+        .collect();
     let scattered: Vec<Scattered> = host::spreads(evidence)
         .into_iter()
         .filter_map(|(gpu, what, spread)| {
@@ -100,13 +108,30 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
                 Kind::Memory => RULE.parameter(evidence, &HOST_SHARED),
                 Kind::Processor | Kind::Time => return None,
             };
-            (spread > usual && !low.contains(&gpu)).then_some(Scattered { gpu, what, spread, usual })
+            (spread > usual && !low.contains(&gpu)).then_some(Scattered {
+                gpu,
+                what,
+                spread,
+                usual,
+            })
         })
         .collect();
-    let worst =
-        scattered.iter().max_by(|one, other| (one.spread / one.usual).total_cmp(&(other.spread / other.usual)))?;
-    let gpus: Vec<u32> = scattered.iter().map(|of| of.gpu).collect::<BTreeSet<_>>().into_iter().collect();
-    let more = match scattered.iter().map(|of| of.what).collect::<BTreeSet<_>>().len() - 1 {
+    let worst = scattered
+        .iter()
+        .max_by(|one, other| (one.spread / one.usual).total_cmp(&(other.spread / other.usual)))?;
+    let gpus: Vec<u32> = scattered
+        .iter()
+        .map(|of| of.gpu)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let more = match scattered
+        .iter()
+        .map(|of| of.what)
+        .collect::<BTreeSet<_>>()
+        .len()
+        - 1
+    {
         0 => String::new(),
         more => format!(" and {}", words::count(more, "other way")),
     };
@@ -131,10 +156,13 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
 /// says nothing.
 pub fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     let most = RULE.parameter(evidence, &DIRECT);
-    let scatters =
-        |cell: &PeerBandwidth| cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some_and(|spread| spread > most);
+    let scatters = |cell: &PeerBandwidth| {
+        cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some_and(|spread| spread > most)
+    };
     let mut pairs: BTreeMap<Pair, (usize, usize)> = BTreeMap::new();
-    let reference = bandwidth::sound(evidence, Path::Direct).into_iter().filter(|(_, cell)| scatters(cell));
+    let reference = bandwidth::sound(evidence, Path::Direct)
+        .into_iter()
+        .filter(|(_, cell)| scatters(cell));
     pairs.extend(reference.map(|(pair, _)| (pair, (0, 0))));
     let one_way = |cell: &&PeerBandwidth| {
         let setup = (cell.setup.path, cell.setup.direction);
@@ -146,7 +174,11 @@ pub fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
             *all += 1;
         }
     }
-    pairs.into_iter().filter(|(_, (scattering, all))| 2 * scattering >= *all).map(|(pair, _)| pair).collect()
+    pairs
+        .into_iter()
+        .filter(|(_, (scattering, all))| 2 * scattering >= *all)
+        .map(|(pair, _)| pair)
+        .collect()
 }
 
 /// Pairs some of whose copies take far longer than others, although their rates may look sound: what is settled of a
@@ -162,22 +194,37 @@ pub fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     };
     let mut figures: BTreeMap<(u32, u32), Vec<Pair>> = BTreeMap::new();
     for cell in evidence.peer().iter().filter(scatters) {
-        figures.entry(cell.pair.unordered()).or_default().push(cell.pair);
+        figures
+            .entry(cell.pair.unordered())
+            .or_default()
+            .push(cell.pair);
     }
-    figures.into_values().filter(|pairs| pairs.len() >= LEAST_FIGURES).flatten().collect()
+    figures
+        .into_values()
+        .filter(|pairs| pairs.len() >= LEAST_FIGURES)
+        .flatten()
+        .collect()
 }
 
 /// One finding for each group of such pairs: an error where neither other work nor the whole machine explains it.
 fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> {
-    let direct =
-        evidence.peer().iter().filter(|cell| cell.setup.path == Path::Direct && cell.status == Status::Measured);
+    let direct = evidence
+        .peer()
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Direct && cell.status == Status::Measured);
     let seen: BTreeSet<Pair> = direct.clone().map(|cell| cell.pair).collect();
-    let (bad, seen): (Vec<Pair>, Vec<Pair>) = (pairs.iter().copied().collect(), seen.into_iter().collect());
+    let (bad, seen): (Vec<Pair>, Vec<Pair>) =
+        (pairs.iter().copied().collect(), seen.into_iter().collect());
     let groups = cluster::groups(&bad, &seen, evidence.topology);
     let finding = |group: &cluster::Group| {
-        let of_group = direct.clone().filter(|cell| group.pairs.contains(&cell.pair) && cell.samples >= LEAST_SAMPLES);
-        let worst = of_group.filter_map(|cell| cell.spread_percent).fold(0.0, f64::max);
-        let alone = group.common != cluster::Common::Everything && suspects::busy(evidence, &group.pairs).is_empty();
+        let of_group = direct
+            .clone()
+            .filter(|cell| group.pairs.contains(&cell.pair) && cell.samples >= LEAST_SAMPLES);
+        let worst = of_group
+            .filter_map(|cell| cell.spread_percent)
+            .fold(0.0, f64::max);
+        let alone = group.common != cluster::Common::Everything
+            && suspects::busy(evidence, &group.pairs).is_empty();
         let mut found = RULE
             .finding(
                 group.subject(),
@@ -195,7 +242,9 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             .fact("usual", Fact::percent(RULE.parameter(evidence, &DIRECT)))
             .pairs(&group.pairs);
         found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
-        found.suspects.insert(0, suspects::of_retraining(evidence, &group.pairs));
+        found
+            .suspects
+            .insert(0, suspects::of_retraining(evidence, &group.pairs));
         found
     };
     groups.iter().map(finding).collect()
@@ -208,29 +257,45 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(of_host(evidence));
     low.extend(stalling);
     let scattering = scattering(evidence);
-    for (path, most) in
-        [(Path::Direct, RULE.parameter(evidence, &DIRECT)), (Path::Staged, RULE.parameter(evidence, &STAGED))]
-    {
+    for (path, most) in [
+        (Path::Direct, RULE.parameter(evidence, &DIRECT)),
+        (Path::Staged, RULE.parameter(evidence, &STAGED)),
+    ] {
         let cells = bandwidth::sound(evidence, path);
         let enough = |pair| path == Path::Staged || !low.contains(pair);
         let seen: Vec<_> = cells
             .iter()
-            .filter(|(pair, cell)| cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some() && enough(pair))
+            .filter(|(pair, cell)| {
+                cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some() && enough(pair)
+            })
             .collect();
         let is_unstable = |pair: &Pair, cell: &PeerBandwidth| {
             let scatters = cell.spread_percent.is_some_and(|spread| spread > most);
             scatters && (path == Path::Staged || scattering.contains(pair))
         };
-        let unstable: Vec<_> = seen.iter().filter(|(pair, cell)| is_unstable(pair, cell)).collect();
+        let unstable: Vec<_> = seen
+            .iter()
+            .filter(|(pair, cell)| is_unstable(pair, cell))
+            .collect();
         let spreads = unstable.iter().filter_map(|(_, cell)| cell.spread_percent);
-        let Some(worst) = spreads.max_by(f64::total_cmp) else { continue };
+        let Some(worst) = spreads.max_by(f64::total_cmp) else {
+            continue;
+        };
         let bad: Vec<_> = unstable.iter().map(|(pair, _)| **pair).collect();
         let seen: Vec<_> = seen.iter().map(|(pair, _)| **pair).collect();
         let groups = cluster::groups(&bad, &seen, evidence.topology);
         // Noise has no place: one finding, which names a GPU or pair only where there is one.
         let (subject, place) = match groups.as_slice() {
             [group] => (group.subject(), group.place(evidence.snapshot)),
-            _ => (Subject::Machine, format!("of {} of {} pairs ({})", bad.len(), seen.len(), words::pairs(&bad))),
+            _ => (
+                Subject::Machine,
+                format!(
+                    "of {} of {} pairs ({})",
+                    bad.len(),
+                    seen.len(),
+                    words::pairs(&bad)
+                ),
+            ),
         };
         let mut found = RULE
             .finding(
@@ -243,7 +308,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .fact("usual", Fact::percent(most))
             .pairs(&bad);
         found.suspects = suspects::of_slow_copies(evidence, &bad);
-        found.suspects.truncate(found.suspects.len().saturating_sub(1));
+        found
+            .suspects
+            .truncate(found.suspects.len().saturating_sub(1));
         found.suspects.push(suspects::suspect(
             "other work on the host, its power saving, or neighbours of a virtual machine",
             "check again with the host idle and its processors' governor on performance",
@@ -275,8 +342,15 @@ mod tests {
     fn rows_with_the_host_that_scatter_are_one_finding_of_their_gpu() {
         let found = scattering(14.0, 4, |copy| copy.gpu == 1);
         let found = only(&found, "unstable-measurement", Severity::Warning);
-        assert_eq!((found.subject.clone(), fact(&found, "spread_percent")), (Subject::Gpu { index: 1 }, 14.0.into()));
-        assert!(found.message.contains("GPU 1") && found.message.contains("pinned"), "{}", found.message);
+        assert_eq!(
+            (found.subject.clone(), fact(&found, "spread_percent")),
+            (Subject::Gpu { index: 1 }, 14.0.into())
+        );
+        assert!(
+            found.message.contains("GPU 1") && found.message.contains("pinned"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]

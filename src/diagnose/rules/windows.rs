@@ -18,10 +18,18 @@ pub struct Small {
 pub fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
     let too_small = |gpu: &Gpu| {
         let (window, memory) = (gpu.bar1_total_bytes.get()?, gpu.memory_total_bytes.get()?);
-        (window < memory).then_some((gpu.index, window, memory, largest(evidence, gpu).filter(|most| *most >= memory)))
+        (window < memory).then_some((
+            gpu.index,
+            window,
+            memory,
+            largest(evidence, gpu).filter(|most| *most >= memory),
+        ))
     };
     let gpus = gpus_of(pairs);
-    let found: Vec<_> = gpus.iter().filter_map(|gpu| too_small(evidence.snapshot.gpu(*gpu)?)).collect();
+    let found: Vec<_> = gpus
+        .iter()
+        .filter_map(|gpu| too_small(evidence.snapshot.gpu(*gpu)?))
+        .collect();
     let (_, window, memory, possible) = *found.first()?;
     let all = found.iter().all(|(.., possible)| possible.is_some());
     Some(Small {
@@ -33,14 +41,26 @@ pub fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
 }
 
 fn largest(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Bytes> {
-    let function = evidence.snapshot.function(evidence.snapshot.address_of(gpu.index)?)?;
-    function.bars.known()?.iter().filter_map(|bar| bar.largest_bytes).max()
+    let function = evidence
+        .snapshot
+        .function(evidence.snapshot.address_of(gpu.index)?)?;
+    function
+        .bars
+        .known()?
+        .iter()
+        .filter_map(|bar| bar.largest_bytes)
+        .max()
 }
 
 impl Small {
     /// What it is, for a message.
     pub fn says(&self) -> String {
-        format!("; the BAR1 window of {} is {}, for {} of memory", words::gpus(&self.gpus), self.window, self.memory)
+        format!(
+            "; the BAR1 window of {} is {}, for {} of memory",
+            words::gpus(&self.gpus),
+            self.window,
+            self.memory
+        )
     }
 
     /// What to do about it.

@@ -30,13 +30,22 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
             pairs.entry(cell.pair).or_default().push(cell.verified);
         }
     }
-    let all_wrong: Vec<_> =
-        pairs.iter().filter(|(_, verified)| !verified.contains(&Verified::Ok)).map(|(pair, _)| *pair).collect();
-    let corrupt = all_wrong.iter().any(|pair| pairs[pair].contains(&Verified::Corrupt));
+    let all_wrong: Vec<_> = pairs
+        .iter()
+        .filter(|(_, verified)| !verified.contains(&Verified::Ok))
+        .map(|(pair, _)| *pair)
+        .collect();
+    let corrupt = all_wrong
+        .iter()
+        .any(|pair| pairs[pair].contains(&Verified::Corrupt));
     let most = all_wrong.len() >= 2 && all_wrong.len() * 100 >= pairs.len() * MOST_PERCENT;
     let has_cause = suspects::iommu_translates(evidence, &gpus_of(&all_wrong)) == Some(true)
         || !suspects::redirecting_ports(evidence, &gpus_of(&all_wrong)).is_empty();
-    (most && (has_cause || !corrupt)).then_some(Broken { checked: pairs.len(), pairs: all_wrong, corrupt })
+    (most && (has_cause || !corrupt)).then_some(Broken {
+        checked: pairs.len(),
+        pairs: all_wrong,
+        corrupt,
+    })
 }
 
 /// What could spoil bytes between these GPUs over PCIe without an error of the link: not the slot nor a riser, whose
@@ -62,12 +71,18 @@ pub fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
         _ => gpus_of(&group.pairs).into_iter().collect(),
     };
     let own = match gpus.len() {
-        0..4 => gpus.iter().map(|gpu| format!("GPU {gpu}")).collect::<Vec<_>>().join(" or "),
+        0..4 => gpus
+            .iter()
+            .map(|gpu| format!("GPU {gpu}"))
+            .collect::<Vec<_>>()
+            .join(" or "),
         _ => "one of these GPUs".to_owned(),
     };
     if memory_is_watched(evidence, &group.pairs) {
         return suspect(
-            format!("{own} beside its memory, which ECC watches: copy engines, or what connects them to the bus"),
+            format!(
+                "{own} beside its memory, which ECC watches: copy engines, or what connects them to the bus"
+            ),
             "swap one of these GPUs with another: a fault that moves with a GPU is the GPU's",
         );
     }
@@ -79,28 +94,43 @@ pub fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
 
 /// Whether ECC is known to be on in the memory of all these GPUs.
 pub fn memory_is_watched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
-    let has_ecc = |gpu: &u32| evidence.snapshot.gpu(*gpu).is_some_and(|gpu| gpu.ecc.get() == Some(true));
+    let has_ecc = |gpu: &u32| {
+        evidence
+            .snapshot
+            .gpu(*gpu)
+            .is_some_and(|gpu| gpu.ecc.get() == Some(true))
+    };
     gpus_of(pairs).iter().all(has_ecc)
 }
 
 /// Switches that all of these pairs pass, by their upstream ports.
 fn shared_switches(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<PciAddress> {
     let is_switch = |address: &PciAddress| {
-        evidence.snapshot.function(*address).is_some_and(|function| function.kind == PciKind::SwitchUpstream)
+        evidence
+            .snapshot
+            .function(*address)
+            .is_some_and(|function| function.kind == PciKind::SwitchUpstream)
     };
     let passed = |pair: &Pair| -> BTreeSet<PciAddress> {
         let above = [pair.source, pair.destination].map(|gpu| {
             let functions = links::functions_above(evidence, gpu).into_iter();
-            functions.map(|function| function.address).filter(is_switch).collect::<BTreeSet<_>>()
+            functions
+                .map(|function| function.address)
+                .filter(is_switch)
+                .collect::<BTreeSet<_>>()
         });
         above.into_iter().flatten().collect()
     };
     let mut all = pairs.iter().map(passed);
     let first = all.next().unwrap_or_default();
-    all.fold(first, |shared, next| &shared & &next).into_iter().collect()
+    all.fold(first, |shared, next| &shared & &next)
+        .into_iter()
+        .collect()
 }
 
 /// `peer-access-broken` reports the direct copies of these pairs.
 pub fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
-    broken(evidence).map(|broken| broken.pairs.into_iter().collect()).unwrap_or_default()
+    broken(evidence)
+        .map(|broken| broken.pairs.into_iter().collect())
+        .unwrap_or_default()
 }

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
-use crate::hardware::{Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
+use crate::hardware::{
+    Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
+};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, Host};
 
@@ -21,11 +23,17 @@ pub struct LiveTelemetry {
 impl LiveTelemetry {
     /// Starts NVML.
     pub fn open() -> Self {
-        Self { nvml: Nvml::open(), sysfs: Sysfs::default(), opened: Instant::now() }
+        Self {
+            nvml: Nvml::open(),
+            sysfs: Sysfs::default(),
+            opened: Instant::now(),
+        }
     }
 
     fn nvml(&self) -> Result<Nvml, Unknown> {
-        self.nvml.clone().map_err(|why| Unknown::Failed(why.message))
+        self.nvml
+            .clone()
+            .map_err(|why| Unknown::Failed(why.message))
     }
 
     /// Whether a process is this one or its worker, which opens CUDA while facts are read. It may
@@ -74,7 +82,9 @@ impl Telemetry for LiveTelemetry {
             }
             GpuGroup::State => {
                 if let Reading::Known(processes) = &mut gpu.processes {
-                    processes.retain(|process| !self.is_own(process.pid) && !self.sysfs.is_ending(process.pid));
+                    processes.retain(|process| {
+                        !self.is_own(process.pid) && !self.sysfs.is_ending(process.pid)
+                    });
                     for process in processes {
                         process.name = self.sysfs.process_name(process.pid);
                     }
@@ -104,21 +114,37 @@ impl Telemetry for LiveTelemetry {
     }
 
     fn sample(&self, index: u32) -> LinkSample {
-        self.nvml().map(|nvml| nvml.sample(index)).unwrap_or_default()
+        self.nvml()
+            .map(|nvml| nvml.sample(index))
+            .unwrap_or_default()
     }
 
     fn moved(&self, index: u32) -> Moved {
         let asked = self.opened.elapsed();
-        let moved = self.nvml().map(|nvml| nvml.moved(index)).unwrap_or_default();
-        Moved { asked, answered: self.opened.elapsed(), ..moved }
+        let moved = self
+            .nvml()
+            .map(|nvml| nvml.moved(index))
+            .unwrap_or_default();
+        Moved {
+            asked,
+            answered: self.opened.elapsed(),
+            ..moved
+        }
     }
 
     fn counts(&self, index: u32, links: &[u8]) -> Counts {
         let asked = self.opened.elapsed();
         let counts = self.nvml().map_or_else(
-            |why| Counts { failure: Some(why.to_string()), ..Counts::default() },
+            |why| Counts {
+                failure: Some(why.to_string()),
+                ..Counts::default()
+            },
             |nvml| nvml.counts(index, links),
         );
-        Counts { asked, answered: self.opened.elapsed(), ..counts }
+        Counts {
+            asked,
+            answered: self.opened.elapsed(),
+            ..counts
+        }
     }
 }

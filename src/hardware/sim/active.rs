@@ -24,13 +24,22 @@ impl Active {
         self.left.push(bytes);
         self.rates.push(rate);
         let flows = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
-        self.met.iter_mut().for_each(|met| met.flows = met.flows.max(flows));
+        self.met
+            .iter_mut()
+            .for_each(|met| met.flows = met.flows.max(flows));
     }
 
     /// When the first of them will have ended.
     pub fn soonest(&self, now: f64) -> f64 {
-        let ends = self.left.iter().zip(&self.rates).map(|(left, rate)| now + left / rate);
-        ends.fold(f64::INFINITY, |soonest, end| if end < soonest { end } else { soonest })
+        let ends = self
+            .left
+            .iter()
+            .zip(&self.rates)
+            .map(|(left, rate)| now + left / rate);
+        ends.fold(
+            f64::INFINITY,
+            |soonest, end| if end < soonest { end } else { soonest },
+        )
     }
 
     /// Time passes.
@@ -44,7 +53,11 @@ impl Active {
     /// clock could not pass it.
     pub fn take_done(&mut self, now: f64, done: &mut Vec<(Op, Met)>) {
         let is_done = |left: f64, rate: f64| (left <= 1e-3) | (now + left / rate <= now);
-        let any = self.left.iter().zip(&self.rates).fold(false, |any, (left, rate)| any | is_done(*left, *rate));
+        let any = self
+            .left
+            .iter()
+            .zip(&self.rates)
+            .fold(false, |any, (left, rate)| any | is_done(*left, *rate));
         if !any {
             return;
         }

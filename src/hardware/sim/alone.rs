@@ -87,7 +87,12 @@ impl InUse {
             match self.kind_of(ways, flow) {
                 Some(kind) => kind.flows += 1,
                 None if has_room => {
-                    self.kinds.push(Kind { cap: cap(flow), hops: Arc::clone(&flow.hops), flows: 1, rate });
+                    self.kinds.push(Kind {
+                        cap: cap(flow),
+                        hops: Arc::clone(&flow.hops),
+                        flows: 1,
+                        rate,
+                    });
                 }
                 None => {}
             }
@@ -97,7 +102,9 @@ impl InUse {
     /// Whether no other flow has anything of what this one has, in either direction.
     fn is_alone(&self, ways: &impl Ways, flow: &Flow) -> bool {
         let users = |hop: SharedHop| self.hops.get(hop.0).copied().unwrap_or(0);
-        flow.hops.iter().all(|hop| users(*hop) == 1 && ways.opposite(*hop).is_none_or(|back| users(back) == 0))
+        flow.hops
+            .iter()
+            .all(|hop| users(*hop) == 1 && ways.opposite(*hop).is_none_or(|back| users(back) == 0))
             && ends(flow).all(|place| self.places.get(&place) == Some(&1))
     }
 
@@ -116,13 +123,18 @@ impl InUse {
 
 /// The most that a flow reaches that meets no other.
 fn cap(flow: &Flow) -> f64 {
-    flow.cap_when(Met { host: flow.with_host, ..Met::default() })
+    flow.cap_when(Met {
+        host: flow.with_host,
+        ..Met::default()
+    })
 }
 
 /// The places that a flow has: of one within a place, it is both ends.
 fn ends(flow: &Flow) -> impl Iterator<Item = u32> {
     let [one, other] = flow.places;
-    [one, other].into_iter().take(if one == other { 1 } else { 2 })
+    [one, other]
+        .into_iter()
+        .take(if one == other { 1 } else { 2 })
 }
 
 #[cfg(test)]
@@ -148,7 +160,11 @@ mod tests {
     }
 
     fn flow(gpus: &[[SharedHop; 2]], from: usize, to: usize, cap: f64) -> Flow {
-        let hops = if from == to { Vec::new() } else { vec![gpus[from][0], gpus[to][1]] };
+        let hops = if from == to {
+            Vec::new()
+        } else {
+            vec![gpus[from][0], gpus[to][1]]
+        };
         let places = [u32::try_from(from).unwrap(), u32::try_from(to).unwrap()];
         Flow {
             hops: hops.into(),
@@ -163,7 +179,11 @@ mod tests {
     /// The rates of all flows, shared anew.
     fn shared(hops: &mut Hops, flows: &[(Flow, f64)]) -> Vec<f64> {
         let all: Vec<&Flow> = flows.iter().map(|(flow, _)| flow).collect();
-        hops.share(0.0, &all).flows.into_iter().map(|(rate, _)| rate).collect()
+        hops.share(0.0, &all)
+            .flows
+            .into_iter()
+            .map(|(rate, _)| rate)
+            .collect()
     }
 
     /// Begins a flow, or ends it where it is on its way; whether all have to share anew.
@@ -174,7 +194,8 @@ mod tests {
         (from, to, kind): (usize, usize, usize),
     ) -> bool {
         let flow = flow(gpus, from, to, [3.0, 4.1, 9.9, 20.0][kind]);
-        let is_same = |(other, _): &(Flow, f64)| other.places == flow.places && other.cap == flow.cap;
+        let is_same =
+            |(other, _): &(Flow, f64)| other.places == flow.places && other.cap == flow.cap;
         if let Some(place) = flows.iter().position(is_same) {
             return hops.end(&flows.remove(place).0);
         }
@@ -187,7 +208,8 @@ mod tests {
     #[test]
     fn flows_that_end_together_are_counted_right() {
         let (mut hops, gpus) = machine();
-        let [one, other, third] = [(0, 1), (2, 3), (3, 4)].map(|(from, to)| flow(&gpus, from, to, 4.0));
+        let [one, other, third] =
+            [(0, 1), (2, 3), (3, 4)].map(|(from, to)| flow(&gpus, from, to, 4.0));
         let all = [&one, &other, &third];
         for flow in all {
             hops.begin(flow);
@@ -227,7 +249,10 @@ mod tests {
         hops.share(0.0, &[&one]);
         assert_eq!(hops.begin(&other), Some(4.0));
         assert!(!hops.end(&one));
-        assert!(hops.end(&other), "none of its kind is left to know the rate of");
+        assert!(
+            hops.end(&other),
+            "none of its kind is left to know the rate of"
+        );
         let third = flow(&gpus, 3, 4, 4.0);
         hops.begin(&other);
         hops.share(0.0, &[&other]);

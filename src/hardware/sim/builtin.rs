@@ -37,7 +37,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The names of those with which this is the matter.
 pub fn names_of(kind: Kind) -> impl Iterator<Item = &'static str> {
-    MACHINES.iter().filter(move |(_, known, _)| *known == kind).map(|(name, ..)| *name)
+    MACHINES
+        .iter()
+        .filter(move |(_, known, _)| *known == kind)
+        .map(|(name, ..)| *name)
 }
 
 /// The machine of this name.
@@ -48,7 +51,10 @@ pub fn get(name: &str) -> Option<MachineSpec> {
 
 /// The description of the machine of this name, as a start for one's own.
 pub fn description(name: &str) -> Option<&'static str> {
-    MACHINES.iter().find(|(known, ..)| *known == name).map(|(.., text)| *text)
+    MACHINES
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .map(|(.., text)| *text)
 }
 
 #[cfg(test)]
@@ -61,11 +67,20 @@ mod tests {
     fn every_machine_is_sound_and_survives_its_text() {
         assert_eq!(names().collect::<HashSet<_>>().len(), names().count());
         for name in names() {
-            let spec = load::parse(description(name).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let spec = load::parse(description(name).unwrap())
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(!spec.summary.is_empty(), "{name}");
             let text = serde_json::to_string(&spec).unwrap();
-            assert_eq!(serde_json::from_str::<MachineSpec>(&text).unwrap(), spec, "{name}");
-            assert_eq!(load::parse(&toml::to_string(&spec).unwrap()).unwrap(), spec, "{name}");
+            assert_eq!(
+                serde_json::from_str::<MachineSpec>(&text).unwrap(),
+                spec,
+                "{name}"
+            );
+            assert_eq!(
+                load::parse(&toml::to_string(&spec).unwrap()).unwrap(),
+                spec,
+                "{name}"
+            );
         }
         assert!(get("nonsense").is_none());
     }
@@ -73,8 +88,12 @@ mod tests {
     #[test]
     fn every_description_in_the_folder_is_built_in() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/hardware/sim/machines");
-        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-        let files: HashSet<_> = files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        let files = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let files: HashSet<_> = files
+            .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
         assert_eq!(files, names().map(str::to_owned).collect());
     }
 }

@@ -29,8 +29,9 @@ pub(super) struct Counters(Mutex<HashMap<u32, Counter>>);
 impl Counters {
     /// Counts a copy at both its ends.
     pub(super) fn carried(&self, spec: &MachineSpec, flow: Flow, bytes: u64) {
-        let nvlink =
-            flow.pair().filter(|pair| spec.direct_route(pair.source, pair.destination).class == PathClass::NvLink);
+        let nvlink = flow.pair().filter(|pair| {
+            spec.direct_route(pair.source, pair.destination).class == PathClass::NvLink
+        });
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (way, end, other) in [(0, flow.from, flow.to), (1, flow.to, flow.from)] {
             let Endpoint::Gpu(gpu) = end else { continue };
@@ -46,26 +47,51 @@ impl Counters {
     pub(super) fn counts(&self, spec: &MachineSpec, index: u32, links: &[u8]) -> Counts {
         let fault = spec.faults.counters.iter().find(|fault| fault.gpu == index);
         if fault.is_some_and(|fault| fault.unread) {
-            return Counts { failure: Some("NVML: unknown error of the driver (999)".into()), ..Counts::default() };
+            return Counts {
+                failure: Some("NVML: unknown error of the driver (999)".into()),
+                ..Counts::default()
+            };
         }
         let supported = !fault.is_some_and(|fault| fault.unsupported);
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counter = counters.entry(index).or_default();
         counter.looks = counter.looks.saturating_add(1);
         counter.others(spec, index);
-        let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
+        let has_nvlink = spec
+            .gpus
+            .get(index as usize)
+            .is_some_and(|gpu| !gpu.nvlinks.is_empty());
         let share = fault.map_or(1.0, |fault| fault.counted);
-        let of =
-            |link: u8| counter.links.get(&link).map_or([0; 2], |counted| counted.map(|bytes| whole(bytes * share)));
-        let sum = |way: usize| whole(counter.links.values().map(|counted| counted[way] * share).sum());
-        #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
+        let of = |link: u8| {
+            counter
+                .links
+                .get(&link)
+                .map_or([0; 2], |counted| counted.map(|bytes| whole(bytes * share)))
+        };
+        let sum = |way: usize| {
+            whole(
+                counter
+                    .links
+                    .values()
+                    .map(|counted| counted[way] * share)
+                    .sum(),
+            )
+        };
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a counter that wraps, as the real one does"
+        )]
         let pcie = counter.pcie.map(|bytes| u64::from(bytes as u32));
         let now = STEP * counter.looks;
         Counts {
             asked: now,
             answered: now,
             nvlink: (has_nvlink && supported).then(|| [sum(0), sum(1)]),
-            links: if supported { links.iter().map(|link| (*link, of(*link))).collect() } else { Vec::new() },
+            links: if supported {
+                links.iter().map(|link| (*link, of(*link))).collect()
+            } else {
+                Vec::new()
+            },
             pcie: supported.then_some(pcie),
             failure: None,
         }
@@ -75,10 +101,13 @@ impl Counters {
 impl Counter {
     /// Counts bytes on the NVLinks of a GPU towards the other end, evenly but for those that are odd.
     fn spread(&mut self, spec: &MachineSpec, gpu: u32, other: Endpoint, way: usize, bytes: u64) {
-        let Some(own) = spec.gpus.get(gpu as usize) else { return };
+        let Some(own) = spec.gpus.get(gpu as usize) else {
+            return;
+        };
         let leads = |links: &NvLinkSpec| {
             links.active
-                && (links.remote == NvLinkTarget::Switch || other.gpu().map(NvLinkTarget::Gpu) == Some(links.remote))
+                && (links.remote == NvLinkTarget::Switch
+                    || other.gpu().map(NvLinkTarget::Gpu) == Some(links.remote))
         };
         let fault = spec.faults.counters.iter().find(|fault| fault.gpu == gpu);
         let used: Vec<(u8, f64)> = each_link(own)
@@ -98,14 +127,27 @@ impl Counter {
         if self.looks < 2 {
             return;
         }
-        let Some(own) = spec.gpus.get(gpu as usize) else { return };
-        let links: Vec<u8> = each_link(own).filter(|(links, _)| links.active).map(|(_, number)| number).collect();
+        let Some(own) = spec.gpus.get(gpu as usize) else {
+            return;
+        };
+        let links: Vec<u8> = each_link(own)
+            .filter(|(links, _)| links.active)
+            .map(|(_, number)| number)
+            .collect();
         let works = |others: &&OthersWork| others.only_at.is_none() || others.is_only_under_load();
-        for others in spec.faults.others.iter().filter(|others| others.gpu == gpu && works(others)) {
+        for others in spec
+            .faults
+            .others
+            .iter()
+            .filter(|others| others.gpu == gpu && works(others))
+        {
             for way in 0..2 {
                 #[allow(clippy::cast_precision_loss, reason = "few links")]
-                let each = others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
-                links.iter().for_each(|link| self.links.entry(*link).or_default()[way] += each);
+                let each =
+                    others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
+                links
+                    .iter()
+                    .for_each(|link| self.links.entry(*link).or_default()[way] += each);
                 let bytes = whole(others.pcie[way] * 1e9 * STEP.as_secs_f64());
                 self.pcie[way] = self.pcie[way].saturating_add(bytes);
             }
@@ -114,10 +156,18 @@ impl Counter {
 }
 
 fn part(fault: &CounterFault, number: u8) -> f64 {
-    fault.links.iter().find(|link| link.link == number).map_or(1.0, |link| link.part)
+    fault
+        .links
+        .iter()
+        .find(|link| link.link == number)
+        .map_or(1.0, |link| link.part)
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are positive and far below 2^63")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes are positive and far below 2^63"
+)]
 fn whole(bytes: f64) -> u64 {
     bytes.round() as u64
 }
@@ -125,7 +175,10 @@ fn whole(bytes: f64) -> u64 {
 /// Every NVLink of a GPU with its number.
 pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
     // A link's number is eight bits: of more links than that, there are 256.
-    spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count))).zip(0..=u8::MAX)
+    spec.nvlinks
+        .iter()
+        .flat_map(|links| std::iter::repeat_n(links, usize::from(links.count)))
+        .zip(0..=u8::MAX)
 }
 
 #[cfg(test)]
@@ -145,19 +198,37 @@ mod tests {
     fn sent(spec: &MachineSpec) -> Counts {
         let counters = Counters::default();
         counters.counts(spec, 0, &[0, 17]);
-        counters.carried(spec, Pair { source: 0, destination: 1 }.into(), BYTES);
+        counters.carried(
+            spec,
+            Pair {
+                source: 0,
+                destination: 1,
+            }
+            .into(),
+            BYTES,
+        );
         counters.counts(spec, 0, &[0, 17])
     }
 
     #[test]
     fn bytes_are_counted_where_they_pass() {
         let counts = sent(&spec());
-        assert_eq!((counts.nvlink, counts.pcie, counts.failure), (Some([BYTES, 0]), Some([0, 0]), None));
-        assert_eq!(counts.links, [(0, [1 << 20, 0]), (17, [1 << 20, 0])], "an eighteenth each");
+        assert_eq!(
+            (counts.nvlink, counts.pcie, counts.failure),
+            (Some([BYTES, 0]), Some([0, 0]), None)
+        );
+        assert_eq!(
+            counts.links,
+            [(0, [1 << 20, 0]), (17, [1 << 20, 0])],
+            "an eighteenth each"
+        );
         let mut astray = spec();
         astray.faults.over_pcie.push(Pairs::Both(0, 1));
         let counts = sent(&astray);
-        assert_eq!((counts.nvlink, counts.pcie), (Some([0, 0]), Some([BYTES, 0])));
+        assert_eq!(
+            (counts.nvlink, counts.pcie),
+            (Some([0, 0]), Some([BYTES, 0]))
+        );
         assert!(astray.joined_by_nvlink(0, 1), "NVML still says so");
     }
 
@@ -168,12 +239,41 @@ mod tests {
             spec.faults.counters.push(fault);
             sent(&spec)
         };
-        let fault = || CounterFault { gpu: 0, links: Vec::new(), counted: 1.0, unread: false, unsupported: false };
-        let idle = odd(CounterFault { links: vec![LinkPart { link: 17, part: 0.0 }], ..fault() });
+        let fault = || CounterFault {
+            gpu: 0,
+            links: Vec::new(),
+            counted: 1.0,
+            unread: false,
+            unsupported: false,
+        };
+        let idle = odd(CounterFault {
+            links: vec![LinkPart {
+                link: 17,
+                part: 0.0,
+            }],
+            ..fault()
+        });
         assert_eq!((idle.nvlink, idle.links[1].1), (Some([BYTES, 0]), [0, 0]));
-        assert_eq!(odd(CounterFault { counted: 0.5, ..fault() }).nvlink, Some([BYTES / 2, 0]));
-        assert!(odd(CounterFault { unread: true, ..fault() }).failure.is_some());
-        let none = odd(CounterFault { unsupported: true, ..fault() });
+        assert_eq!(
+            odd(CounterFault {
+                counted: 0.5,
+                ..fault()
+            })
+            .nvlink,
+            Some([BYTES / 2, 0])
+        );
+        assert!(
+            odd(CounterFault {
+                unread: true,
+                ..fault()
+            })
+            .failure
+            .is_some()
+        );
+        let none = odd(CounterFault {
+            unsupported: true,
+            ..fault()
+        });
         assert_eq!((none.nvlink, none.pcie, none.failure), (None, None, None));
         let mut busy = spec();
         busy.faults.others.push(OthersWork {

@@ -80,13 +80,20 @@ pub struct Engine {
 impl Engine {
     /// A new lane.
     pub fn add_lane(&mut self) -> Lane {
-        self.lanes.push(LaneState { last: None, last_flow_end: f64::NEG_INFINITY, recorded: false });
+        self.lanes.push(LaneState {
+            last: None,
+            last_flow_end: f64::NEG_INFINITY,
+            recorded: false,
+        });
         Lane(self.lanes.len() - 1)
     }
 
     /// A new server for this many operations at once, in the order in which they are ready.
     pub fn add_server(&mut self, places: u32) -> Server {
-        self.servers.push(ServerState { free: places, queue: VecDeque::new() });
+        self.servers.push(ServerState {
+            free: places,
+            queue: VecDeque::new(),
+        });
         Server(self.servers.len() - 1)
     }
 
@@ -99,7 +106,13 @@ impl Engine {
         }
         let at = submission.at.max(self.now);
         let dependents = Dependents::default();
-        self.ops.push_back(OpState { submission, waits_for, held: 0, dependents, end: None });
+        self.ops.push_back(OpState {
+            submission,
+            waits_for,
+            held: 0,
+            dependents,
+            end: None,
+        });
         if waits_for == 0 {
             self.schedule(at, op, Event::Ready);
         }
@@ -134,7 +147,8 @@ impl Engine {
 
     /// When an operation ended, if it has; of one that is forgotten, a time that is not before that.
     pub fn end_of(&self, op: Op) -> Option<f64> {
-        op.0.checked_sub(self.forgotten).map_or(Some(self.now), |place| self.ops[place].end)
+        op.0.checked_sub(self.forgotten)
+            .map_or(Some(self.now), |place| self.ops[place].end)
     }
 
     /// The last operation of a lane.
@@ -189,7 +203,10 @@ impl Engine {
 
     /// Whether a gate's turn has not come yet.
     pub fn is_before(&self, gate: Op) -> bool {
-        let work = gate.0.checked_sub(self.forgotten).map(|place| &self.ops[place].submission.work);
+        let work = gate
+            .0
+            .checked_sub(self.forgotten)
+            .map(|place| &self.ops[place].submission.work);
         matches!(work, Some(Work::Gate { .. }))
     }
 
@@ -224,13 +241,17 @@ impl Engine {
     /// The next entry of the agenda and of the expiries, and whether it is one of these.
     fn next_entry(&self) -> Option<((Time, Op, Event), bool)> {
         let agenda = self.agenda.peek().map(|Reverse(entry)| (*entry, false));
-        let expiry = self.expiries.front().map(|(time, op)| ((*time, *op, Event::Expire), true));
+        let expiry = self
+            .expiries
+            .front()
+            .map(|(time, op)| ((*time, *op, Event::Expire), true));
         agenda.into_iter().chain(expiry).min()
     }
 
     /// Takes what happens by now out of the agenda.
     fn take_due(&mut self) -> Option<(Op, Event)> {
-        let ((_, op, event), expires) = self.next_entry().filter(|((at, ..), _)| at.0 <= self.now)?;
+        let ((_, op, event), expires) =
+            self.next_entry().filter(|((at, ..), _)| at.0 <= self.now)?;
         if expires {
             self.expiries.pop_front();
         } else {
@@ -241,7 +262,9 @@ impl Engine {
 
     /// When something happens next, if anything does.
     pub fn next_time(&self) -> Option<f64> {
-        let agenda = self.next_entry().map_or(f64::INFINITY, |((time, ..), _)| time.0);
+        let agenda = self
+            .next_entry()
+            .map_or(f64::INFINITY, |((time, ..), _)| time.0);
         Some(self.active.soonest(self.now).min(agenda)).filter(|time| time.is_finite())
     }
 
@@ -293,7 +316,9 @@ impl Engine {
 
     /// A flow begins to move its bytes; whether all have other shares then.
     fn first_byte(&mut self, op: Op) -> bool {
-        let Work::Flow(flow) = &self.ops[op.0 - self.forgotten].submission.work else { return false };
+        let Work::Flow(flow) = &self.ops[op.0 - self.forgotten].submission.work else {
+            return false;
+        };
         let rate = self.hops.begin(flow);
         self.active.push(op, flow.bytes, rate.unwrap_or(0.0));
         rate.is_none()
@@ -303,7 +328,9 @@ impl Engine {
     fn ready(&mut self, op: Op) {
         loop {
             let state = &self.ops[op.0 - self.forgotten];
-            let Some(server) = state.submission.servers.get(state.held) else { break };
+            let Some(server) = state.submission.servers.get(state.held) else {
+                break;
+            };
             let server = &mut self.servers[server.0];
             if server.free == 0 {
                 server.queue.push_back(op);

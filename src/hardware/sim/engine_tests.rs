@@ -15,7 +15,11 @@ fn submit(engine: &mut Engine, lane: Lane, after: &[Op], work: Work) -> Op {
 
 /// A flow of a thousand bytes that could do 10 GB/s.
 fn flow(hops: &[SharedHop]) -> Work {
-    Work::Flow(Flow { hops: hops.into(), both_ways: 0.5, ..Flow::new(1000.0, 10.0) })
+    Work::Flow(Flow {
+        hops: hops.into(),
+        both_ways: 0.5,
+        ..Flow::new(1000.0, 10.0)
+    })
 }
 
 #[test]
@@ -63,8 +67,13 @@ fn a_lane_keeps_its_order_and_an_operation_in_two_lanes_joins_them() {
     let (left, right) = (engine.add_lane(), engine.add_lane());
     submit(&mut engine, left, &[], Work::Busy(10.0));
     submit(&mut engine, right, &[], Work::Busy(30.0));
-    let both =
-        Submission { lanes: Few::two(left, right), after: None, at: 0.0, servers: Few::NONE, work: Work::Busy(5.0) };
+    let both = Submission {
+        lanes: Few::two(left, right),
+        after: None,
+        at: 0.0,
+        servers: Few::NONE,
+        work: Work::Busy(5.0),
+    };
     let both = engine.enqueue(both);
     let after = submit(&mut engine, left, &[], Work::Mark);
     assert_eq!(engine.run_until_ended(after), Ok(35.0));
@@ -79,10 +88,19 @@ fn a_server_takes_only_so_many() {
         .map(|_| {
             let lane = engine.add_lane();
             let work = Work::Busy(10.0);
-            engine.enqueue(Submission { lanes: Few::one(lane), after: None, at: 0.0, servers: Few::one(server), work })
+            engine.enqueue(Submission {
+                lanes: Few::one(lane),
+                after: None,
+                at: 0.0,
+                servers: Few::one(server),
+                work,
+            })
         })
         .collect();
-    let ends: Vec<_> = ends.into_iter().map(|op| engine.run_until_ended(op)).collect();
+    let ends: Vec<_> = ends
+        .into_iter()
+        .map(|op| engine.run_until_ended(op))
+        .collect();
     assert_eq!(ends, [Ok(10.0), Ok(10.0), Ok(20.0)]);
 }
 
@@ -90,7 +108,12 @@ fn a_server_takes_only_so_many() {
 fn the_first_of_a_row_costs_more() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
-    let work = Work::Flow(Flow { each_ns: 3.0, first_ns: 9.0, event_ns: 100.0, ..Flow::new(0.0, 1.0) });
+    let work = Work::Flow(Flow {
+        each_ns: 3.0,
+        first_ns: 9.0,
+        event_ns: 100.0,
+        ..Flow::new(0.0, 1.0)
+    });
     let first = submit(&mut engine, lane, &[], work.clone());
     submit(&mut engine, lane, &[], Work::Mark);
     let second = submit(&mut engine, lane, &[], work.clone());
@@ -105,7 +128,15 @@ fn the_first_of_a_row_costs_more() {
 fn a_gate_holds_what_comes_after_until_it_opens() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
-    submit(&mut engine, lane, &[], Work::Gate { limit: LIMIT, late: 0.0 });
+    submit(
+        &mut engine,
+        lane,
+        &[],
+        Work::Gate {
+            limit: LIMIT,
+            late: 0.0,
+        },
+    );
     let held = submit(&mut engine, lane, &[], Work::Busy(10.0));
     engine.run_to(1000.0);
     assert_eq!(engine.end_of(held), None);
@@ -122,7 +153,15 @@ fn a_gate_opened_before_its_turn_holds_nothing() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
     submit(&mut engine, lane, &[], Work::Busy(100.0));
-    submit(&mut engine, lane, &[], Work::Gate { limit: LIMIT, late: 0.0 });
+    submit(
+        &mut engine,
+        lane,
+        &[],
+        Work::Gate {
+            limit: LIMIT,
+            late: 0.0,
+        },
+    );
     let held = submit(&mut engine, lane, &[], Work::Mark);
     engine.open_gates(10.0);
     assert_eq!(engine.run_until_ended(held), Ok(100.0));
@@ -143,7 +182,12 @@ fn what_stands_behind_work_that_never_ends_is_stuck_and_nothing_else() {
 fn an_event_between_two_flows_of_a_row_costs_time_and_one_around_them_does_not() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
-    let work = Work::Flow(Flow { each_ns: 3.0, first_ns: 9.0, event_ns: 4.0, ..Flow::new(0.0, 1.0) });
+    let work = Work::Flow(Flow {
+        each_ns: 3.0,
+        first_ns: 9.0,
+        event_ns: 4.0,
+        ..Flow::new(0.0, 1.0)
+    });
     submit(&mut engine, lane, &[], Work::Record);
     submit(&mut engine, lane, &[], work.clone());
     submit(&mut engine, lane, &[], work.clone());
@@ -167,9 +211,20 @@ fn an_operation_waits_for_all_its_servers_and_gives_all_back() {
     let mut busy = |servers: Few<Server>| {
         let lane = engine.add_lane();
         let work = Work::Busy(10.0);
-        engine.enqueue(Submission { lanes: Few::one(lane), after: None, at: 0.0, servers, work })
+        engine.enqueue(Submission {
+            lanes: Few::one(lane),
+            after: None,
+            at: 0.0,
+            servers,
+            work,
+        })
     };
-    let ops = [busy(Few::one(one)), busy(Few::two(one, other)), busy(Few::one(other)), busy(Few::one(one))];
+    let ops = [
+        busy(Few::one(one)),
+        busy(Few::two(one, other)),
+        busy(Few::one(other)),
+        busy(Few::one(one)),
+    ];
     let ends = ops.map(|op| engine.run_until_ended(op));
     // The second has taken none before the first is done, so the third goes ahead.
     assert_eq!(ends, [Ok(10.0), Ok(20.0), Ok(10.0), Ok(30.0)]);
@@ -195,7 +250,14 @@ fn a_link_that_slept_carries_less_until_it_is_awake() {
     let (hop, back) = (engine.hops.add(10.0), engine.hops.add(10.0));
     engine.hops.oppose(hop, back);
     for hop in [hop, back] {
-        engine.hops.put_to_sleep(hop, Sleep { after_ns: 500.0, lasts_ns: 40.0, share: 0.25 });
+        engine.hops.put_to_sleep(
+            hop,
+            Sleep {
+                after_ns: 500.0,
+                lasts_ns: 40.0,
+                share: 0.25,
+            },
+        );
     }
     let lane = engine.add_lane();
     let mut run = |hop| {
@@ -217,7 +279,11 @@ fn gates_open_with_the_skew_that_they_have() {
     let mut engine = Engine::default();
     let lanes = [engine.add_lane(), engine.add_lane()];
     let gates = [0.0, 7.0].map(|late| Work::Gate { limit: LIMIT, late });
-    let ops: Vec<_> = lanes.iter().zip(gates).map(|(lane, gate)| submit(&mut engine, *lane, &[], gate)).collect();
+    let ops: Vec<_> = lanes
+        .iter()
+        .zip(gates)
+        .map(|(lane, gate)| submit(&mut engine, *lane, &[], gate))
+        .collect();
     engine.open_gates(100.0);
     assert_eq!(engine.run_until_ended(ops[1]), Ok(107.0));
     assert_eq!(engine.end_of(ops[0]), Some(100.0));
@@ -227,10 +293,19 @@ fn gates_open_with_the_skew_that_they_have() {
 #[test]
 fn a_flow_knows_what_it_met_on_its_way() {
     let mut engine = Engine::default();
-    let (there, back, far) = (engine.hops.add(10.0), engine.hops.add(10.0), engine.hops.add(10.0));
+    let (there, back, far) = (
+        engine.hops.add(10.0),
+        engine.hops.add(10.0),
+        engine.hops.add(10.0),
+    );
     engine.hops.oppose(there, back);
     let between = |hop, places| {
-        let slowed = Flow { hops: [hop].into(), places, beside_others: 0.5, ..Flow::new(1000.0, 10.0) };
+        let slowed = Flow {
+            hops: [hop].into(),
+            places,
+            beside_others: 0.5,
+            ..Flow::new(1000.0, 10.0)
+        };
         Work::Flow(slowed)
     };
     let lanes = [0; 4].map(|_| engine.add_lane());
@@ -245,7 +320,12 @@ fn a_flow_knows_what_it_met_on_its_way() {
     assert_eq!(ends, [Ok(200.0), Ok(100.0), Ok(200.0), Ok(200.0)]);
     let mut ended = Vec::new();
     engine.take_ended(&mut ended);
-    let met: std::collections::HashMap<_, _> =
-        ended.iter().map(|ended| (ended.op, (ended.met.opposite, ended.met.others))).collect();
-    assert_eq!(ops.map(|op| met[&op]), [(true, true), (true, false), (false, true), (false, false)]);
+    let met: std::collections::HashMap<_, _> = ended
+        .iter()
+        .map(|ended| (ended.op, (ended.met.opposite, ended.met.others)))
+        .collect();
+    assert_eq!(
+        ops.map(|op| met[&op]),
+        [(true, true), (true, false), (false, true), (false, false)]
+    );
 }

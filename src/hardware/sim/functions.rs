@@ -13,8 +13,14 @@ impl SimTelemetry {
     }
 
     pub(super) fn function(&self, spec: &FunctionSpec) -> PciFunction {
-        let kind = (spec.address, spec.parent, spec.host_bridge.clone(), spec.kind);
-        let mut function = PciFunction::unread(kind.0, kind.1, kind.2, kind.3, &Unknown::Unsupported);
+        let kind = (
+            spec.address,
+            spec.parent,
+            spec.host_bridge.clone(),
+            spec.kind,
+        );
+        let mut function =
+            PciFunction::unread(kind.0, kind.1, kind.2, kind.3, &Unknown::Unsupported);
         function.vendor = Reading::Known(spec.id.0);
         function.device_id = Reading::Known(spec.id.1);
         function.class = Reading::Known(spec.class);
@@ -43,10 +49,18 @@ impl SimTelemetry {
             function.aer_correctable = Reading::Known(errors.correctable);
             function.aer_nonfatal = Reading::Known(errors.non_fatal);
             function.aer_fatal = Reading::Known(errors.fatal);
-            let group = self.spec.pci.iter().position(|other| other.address == spec.address);
-            function.iommu_group = group.and_then(|group| u32::try_from(group).ok()).ok_or(Unknown::Unsupported).into();
+            let group = self
+                .spec
+                .pci
+                .iter()
+                .position(|other| other.address == spec.address);
+            function.iommu_group = group
+                .and_then(|group| u32::try_from(group).ok())
+                .ok_or(Unknown::Unsupported)
+                .into();
             let translating = self.spec.host.iommu_translating;
-            function.iommu_type = Reading::Known(if translating { "DMA-FQ" } else { "identity" }.into());
+            function.iommu_type =
+                Reading::Known(if translating { "DMA-FQ" } else { "identity" }.into());
             function.acs_redirect = if lost {
                 let why = "configuration space reads all ones: the function does not answer";
                 Reading::Unknown(Unknown::Failed(why.into()))

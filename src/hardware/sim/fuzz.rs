@@ -18,7 +18,9 @@ static BASES: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
         let value = toml::from_str(&text).unwrap();
         (text, value)
     };
-    ["h200x2", "single", "none", "exclusive", "pair-hangs"].map(machine).to_vec()
+    ["h200x2", "single", "none", "exclusive", "pair-hangs"]
+        .map(machine)
+        .to_vec()
 });
 
 /// All that `topo --machine FILE` does before it judges.
@@ -28,7 +30,11 @@ fn use_machine(text: &str) -> Result<(), String> {
         Ok(spec) => {
             let snapshot = discover(telemetry(spec), SlowFact::ALL, Duration::from_secs(4));
             // A thread that panicked has left its question open.
-            if let Some(problem) = snapshot.problems.iter().find(|problem| problem.contains("broke off")) {
+            if let Some(problem) = snapshot
+                .problems
+                .iter()
+                .find(|problem| problem.contains("broke off"))
+            {
                 return Err(problem.clone());
             }
             topology::build(&snapshot);

@@ -104,13 +104,23 @@ impl Hops {
 
     /// A flow begins; its rate, GB/s, where nobody else's changes: else all are to be shared anew.
     pub fn begin(&mut self, flow: &Flow) -> Option<f64> {
-        let Self { hops, in_use, sleepers, .. } = self;
+        let Self {
+            hops,
+            in_use,
+            sleepers,
+            ..
+        } = self;
         in_use.begin(hops, flow).filter(|_| sleepers.is_empty())
     }
 
     /// A flow ends; whether the others' rates change: then they are to be shared anew.
     pub fn end(&mut self, flow: &Flow) -> bool {
-        let Self { hops, in_use, sleepers, .. } = self;
+        let Self {
+            hops,
+            in_use,
+            sleepers,
+            ..
+        } = self;
         !in_use.end(hops, flow) || !sleepers.is_empty()
     }
 
@@ -119,9 +129,16 @@ impl Hops {
         let mut table = std::mem::take(&mut self.table);
         table.count(self.hops.len(), flows);
         self.wake(now, |hop| table.passing(hop) > 0);
-        let capacities: Vec<f64> =
-            table.used.iter().map(|hop| self.hops[*hop].carries(now, table.passing(*hop))).collect();
-        let opposed = |hop: &SharedHop| self.hops[hop.0].opposite.is_some_and(|other| table.passing(other) > 0);
+        let capacities: Vec<f64> = table
+            .used
+            .iter()
+            .map(|hop| self.hops[*hop].carries(now, table.passing(*hop)))
+            .collect();
+        let opposed = |hop: &SharedHop| {
+            self.hops[hop.0]
+                .opposite
+                .is_some_and(|other| table.passing(other) > 0)
+        };
         let met: Vec<Met> = flows
             .iter()
             .zip(&table.ends)
@@ -140,29 +157,47 @@ impl Hops {
         let demand = |(flow, met): (&&Flow, &Met)| {
             let (hops, rest) = ways.split_at(flow.hops.len());
             ways = rest;
-            let parts = flow.hops.iter().filter_map(|hop| self.part_of(*hop, flow, table.passing(hop.0)));
-            Demand { hops, cap: parts.fold(flow.cap_when(*met), f64::min) }
+            let parts = flow
+                .hops
+                .iter()
+                .filter_map(|hop| self.part_of(*hop, flow, table.passing(hop.0)));
+            Demand {
+                hops,
+                cap: parts.fold(flow.cap_when(*met), f64::min),
+            }
         };
         let demands: Vec<_> = flows.iter().zip(&met).map(demand).collect();
-        let waking = table.used.iter().map(|hop| self.hops[*hop].awake_at).filter(|at| *at > now);
+        let waking = table
+            .used
+            .iter()
+            .map(|hop| self.hops[*hop].awake_at)
+            .filter(|at| *at > now);
         let until = waking.min_by(f64::total_cmp);
         let rates = max_min(&capacities, &demands);
-        self.in_use.learn(&self.hops, flows.iter().copied().zip(rates.iter().copied()));
+        self.in_use
+            .learn(&self.hops, flows.iter().copied().zip(rates.iter().copied()));
         self.table = table;
-        Shares { until, flows: rates.into_iter().zip(met).collect() }
+        Shares {
+            until,
+            flows: rates.into_iter().zip(met).collect(),
+        }
     }
 
     /// The most that a flow has of a hop that so many pass, GB/s, where it has too little.
     fn part_of(&self, hop: SharedHop, flow: &Flow, passing: usize) -> Option<f64> {
         let hop = &self.hops[hop.0];
-        let (_, part) = hop.starved.filter(|(place, _)| passing > 1 && flow.places.contains(place))?;
+        let (_, part) = hop
+            .starved
+            .filter(|(place, _)| passing > 1 && flow.places.contains(place))?;
         Some(part * hop.gbps)
     }
 
     /// Notes which hops begin and cease to be used. A link wakes up in both directions.
     fn wake(&mut self, now: f64, is_used: impl Fn(usize) -> bool) {
         for &hop in &self.sleepers {
-            let Some(sleep) = self.hops[hop].sleep else { continue };
+            let Some(sleep) = self.hops[hop].sleep else {
+                continue;
+            };
             let used = is_used(hop) || self.hops[hop].opposite.is_some_and(&is_used);
             let hop = &mut self.hops[hop];
             match hop.idle_since {
@@ -192,7 +227,10 @@ impl Ways for Vec<HopState> {
 impl HopState {
     /// GB/s that so many flows have together.
     fn carries(&self, now: f64, flows: usize) -> f64 {
-        let gbps = self.collapsed_gbps.filter(|_| flows > 1).unwrap_or(self.gbps);
+        let gbps = self
+            .collapsed_gbps
+            .filter(|_| flows > 1)
+            .unwrap_or(self.gbps);
         match self.sleep {
             Some(sleep) if now < self.awake_at => gbps * sleep.share,
             _ => gbps,
@@ -265,7 +303,12 @@ impl Table {
         let number = *self.numbers.entry(place).or_insert(next);
         match self.places.get_mut(number) {
             Some(known) => known.third |= known.partner != partner,
-            None => self.places.push(AtPlace { flows: 0, partner, third: false, host: false }),
+            None => self.places.push(AtPlace {
+                flows: 0,
+                partner,
+                third: false,
+                host: false,
+            }),
         }
         number
     }

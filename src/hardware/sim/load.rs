@@ -31,7 +31,10 @@ impl Simulated {
     /// and key that are wrong.
     pub fn find(name: &str) -> Result<Self, String> {
         if let Some(spec) = builtin::get(name) {
-            return Ok(Self { name: name.to_owned(), spec });
+            return Ok(Self {
+                name: name.to_owned(),
+                spec,
+            });
         }
         if !name.contains(['/', '.']) {
             let known: Vec<_> = builtin::names().collect();
@@ -41,16 +44,24 @@ impl Simulated {
                 known.join(", ")
             ));
         }
-        let text = read(Path::new(name)).map_err(|error| format!("cannot read the machine '{name}': {error}"))?;
-        let spec = parse(&text).map_err(|error| format!("the machine '{name}' is not usable: {error}"))?;
-        Ok(Self { name: name.to_owned(), spec })
+        let text = read(Path::new(name))
+            .map_err(|error| format!("cannot read the machine '{name}': {error}"))?;
+        let spec =
+            parse(&text).map_err(|error| format!("the machine '{name}' is not usable: {error}"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            spec,
+        })
     }
 }
 
 fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let read = file.take(LONGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let read = file
+        .take(LONGEST + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| error.to_string())?;
     if read as u64 > LONGEST {
         return Err(format!("it is longer than {LONGEST} bytes"));
     }
@@ -65,18 +76,24 @@ fn read(path: &Path) -> Result<String, String> {
 pub fn parse(text: &str) -> Result<MachineSpec, LoadError> {
     let mut spec: MachineSpec = from_toml(text).map_err(|error| misread(text, &error))?;
     spec.complete();
-    spec.check().map_err(|Problem { key, message }| match line_of(text, &key) {
-        Some(line) => LoadError(format!("line {line}, {key}: {message}")),
-        None => LoadError(format!("{key}: {message}")),
-    })?;
+    spec.check()
+        .map_err(|Problem { key, message }| match line_of(text, &key) {
+            Some(line) => LoadError(format!("line {line}, {key}: {message}")),
+            None => LoadError(format!("{key}: {message}")),
+        })?;
     Ok(spec)
 }
 
 /// What is no TOML, or does not have the keys and types that it should.
 fn misread(text: &str, error: &NotRead) -> LoadError {
     // TOML has keys where serde has fields.
-    let message = error.message.replace('\n', "; ").replace(" field `", " key `");
-    let Some(span) = error.span.clone() else { return LoadError(message) };
+    let message = error
+        .message
+        .replace('\n', "; ")
+        .replace(" field `", " key `");
+    let Some(span) = error.span.clone() else {
+        return LoadError(message);
+    };
     let line = line_at(text, span.start);
     let mut best: Option<(usize, String)> = None;
     if let Ok(table) = DeTable::parse(text) {
@@ -89,19 +106,37 @@ fn misread(text: &str, error: &NotRead) -> LoadError {
 }
 
 fn line_at(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
+    1 + text
+        .bytes()
+        .take(offset)
+        .filter(|&byte| byte == b'\n')
+        .count()
 }
 
 /// Finds the smallest key or value around a place.
-fn around(table: &DeTable<'_>, above: &str, place: &Range<usize>, best: &mut Option<(usize, String)>) {
+fn around(
+    table: &DeTable<'_>,
+    above: &str,
+    place: &Range<usize>,
+    best: &mut Option<(usize, String)>,
+) {
     for (key, value) in table {
-        let path = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
+        let path = if above.is_empty() {
+            key.get_ref().to_string()
+        } else {
+            format!("{above}.{}", key.get_ref())
+        };
         offer(key.span(), place, &path, best);
         around_value(value, &path, place, best);
     }
 }
 
-fn around_value(value: &Spanned<DeValue<'_>>, path: &str, place: &Range<usize>, best: &mut Option<(usize, String)>) {
+fn around_value(
+    value: &Spanned<DeValue<'_>>,
+    path: &str,
+    place: &Range<usize>,
+    best: &mut Option<(usize, String)>,
+) {
     offer(value.span(), place, path, best);
     match value.get_ref() {
         DeValue::Table(table) => around(table, path, place, best),
@@ -116,7 +151,11 @@ fn around_value(value: &Spanned<DeValue<'_>>, path: &str, place: &Range<usize>, 
 
 fn offer(span: Range<usize>, place: &Range<usize>, path: &str, best: &mut Option<(usize, String)>) {
     let around = span.start <= place.start && place.end <= span.end;
-    if around && best.as_ref().is_none_or(|(length, _)| span.len() <= *length) {
+    if around
+        && best
+            .as_ref()
+            .is_none_or(|(length, _)| span.len() <= *length)
+    {
         *best = Some((span.len(), path.to_owned()));
     }
 }
@@ -128,9 +167,14 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
     let mut below: Option<&Spanned<DeValue<'_>>> = None;
     for step in key.split(['.', '[']) {
         let next = match step.strip_suffix(']') {
-            Some(number) => below?.get_ref().as_array()?.get(number.parse::<usize>().ok()?).map(|it| (it.span(), it)),
+            Some(number) => below?
+                .get_ref()
+                .as_array()?
+                .get(number.parse::<usize>().ok()?)
+                .map(|it| (it.span(), it)),
             None => {
-                let table = below.map_or(Some(table.get_ref()), |value| value.get_ref().as_table())?;
+                let table =
+                    below.map_or(Some(table.get_ref()), |value| value.get_ref().as_table())?;
                 let entry = table.iter().find(|(key, _)| key.get_ref() == step);
                 entry.map(|(key, value)| (key.span(), value))
             }

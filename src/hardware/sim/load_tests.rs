@@ -84,7 +84,10 @@ fn what_is_left_out_is_filled_in() {
     let spec = parse(TWO).unwrap();
     assert_eq!(spec.pci[0].host_bridge, "pci0000:00");
     assert_eq!(spec.pci[1].host_bridge, "pci0000:00");
-    assert_eq!((spec.pci[0].class, spec.pci[1].class), (0x06_0400, 0x03_0200));
+    assert_eq!(
+        (spec.pci[0].class, spec.pci[1].class),
+        (0x06_0400, 0x03_0200)
+    );
     assert_eq!(spec.pci[1].trained, Some(pcie_link(4, 8)));
     assert_eq!(spec.numa_nodes.len(), 1);
     assert_eq!(spec.peers.limit, Some(8));
@@ -124,7 +127,10 @@ const BROKEN: &[(&str, &str)] = &[
     ("\"0000:02:00.0\"\nparent", "\"0000:01:00.0\"\nparent"),
     ("parent = \"0000:00:03.0\"", "parent = \"0000:00:05.0\""),
     ("parent = \"0000:00:03.0\"", "parent = \"0000:01:00.0\""),
-    ("kind = \"root-port\"", "kind = \"bridge\"\nparent = \"0000:00:01.0\""),
+    (
+        "kind = \"root-port\"",
+        "kind = \"bridge\"\nparent = \"0000:00:01.0\"",
+    ),
     ("trained = \"Gen4 x8\"", "trained = \"Gen5 x8\""),
     ("idle = \"Gen1 x4\"", "idle = \"Gen1 x8\""),
     ("trained = \"Gen4 x8\"", "numa_node = 1"),
@@ -136,7 +142,10 @@ const BROKEN: &[(&str, &str)] = &[
     ("copy_engines = 2", "local_gbps = nan"),
     ("copy_engines = 2", "memory = 0"),
     ("copy_engines = 2", "memory_free = \"999GiB\""),
-    ("copy_engines = 2", "fabric = { state = \"completed\", cluster_uuid = \"xyz\" }"),
+    (
+        "copy_engines = 2",
+        "fabric = { state = \"completed\", cluster_uuid = \"xyz\" }",
+    ),
     // NVLinks.
     ("{ count = 4", "{ count = 33"),
     ("{ count = 4", "{ count = 0"),
@@ -170,42 +179,126 @@ const BROKEN: &[(&str, &str)] = &[
     ("gpu = 0\nlink = 3", "gpu = 4\nlink = 3"),
     ("gpu = 1\ncode", "gpu = 2\ncode"),
     ("code = 46", "code = 0"),
-    ("[[faults.contexts]]", "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]"),
+    (
+        "[[faults.contexts]]",
+        "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]",
+    ),
     // What depends on what else is busy, who issues, and what comes later.
-    ("fault = { slow", "engine = \"kernel\"\npath = \"staged\"\nfault = { slow"),
-    ("fault = { slow", "both_ways = true\nunder_load = true\nfault = { slow"),
+    (
+        "fault = { slow",
+        "engine = \"kernel\"\npath = \"staged\"\nfault = { slow",
+    ),
+    (
+        "fault = { slow",
+        "both_ways = true\nunder_load = true\nfault = { slow",
+    ),
     ("{ slow = { share = 0.5 } }", "\"hangs\"\nunder_load = true"),
-    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 20, times = 2.0 } }\nboth_ways = true"),
-    ("fault = { slow", "beside_third = true\nunder_load = true\nfault = { slow"),
-    ("{ slow = { share = 0.5 } }", "\"crashes\"\nbeside_third = true"),
+    (
+        "{ slow = { share = 0.5 } }",
+        "{ outliers = { one_in = 20, times = 2.0 } }\nboth_ways = true",
+    ),
+    (
+        "fault = { slow",
+        "beside_third = true\nunder_load = true\nfault = { slow",
+    ),
+    (
+        "{ slow = { share = 0.5 } }",
+        "\"crashes\"\nbeside_third = true",
+    ),
     ("fault = { slow", "flows_at_once = 2\nfault = { slow"),
     ("{ slow = { share = 0.5 } }", "\"hangs\"\nflows_at_once = 1"),
     ("{ slow = { share = 0.5 } }", "\"hangs\"\ntimes = 1"),
-    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 1, calls = 9 } }\ntimes = 0"),
-    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 0, times = 2.0 } }"),
-    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 20, times = 0.5 } }"),
-    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 0, calls = 9 } }"),
-    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 719, calls = 0 } }"),
-    ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 2\npercent = 10.0\nover_ms = 5.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 0\npercent = 100.0\nover_ms = 5.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 0\npercent = 10.0\nover_ms = -5.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.late_gates]]\ngpu = 0\nus = -5.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.late_gates]]\ngpu = 9\nus = 5.0\n[[faults.contexts]]"),
+    (
+        "{ slow = { share = 0.5 } }",
+        "{ late-error = { code = 1, calls = 9 } }\ntimes = 0",
+    ),
+    (
+        "{ slow = { share = 0.5 } }",
+        "{ outliers = { one_in = 0, times = 2.0 } }",
+    ),
+    (
+        "{ slow = { share = 0.5 } }",
+        "{ outliers = { one_in = 20, times = 0.5 } }",
+    ),
+    (
+        "{ slow = { share = 0.5 } }",
+        "{ late-error = { code = 0, calls = 9 } }",
+    ),
+    (
+        "{ slow = { share = 0.5 } }",
+        "{ late-error = { code = 719, calls = 0 } }",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.drifts]]\ngpu = 2\npercent = 10.0\nover_ms = 5.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.drifts]]\ngpu = 0\npercent = 100.0\nover_ms = 5.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.drifts]]\ngpu = 0\npercent = 10.0\nover_ms = -5.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.late_gates]]\ngpu = 0\nus = -5.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.late_gates]]\ngpu = 9\nus = 5.0\n[[faults.contexts]]",
+    ),
     // What several flows share.
-    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"09:00.0\" }\ngbps = 1.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"00:01.0\" }\ngbps = 1.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"01:00.0\" }\ngbps = 14.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { uplink = 1 }\ngbps = 1.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.collapses]]\nat = \"interconnect\"\ngbps = 0.0\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { nvlinks = 0 }\ngbps = 1.0\n[[faults.contexts]]"),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nat = { pci = \"09:00.0\" }\ngbps = 1.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nat = { pci = \"00:01.0\" }\ngbps = 1.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nat = { pci = \"01:00.0\" }\ngbps = 14.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nat = { uplink = 1 }\ngbps = 1.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nat = \"interconnect\"\ngbps = 0.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nat = { nvlinks = 0 }\ngbps = 1.0\n[[faults.contexts]]",
+    ),
     // Ports, links, memory, engines and gates.
     ("trained = \"Gen4 x8\"", "redirect_share = 0.5"),
-    ("trained = \"Gen4 x8\"", "acs_redirect = true\nredirect_share = 0.0"),
-    ("kind = \"root-port\"", "kind = \"root-port\"\nwakes = { after_ms = 1.0, for_ms = 1.0, share = 0.5 }"),
-    ("trained = \"Gen4 x8\"", "wakes = { after_ms = -1.0, for_ms = 1.0, share = 0.5 }"),
-    ("trained = \"Gen4 x8\"", "wakes = { after_ms = 1.0, for_ms = 1.0, share = 1.5 }"),
-    ("[noise]", "[[numa_nodes]]\ncpus = \"0\"\nread_gbps = 0.0\n[noise]"),
-    ("[noise]", "[[numa_nodes]]\ncpus = \"0\"\nwrite_gbps = inf\n[noise]"),
+    (
+        "trained = \"Gen4 x8\"",
+        "acs_redirect = true\nredirect_share = 0.0",
+    ),
+    (
+        "kind = \"root-port\"",
+        "kind = \"root-port\"\nwakes = { after_ms = 1.0, for_ms = 1.0, share = 0.5 }",
+    ),
+    (
+        "trained = \"Gen4 x8\"",
+        "wakes = { after_ms = -1.0, for_ms = 1.0, share = 0.5 }",
+    ),
+    (
+        "trained = \"Gen4 x8\"",
+        "wakes = { after_ms = 1.0, for_ms = 1.0, share = 1.5 }",
+    ),
+    (
+        "[noise]",
+        "[[numa_nodes]]\ncpus = \"0\"\nread_gbps = 0.0\n[noise]",
+    ),
+    (
+        "[noise]",
+        "[[numa_nodes]]\ncpus = \"0\"\nwrite_gbps = inf\n[noise]",
+    ),
     ("copy_engines = 2", "host_engines = 0"),
     ("copy_engines = 2", "gate_delay_us = -1.0"),
     ("copy = 0.8", "event_us = -1.0"),
@@ -232,16 +325,25 @@ const EVERY_TABLE: &[(&str, &str)] = &[
     ("kind = \"root-port\"", "kind = \"x\""),
     ("gbps = 8.0", "x = 1"),
     ("[noise]", "[[adapters]]\nx = 1\n[noise]"),
-    ("[noise]", "[[adapters]]\nname = \"eth0\"\nkind = \"x\"\n[noise]"),
+    (
+        "[noise]",
+        "[[adapters]]\nname = \"eth0\"\nkind = \"x\"\n[noise]",
+    ),
     ("copy_engines", "x"),
     ("count = 4\n", "x = 4\n"),
     ("remote = { gpu = 0 }", "remote = \"x\""),
-    ("remote = { gpu = 0 }", "remote = \"switch\"\nerrors = { x = 1 }"),
+    (
+        "remote = { gpu = 0 }",
+        "remote = \"switch\"\nerrors = { x = 1 }",
+    ),
     ("copy_engines = 2", "fabric = { x = 1 }"),
     ("copy_engines = 2", "fabric = { state = \"x\" }"),
     ("copy_engines = 2", "state = { x = 1 }"),
     ("copy_engines = 2", "state = { compute_mode = \"x\" }"),
-    ("[[peers.exceptions]]", "[peers]\nx = 1\n[[peers.exceptions]]"),
+    (
+        "[[peers.exceptions]]",
+        "[peers]\nx = 1\n[[peers.exceptions]]",
+    ),
     ("{ nvml = \"CNS\"", "{ x = 1"),
     ("\"CNS\"", "\"x\""),
     ("\"refused\"", "\"x\""),
@@ -257,18 +359,39 @@ const EVERY_TABLE: &[(&str, &str)] = &[
     ("trains_down_to", "x"),
     ("link = 3", "x = 3"),
     ("code = 46", "x = 46"),
-    ("[[faults.contexts]]", "[faults.cuda_init]\nx = 1\n[[faults.contexts]]"),
+    (
+        "[[faults.contexts]]",
+        "[faults.cuda_init]\nx = 1\n[[faults.contexts]]",
+    ),
     ("fault = { slow", "issuer = \"x\"\nfault = { slow"),
     ("{ slow = { share = 0.5 } }", "{ outliers = { x = 1 } }"),
     ("{ slow = { share = 0.5 } }", "{ late-error = { x = 1 } }"),
-    ("[[faults.contexts]]", "[[faults.drifts]]\nx = 1\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.collapses]]\nx = 1\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { x = 1 }\n[[faults.contexts]]"),
+    (
+        "[[faults.contexts]]",
+        "[[faults.drifts]]\nx = 1\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nx = 1\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.collapses]]\nat = { x = 1 }\n[[faults.contexts]]",
+    ),
     ("trained = \"Gen4 x8\"", "wakes = { x = 1 }"),
     ("[speeds.pcie]", "[speeds.host]\nx = 1\n[speeds.pcie]"),
-    ("[[faults.contexts]]", "[[faults.host]]\nx = 1\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.host]]\nfault = \"hangs\"\nmemory = \"x\"\n[[faults.contexts]]"),
-    ("[[faults.contexts]]", "[[faults.host]]\nfault = \"hangs\"\ndirection = \"x\"\n[[faults.contexts]]"),
+    (
+        "[[faults.contexts]]",
+        "[[faults.host]]\nx = 1\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.host]]\nfault = \"hangs\"\nmemory = \"x\"\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.host]]\nfault = \"hangs\"\ndirection = \"x\"\n[[faults.contexts]]",
+    ),
 ];
 
 const DOCS: &str = include_str!("../../../docs/machines.md");
@@ -283,7 +406,9 @@ fn every_key_and_word_is_documented() {
             known.extend(keys.split(", ").map(str::to_owned));
             continue;
         }
-        let (wrong, right) = error.split_once(", expected ").unwrap_or_else(|| panic!("{to}: {error}"));
+        let (wrong, right) = error
+            .split_once(", expected ")
+            .unwrap_or_else(|| panic!("{to}: {error}"));
         assert!(wrong.contains("unknown"), "{error}");
         known.extend(right.split('`').skip(1).step_by(2).map(str::to_owned));
     }
@@ -292,31 +417,56 @@ fn every_key_and_word_is_documented() {
     let missing: Vec<_> = known
         .iter()
         .filter(|word| {
-            let forms = [format!("`{word}`"), format!("\"{word}\""), format!("{word} = ")];
+            let forms = [
+                format!("`{word}`"),
+                format!("\"{word}\""),
+                format!("{word} = "),
+            ];
             !forms.iter().any(|form| DOCS.contains(form.as_str()))
         })
         .collect();
-    assert!(missing.is_empty(), "docs/machines.md says nothing of {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "docs/machines.md says nothing of {missing:?}"
+    );
 }
 
 #[test]
 fn every_example_of_the_docs_is_a_machine() {
-    let blocks: Vec<_> = DOCS.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<_> = DOCS
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
     assert_eq!(blocks.len(), 5);
     for block in blocks {
         parse(block).unwrap_or_else(|error| panic!("{error}\n{block}"));
     }
     for name in builtin::names() {
-        assert!(DOCS.contains(&format!("`{name}`")), "docs/machines.md says nothing of {name}");
+        assert!(
+            DOCS.contains(&format!("`{name}`")),
+            "docs/machines.md says nothing of {name}"
+        );
     }
 }
 
 #[test]
 fn the_defaults_are_those_of_the_docs() {
-    let spec = parse(DOCS.split("```toml\n").nth(1).unwrap().split("```").next().unwrap()).unwrap();
+    let spec = parse(
+        DOCS.split("```toml\n")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap(),
+    )
+    .unwrap();
     let (gpu, speeds) = (&spec.gpus[0], &spec.speeds);
     let said = |key: &str, value: String| {
-        let row = DOCS.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap_or_default();
+        let row = DOCS
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{key}` |")))
+            .unwrap_or_default();
         assert!(row.contains(&value), "{key} is {value}: {row}");
     };
     said("architecture", format!("{:?}", gpu.architecture));
@@ -330,7 +480,10 @@ fn the_defaults_are_those_of_the_docs() {
     said("interconnect_gbps", speeds.interconnect_gbps.to_string());
     said("host_memory_gbps", speeds.host_memory_gbps.to_string());
     for (key, of) in [
-        ("copy", (|path| path.copy) as fn(&crate::hardware::sim::spec::PathSpeed) -> f64),
+        (
+            "copy",
+            (|path| path.copy) as fn(&crate::hardware::sim::spec::PathSpeed) -> f64,
+        ),
         ("push", |path| path.push),
         ("pull", |path| path.pull),
         ("both_ways", |path| path.both_ways),
@@ -339,12 +492,31 @@ fn the_defaults_are_those_of_the_docs() {
         ("first_us", |path| path.first_us),
         ("from_destination_us", |path| path.from_destination_us),
         ("event_us", |path| path.event_us),
-        ("event_from_destination_us", |path| path.event_from_destination_us),
+        ("event_from_destination_us", |path| {
+            path.event_from_destination_us
+        }),
     ] {
-        let paths = [&speeds.nvlink, &speeds.pcie, &speeds.cross_socket, &speeds.staged].map(of);
-        let row = DOCS.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap();
-        let told: Vec<f64> = row.split('|').filter_map(|cell| cell.trim().parse().ok()).collect();
+        let paths = [
+            &speeds.nvlink,
+            &speeds.pcie,
+            &speeds.cross_socket,
+            &speeds.staged,
+        ]
+        .map(of);
+        let row = DOCS
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{key}` |")))
+            .unwrap();
+        let told: Vec<f64> = row
+            .split('|')
+            .filter_map(|cell| cell.trim().parse().ok())
+            .collect();
         assert_eq!(told.len(), 4, "{row}");
-        assert!(told.iter().zip(paths).all(|(told, is)| (told - is).abs() < 0.001), "{row}: {paths:?}");
+        assert!(
+            told.iter()
+                .zip(paths)
+                .all(|(told, is)| (told - is).abs() < 0.001),
+            "{row}: {paths:?}"
+        );
     }
 }

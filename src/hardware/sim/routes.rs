@@ -76,17 +76,23 @@ pub fn pcie_gbps(link: PcieLink) -> f64 {
 
 /// Payload rate of one of these NVLinks per direction, GB/s.
 fn nvlink_gbps(links: &NvLinkSpec) -> f64 {
-    links.link_gbps.unwrap_or_else(|| match links.version.split('.').next() {
-        Some("1") => 20.0,
-        Some("2" | "3" | "4") => 25.0,
-        _ => 50.0,
-    })
+    links
+        .link_gbps
+        .unwrap_or_else(|| match links.version.split('.').next() {
+            Some("1") => 20.0,
+            Some("2" | "3" | "4") => 25.0,
+            _ => 50.0,
+        })
 }
 
 /// Rate of one of these NVLinks as NVML gives it, MB/s: on versions 4 and 5 the raw one, 6.25%
 /// above payload; of version 3 the 14062 of GA102 boards is the payload rate itself.
 pub fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are small and positive")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rates are small and positive"
+    )]
     match (links.version.split('.').next(), links.link_gbps) {
         (Some("1" | "2" | "3"), Some(gbps)) => (gbps * 1e3) as u32,
         (_, Some(gbps)) => (gbps * 1.0625e3) as u32,
@@ -100,16 +106,20 @@ pub fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
 impl MachineSpec {
     /// The functions from this address up to the root port, itself first.
     fn path_up(&self, address: PciAddress) -> Vec<&FunctionSpec> {
-        let parent = |function: &&FunctionSpec| function.parent.and_then(|parent| self.function(parent));
-        std::iter::successors(self.function(address), parent).take(64).collect()
+        let parent =
+            |function: &&FunctionSpec| function.parent.and_then(|parent| self.function(parent));
+        std::iter::successors(self.function(address), parent)
+            .take(64)
+            .collect()
     }
 
     /// The lower end of the link at this function, which tells for both ends.
     fn lower_end<'a>(&'a self, function: &'a FunctionSpec) -> Option<&'a FunctionSpec> {
         match function.kind {
-            PciKind::RootPort | PciKind::SwitchDownstream => {
-                self.pci.iter().find(|below| below.parent == Some(function.address))
-            }
+            PciKind::RootPort | PciKind::SwitchDownstream => self
+                .pci
+                .iter()
+                .find(|below| below.parent == Some(function.address)),
             _ => Some(function),
         }
     }
@@ -117,16 +127,28 @@ impl MachineSpec {
     /// What the link at this function shows while nothing runs over it.
     pub fn idle(&self, function: &FunctionSpec) -> Option<PcieLink> {
         let trained = self.trained(function);
-        let Some(idle) = self.lower_end(function)?.idle else { return trained };
+        let Some(idle) = self.lower_end(function)?.idle else {
+            return trained;
+        };
         // At rest a link is slower, and never wider.
-        Some(PcieLink { width: trained.map_or(idle.width, |trained| idle.width.min(trained.width)), ..idle })
+        Some(PcieLink {
+            width: trained.map_or(idle.width, |trained| idle.width.min(trained.width)),
+            ..idle
+        })
     }
 
     /// What the link at this function comes to when copies have run for a while.
     pub fn loaded(&self, function: &FunctionSpec) -> Option<PcieLink> {
         let lower = self.lower_end(function)?.address;
-        let faults = self.faults.links.iter().filter(|fault| fault.function == lower);
-        faults.filter_map(|fault| fault.trains_down_to).next().or_else(|| self.trained(function))
+        let faults = self
+            .faults
+            .links
+            .iter()
+            .filter(|fault| fault.function == lower);
+        faults
+            .filter_map(|fault| fault.trains_down_to)
+            .next()
+            .or_else(|| self.trained(function))
     }
 
     /// What the link at this function trained to: at the link's lower end as the specification
@@ -134,7 +156,11 @@ impl MachineSpec {
     pub fn trained(&self, function: &FunctionSpec) -> Option<PcieLink> {
         let lower = self.lower_end(function)?;
         let max = lower.max?;
-        let both = match lower.parent.and_then(|parent| self.function(parent)).and_then(|upper| upper.max) {
+        let both = match lower
+            .parent
+            .and_then(|parent| self.function(parent))
+            .and_then(|upper| upper.max)
+        {
             Some(upper) => max.least(upper),
             None => max,
         };
@@ -144,10 +170,14 @@ impl MachineSpec {
     /// Payload rate of a hop, GB/s, before what is lost to protocol.
     fn hop_gbps(&self, hop: Hop) -> f64 {
         match hop {
-            Hop::Pcie { lower, .. } => {
-                self.function(lower).and_then(|function| self.loaded(function)).map_or(f64::INFINITY, pcie_gbps)
-            }
-            Hop::Uplink { uplink, .. } => self.uplinks.get(uplink).map_or(f64::INFINITY, |uplink| uplink.gbps),
+            Hop::Pcie { lower, .. } => self
+                .function(lower)
+                .and_then(|function| self.loaded(function))
+                .map_or(f64::INFINITY, pcie_gbps),
+            Hop::Uplink { uplink, .. } => self
+                .uplinks
+                .get(uplink)
+                .map_or(f64::INFINITY, |uplink| uplink.gbps),
             Hop::Interconnect { .. } => self.speeds.interconnect_gbps,
             Hop::HostMemory { node, written } => self.host_memory_gbps(node, written),
             Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
@@ -167,20 +197,38 @@ impl MachineSpec {
 
     /// What several flows over a hop reach together, GB/s, where that is less.
     pub fn collapsed_gbps(&self, hop: Hop) -> Option<f64> {
-        self.faults.collapses.iter().find(|collapse| is_meant(collapse.at, hop)).map(|collapse| collapse.gbps)
+        self.faults
+            .collapses
+            .iter()
+            .find(|collapse| is_meant(collapse.at, hop))
+            .map(|collapse| collapse.gbps)
     }
 
     /// The GPU whose flows have too little of a hop that several pass, and the most that they have of it.
     pub fn starved(&self, hop: Hop) -> Option<(u32, f64)> {
-        let starved = self.faults.starved.iter().find(|starved| is_meant(starved.at, hop));
+        let starved = self
+            .faults
+            .starved
+            .iter()
+            .find(|starved| is_meant(starved.at, hop));
         starved.map(|starved| (starved.gpu, starved.part))
     }
 
     /// How a hop wakes up, if it sleeps.
     pub fn sleep(&self, hop: Hop) -> Option<Sleep> {
-        let Hop::Pcie { lower, .. } = hop else { return None };
-        let WakeSpec { after_ms, for_ms, share } = self.function(lower)?.wakes?;
-        Some(Sleep { after_ns: after_ms * 1e6, lasts_ns: for_ms * 1e6, share })
+        let Hop::Pcie { lower, .. } = hop else {
+            return None;
+        };
+        let WakeSpec {
+            after_ms,
+            for_ms,
+            share,
+        } = self.function(lower)?.wakes?;
+        Some(Sleep {
+            after_ns: after_ms * 1e6,
+            lasts_ns: for_ms * 1e6,
+            share,
+        })
     }
 
     /// Share of its rate that is left to direct copies from this GPU, if a port redirects them.
@@ -193,41 +241,85 @@ impl MachineSpec {
     /// Rate of the memory of a NUMA node, GB/s.
     fn host_memory_gbps(&self, node: u32, written: bool) -> f64 {
         let node = self.numa_nodes.get(node as usize);
-        let own = node.and_then(|node| if written { node.write_gbps } else { node.read_gbps });
+        let own = node.and_then(|node| {
+            if written {
+                node.write_gbps
+            } else {
+                node.read_gbps
+            }
+        });
         own.unwrap_or(self.speeds.host_memory_gbps)
     }
 
     /// Payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit
     /// through sharing only, since their theoretical rates are nobody's denominator.
     pub fn bottleneck_gbps(&self, route: &Route) -> f64 {
-        let links = route.hops.iter().filter(|hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory { .. }));
-        links.map(|hop| self.hop_gbps(*hop)).fold(f64::INFINITY, f64::min)
+        let links = route
+            .hops
+            .iter()
+            .filter(|hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory { .. }));
+        links
+            .map(|hop| self.hop_gbps(*hop))
+            .fold(f64::INFINITY, f64::min)
     }
 
     /// Payload rate of a GPU's active NVLinks to this target, GB/s.
     fn nvlinks_gbps(&self, gpu: u32, target: NvLinkTarget) -> f64 {
-        let Some(gpu) = self.gpus.get(gpu as usize) else { return 0.0 };
-        let links = gpu.nvlinks.iter().filter(|links| links.active && links.remote == target);
-        links.map(|links| f64::from(links.count) * nvlink_gbps(links)).sum()
+        let Some(gpu) = self.gpus.get(gpu as usize) else {
+            return 0.0;
+        };
+        let links = gpu
+            .nvlinks
+            .iter()
+            .filter(|links| links.active && links.remote == target);
+        links
+            .map(|links| f64::from(links.count) * nvlink_gbps(links))
+            .sum()
     }
 
     /// The route of direct copies.
     pub fn direct_route(&self, source: u32, destination: u32) -> Route {
-        let astray = self.faults.over_pcie.iter().any(|pairs| pairs.contains(source, destination));
-        let over_nvlink = if astray { None } else { self.nvlink_route(source, destination) };
+        let astray = self
+            .faults
+            .over_pcie
+            .iter()
+            .any(|pairs| pairs.contains(source, destination));
+        let over_nvlink = if astray {
+            None
+        } else {
+            self.nvlink_route(source, destination)
+        };
         over_nvlink.unwrap_or_else(|| self.pcie_route(source, destination))
     }
 
     /// The route over NVLinks, where there are such.
     fn nvlink_route(&self, source: u32, destination: u32) -> Option<Route> {
         if self.nvlinks_gbps(source, NvLinkTarget::Gpu(destination)) > 0.0 {
-            let hops = vec![Hop::NvLink { from: source, to: destination }];
-            return Some(Route { class: PathClass::NvLink, hops });
+            let hops = vec![Hop::NvLink {
+                from: source,
+                to: destination,
+            }];
+            return Some(Route {
+                class: PathClass::NvLink,
+                hops,
+            });
         }
         let switched = |gpu| self.nvlinks_gbps(gpu, NvLinkTarget::Switch) > 0.0;
         (switched(source) && switched(destination)).then(|| {
-            let hops = vec![Hop::NvSwitch { gpu: source, up: true }, Hop::NvSwitch { gpu: destination, up: false }];
-            Route { class: PathClass::NvLink, hops }
+            let hops = vec![
+                Hop::NvSwitch {
+                    gpu: source,
+                    up: true,
+                },
+                Hop::NvSwitch {
+                    gpu: destination,
+                    up: false,
+                },
+            ];
+            Route {
+                class: PathClass::NvLink,
+                hops,
+            }
         })
     }
 
@@ -235,46 +327,92 @@ impl MachineSpec {
         let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
         // With access control on, the port nearest to the source sends requests up to the root.
         let redirected = up.iter().any(|function| function.acs_redirect);
-        let meet = if redirected { None } else { up.iter().find(|above| down.contains(above)).copied() };
+        let meet = if redirected {
+            None
+        } else {
+            up.iter().find(|above| down.contains(above)).copied()
+        };
         let mut hops = links(&up, meet, true);
         // What several root ports share turns traffic between them around, as a switch does.
         let (above, below) = (self.uplink_above(&up), self.uplink_above(&down));
         let over_the_top = meet.is_none() && (redirected || above.is_none() || above != below);
-        let uplink =
-            |uplink: Option<usize>, up| uplink.filter(|_| over_the_top).map(|uplink| Hop::Uplink { uplink, up });
+        let uplink = |uplink: Option<usize>, up| {
+            uplink
+                .filter(|_| over_the_top)
+                .map(|uplink| Hop::Uplink { uplink, up })
+        };
         hops.extend(uplink(above, true));
         let crosses = meet.is_none() && self.crosses_sockets(&up, &down, &mut hops);
         hops.extend(uplink(below, false));
         hops.extend(links(&down, meet, false).into_iter().rev());
-        Route { class: if crosses { PathClass::CrossSocket } else { PathClass::Pcie }, hops }
+        Route {
+            class: if crosses {
+                PathClass::CrossSocket
+            } else {
+                PathClass::Pcie
+            },
+            hops,
+        }
     }
 
     /// The route of copies through host memory.
     pub fn staged_route(&self, source: u32, destination: u32) -> Route {
         let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
         let mut hops = links(&up, None, true);
-        hops.extend(self.uplink_above(&up).map(|uplink| Hop::Uplink { uplink, up: true }));
+        hops.extend(
+            self.uplink_above(&up)
+                .map(|uplink| Hop::Uplink { uplink, up: true }),
+        );
         // The driver stages in memory near the source: there it is written, and read from there.
-        let node = up.first().and_then(|function| function.numa_node).unwrap_or(0);
+        let node = up
+            .first()
+            .and_then(|function| function.numa_node)
+            .unwrap_or(0);
         hops.extend([true, false].map(|written| Hop::HostMemory { node, written }));
-        hops.extend(self.uplink_above(&down).map(|uplink| Hop::Uplink { uplink, up: false }));
+        hops.extend(
+            self.uplink_above(&down)
+                .map(|uplink| Hop::Uplink { uplink, up: false }),
+        );
         hops.extend(links(&down, None, false).into_iter().rev());
-        Route { class: PathClass::Staged, hops }
+        Route {
+            class: PathClass::Staged,
+            hops,
+        }
     }
 
     /// The way between a GPU and the memory of a NUMA node, towards the GPU or from it.
     pub fn host_route(&self, gpu: u32, node: u32, to_device: bool) -> Route {
         let path = self.gpu_path(gpu);
-        let own = path.first().and_then(|function| function.numa_node).unwrap_or(node);
+        let own = path
+            .first()
+            .and_then(|function| function.numa_node)
+            .unwrap_or(node);
         let mut hops = links(&path, None, true);
-        hops.extend(self.uplink_above(&path).map(|uplink| Hop::Uplink { uplink, up: true }));
-        hops.extend((own != node).then_some(Hop::Interconnect { from: own, to: node }));
-        hops.push(Hop::HostMemory { node, written: true });
+        hops.extend(
+            self.uplink_above(&path)
+                .map(|uplink| Hop::Uplink { uplink, up: true }),
+        );
+        hops.extend((own != node).then_some(Hop::Interconnect {
+            from: own,
+            to: node,
+        }));
+        hops.push(Hop::HostMemory {
+            node,
+            written: true,
+        });
         if to_device {
-            let back = |hop: Hop| hop.reversed().unwrap_or(Hop::HostMemory { node, written: false });
+            let back = |hop: Hop| {
+                hop.reversed().unwrap_or(Hop::HostMemory {
+                    node,
+                    written: false,
+                })
+            };
             hops = hops.into_iter().rev().map(back).collect();
         }
-        Route { class: PathClass::Staged, hops }
+        Route {
+            class: PathClass::Staged,
+            hops,
+        }
     }
 
     /// The lowest PCI level that two GPUs share, as NVML counts levels.
@@ -283,14 +421,24 @@ impl MachineSpec {
         if let Some(meet) = a.iter().find(|above| b.contains(above)) {
             let below = |path: &[&FunctionSpec]| {
                 let upstream = |f: &&&FunctionSpec| f.kind == PciKind::SwitchUpstream;
-                path.iter().take_while(|function| function.address != meet.address).filter(upstream).count()
+                path.iter()
+                    .take_while(|function| function.address != meet.address)
+                    .filter(upstream)
+                    .count()
             };
-            let switches = below(&a) + below(&b) + usize::from(meet.kind == PciKind::SwitchUpstream);
-            return if switches <= 1 { CommonAncestor::SingleSwitch } else { CommonAncestor::MultipleSwitches };
+            let switches =
+                below(&a) + below(&b) + usize::from(meet.kind == PciKind::SwitchUpstream);
+            return if switches <= 1 {
+                CommonAncestor::SingleSwitch
+            } else {
+                CommonAncestor::MultipleSwitches
+            };
         }
         match (a.first(), b.first()) {
             (Some(a), Some(b)) if a.host_bridge == b.host_bridge => CommonAncestor::HostBridge,
-            (Some(a), Some(b)) if a.numa_node.is_some() && a.numa_node == b.numa_node => CommonAncestor::NumaNode,
+            (Some(a), Some(b)) if a.numa_node.is_some() && a.numa_node == b.numa_node => {
+                CommonAncestor::NumaNode
+            }
             _ => CommonAncestor::System,
         }
     }
@@ -301,16 +449,25 @@ impl MachineSpec {
     }
 
     fn gpu_path(&self, gpu: u32) -> Vec<&FunctionSpec> {
-        self.gpus.get(gpu as usize).map_or_else(Vec::new, |gpu| self.path_up(gpu.pci))
+        self.gpus
+            .get(gpu as usize)
+            .map_or_else(Vec::new, |gpu| self.path_up(gpu.pci))
     }
 
     /// The uplink that the root port at the end of a path shares with others.
     fn uplink_above(&self, path: &[&FunctionSpec]) -> Option<usize> {
         let root = path.last()?.address;
-        self.uplinks.iter().position(|uplink| uplink.ports.contains(&root))
+        self.uplinks
+            .iter()
+            .position(|uplink| uplink.ports.contains(&root))
     }
 
-    fn crosses_sockets(&self, up: &[&FunctionSpec], down: &[&FunctionSpec], hops: &mut Vec<Hop>) -> bool {
+    fn crosses_sockets(
+        &self,
+        up: &[&FunctionSpec],
+        down: &[&FunctionSpec],
+        hops: &mut Vec<Hop>,
+    ) -> bool {
         let node = |path: &[&FunctionSpec]| path.first().and_then(|function| function.numa_node);
         match (node(up), node(down)) {
             (Some(from), Some(to)) if from != to => {
@@ -325,10 +482,15 @@ impl MachineSpec {
 /// The links on a path up to (and without) where it meets another. A link belongs to its lower
 /// end: ports of the root and downstream ports have none of their own.
 fn links(path: &[&FunctionSpec], meet: Option<&FunctionSpec>, up: bool) -> Vec<Hop> {
-    let below = path.iter().take_while(|function| meet.is_none_or(|meet| meet.address != function.address));
+    let below = path
+        .iter()
+        .take_while(|function| meet.is_none_or(|meet| meet.address != function.address));
     below
         .filter(|function| !matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream))
-        .map(|function| Hop::Pcie { lower: function.address, up })
+        .map(|function| Hop::Pcie {
+            lower: function.address,
+            up,
+        })
         .collect()
 }
 

@@ -16,37 +16,67 @@ impl SimTelemetry {
     /// Errors of a function, with those that it counts once copies run.
     pub(in crate::hardware::sim) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
         // The second sample of a GPU is the first under load.
-        let loaded = self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1);
+        let loaded = self
+            .samples
+            .iter()
+            .any(|samples| samples.load(Ordering::Relaxed) > 1);
         self.errors(function, loaded, self.is_counted(true))
     }
 
     /// Errors of a function, with those that it counts under load if there was any.
     fn errors(&self, function: &FunctionSpec, loaded: bool, several: bool) -> PcieErrors {
-        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
-        added.filter(|fault| several || !fault.only_under_load).fold(function.errors, |sum, fault| PcieErrors {
-            correctable: sum.correctable.saturating_add(fault.errors.correctable),
-            non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
-            fatal: sum.fatal.saturating_add(fault.errors.fatal),
-        })
+        let added = self
+            .spec
+            .faults
+            .links
+            .iter()
+            .filter(|fault| loaded && fault.function == function.address);
+        added
+            .filter(|fault| several || !fault.only_under_load)
+            .fold(function.errors, |sum, fault| PcieErrors {
+                correctable: sum.correctable.saturating_add(fault.errors.correctable),
+                non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
+                fatal: sum.fatal.saturating_add(fault.errors.fatal),
+            })
     }
 
     /// A reading of a GPU.
     pub(super) fn take_sample(&self, index: u32) -> LinkSample {
-        let Ok(gpu) = self.answering(index) else { return LinkSample::default() };
-        let before = self.samples.get(index as usize).map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
+        let Ok(gpu) = self.answering(index) else {
+            return LinkSample::default();
+        };
+        let before = self
+            .samples
+            .get(index as usize)
+            .map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
         let (loaded, several) = (before > 0, self.is_counted(true));
         let show = || self.show(gpu, loaded, several);
         // Of hundreds of GPUs there are a million samples, which show the same.
         let shown = self.shown.get(index as usize);
-        shown.map_or_else(show, |shown| shown[2 * usize::from(loaded) + usize::from(several)].get_or_init(show).clone())
+        shown.map_or_else(show, |shown| {
+            shown[2 * usize::from(loaded) + usize::from(several)]
+                .get_or_init(show)
+                .clone()
+        })
     }
 
     /// What a sample of a GPU shows.
     fn show(&self, gpu: &GpuSpec, loaded: bool, several: bool) -> LinkSample {
         let throttle_reasons = gpu.state.throttle_under_load.clone();
-        let under_load = if loaded { gpu.state.ecc_uncorrected_under_load } else { 0 };
-        let ecc_uncorrected = gpu.state.ecc.map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
-        let temperature = if loaded { gpu.state.temperature_under_load_c } else { gpu.state.temperature_c };
+        let under_load = if loaded {
+            gpu.state.ecc_uncorrected_under_load
+        } else {
+            0
+        };
+        let ecc_uncorrected = gpu
+            .state
+            .ecc
+            .map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
+        let temperature = if loaded {
+            gpu.state.temperature_under_load_c
+        } else {
+            gpu.state.temperature_c
+        };
         let state = LinkSample {
             ecc_uncorrected,
             throttle_reasons,
@@ -55,18 +85,29 @@ impl SimTelemetry {
             temperature_c: Some(temperature),
             ..LinkSample::default()
         };
-        let Some(function) = self.spec.function(gpu.pci) else { return state };
+        let Some(function) = self.spec.function(gpu.pci) else {
+            return state;
+        };
         let link = match (function.stale, loaded) {
             (true, _) => self.spec.idle(function),
             (false, true) => self.spec.loaded(function),
             (false, false) => self.spec.trained(function),
         };
-        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
+        let added = self
+            .spec
+            .faults
+            .links
+            .iter()
+            .filter(|fault| loaded && fault.function == function.address);
         let added = added.filter(|fault| several || !fault.only_under_load);
         LinkSample {
             generation: link.map(|link| link.generation),
             width: link.map(|link| link.width),
-            replays: Some(added.map(|fault| fault.replays).fold(0, u64::saturating_add)),
+            replays: Some(
+                added
+                    .map(|fault| fault.replays)
+                    .fold(0, u64::saturating_add),
+            ),
             pcie_errors: Some(self.errors(function, loaded, several)),
             ..state
         }

@@ -8,14 +8,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::hardware::{
-    Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
+    Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree,
+    Telemetry,
 };
 use crate::model::flow::Flow;
 use crate::model::order::Order;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
-    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PcieErrors,
-    RemappedRows, SlowFact,
+    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus,
+    PcieErrors, RemappedRows, SlowFact,
 };
 
 use super::counts::{Counters, each_link};
@@ -43,20 +44,34 @@ impl SimTelemetry {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
         let shown = spec.gpus.iter().map(|_| Default::default()).collect();
         let looks = Looks::new(spec.gpus.len());
-        Self { spec, samples, shown, looks, counters: Counters::default(), loaded: AtomicBool::new(false) }
+        Self {
+            spec,
+            samples,
+            shown,
+            looks,
+            counters: Counters::default(),
+            loaded: AtomicBool::new(false),
+        }
     }
 
     /// Samples of a GPU up to now.
     fn sampled(&self, index: u32) -> u32 {
-        self.samples.get(index as usize).map_or(0, |samples| samples.load(Ordering::Relaxed))
+        self.samples
+            .get(index as usize)
+            .map_or(0, |samples| samples.load(Ordering::Relaxed))
     }
 
     /// A GPU that answers.
     fn answering(&self, index: u32) -> Result<&GpuSpec, Unknown> {
         if self.spec.lost(index) {
-            return Err(Unknown::Failed("NVML: the GPU fell off the bus or is otherwise lost (15)".into()));
+            return Err(Unknown::Failed(
+                "NVML: the GPU fell off the bus or is otherwise lost (15)".into(),
+            ));
         }
-        self.spec.gpus.get(index as usize).ok_or_else(|| Unknown::Failed("NVML: invalid argument (2)".into()))
+        self.spec
+            .gpus
+            .get(index as usize)
+            .ok_or_else(|| Unknown::Failed("NVML: invalid argument (2)".into()))
     }
 
     fn function_of(&self, gpu: &GpuSpec) -> Result<&FunctionSpec, Unknown> {
@@ -73,21 +88,37 @@ impl SimTelemetry {
         gpu.vbios = Reading::Known(spec.state.vbios.clone());
         gpu.memory_total_bytes = Reading::Known(spec.memory);
         gpu.memory_free_bytes = Reading::Known(spec.memory_free);
-        gpu.numa_node = self.function_of(spec).and_then(|function| self.numa_node(function)).into();
+        gpu.numa_node = self
+            .function_of(spec)
+            .and_then(|function| self.numa_node(function))
+            .into();
     }
 
     fn pcie(&self, gpu: &mut Gpu, spec: &GpuSpec) {
         let function = self.function_of(spec);
         let link = |link| -> Result<_, Unknown> { Option::ok_or(link, Unknown::Unsupported) };
-        let own: Reading<_> = function.clone().and_then(|function| link(function.max)).into();
-        let slot = function.clone().ok().and_then(|function| self.spec.function(function.parent?)?.max);
-        let errors = function.clone().map_or_else(|_| PcieErrors::default(), |function| function.errors);
-        let now: Reading<_> = function.and_then(|function| link(self.spec.idle(function))).into();
+        let own: Reading<_> = function
+            .clone()
+            .and_then(|function| link(function.max))
+            .into();
+        let slot = function
+            .clone()
+            .ok()
+            .and_then(|function| self.spec.function(function.parent?)?.max);
+        let errors = function
+            .clone()
+            .map_or_else(|_| PcieErrors::default(), |function| function.errors);
+        let now: Reading<_> = function
+            .and_then(|function| link(self.spec.idle(function)))
+            .into();
         gpu.pcie_generation = now.clone().map(|link| link.generation);
         gpu.pcie_width = now.map(|link| link.width);
-        gpu.pcie_generation_max =
-            own.clone().map(|own| slot.map_or(own.generation, |slot| own.generation.min(slot.generation)));
-        gpu.pcie_width_max = own.clone().map(|own| slot.map_or(own.width, |slot| own.width.min(slot.width)));
+        gpu.pcie_generation_max = own
+            .clone()
+            .map(|own| slot.map_or(own.generation, |slot| own.generation.min(slot.generation)));
+        gpu.pcie_width_max = own
+            .clone()
+            .map(|own| slot.map_or(own.width, |slot| own.width.min(slot.width)));
         gpu.pcie_generation_device_max = own.map(|own| own.generation);
         gpu.pcie_replays = Reading::Known(0);
         gpu.pcie_errors = Reading::Known(errors);
@@ -102,10 +133,15 @@ impl SimTelemetry {
                 link.speed_mbps = Reading::Known(nvlink_mbps(links));
                 // The switches have no PCI address that a guest could see.
                 (link.remote, link.remote_pci) = match links.remote {
-                    NvLinkTarget::Switch => (Reading::Known(NvLinkRemote::Switch), Reading::unsupported()),
+                    NvLinkTarget::Switch => {
+                        (Reading::Known(NvLinkRemote::Switch), Reading::unsupported())
+                    }
                     NvLinkTarget::Gpu(peer) => {
                         let peer = self.spec.gpus.get(peer as usize).map(|peer| peer.pci);
-                        (Reading::Known(NvLinkRemote::Gpu), peer.ok_or(Unknown::Unsupported).into())
+                        (
+                            Reading::Known(NvLinkRemote::Gpu),
+                            peer.ok_or(Unknown::Unsupported).into(),
+                        )
                     }
                 };
                 let later = SlowFact::NvLinkErrors.not_read();
@@ -116,7 +152,10 @@ impl SimTelemetry {
             link
         });
         gpu.nvlinks = Reading::Known(links.collect());
-        let switched = spec.nvlinks.iter().any(|links| links.remote == NvLinkTarget::Switch);
+        let switched = spec
+            .nvlinks
+            .iter()
+            .any(|links| links.remote == NvLinkTarget::Switch);
         gpu.fabric = if let Some(fabric) = &spec.fabric {
             Reading::Known(Fabric {
                 state: fabric.state,
@@ -129,7 +168,11 @@ impl SimTelemetry {
             let started = self.spec.faults.cuda_init.is_none();
             Reading::Known(Fabric {
                 // Without its fabric manager a machine of this kind has no CUDA (error 802).
-                state: if started { FabricState::Completed } else { FabricState::NotStarted },
+                state: if started {
+                    FabricState::Completed
+                } else {
+                    FabricState::NotStarted
+                },
                 status: 0,
                 health_mask: Some(0),
                 clique_id: 0,
@@ -138,24 +181,41 @@ impl SimTelemetry {
         } else {
             Reading::unsupported()
         };
-        gpu.module_id = if switched { Reading::Known(gpu.index + 1) } else { Reading::unsupported() };
+        gpu.module_id = if switched {
+            Reading::Known(gpu.index + 1)
+        } else {
+            Reading::unsupported()
+        };
         let grace = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
-        gpu.c2c = if grace { Reading::Known(false) } else { Reading::unsupported() };
+        gpu.c2c = if grace {
+            Reading::Known(false)
+        } else {
+            Reading::unsupported()
+        };
     }
 
     fn link_errors(&self, gpu: &mut Gpu, spec: &GpuSpec) {
         let copied = self.sampled(gpu.index) > 0;
-        let Reading::Known(links) = &mut gpu.nvlinks else { return };
+        let Reading::Known(links) = &mut gpu.nvlinks else {
+            return;
+        };
         for link in links {
             let number = link.link;
-            let Some((links, _)) = each_link(spec).find(|(links, other)| *other == number && links.active) else {
+            let Some((links, _)) =
+                each_link(spec).find(|(links, other)| *other == number && links.active)
+            else {
                 continue;
             };
             let faults = self.spec.faults.nvlinks.iter();
-            let added = faults.filter(|fault| copied && fault.gpu == gpu.index && fault.link == u32::from(number));
+            let added = faults.filter(|fault| {
+                copied && fault.gpu == gpu.index && fault.link == u32::from(number)
+            });
             let added = added.filter(|fault| self.is_counted(fault.only_under_load));
             let sum = |figure: fn(&NvLinkErrors) -> u64| {
-                let added: u64 = added.clone().map(|fault| figure(&fault.errors)).fold(0, u64::saturating_add);
+                let added: u64 = added
+                    .clone()
+                    .map(|fault| figure(&fault.errors))
+                    .fold(0, u64::saturating_add);
                 Reading::Known(figure(&links.errors).saturating_add(added))
             };
             link.crc_errors = sum(|errors| errors.crc);
@@ -166,7 +226,8 @@ impl SimTelemetry {
 
     fn state(gpu: &mut Gpu, spec: &GpuSpec) {
         let state = &spec.state;
-        let has = |feature: Option<bool>| -> Reading<bool> { feature.ok_or(Unknown::Unsupported).into() };
+        let has =
+            |feature: Option<bool>| -> Reading<bool> { feature.ok_or(Unknown::Unsupported).into() };
         gpu.bar1_total_bytes = Reading::Known(spec.bar1);
         gpu.mig = has(state.mig);
         gpu.compute_mode = Reading::Known(state.compute_mode);
@@ -210,7 +271,11 @@ impl Telemetry for SimTelemetry {
 
     fn pci_tree(&self) -> PciTree {
         let nodes = self.spec.numa_nodes.iter().zip(0..);
-        let nodes = nodes.map(|(spec, node)| NumaNode { node, cpus: spec.cpus.clone(), memory_bytes: spec.memory });
+        let nodes = nodes.map(|(spec, node)| NumaNode {
+            node,
+            cpus: spec.cpus.clone(),
+            memory_bytes: spec.memory,
+        });
         let adapters = self.spec.adapters.iter();
         let adapters = adapters.map(|spec| Adapter {
             name: spec.name.clone(),
@@ -221,7 +286,11 @@ impl Telemetry for SimTelemetry {
         let mut tree = PciTree {
             // As in the kernel's tree, where NVSwitches are on nobody's way.
             functions: {
-                let on_the_way = self.spec.pci.iter().filter(|function| !function.is_nvswitch());
+                let on_the_way = self
+                    .spec
+                    .pci
+                    .iter()
+                    .filter(|function| !function.is_nvswitch());
                 on_the_way.map(|function| self.function(function)).collect()
             },
             numa_nodes: nodes.collect(),
@@ -235,11 +304,15 @@ impl Telemetry for SimTelemetry {
     }
 
     fn nvidia_functions(&self) -> NvidiaFunctions {
-        NvidiaFunctions { displays: self.spec.displays(), nvswitches: self.spec.nvswitches() }
+        NvidiaFunctions {
+            displays: self.spec.displays(),
+            nvswitches: self.spec.nvswitches(),
+        }
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {
-        u32::try_from(self.spec.gpus.len()).map_err(|_| HardwareError::new(ErrorKind::Other, "too many GPUs"))
+        u32::try_from(self.spec.gpus.len())
+            .map_err(|_| HardwareError::new(ErrorKind::Other, "too many GPUs"))
     }
 
     fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu) {
@@ -256,7 +329,12 @@ impl Telemetry for SimTelemetry {
             GpuGroup::NvLink => self.nvlink(gpu, spec),
             GpuGroup::State => {
                 Self::state(gpu, spec);
-                let fault = self.spec.faults.contexts.iter().find(|fault| fault.gpu == gpu.index);
+                let fault = self
+                    .spec
+                    .faults
+                    .contexts
+                    .iter()
+                    .find(|fault| fault.gpu == gpu.index);
                 if let Some(fault) = fault {
                     gpu.compute_mode = Reading::Known(fault.compute_mode);
                 }
@@ -275,7 +353,11 @@ impl Telemetry for SimTelemetry {
         let rule = self.spec.peer_rule(source, destination);
         let status = rule.nvml;
         let nvlink = self.spec.joined_by_nvlink(source, destination);
-        let over_nvlink = if nvlink { status } else { P2pStatus::NotSupported };
+        let over_nvlink = if nvlink {
+            status
+        } else {
+            P2pStatus::NotSupported
+        };
         pair.common_ancestor = match over_nvlink {
             P2pStatus::Ok => Reading::Unknown(GpuPair::ancestor_not_asked()),
             _ => Reading::Known(self.spec.common_ancestor(source, destination)),
@@ -299,7 +381,8 @@ impl Telemetry for SimTelemetry {
     fn read_atomics(&self, pair: &mut GpuPair) {
         if pair.p2p_atomics.unknown() == Some(&SlowFact::PeerAtomics.not_read()) {
             if pair.common_ancestor.unknown() == Some(&GpuPair::ancestor_not_asked()) {
-                pair.common_ancestor = Reading::Known(self.spec.common_ancestor(pair.source, pair.destination));
+                pair.common_ancestor =
+                    Reading::Known(self.spec.common_ancestor(pair.source, pair.destination));
             }
             // As over NVLink, with which the simulated boards have them.
             pair.p2p_atomics = pair.p2p_nvlink.clone();
@@ -319,13 +402,21 @@ impl Telemetry for SimTelemetry {
     }
 
     fn moved(&self, index: u32) -> Moved {
-        let failed = |why: Unknown| Moved { failure: Some(why.to_string()), ..Moved::default() };
-        self.answering(index).map_or_else(failed, |_| self.looks.moved(&self.spec, index))
+        let failed = |why: Unknown| Moved {
+            failure: Some(why.to_string()),
+            ..Moved::default()
+        };
+        self.answering(index)
+            .map_or_else(failed, |_| self.looks.moved(&self.spec, index))
     }
 
     fn counts(&self, index: u32, links: &[u8]) -> Counts {
-        let failed = |why: Unknown| Counts { failure: Some(why.to_string()), ..Counts::default() };
-        self.answering(index).map_or_else(failed, |_| self.counters.counts(&self.spec, index, links))
+        let failed = |why: Unknown| Counts {
+            failure: Some(why.to_string()),
+            ..Counts::default()
+        };
+        self.answering(index)
+            .map_or_else(failed, |_| self.counters.counts(&self.spec, index, links))
     }
 
     fn carried(&self, flow: Flow, bytes: u64) {

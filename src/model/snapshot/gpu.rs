@@ -94,13 +94,22 @@ impl Gpu {
     /// How many of its NVLinks are active; `None` where they are not known.
     pub fn active_nvlinks(&self) -> Option<u32> {
         let links = self.nvlinks.known()?;
-        u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
+        u32::try_from(
+            links
+                .iter()
+                .filter(|link| link.active.get() == Some(true))
+                .count(),
+        )
+        .ok()
     }
 
     /// Whether the error counters of its NVLinks are still to be read.
     pub fn has_link_errors_left_out(&self) -> bool {
-        let left_out = |link: &NvLink| link.crc_errors.unknown() == Some(&SlowFact::NvLinkErrors.not_read());
-        self.nvlinks.known().is_some_and(|links| links.iter().any(left_out))
+        let left_out =
+            |link: &NvLink| link.crc_errors.unknown() == Some(&SlowFact::NvLinkErrors.not_read());
+        self.nvlinks
+            .known()
+            .is_some_and(|links| links.iter().any(left_out))
     }
 }
 

@@ -18,7 +18,10 @@ pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
 pub use host::{ConfidentialComputing, Host, Xid};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
-pub use pci::{Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower, RuntimeStatus};
+pub use pci::{
+    Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower,
+    RuntimeStatus,
+};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,13 +92,23 @@ impl Snapshot {
 
     /// What NVML says of this ordered pair.
     pub fn pair(&self, pair: Pair) -> Option<&GpuPair> {
-        pair.find(&self.pairs, |said| Pair { source: said.source, destination: said.destination })
+        pair.find(&self.pairs, |said| Pair {
+            source: said.source,
+            destination: said.destination,
+        })
     }
 
     /// The address of the GPU with this NVML index, by elimination where NVML does not tell.
     pub fn address_of(&self, index: u32) -> Option<PciAddress> {
         let told = self.gpu(index)?.pci.get();
-        told.or_else(|| Some(self.unlisted_gpus.iter().find(|function| function.gpu == Some(index))?.address))
+        told.or_else(|| {
+            Some(
+                self.unlisted_gpus
+                    .iter()
+                    .find(|function| function.gpu == Some(index))?
+                    .address,
+            )
+        })
     }
 
     /// The PCI function at this address.
@@ -123,7 +136,12 @@ impl NumaNode {
         const MOST: usize = 1 << 16;
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number < MOST);
+            let number = |text: &str| {
+                text.trim()
+                    .parse::<usize>()
+                    .ok()
+                    .filter(|number| *number < MOST)
+            };
             Some(number(first)?..=number(last)?)
         };
         self.cpus.split(',').filter_map(range).flatten().collect()
@@ -136,7 +154,14 @@ mod tests {
 
     #[test]
     fn lists_of_processors_are_read_as_far_as_they_make_sense() {
-        let processors = |cpus: &str| NumaNode { node: 0, cpus: cpus.to_owned(), memory_bytes: Bytes(0) }.processors();
+        let processors = |cpus: &str| {
+            NumaNode {
+                node: 0,
+                cpus: cpus.to_owned(),
+                memory_bytes: Bytes(0),
+            }
+            .processors()
+        };
         assert_eq!(processors("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(processors("5-2,x,-,7 "), [7]);
         assert_eq!(processors("0-99999999999999,1"), [1]);

@@ -216,9 +216,12 @@ impl BoundDriver {
     /// Whether it gives functions to virtual machines: vfio-pci, one of the drivers for certain devices that are
     /// built on it (nvgrace-gpu-vfio-pci, mlx5_vfio_pci), or one of those that only hold a function for that.
     pub fn gives_to_guests(&self) -> bool {
-        let Self::Other(name) = self else { return *self == Self::VfioPci };
+        let Self::Other(name) = self else {
+            return *self == Self::VfioPci;
+        };
         let name = name.replace('_', "-");
-        name.ends_with("-vfio-pci") || ["vfio-pci", "pci-stub", "xen-pciback", "pciback"].contains(&name.as_str())
+        name.ends_with("-vfio-pci")
+            || ["vfio-pci", "pci-stub", "xen-pciback", "pciback"].contains(&name.as_str())
     }
 }
 
@@ -282,7 +285,10 @@ mod tests {
             ("nvidia-vgpu-vfio", false),
         ] {
             let Ok(driver) = name.parse::<BoundDriver>();
-            assert_eq!((driver.gives_to_guests(), driver.to_string().as_str()), (guests, name));
+            assert_eq!(
+                (driver.gives_to_guests(), driver.to_string().as_str()),
+                (guests, name)
+            );
         }
     }
 }

@@ -19,14 +19,28 @@ const OVERLAPS: [&str; 2] = ["overlap on the source, %", "overlap on the destina
 
 /// All charts that have something to show.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
-    let Some(measurements) = &digest.report.measurements else { return html! {} };
+    let Some(measurements) = &digest.report.measurements else {
+        return html! {};
+    };
     html! { (placements(measurements)) (host(measurements)) (load::write(digest, measurements)) (pipelines(measurements)) }
 }
 
 /// A bar of this share of its whole, per cent, with the range that is expected.
 pub(super) fn bar(share: f64, expected: Option<[f64; 2]>, low: bool) -> Markup {
-    let of = |share: f64| if share.is_finite() { share.clamp(0.0, 100.0) } else { 0.0 };
-    let band = expected.map(|[low, high]| format!("left:{:.1}%;width:{:.1}%", of(low), (of(high) - of(low)).max(0.6)));
+    let of = |share: f64| {
+        if share.is_finite() {
+            share.clamp(0.0, 100.0)
+        } else {
+            0.0
+        }
+    };
+    let band = expected.map(|[low, high]| {
+        format!(
+            "left:{:.1}%;width:{:.1}%",
+            of(low),
+            (of(high) - of(low)).max(0.6)
+        )
+    });
     html! {
         span .bar aria-hidden="true" {
             span .fill.low[low] style=(format!("width:{:.1}%", of(share))) {}
@@ -38,11 +52,16 @@ pub(super) fn bar(share: f64, expected: Option<[f64; 2]>, low: bool) -> Markup {
 /// Rate and overlap of the eight placements, medians over all pairs.
 fn placements(measurements: &Measurements) -> Markup {
     let wrong = wrong_pairs(measurements, Path::Direct);
-    if measurements.overlap.iter().all(|cell| wrong.contains(&cell.pair)) {
+    if measurements
+        .overlap
+        .iter()
+        .all(|cell| wrong.contains(&cell.pair))
+    {
         return html! {};
     }
-    let whole =
-        Placement::all().filter_map(|placement| Some(rates(measurements, placement).rates?.max)).fold(0.0, f64::max);
+    let whole = Placement::all()
+        .filter_map(|placement| Some(rates(measurements, placement).rates?.max))
+        .fold(0.0, f64::max);
     html! {
         section {
             h2 { "Stream placements" }
@@ -82,14 +101,31 @@ fn rates(measurements: &Measurements, placement: Placement) -> Figures {
 
 fn overlap(measurements: &Measurements, placement: Placement, side: Side) -> Option<Spread> {
     let wrong = wrong_pairs(measurements, Path::Direct);
-    let of = measurements.overlap.iter().filter(|cell| cell.placement == placement && cell.compute_on == side);
+    let of = measurements
+        .overlap
+        .iter()
+        .filter(|cell| cell.placement == placement && cell.compute_on == side);
     let of = of.filter(|cell| !wrong.contains(&cell.pair));
-    Spread::of(of.filter(|cell| cell.cell().tested()).filter_map(|cell| cell.overlap_percent))
+    Spread::of(
+        of.filter(|cell| cell.cell().tested())
+            .filter_map(|cell| cell.overlap_percent),
+    )
 }
 
 /// A median as a bar with its figure.
-fn measured(spread: Option<Spread>, text: fn(f64) -> String, whole: f64, expected: Option<[f64; 2]>) -> Markup {
-    let share = |value: f64| if whole > 0.0 { 100.0 * value / whole } else { 0.0 };
+fn measured(
+    spread: Option<Spread>,
+    text: fn(f64) -> String,
+    whole: f64,
+    expected: Option<[f64; 2]>,
+) -> Markup {
+    let share = |value: f64| {
+        if whole > 0.0 {
+            100.0 * value / whole
+        } else {
+            0.0
+        }
+    };
     html! {
         @match spread {
             Some(spread) => { (bar(share(spread.median), expected.map(|ends| ends.map(share)), false)) " " (text(spread.median)) }
@@ -100,8 +136,15 @@ fn measured(spread: Option<Spread>, text: fn(f64) -> String, whole: f64, expecte
 
 /// Copies between host and GPU, a bar for each way.
 fn host(measurements: &Measurements) -> Markup {
-    let ways: Vec<Ways> = Ways::of(measurements).into_iter().filter(|way| way.rates.is_some()).collect();
-    let highest = |way: &Ways| way.rates.map_or(0.0, |rates| rates.max).max(way.expected.map_or(0.0, |[_, high]| high));
+    let ways: Vec<Ways> = Ways::of(measurements)
+        .into_iter()
+        .filter(|way| way.rates.is_some())
+        .collect();
+    let highest = |way: &Ways| {
+        way.rates
+            .map_or(0.0, |rates| rates.max)
+            .max(way.expected.map_or(0.0, |[_, high]| high))
+    };
     let whole = ways.iter().map(highest).fold(0.0, f64::max);
     html! {
         @if !ways.is_empty() {
@@ -132,10 +175,16 @@ fn host(measurements: &Measurements) -> Markup {
 fn pipelines(measurements: &Measurements) -> Markup {
     let rows = streams::speed_ups(measurements);
     let possible = |name: &str| {
-        let cells = measurements.pipeline.iter().filter(|cell| streams::name_of(cell) == name);
+        let cells = measurements
+            .pipeline
+            .iter()
+            .filter(|cell| streams::name_of(cell) == name);
         Spread::of(cells.filter_map(|cell| cell.possible_speed_up)).map(|spread| spread.median)
     };
-    let all = rows.iter().flat_map(|(name, spread)| [Some(spread.max), possible(name)]).flatten();
+    let all = rows
+        .iter()
+        .flat_map(|(name, spread)| [Some(spread.max), possible(name)])
+        .flatten();
     let whole = all.fold(1.0, f64::max);
     html! {
         @if !rows.is_empty() {

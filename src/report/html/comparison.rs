@@ -21,7 +21,11 @@ pub(in crate::report) fn page(comparison: &Comparison, new: &Report, page: &Page
     let title = "peerscope: two reports of one machine";
     // The findings follow as cards.
     let is_said = |block: &&Block| !matches!(block, Block::Finding { .. });
-    let said: Vec<Block> = super::top(page.blocks()).iter().filter(is_said).cloned().collect();
+    let said: Vec<Block> = super::top(page.blocks())
+        .iter()
+        .filter(is_said)
+        .cloned()
+        .collect();
     let content = html! {
         h1 { (title) }
         section .top { (flow(&said)) }
@@ -92,11 +96,25 @@ fn changes(comparison: &Comparison, new: &Report) -> Markup {
 }
 
 fn cell(change: Option<&Change>, small: bool) -> Markup {
-    let Some(change) = change else { return html! { td .none { @if !small { "-" } } } };
-    let through =
-        if change.staged_now { ", through host memory: CUDA no longer lets the pair copy directly" } else { "" };
-    let tip = format!("{}: {} GB/s then, {} now{through}", change.pair, rate(change.old_gbps), rate(change.new_gbps));
-    let sign = if change.staged_now { "✖" } else { sign(change) };
+    let Some(change) = change else {
+        return html! { td .none { @if !small { "-" } } };
+    };
+    let through = if change.staged_now {
+        ", through host memory: CUDA no longer lets the pair copy directly"
+    } else {
+        ""
+    };
+    let tip = format!(
+        "{}: {} GB/s then, {} now{through}",
+        change.pair,
+        rate(change.old_gbps),
+        rate(change.new_gbps)
+    );
+    let sign = if change.staged_now {
+        "✖"
+    } else {
+        sign(change)
+    };
     html! {
         td .(class(change)) .error[change.staged_now] title=(tip) {
             @if small { (sign) } @else {

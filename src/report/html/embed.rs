@@ -37,7 +37,9 @@ fn packed_of(write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>) -> std::io::
 #[cfg(test)]
 pub(crate) fn page_with(bytes: &[u8]) -> String {
     let packed = packed_of(&|to| to.write_all(bytes)).unwrap();
-    format!("<!DOCTYPE html><body><script id=\"{ID}\" type=\"application/gzip\">{packed}</script></body>\n")
+    format!(
+        "<!DOCTYPE html><body><script id=\"{ID}\" type=\"application/gzip\">{packed}</script></body>\n"
+    )
 }
 
 /// Whether these bytes are a page and not JSON.
@@ -53,22 +55,38 @@ pub(in crate::report) fn is_page(bytes: &[u8]) -> bool {
 pub(in crate::report) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let marker = format!("<script id=\"{ID}\" type=\"application/gzip\">");
     let start = memchr::memmem::find(page, marker.as_bytes()).map(|at| at + marker.len());
-    let rest = start.and_then(|start| page.get(start..)).ok_or("is a page without a report of peerscope in it")?;
+    let rest = start
+        .and_then(|start| page.get(start..))
+        .ok_or("is a page without a report of peerscope in it")?;
     let end = memchr::memchr(b'<', rest).ok_or("ends within its report: the page was cut off")?;
     let bytes = from_base64(&rest[..end]).ok_or("has a report in it that is not base64")?;
     let mut json = Vec::new();
-    let read = GzDecoder::new(bytes.as_slice()).take(most + 1).read_to_end(&mut json);
+    let read = GzDecoder::new(bytes.as_slice())
+        .take(most + 1)
+        .read_to_end(&mut json);
     read.map_err(|error| format!("has a report in it that cannot be unpacked: {error}"))?;
-    if json.len() as u64 > most { Err("has a report in it that is too large".into()) } else { Ok(json) }
+    if json.len() as u64 > most {
+        Err("has a report in it that is too large".into())
+    } else {
+        Ok(json)
+    }
 }
 
 pub(super) fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
-        let value = three.iter().chain([&0, &0]).take(3).fold(0_u32, |value, byte| value << 8 | u32::from(*byte));
+        let value = three
+            .iter()
+            .chain([&0, &0])
+            .take(3)
+            .fold(0_u32, |value, byte| value << 8 | u32::from(*byte));
         for place in 0..4 {
             let digit = DIGITS[(value >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= three.len() { char::from(digit) } else { '=' });
+            text.push(if place <= three.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
         }
     }
     text
@@ -79,7 +97,11 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     for (value, digit) in (0_u32..).zip(DIGITS) {
         values[usize::from(*digit)] = Some(value);
     }
-    let digits: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').collect();
+    let digits: Vec<u8> = text
+        .iter()
+        .copied()
+        .filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=')
+        .collect();
     let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
     for four in digits.chunks(4) {
         if four.len() == 1 {
@@ -87,7 +109,10 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
         }
         let mut value = 0_u32;
         for place in 0..4 {
-            value = value << 6 | four.get(place).map_or(Some(0), |digit| values[usize::from(*digit)])?;
+            value = value << 6
+                | four
+                    .get(place)
+                    .map_or(Some(0), |digit| values[usize::from(*digit)])?;
         }
         let [_, three @ ..] = value.to_be_bytes();
         bytes.extend_from_slice(&three[..four.len() - 1]);
@@ -128,8 +153,16 @@ mod tests {
         let back: Report = serde_json::from_slice(&json).unwrap();
         assert_eq!(back.snapshot.gpus, report.snapshot.gpus);
         assert_eq!(back.verdict, report.verdict);
-        assert!(json_of(page.as_bytes(), 1000).unwrap_err().contains("too large"));
-        assert!(json_of(b"<html>", 1000).unwrap_err().contains("without a report"));
+        assert!(
+            json_of(page.as_bytes(), 1000)
+                .unwrap_err()
+                .contains("too large")
+        );
+        assert!(
+            json_of(b"<html>", 1000)
+                .unwrap_err()
+                .contains("without a report")
+        );
         let cut = &page.as_bytes()[..page.len() / 2];
         assert!(json_of(cut, 1 << 30).unwrap_err().contains("cut off"));
     }

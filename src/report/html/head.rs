@@ -20,8 +20,11 @@ const SERIALS: usize = 16;
 /// The top; `blocks` are those of the page that text and HTML share.
 pub(super) fn write(digest: &Digest<'_>, blocks: &[Block]) -> Markup {
     // The findings follow as cards.
-    let said: Vec<Block> =
-        top(blocks).iter().filter(|block| !matches!(block, Block::Finding { .. })).cloned().collect();
+    let said: Vec<Block> = top(blocks)
+        .iter()
+        .filter(|block| !matches!(block, Block::Finding { .. }))
+        .cloned()
+        .collect();
     html! {
         header {
             h1 { (title(digest)) }
@@ -38,16 +41,34 @@ pub(super) fn write(digest: &Digest<'_>, blocks: &[Block]) -> Markup {
 fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let host = &report.snapshot.host;
     let groups = machine::gpu_groups(report).into_iter();
-    let groups: Vec<_> = groups.map(|(gpus, text)| format!("{} (GPU {})", text, ranges(&gpus))).collect();
+    let groups: Vec<_> = groups
+        .map(|(gpus, text)| format!("{} (GPU {})", text, ranges(&gpus)))
+        .collect();
     let mut facts = vec![
-        ("Host", host.hostname.known().cloned().unwrap_or_else(|| "name unknown".into())),
-        ("Started", report.started_at.replace('T', " ").replace('Z', " UTC")),
+        (
+            "Host",
+            host.hostname
+                .known()
+                .cloned()
+                .unwrap_or_else(|| "name unknown".into()),
+        ),
+        (
+            "Started",
+            report.started_at.replace('T', " ").replace('Z', " UTC"),
+        ),
         ("Duration", format!("{} s", short(report.timing.total))),
     ];
     if let Some(measurements) = &report.measurements {
         facts.push(("Profile", measurements.profile.clone()));
     }
-    facts.push(("GPUs", if groups.is_empty() { "none found".into() } else { groups.join("; ") }));
+    facts.push((
+        "GPUs",
+        if groups.is_empty() {
+            "none found".into()
+        } else {
+            groups.join("; ")
+        },
+    ));
     facts.push(("Software", machine::software(host)));
     let serials: Vec<String> = serials(report);
     if !serials.is_empty() {
@@ -58,9 +79,17 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
 
 /// The serial number of each GPU; boards with several GPUs have one for all of them.
 fn serials(report: &Report) -> Vec<String> {
-    let known = report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.serial.known()?)));
+    let known = report
+        .snapshot
+        .gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.index, gpu.serial.known()?)));
     let all: BTreeSet<(u32, &String)> = known.collect();
-    let mut list: Vec<String> = all.iter().take(SERIALS).map(|(gpu, serial)| format!("GPU {gpu} {serial}")).collect();
+    let mut list: Vec<String> = all
+        .iter()
+        .take(SERIALS)
+        .map(|(gpu, serial)| format!("GPU {gpu} {serial}"))
+        .collect();
     if all.len() > SERIALS {
         list.push(format!("and {} more", all.len() - SERIALS));
     }

@@ -24,8 +24,14 @@ use crate::model::topology::{LinkClass, NodeKind};
 const MOST: usize = 16;
 
 /// Lower ends of the steps of colour, per cent of expected, with the words of the legend.
-const STEPS: [(f64, &str); 6] =
-    [(0.0, "below 50"), (50.0, "50"), (70.0, "70"), (85.0, "85"), (92.0, "92"), (98.0, "98 and more")];
+const STEPS: [(f64, &str); 6] = [
+    (0.0, "below 50"),
+    (50.0, "50"),
+    (70.0, "70"),
+    (85.0, "85"),
+    (92.0, "92"),
+    (98.0, "98 and more"),
+];
 
 /// Below this share a cell has a sign too.
 pub(super) const LOW: f64 = 85.0;
@@ -68,9 +74,13 @@ impl Ground {
 
     pub(super) fn of(digest: &Digest<'_>) -> Self {
         let mut gpus = digest.gpus();
-        let groups: BTreeMap<u32, Group> = gpus.iter().map(|&gpu| (gpu, group(digest.report, gpu))).collect();
+        let groups: BTreeMap<u32, Group> = gpus
+            .iter()
+            .map(|&gpu| (gpu, group(digest.report, gpu)))
+            .collect();
         together(&mut gpus, &groups);
-        let (mut marks, mut of_gpu): (HashMap<Pair, Paint>, HashMap<u32, Paint>) = Default::default();
+        let (mut marks, mut of_gpu): (HashMap<Pair, Paint>, HashMap<u32, Paint>) =
+            Default::default();
         for finding in &digest.findings {
             let paint = highlight::paint(finding.severity);
             for pair in highlight::pairs(finding) {
@@ -82,11 +92,30 @@ impl Ground {
                 *worst = paint.max(*worst);
             }
         }
-        let back = |pair: &Pair| Pair { source: pair.destination, destination: pair.source };
-        let bad = |pair: &Pair| marks.get(pair).is_some_and(|paint| *paint >= Paint::Warning);
-        let reverse = marks.keys().filter(|pair| bad(pair)).map(back).filter(|pair| !bad(pair)).collect();
+        let back = |pair: &Pair| Pair {
+            source: pair.destination,
+            destination: pair.source,
+        };
+        let bad = |pair: &Pair| {
+            marks
+                .get(pair)
+                .is_some_and(|paint| *paint >= Paint::Warning)
+        };
+        let reverse = marks
+            .keys()
+            .filter(|pair| bad(pair))
+            .map(back)
+            .filter(|pair| !bad(pair))
+            .collect();
         let sockets = sockets(digest.report, &gpus, &groups);
-        Self { gpus, marks, reverse, of_gpu, groups, sockets }
+        Self {
+            gpus,
+            marks,
+            reverse,
+            of_gpu,
+            groups,
+            sockets,
+        }
     }
 }
 
@@ -97,38 +126,61 @@ fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
         sockets.entry(group.0).or_insert(gpu);
         switches.entry(group).or_insert(gpu);
     }
-    let place = |gpu: &u32| groups.get(gpu).map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()));
+    let place = |gpu: &u32| {
+        groups
+            .get(gpu)
+            .map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()))
+    };
     gpus.order_by_key(|gpu| (place(gpu), *gpu));
 }
 
 /// How many columns each socket has, and what it is called.
 fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<(usize, String)> {
     let of = |gpu: &u32| groups.get(gpu).and_then(|group| group.0);
-    let name =
-        |id: Option<NodeId>| id.and_then(|id| report.topology.node(id)).map(|node| clean(&node.label).into_owned());
+    let name = |id: Option<NodeId>| {
+        id.and_then(|id| report.topology.node(id))
+            .map(|node| clean(&node.label).into_owned())
+    };
     let runs: Vec<_> = gpus.chunk_by(|one, next| of(one) == of(next)).collect();
     // A name needs some columns to stand above.
     let least = if gpus.len() > MOST { 8 } else { 2 };
     match runs.len() {
         0 | 1 => Vec::new(),
         many if gpus.len() < many * least => Vec::new(),
-        _ => runs.iter().map(|run| (run.len(), name(of(&run[0])).unwrap_or_default())).collect(),
+        _ => runs
+            .iter()
+            .map(|run| (run.len(), name(of(&run[0])).unwrap_or_default()))
+            .collect(),
     }
 }
 
 /// The socket and the switch of a GPU: those of one group stand together.
 fn group(report: &Report, gpu: u32) -> Group {
     let way = report.topology.way_up(NodeId::Gpu(gpu));
-    let is = |id: &&NodeId, kind| report.topology.node(**id).is_some_and(|node| node.kind == kind);
+    let is = |id: &&NodeId, kind| {
+        report
+            .topology
+            .node(**id)
+            .is_some_and(|node| node.kind == kind)
+    };
     let socket = way.iter().find(|id| is(id, NodeKind::NumaNode)).copied();
-    (socket, way.iter().rfind(|id| is(id, NodeKind::SwitchPort)).copied())
+    (
+        socket,
+        way.iter().rfind(|id| is(id, NodeKind::SwitchPort)).copied(),
+    )
 }
 
 /// All maps there are, one shown at a time.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
-    let Some(measurements) = &digest.report.measurements else { return html! {} };
+    let Some(measurements) = &digest.report.measurements else {
+        return html! {};
+    };
     let ground = Ground::of(digest);
-    let maps = if ground.gpus.len() > 1 { maps(digest, measurements, &ground) } else { Vec::new() };
+    let maps = if ground.gpus.len() > 1 {
+        maps(digest, measurements, &ground)
+    } else {
+        Vec::new()
+    };
     let host = host_map::table(measurements, &ground);
     html! {
         @if !maps.is_empty() || host.is_some() {
@@ -160,23 +212,43 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Ve
         ("both ways", reference.with_direction(Direction::BothWays)),
         ("read", reference.with_issuer(Side::Destination)),
         ("kernel writes", reference.with_engine(Engine::Kernel)),
-        ("kernel reads", reference.with_engine(Engine::Kernel).with_issuer(Side::Destination)),
+        (
+            "kernel reads",
+            reference
+                .with_engine(Engine::Kernel)
+                .with_issuer(Side::Destination),
+        ),
         ("staged", reference.with_path(Path::Staged)),
     ];
     let rates = |name, setup: Setup, cells: BTreeMap<Pair, &PeerBandwidth>| {
         let marks = marks(&cells);
         let (note, cells) = match setup.path {
-            Path::Direct => (setup.to_string(), cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()),
-            Path::Staged => (format!("{setup}; the colour compares with the median"), staged(cells)),
+            Path::Direct => (
+                setup.to_string(),
+                cells
+                    .into_iter()
+                    .map(|(pair, cell)| (pair, heat(cell)))
+                    .collect(),
+            ),
+            Path::Staged => (
+                format!("{setup}; the colour compares with the median"),
+                staged(cells),
+            ),
         };
-        Map { name, note: note + &marks, cells }
+        Map {
+            name,
+            note: note + &marks,
+            cells,
+        }
     };
     let mut maps = vec![rates("one way", reference, digest.pairs.clone())];
     maps.extend(setups.map(|(name, setup)| rates(name, setup, measurements.in_setup(setup))));
     maps.push(latency(measurements));
     // A map with holes wherever one looks says less than the tables below.
     let whole = ground.gpus.len() * ground.gpus.len().saturating_sub(1);
-    maps.retain(|map| !map.cells.is_empty() && (ground.gpus.len() <= MOST || map.cells.len() * 2 > whole));
+    maps.retain(|map| {
+        !map.cells.is_empty() && (ground.gpus.len() <= MOST || map.cells.len() * 2 > whole)
+    });
     maps
 }
 
@@ -184,30 +256,58 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Ve
 fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
     let figures: Vec<Figure> = cells.values().map(|cell| Figure::of(Some(cell))).collect();
     // What follows a comma is about tables with per cent.
-    let said = |(mark, meaning): (&str, &str)| format!("; {mark}: {}", meaning.split(',').next().unwrap_or(meaning));
-    super::super::marks::legend(&figures).into_iter().map(said).collect()
+    let said = |(mark, meaning): (&str, &str)| {
+        format!("; {mark}: {}", meaning.split(',').next().unwrap_or(meaning))
+    };
+    super::super::marks::legend(&figures)
+        .into_iter()
+        .map(said)
+        .collect()
 }
 
 /// Copies through the host, each beside the median: what is expected of them depends on the processors most of all.
 fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
-    let rates = cells.values().filter(|cell| !cell.disturbed).filter_map(|cell| Some(cell.achieved_gbps?.0));
-    let median = Spread::of(rates).map(|spread| spread.median).filter(|median| *median > 0.0);
-    let share = |cell: &PeerBandwidth| Some(100.0 * cell.achieved_gbps.filter(|_| !cell.disturbed)?.0 / median?);
-    let heat = |cell: &PeerBandwidth| Heat { share: share(cell), ..plain(cell) };
-    cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()
+    let rates = cells
+        .values()
+        .filter(|cell| !cell.disturbed)
+        .filter_map(|cell| Some(cell.achieved_gbps?.0));
+    let median = Spread::of(rates)
+        .map(|spread| spread.median)
+        .filter(|median| *median > 0.0);
+    let share = |cell: &PeerBandwidth| {
+        Some(100.0 * cell.achieved_gbps.filter(|_| !cell.disturbed)?.0 / median?)
+    };
+    let heat = |cell: &PeerBandwidth| Heat {
+        share: share(cell),
+        ..plain(cell)
+    };
+    cells
+        .into_iter()
+        .map(|(pair, cell)| (pair, heat(cell)))
+        .collect()
 }
 
 /// A figure beside what healthy machines reach on such a route, no link of it degraded. What goes through the host is
 /// not held against that.
 fn heat(cell: &PeerBandwidth) -> Heat {
     let plain = plain(cell);
-    let expected = cell.expected_percent.zip(cell.expected_gbps).filter(|_| cell.achieved_gbps.is_some());
-    let Some((share, expected)) = expected.filter(|_| !cell.disturbed && cell.setup.path == Path::Direct) else {
+    let expected = cell
+        .expected_percent
+        .zip(cell.expected_gbps)
+        .filter(|_| cell.achieved_gbps.is_some());
+    let Some((share, expected)) =
+        expected.filter(|_| !cell.disturbed && cell.setup.path == Path::Direct)
+    else {
         return plain;
     };
     Heat {
         share: Some(share),
-        tip: format!("{}, {}% of {} expected", plain.tip, percent(share), rate(expected.0)),
+        tip: format!(
+            "{}, {}% of {} expected",
+            plain.tip,
+            percent(share),
+            rate(expected.0)
+        ),
         ..plain
     }
 }
@@ -216,26 +316,54 @@ fn heat(cell: &PeerBandwidth) -> Heat {
 fn plain(cell: &PeerBandwidth) -> Heat {
     let (text, tip) = match Figure::of(Some(cell)) {
         Figure::Number { value, .. } => {
-            let achieved = cell.achieved_gbps.map(|achieved| format!(": {} GB/s", rate(achieved.0)));
+            let achieved = cell
+                .achieved_gbps
+                .map(|achieved| format!(": {} GB/s", rate(achieved.0)));
             (value, achieved.unwrap_or_default())
         }
-        Figure::Word(word) => {
-            (word.to_owned(), format!(": {}", cell.reason.as_deref().unwrap_or_else(|| meaning(word))))
-        }
+        Figure::Word(word) => (
+            word.to_owned(),
+            format!(
+                ": {}",
+                cell.reason.as_deref().unwrap_or_else(|| meaning(word))
+            ),
+        ),
     };
-    Heat { text, share: None, tip: clean(&format!("{}{tip}", cell.pair)).into_owned() }
+    Heat {
+        text,
+        share: None,
+        tip: clean(&format!("{}{tip}", cell.pair)).into_owned(),
+    }
 }
 
 /// Latencies, each beside the median of all: less is better.
 fn latency(measurements: &Measurements) -> Map {
     // What a copy takes whose bytes do not arrive says nothing.
     let wrong = wrong_pairs(measurements, Path::Direct);
-    let direct = || measurements.latency.iter().filter(|cell| cell.path == Path::Direct && !wrong.contains(&cell.pair));
-    let median = Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
+    let direct = || {
+        measurements
+            .latency
+            .iter()
+            .filter(|cell| cell.path == Path::Direct && !wrong.contains(&cell.pair))
+    };
+    let median =
+        Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
     let cells = direct().map(|cell| {
-        let text = cell.latency_us.map_or_else(|| super::super::marks::word(cell.status).to_owned(), short);
-        let share = median.zip(cell.latency_us).filter(|(_, us)| *us > 0.0).map(|(median, us)| 100.0 * median / us);
-        (cell.pair, Heat { tip: format!("{}: {text} us", cell.pair), text, share })
+        let text = cell
+            .latency_us
+            .map_or_else(|| super::super::marks::word(cell.status).to_owned(), short);
+        let share = median
+            .zip(cell.latency_us)
+            .filter(|(_, us)| *us > 0.0)
+            .map(|(median, us)| 100.0 * median / us);
+        (
+            cell.pair,
+            Heat {
+                tip: format!("{}: {text} us", cell.pair),
+                text,
+                share,
+            },
+        )
     });
     Map {
         name: "latency",
@@ -245,7 +373,10 @@ fn latency(measurements: &Measurements) -> Map {
 }
 
 fn step(share: f64) -> usize {
-    STEPS.iter().rposition(|(low, _)| share >= *low).unwrap_or(0)
+    STEPS
+        .iter()
+        .rposition(|(low, _)| share >= *low)
+        .unwrap_or(0)
 }
 
 fn legend() -> Markup {
@@ -273,13 +404,17 @@ pub(super) fn dress(heat: Option<&Heat>, mark: Paint) -> (&'static str, String) 
         Paint::Warning => " warning",
         _ => "",
     };
-    (sign, share.map_or_else(|| "none".to_owned(), |share| format!("h{}", step(share))) + class)
+    (
+        sign,
+        share.map_or_else(|| "none".to_owned(), |share| format!("h{}", step(share))) + class,
+    )
 }
 
 fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
     let small = ground.gpus.len() > MOST;
     let starts = |place: usize| {
-        place > 0 && ground.groups.get(&ground.gpus[place]) != ground.groups.get(&ground.gpus[place - 1])
+        place > 0
+            && ground.groups.get(&ground.gpus[place]) != ground.groups.get(&ground.gpus[place - 1])
     };
     html! {
         div .scroll tabindex="0" role="region" aria-label=(map.name) {
@@ -310,7 +445,12 @@ fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
 
 /// The sockets above their columns.
 fn above(ground: &Ground, starts: &dyn Fn(usize) -> bool) -> Markup {
-    let first = |number: usize| ground.sockets[..number].iter().map(|(columns, _)| columns).sum();
+    let first = |number: usize| {
+        ground.sockets[..number]
+            .iter()
+            .map(|(columns, _)| columns)
+            .sum()
+    };
     html! {
         tr {
             td {}
@@ -332,7 +472,13 @@ pub(super) fn head(ground: &Ground, gpu: u32, scope: &str, left: bool, small: bo
     }
 }
 
-fn cell(map: &Map, ground: &Ground, report: &Report, pair: Pair, (left, small): (bool, bool)) -> Markup {
+fn cell(
+    map: &Map,
+    ground: &Ground,
+    report: &Report,
+    pair: Pair,
+    (left, small): (bool, bool),
+) -> Markup {
     let heat = map.cells.get(&pair);
     let (mut sign, mut class) = dress(heat, ground.marks.get(&pair).copied().unwrap_or_default());
     let reverse = ground.reverse.contains(&pair);
@@ -344,9 +490,16 @@ fn cell(map: &Map, ground: &Ground, report: &Report, pair: Pair, (left, small): 
         class += " left";
     }
     let gpus = format!("{} {}", pair.source, pair.destination);
-    let way =
-        report.topology.route(pair).filter(|_| !small).filter(|route| matches!(route.class, LinkClass::NvLink(_)));
-    let about = if reverse { "; a finding is about the other direction" } else { "" };
+    let way = report
+        .topology
+        .route(pair)
+        .filter(|_| !small)
+        .filter(|route| matches!(route.class, LinkClass::NvLink(_)));
+    let about = if reverse {
+        "; a finding is about the other direction"
+    } else {
+        ""
+    };
     let tip = heat.map(|heat| format!("{}{about}", heat.tip));
     html! {
         @if small {
@@ -367,9 +520,18 @@ mod tests {
     #[test]
     fn gpus_of_one_socket_stand_together_and_within_it_those_of_one_switch() {
         let node = |number: u32| Some(NodeId::Gpu(number));
-        let groups = [(0, (0, 10)), (1, (1, 20)), (2, (0, 11)), (3, (1, 20)), (4, (0, 10)), (5, (0, 11))];
-        let groups: BTreeMap<u32, Group> =
-            groups.into_iter().map(|(gpu, (socket, switch))| (gpu, (node(socket), node(switch)))).collect();
+        let groups = [
+            (0, (0, 10)),
+            (1, (1, 20)),
+            (2, (0, 11)),
+            (3, (1, 20)),
+            (4, (0, 10)),
+            (5, (0, 11)),
+        ];
+        let groups: BTreeMap<u32, Group> = groups
+            .into_iter()
+            .map(|(gpu, (socket, switch))| (gpu, (node(socket), node(switch))))
+            .collect();
         let mut gpus: Vec<u32> = groups.keys().copied().collect();
         together(&mut gpus, &groups);
         assert_eq!(gpus, [0, 4, 2, 5, 1, 3]);

@@ -13,13 +13,20 @@ use crate::model::rounding::{percent, rate, tight_rate};
 /// A row for each GPU, a column for each way to copy; nothing where nothing of it was measured.
 pub(super) fn table(measurements: &Measurements, ground: &Ground) -> Option<Markup> {
     let mut ways: Vec<HostWay> = Vec::new();
-    for way in measurements.host.iter().filter(|copy| copy.at_once == 1).map(HostCopy::way) {
+    for way in measurements
+        .host
+        .iter()
+        .filter(|copy| copy.at_once == 1)
+        .map(HostCopy::way)
+    {
         if !ways.contains(&way) {
             ways.push(way);
         }
     }
-    let columns: Vec<(HostWay, Vec<&HostCopy>)> =
-        ways.into_iter().map(|way| (way, measurements.host_alone(way))).collect();
+    let columns: Vec<(HostWay, Vec<&HostCopy>)> = ways
+        .into_iter()
+        .map(|way| (way, measurements.host_alone(way)))
+        .collect();
     let cell = |gpu: u32, copies: &[&HostCopy]| {
         let of_gpu = copies.iter().filter(|copy| copy.gpu == gpu);
         let best = of_gpu.max_by(|one, other| gbps(one).total_cmp(&gbps(other)));
@@ -63,9 +70,17 @@ fn heat(copy: &HostCopy) -> Heat {
     };
     let mut tip = format!("{}: {text}", copy.flow());
     if let (Some(share), Some(expected)) = (share, copy.expected_gbps) {
-        tip += &format!(" GB/s, {}% of {} expected", percent(share), rate(expected.0));
+        tip += &format!(
+            " GB/s, {}% of {} expected",
+            percent(share),
+            rate(expected.0)
+        );
     } else if let Some(reason) = &copy.reason {
         tip += &format!(", {reason}");
     }
-    Heat { text, share, tip: clean(&tip).into_owned() }
+    Heat {
+        text,
+        share,
+        tip: clean(&tip).into_owned(),
+    }
 }

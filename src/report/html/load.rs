@@ -64,8 +64,12 @@ fn pattern(kind: &Kind<'_>) -> Markup {
         let why = kind.all.iter().find_map(|load| load.reason.as_deref());
         return html! { tr { th scope="row" { (name) } td .faint colspan="5" { "not measured" @if let Some(why) = why { ": " (clean(why)) } } } };
     };
-    let rates = kind.rates.map(|rates| range(rates.min, rates.max, rate, " to "));
-    let expected = kind.expected().map(|of| range(of.min, of.max, rate, " to "));
+    let rates = kind
+        .rates
+        .map(|rates| range(rates.min, rates.max, rate, " to "));
+    let expected = kind
+        .expected()
+        .map(|of| range(of.min, of.max, rate, " to "));
     html! {
         tr {
             th scope="row" { (name) }
@@ -80,7 +84,9 @@ fn pattern(kind: &Kind<'_>) -> Markup {
 
 /// A share of what is expected as a bar, with a sign where it is low.
 fn of_expected(share: Option<f64>) -> Markup {
-    let Some(share) = share.filter(|share| share.is_finite()) else { return html! { span .faint { "-" } } };
+    let Some(share) = share.filter(|share| share.is_finite()) else {
+        return html! { span .faint { "-" } };
+    };
     let low = share < LOW;
     let frame = 100.0 * 100.0 / FULL;
     html! {
@@ -101,8 +107,15 @@ struct Class {
 
 /// What counters saw of known traffic, by the kind of link, over all GPUs.
 fn counted(report: &Report, measurements: &Measurements) -> Markup {
-    let sound: Vec<&Counted> = measurements.counted.iter().filter(|seen| !seen.disturbed).collect();
-    let classes: Vec<Class> = classes(report, &sound).into_iter().filter(|class| !class.counted.is_empty()).collect();
+    let sound: Vec<&Counted> = measurements
+        .counted
+        .iter()
+        .filter(|seen| !seen.disturbed)
+        .collect();
+    let classes: Vec<Class> = classes(report, &sound)
+        .into_iter()
+        .filter(|class| !class.counted.is_empty())
+        .collect();
     html! {
         @if !classes.is_empty() {
             section .counters {
@@ -123,8 +136,21 @@ fn counted(report: &Report, measurements: &Measurements) -> Markup {
 }
 
 fn class_row(class: &Class) -> Markup {
-    let shares = Spread::of(class.counted.iter().zip(&class.copied).filter_map(|(seen, known)| share(*seen, *known)));
-    let sum = |bytes: &[Bytes]| Bytes(bytes.iter().fold(0, |sum, bytes| sum.saturating_add(bytes.0))).to_string();
+    let shares = Spread::of(
+        class
+            .counted
+            .iter()
+            .zip(&class.copied)
+            .filter_map(|(seen, known)| share(*seen, *known)),
+    );
+    let sum = |bytes: &[Bytes]| {
+        Bytes(
+            bytes
+                .iter()
+                .fold(0, |sum, bytes| sum.saturating_add(bytes.0)),
+        )
+        .to_string()
+    };
     html! {
         tr {
             th scope="row" { (class.name) @if class.at_least { ", at least" } }
@@ -158,36 +184,77 @@ fn over_nvlink(report: &Report) -> HashMap<u32, bool> {
         let kind = kinds.entry(route.pair.source).or_insert(Some(is));
         *kind = kind.filter(|kind| *kind == is);
     }
-    kinds.into_iter().filter_map(|(gpu, kind)| Some((gpu, kind?))).collect()
+    kinds
+        .into_iter()
+        .filter_map(|(gpu, kind)| Some((gpu, kind?)))
+        .collect()
 }
 
 fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
     let over_nvlink = over_nvlink(report);
     type Read = fn(&Counted) -> (Option<Bytes>, Bytes, Bytes);
     let nvlink: [(&str, Read); 2] = [
-        ("NVLink, sent", |seen| (seen.nvlink_sent_bytes, seen.sent_bytes, Bytes(0))),
-        ("NVLink, received", |seen| (seen.nvlink_received_bytes, seen.received_bytes, Bytes(0))),
+        ("NVLink, sent", |seen| {
+            (seen.nvlink_sent_bytes, seen.sent_bytes, Bytes(0))
+        }),
+        ("NVLink, received", |seen| {
+            (seen.nvlink_received_bytes, seen.received_bytes, Bytes(0))
+        }),
     ];
     let pcie: [(&str, Read); 2] = [
-        ("PCIe, sent", |seen| (seen.pcie_sent_bytes, seen.sent_bytes, seen.sent_to_host_bytes)),
-        ("PCIe, received", |seen| (seen.pcie_received_bytes, seen.received_bytes, seen.received_from_host_bytes)),
+        ("PCIe, sent", |seen| {
+            (
+                seen.pcie_sent_bytes,
+                seen.sent_bytes,
+                seen.sent_to_host_bytes,
+            )
+        }),
+        ("PCIe, received", |seen| {
+            (
+                seen.pcie_received_bytes,
+                seen.received_bytes,
+                seen.received_from_host_bytes,
+            )
+        }),
     ];
     let of = |(name, read): (&'static str, Read), is_nvlink: bool| {
-        let mut class = Class { name, copied: Vec::new(), counted: Vec::new(), at_least: !is_nvlink };
+        let mut class = Class {
+            name,
+            copied: Vec::new(),
+            counted: Vec::new(),
+            at_least: !is_nvlink,
+        };
         for seen in counted {
-            let (Some(bytes), peers, host) = read(seen) else { continue };
-            let Some(over_nvlink) = over_nvlink.get(&seen.gpu) else { continue };
-            let peers = if *over_nvlink == is_nvlink { peers.0 } else { 0 };
+            let (Some(bytes), peers, host) = read(seen) else {
+                continue;
+            };
+            let Some(over_nvlink) = over_nvlink.get(&seen.gpu) else {
+                continue;
+            };
+            let peers = if *over_nvlink == is_nvlink {
+                peers.0
+            } else {
+                0
+            };
             class.counted.push(bytes);
             class.copied.push(Bytes(peers.saturating_add(host.0)));
         }
         // What nothing went over and where nothing was seen says nothing.
-        if class.counted.iter().chain(&class.copied).all(|bytes| bytes.0 == 0) {
+        if class
+            .counted
+            .iter()
+            .chain(&class.copied)
+            .all(|bytes| bytes.0 == 0)
+        {
             class.counted.clear();
         }
         class
     };
-    nvlink.map(|one| of(one, true)).into_iter().chain(pcie.map(|one| of(one, false))).collect()
+    nvlink
+        .map(|one| of(one, true))
+        .into_iter()
+        .chain(pcie.map(|one| of(one, false)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -197,18 +264,28 @@ mod tests {
     use crate::report::sample;
 
     fn rows(report: &Report, section: &str) -> Vec<Vec<String>> {
-        let markup = write(&Digest::of(report), report.measurements.as_ref().unwrap()).into_string();
+        let markup =
+            write(&Digest::of(report), report.measurements.as_ref().unwrap()).into_string();
         let page = scraper::Html::parse_fragment(&markup);
         let select = |query: &str| scraper::Selector::parse(query).unwrap();
-        let row =
-            |row: scraper::ElementRef<'_>| row.select(&select("th, td")).map(|cell| cell.text().collect()).collect();
-        page.select(&select(&format!("section.{section} tbody tr"))).map(row).collect()
+        let row = |row: scraper::ElementRef<'_>| {
+            row.select(&select("th, td"))
+                .map(|cell| cell.text().collect())
+                .collect()
+        };
+        page.select(&select(&format!("section.{section} tbody tr")))
+            .map(row)
+            .collect()
     }
 
     #[test]
     fn patterns_stand_beside_what_is_expected_with_what_limits_them() {
         let rows = rows(&sample::loaded(), "load");
-        assert_eq!(rows[0][..4], ["all to one", " 101", "399", "396"], "{rows:?}");
+        assert_eq!(
+            rows[0][..4],
+            ["all to one", " 101", "399", "396"],
+            "{rows:?}"
+        );
         assert_eq!(rows[0][5], "18 x NVLink 4.0 of GPU 0, shared by 7 flows");
         assert_eq!(rows[1][0], "ring");
         assert_eq!(super::patterns(&Measurements::default()).into_string(), "");
@@ -244,6 +321,10 @@ mod tests {
         seen.pcie_sent_bytes = Some(Bytes(3 << 28));
         report.measurements.as_mut().unwrap().counted.push(seen);
         let rows = rows(&report, "counters");
-        assert_eq!(rows, [["PCIe, sent, at least", " 50", "768 MiB", "1.5 GiB", "1"]], "{rows:?}");
+        assert_eq!(
+            rows,
+            [["PCIe, sent, at least", " 50", "768 MiB", "1.5 GiB", "1"]],
+            "{rows:?}"
+        );
     }
 }

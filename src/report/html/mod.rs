@@ -28,7 +28,11 @@ pub(super) use self::comparison::page as comparison;
 pub(super) const FORMAT: Format = Format::new("html", &["html", "htm"], "For a browser", render);
 
 /// The style sheets, within the file.
-const STYLE_SHEETS: [&str; 3] = [include_str!("colors.css"), include_str!("html.css"), super::picture::STYLE_SHEET];
+const STYLE_SHEETS: [&str; 3] = [
+    include_str!("colors.css"),
+    include_str!("html.css"),
+    super::picture::STYLE_SHEET,
+];
 
 /// Shows what belongs to what is pointed at.
 const SCRIPT: &str = include_str!("script.js");
@@ -37,7 +41,8 @@ const SCRIPT: &str = include_str!("script.js");
 const SCRIPT_HASH: &str = "HFnWQVO+z89trBpYBjK7e/qY5pyGgX49SEl8bmX64A8=";
 
 /// Nothing is fetched and nothing runs, even if a hostile name gets through.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// Sections that are shown open.
 const OPEN: [&str; 1] = ["Not tested, or not as planned"];
@@ -98,7 +103,10 @@ fn file(title: &str, policy: &str, content: &Markup, footer: &Markup, end: &Mark
 
 /// What comes before the first heading.
 fn top(blocks: &[Block]) -> &[Block] {
-    let first = blocks.iter().position(|block| matches!(block, Block::Heading(_))).unwrap_or(blocks.len());
+    let first = blocks
+        .iter()
+        .position(|block| matches!(block, Block::Heading(_)))
+        .unwrap_or(blocks.len());
     &blocks[..first]
 }
 
@@ -111,9 +119,18 @@ fn sections(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
 fn title(digest: &Digest<'_>) -> String {
     let report = digest.report;
     if digest.is(Caveat::Simulated) {
-        return format!("{}: simulated machine {}", clean(&report.tool.name), clean(&report.machine));
+        return format!(
+            "{}: simulated machine {}",
+            clean(&report.tool.name),
+            clean(&report.machine)
+        );
     }
-    let host = report.snapshot.host.hostname.known().map_or("a machine without a known name", String::as_str);
+    let host = report
+        .snapshot
+        .host
+        .hostname
+        .known()
+        .map_or("a machine without a known name", String::as_str);
     format!("{}: {}", clean(&report.tool.name), clean(host))
 }
 

@@ -12,12 +12,25 @@ fn page(report: &Report) -> String {
 }
 
 fn reports() -> Vec<Report> {
-    let topo = Report { measurements: None, ..sample::pcie_box() };
-    vec![sample::healthy(1), sample::healthy(8), sample::pcie_box(), sample::unknown(3), sample::hostile(), topo]
+    let topo = Report {
+        measurements: None,
+        ..sample::pcie_box()
+    };
+    vec![
+        sample::healthy(1),
+        sample::healthy(8),
+        sample::pcie_box(),
+        sample::unknown(3),
+        sample::hostile(),
+        topo,
+    ]
 }
 
 #[test]
-#[allow(clippy::disallowed_macros, reason = "a skipped test must not look green in silence")]
+#[allow(
+    clippy::disallowed_macros,
+    reason = "a skipped test must not look green in silence"
+)]
 fn the_policy_allows_the_script_that_there_is() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), SCRIPT).unwrap();
@@ -26,7 +39,9 @@ fn the_policy_allows_the_script_that_there_is() {
         return;
     };
     let text = String::from_utf8(output.stdout).unwrap();
-    let bytes: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let bytes: Vec<u8> = (0..32)
+        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+        .collect();
     assert_eq!(embed::base64(&bytes), SCRIPT_HASH);
 }
 
@@ -35,7 +50,13 @@ fn a_page_is_read_back_as_its_report() {
     for report in reports() {
         let back = parse(page(&report).as_bytes()).unwrap();
         assert_eq!(back.verdict, report.verdict);
-        let codes = |report: &Report| report.findings.iter().map(|finding| finding.code.clone()).collect::<Vec<_>>();
+        let codes = |report: &Report| {
+            report
+                .findings
+                .iter()
+                .map(|finding| finding.code.clone())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(codes(&back), codes(&report));
         assert_eq!(back.snapshot, report.snapshot);
     }
@@ -56,7 +77,11 @@ fn every_cell_that_a_finding_is_about_is_marked() {
     let parsed = scraper::Html::parse_document(&text);
     let select = |query: &str| scraper::Selector::parse(query).unwrap();
     let mut checked = 0;
-    for finding in report.findings.iter().filter(|finding| finding.severity > crate::model::finding::Severity::Info) {
+    for finding in report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity > crate::model::finding::Severity::Info)
+    {
         for pair in highlight::pairs(finding) {
             let query = format!(".panel td[data-g=\"{} {}\"]", pair.source, pair.destination);
             for cell in parsed.select(&select(&query)) {
@@ -66,13 +91,22 @@ fn every_cell_that_a_finding_is_about_is_marked() {
                     "{}: {pair}: {classes:?}",
                     finding.code
                 );
-                assert!(cell.text().any(|text| text.contains('✖') || text.contains('▲')), "{pair}");
+                assert!(
+                    cell.text()
+                        .any(|text| text.contains('✖') || text.contains('▲')),
+                    "{pair}"
+                );
                 checked += 1;
             }
         }
         for gpu in highlight::gpus(finding) {
-            let marked = format!(".panel th.error[data-g=\"{gpu}\"], .panel th.warning[data-g=\"{gpu}\"]");
-            assert!(parsed.select(&select(&marked)).next().is_some(), "{}: GPU {gpu}", finding.code);
+            let marked =
+                format!(".panel th.error[data-g=\"{gpu}\"], .panel th.warning[data-g=\"{gpu}\"]");
+            assert!(
+                parsed.select(&select(&marked)).next().is_some(),
+                "{}: GPU {gpu}",
+                finding.code
+            );
         }
     }
     assert!(checked > 10, "{checked}");
@@ -97,13 +131,25 @@ fn findings_come_before_the_picture_and_that_before_the_figures() {
 fn next_steps_suspects_and_tests_are_in_the_card() {
     let report = sample::pcie_box();
     let text = page(&report);
-    let finding = report.findings.iter().find(|finding| !finding.suspects.is_empty()).unwrap();
-    for words in [&finding.next_step, &finding.suspects[0].cause, &finding.suspects[0].test] {
+    let finding = report
+        .findings
+        .iter()
+        .find(|finding| !finding.suspects.is_empty())
+        .unwrap();
+    for words in [
+        &finding.next_step,
+        &finding.suspects[0].cause,
+        &finding.suspects[0].test,
+    ] {
         assert!(text.contains(&html! { (words) }.into_string()), "{words}");
     }
     assert_eq!(
         text.matches("type=\"checkbox\"").count(),
-        report.findings.iter().map(|finding| finding.suspects.len()).sum::<usize>()
+        report
+            .findings
+            .iter()
+            .map(|finding| finding.suspects.len())
+            .sum::<usize>()
     );
 }
 
@@ -112,7 +158,10 @@ fn the_other_direction_of_a_bad_pair_is_marked_too() {
     let mut report = sample::healthy(8);
     let mut finding = sample::pcie_box().findings.remove(0);
     finding.severity = crate::model::finding::Severity::Error;
-    finding.subject = crate::model::finding::Subject::Pair(crate::model::placement::Pair { source: 2, destination: 5 });
+    finding.subject = crate::model::finding::Subject::Pair(crate::model::placement::Pair {
+        source: 2,
+        destination: 5,
+    });
     finding.scope.pairs.clear();
     finding.scope.gpus.clear();
     report.findings = vec![finding];
@@ -120,11 +169,22 @@ fn the_other_direction_of_a_bad_pair_is_marked_too() {
     let parsed = scraper::Html::parse_document(&text);
     let said = |query: &str| -> Vec<String> {
         let selector = scraper::Selector::parse(query).unwrap();
-        parsed.select(&selector).map(|cell| cell.text().collect()).collect()
+        parsed
+            .select(&selector)
+            .map(|cell| cell.text().collect())
+            .collect()
     };
     let marked = said(".panel td.error");
-    assert!(!marked.is_empty() && marked.len() == said(".panel td.error[data-g=\"2 5\"]").len(), "{marked:?}");
+    assert!(
+        !marked.is_empty() && marked.len() == said(".panel td.error[data-g=\"2 5\"]").len(),
+        "{marked:?}"
+    );
     let back = said(".panel td.reverse");
-    assert!(back.len() == marked.len() && back.len() == said(".panel td.reverse[data-g=\"5 2\"]").len(), "{back:?}");
-    assert!(marked.iter().all(|cell| cell.contains('✖')) && back.iter().all(|cell| cell.contains('⇄')));
+    assert!(
+        back.len() == marked.len() && back.len() == said(".panel td.reverse[data-g=\"5 2\"]").len(),
+        "{back:?}"
+    );
+    assert!(
+        marked.iter().all(|cell| cell.contains('✖')) && back.iter().all(|cell| cell.contains('⇄'))
+    );
 }

@@ -92,9 +92,16 @@ fn legend() -> Markup {
 
 /// How well the times of GPUs are known on the host's clock.
 fn certainty(placed: &Placed<'_>) -> String {
-    let worst = placed.clocks.iter().map(|clock| clock.uncertainty_us).fold(0.0, f64::max);
+    let worst = placed
+        .clocks
+        .iter()
+        .map(|clock| clock.uncertainty_us)
+        .fold(0.0, f64::max);
     if worst > 0.0 {
-        format!("Times of a GPU beside those of the host are within {} us.", short(worst))
+        format!(
+            "Times of a GPU beside those of the host are within {} us.",
+            short(worst)
+        )
     } else {
         String::new()
     }
@@ -102,7 +109,8 @@ fn certainty(placed: &Placed<'_>) -> String {
 
 /// Nanoseconds from the first moment to the last; none where they make no chart.
 fn span(part: &PlacedPart<'_>) -> Option<[f64; 2]> {
-    part.span_ns().filter(|[start, end]| start.is_finite() && end.is_finite() && (end - start).is_finite())
+    part.span_ns()
+        .filter(|[start, end]| start.is_finite() && end.is_finite() && (end - start).is_finite())
 }
 
 fn length(part: &PlacedPart<'_>) -> f64 {
@@ -111,7 +119,9 @@ fn length(part: &PlacedPart<'_>) -> f64 {
 
 fn title(probe: &str) -> &str {
     match probe {
-        "overlap" => "A copy beside a kernel on either GPU: streams of source/destination, and whether the host waits",
+        "overlap" => {
+            "A copy beside a kernel on either GPU: streams of source/destination, and whether the host waits"
+        }
         "pipeline" => "Pipelines: batches copied in, worked on and copied out",
         "calls" => "How long calls hold the host",
         "loop" => "Loops of launches with a wait in each turn",
@@ -121,7 +131,11 @@ fn title(probe: &str) -> &str {
 
 /// Charts of one kind side by side: the same tracks, the same scale.
 fn group(probe: &str, parts: &[&PlacedPart<'_>]) -> Markup {
-    let tracks: BTreeSet<Track> = parts.iter().flat_map(|part| fields(part)).map(|field| field.track).collect();
+    let tracks: BTreeSet<Track> = parts
+        .iter()
+        .flat_map(|part| fields(part))
+        .map(|field| field.track)
+        .collect();
     let whole = parts.iter().map(|part| length(part)).fold(0.0, f64::max);
     html! {
         (NEW_LINE) h3 { (clean(title(probe))) }
@@ -145,13 +159,21 @@ fn fields<'a>(part: &'a PlacedPart<'a>) -> impl Iterator<Item = Field<'a>> {
             WorkKind::Kernel => "kernel",
         };
         let track = Track::Stream(placed.work.gpu, placed.work.stream);
-        Field { track, class, word: class, name: &placed.work.name, at: [placed.start_ns, placed.end_ns] }
+        Field {
+            track,
+            class,
+            word: class,
+            name: &placed.work.name,
+            at: [placed.start_ns, placed.end_ns],
+        }
     });
     calls.chain(work)
 }
 
 fn chart(part: &PlacedPart<'_>, tracks: &BTreeSet<Track>, whole: f64) -> Markup {
-    let Some([start, _]) = span(part) else { return html! {} };
+    let Some([start, _]) = span(part) else {
+        return html! {};
+    };
     let place = |at: f64| f64::from(LEFT) + f64::from(PLOT) * share(at - start, whole);
     let row = |track: Track| tracks.iter().take_while(|one| **one < track).count();
     let bottom = TRACK * i32::try_from(tracks.len()).unwrap_or(1);
@@ -171,7 +193,11 @@ fn chart(part: &PlacedPart<'_>, tracks: &BTreeSet<Track>, whole: f64) -> Markup 
 
 fn share(part: f64, whole: f64) -> f64 {
     let share = if whole > 0.0 { part / whole } else { 0.0 };
-    if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    if share.is_finite() {
+        share.clamp(0.0, 1.0)
+    } else {
+        0.0
+    }
 }
 
 fn top(row: usize) -> i32 {
@@ -195,16 +221,28 @@ fn names(tracks: &BTreeSet<Track>) -> Vec<String> {
         }
     }
     let of_gpu = |(gpu, streams): (u32, BTreeSet<u32>)| {
-        stream_names(&streams).into_iter().map(move |name| format!("GPU {gpu} {}", name.replace(" stream", "")))
+        stream_names(&streams)
+            .into_iter()
+            .map(move |name| format!("GPU {gpu} {}", name.replace(" stream", "")))
     };
-    let host = tracks.first().filter(|track| **track == Track::Host).map(|_| "host".to_owned());
-    host.into_iter().chain(streams.into_iter().flat_map(of_gpu)).collect()
+    let host = tracks
+        .first()
+        .filter(|track| **track == Track::Host)
+        .map(|_| "host".to_owned());
+    host.into_iter()
+        .chain(streams.into_iter().flat_map(of_gpu))
+        .collect()
 }
 
 fn drawn(field: &Field<'_>, row: usize, [from, to]: [f64; 2], zero: f64) -> Markup {
     let width = (to - from).max(NARROWEST);
     let y = top(row) + (TRACK - FIELD) / 2;
-    let tip = format!("{}: {} to {}", field.name, time(field.at[0] - zero), time(field.at[1] - zero));
+    let tip = format!(
+        "{}: {} to {}",
+        field.name,
+        time(field.at[0] - zero),
+        time(field.at[1] - zero)
+    );
     #[allow(clippy::cast_possible_truncation, reason = "within a chart")]
     let room = width as i32 - 4;
     html! {
@@ -230,22 +268,36 @@ fn times(whole: f64, bottom: i32) -> Markup {
 
 /// Nanoseconds, for people.
 fn time(ns: f64) -> String {
-    if ns.abs() >= 1e6 { format!("{} ms", short(ns / 1e6)) } else { format!("{} us", short(ns / 1e3)) }
+    if ns.abs() >= 1e6 {
+        format!("{} ms", short(ns / 1e6))
+    } else {
+        format!("{} us", short(ns / 1e3))
+    }
 }
 
 /// A chart in words: how much of each kernel ran beside the copy where there is one, and how long all of it took.
 fn said(part: &PlacedPart<'_>) -> String {
-    let of = |kind: WorkKind| part.work.iter().filter(move |placed| placed.work.kind == kind);
+    let of = |kind: WorkKind| {
+        part.work
+            .iter()
+            .filter(move |placed| placed.work.kind == kind)
+    };
     let all = time(length(part));
     let (mut copies, kernels) = (of(WorkKind::Copy), of(WorkKind::Kernel));
-    let (Some(copy), None) = (copies.next(), copies.next()) else { return all };
+    let (Some(copy), None) = (copies.next(), copies.next()) else {
+        return all;
+    };
     let beside = kernels.map(|kernel| {
         let both = kernel.end_ns.min(copy.end_ns) - kernel.start_ns.max(copy.start_ns);
         let share = 100.0 * share(both, kernel.end_ns - kernel.start_ns);
         format!("{}% on GPU {}", percent(share), kernel.work.gpu)
     });
     let beside: Vec<String> = beside.collect();
-    if beside.is_empty() { all } else { format!("{all}; kernels beside the copy: {}", beside.join(", ")) }
+    if beside.is_empty() {
+        all
+    } else {
+        format!("{all}; kernels beside the copy: {}", beside.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -255,23 +307,49 @@ mod tests {
 
     fn work(kind: WorkKind, gpu: u32, stream: u32, [start_us, end_us]: [f64; 2]) -> Work {
         let (start_ns, end_ns) = (start_us * 1e3, end_us * 1e3);
-        Work { name: format!("{kind} of a test"), kind, gpu, stream, start_ns, end_ns, call: None }
+        Work {
+            name: format!("{kind} of a test"),
+            kind,
+            gpu,
+            stream,
+            start_ns,
+            end_ns,
+            call: None,
+        }
     }
 
     /// Placements whose kernel on GPU 0 runs beside the copy, and after it.
     fn timeline() -> Timeline {
-        let reading =
-            |gpu| ClockReading { gpu, zero_ns: 1e6, gpu_ns: 0.0, not_before_ns: 1e6 - 2e3, not_after_ns: 1e6 + 2e3 };
+        let reading = |gpu| ClockReading {
+            gpu,
+            zero_ns: 1e6,
+            gpu_ns: 0.0,
+            not_before_ns: 1e6 - 2e3,
+            not_after_ns: 1e6 + 2e3,
+        };
         let part = |name: &str, kernel: [f64; 2]| Part {
             probe: "overlap".into(),
             name: name.into(),
-            calls: vec![Call { name: "copy <64 MiB>".into(), start_ns: 1e6, end_ns: 1e6 + 4e3 }],
-            work: vec![work(WorkKind::Copy, 0, 2, [10.0, 110.0]), work(WorkKind::Kernel, 0, 0, kernel)],
+            calls: vec![Call {
+                name: "copy <64 MiB>".into(),
+                start_ns: 1e6,
+                end_ns: 1e6 + 4e3,
+            }],
+            work: vec![
+                work(WorkKind::Copy, 0, 2, [10.0, 110.0]),
+                work(WorkKind::Kernel, 0, 0, kernel),
+            ],
             gates: Vec::new(),
         };
-        let parts =
-            vec![part("side/side/non-blocking", [20.0, 70.0]), part("default/default/blocking", [110.0, 160.0])];
-        Timeline { clocks: vec![reading(0), reading(1)], parts, problem: None }
+        let parts = vec![
+            part("side/side/non-blocking", [20.0, 70.0]),
+            part("default/default/blocking", [110.0, 160.0]),
+        ];
+        Timeline {
+            clocks: vec![reading(0), reading(1)],
+            parts,
+            problem: None,
+        }
     }
 
     fn drawn(timelines: &[Timeline]) -> scraper::Html {
@@ -280,54 +358,98 @@ mod tests {
 
     fn texts(page: &scraper::Html, query: &str) -> Vec<String> {
         let selector = scraper::Selector::parse(query).unwrap();
-        page.select(&selector).map(|element| element.text().collect()).collect()
+        page.select(&selector)
+            .map(|element| element.text().collect())
+            .collect()
     }
 
     fn numbers(page: &scraper::Html, query: &str, attribute: &str) -> Vec<f64> {
         let selector = scraper::Selector::parse(query).unwrap();
-        page.select(&selector).map(|element| element.attr(attribute).unwrap().parse().unwrap()).collect()
+        page.select(&selector)
+            .map(|element| element.attr(attribute).unwrap().parse().unwrap())
+            .collect()
     }
 
     #[test]
     fn charts_of_a_kind_have_the_same_tracks_and_one_scale() {
         let page = drawn(&[timeline()]);
-        assert_eq!(texts(&page, "figcaption strong"), ["side/side/non-blocking", "default/default/blocking"]);
+        assert_eq!(
+            texts(&page, "figcaption strong"),
+            ["side/side/non-blocking", "default/default/blocking"]
+        );
         assert_eq!(
             texts(&page, "figcaption span"),
-            ["110 us; kernels beside the copy: 100% on GPU 0", "160 us; kernels beside the copy: 0% on GPU 0"]
+            [
+                "110 us; kernels beside the copy: 100% on GPU 0",
+                "160 us; kernels beside the copy: 0% on GPU 0"
+            ]
         );
         let tracks = texts(&page, "svg > text.end");
-        assert_eq!(tracks, ["host", "GPU 0 default", "GPU 0 side", "160 us"].repeat(2));
+        assert_eq!(
+            tracks,
+            ["host", "GPU 0 default", "GPU 0 side", "160 us"].repeat(2)
+        );
         let copies = numbers(&page, ".copy rect", "width");
-        assert!((copies[0] - copies[1]).abs() < 1e-9 && copies[0] > 100.0, "{copies:?}");
-        let (starts, ends) = (numbers(&page, ".kernel rect", "x"), numbers(&page, ".kernel rect", "width"));
+        assert!(
+            (copies[0] - copies[1]).abs() < 1e-9 && copies[0] > 100.0,
+            "{copies:?}"
+        );
+        let (starts, ends) = (
+            numbers(&page, ".kernel rect", "x"),
+            numbers(&page, ".kernel rect", "width"),
+        );
         let copy = numbers(&page, ".copy rect", "x")[0];
-        assert!(starts[0] < copy + copies[0] && (starts[1] - copy - copies[0]).abs() < 0.11, "{starts:?}");
-        assert!((starts[1] + ends[1] - f64::from(LEFT + PLOT)).abs() < 0.2, "the longest fills its chart");
+        assert!(
+            starts[0] < copy + copies[0] && (starts[1] - copy - copies[0]).abs() < 0.11,
+            "{starts:?}"
+        );
+        assert!(
+            (starts[1] + ends[1] - f64::from(LEFT + PLOT)).abs() < 0.2,
+            "the longest fills its chart"
+        );
     }
 
     #[test]
     fn fields_lie_within_their_chart_and_say_what_they_are() {
         let page = drawn(&[timeline()]);
         let titles = texts(&page, "svg title");
-        assert!(titles.contains(&"copy <64 MiB>: 0.00 us to 4.00 us".to_owned()), "{titles:?}");
-        assert!(titles.contains(&"kernel of a test: 20.0 us to 70.0 us".to_owned()), "{titles:?}");
-        let (starts, widths) = (numbers(&page, "g rect", "x"), numbers(&page, "g rect", "width"));
+        assert!(
+            titles.contains(&"copy <64 MiB>: 0.00 us to 4.00 us".to_owned()),
+            "{titles:?}"
+        );
+        assert!(
+            titles.contains(&"kernel of a test: 20.0 us to 70.0 us".to_owned()),
+            "{titles:?}"
+        );
+        let (starts, widths) = (
+            numbers(&page, "g rect", "x"),
+            numbers(&page, "g rect", "width"),
+        );
         assert_eq!(starts.len(), 6);
         for (start, width) in starts.into_iter().zip(widths) {
-            assert!(start >= f64::from(LEFT) && start + width <= f64::from(WIDTH), "{start} {width}");
+            assert!(
+                start >= f64::from(LEFT) && start + width <= f64::from(WIDTH),
+                "{start} {width}"
+            );
         }
     }
 
     #[test]
     fn what_cannot_be_drawn_is_said_and_hostile_times_make_no_chart() {
         assert_eq!(write(&[]).into_string(), "");
-        let mut lost = Timeline { clocks: Vec::new(), problem: Some("it <failed>".into()), ..timeline() };
+        let mut lost = Timeline {
+            clocks: Vec::new(),
+            problem: Some("it <failed>".into()),
+            ..timeline()
+        };
         lost.parts[0].calls[0].end_ns = f64::INFINITY;
         let page = drawn(&[lost]);
         assert_eq!(texts(&page, "figure").len(), 1);
         let said = texts(&page, "details > p").concat();
-        assert!(said.contains("it <failed>") && said.contains("whose clock was not read"), "{said}");
+        assert!(
+            said.contains("it <failed>") && said.contains("whose clock was not read"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -337,6 +459,10 @@ mod tests {
         long.parts[1].calls = calls;
         let page = drawn(&[long]);
         assert_eq!(texts(&page, "figure").len(), 1);
-        assert!(texts(&page, "details > p").concat().contains("1 more chart would make this page too large"));
+        assert!(
+            texts(&page, "details > p")
+                .concat()
+                .contains("1 more chart would make this page too large")
+        );
     }
 }

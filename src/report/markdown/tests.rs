@@ -25,7 +25,10 @@ fn samples() -> Vec<Report> {
 
 /// The lines that are shown before anything is unfolded.
 fn unfolded(page: &str) -> usize {
-    let folds = page.split("<details>").skip(1).filter_map(|rest| rest.split("</details>").next());
+    let folds = page
+        .split("<details>")
+        .skip(1)
+        .filter_map(|rest| rest.split("</details>").next());
     page.lines().count() - folds.map(|fold| fold.lines().count()).sum::<usize>()
 }
 
@@ -42,18 +45,30 @@ fn dialect() -> Options<'static> {
 
 /// The HTML that the page itself has: nothing of it comes from a report but numbers.
 fn is_own(html: &str) -> bool {
-    let titles = ["Machine and what was measured", "For programs on this machine"];
+    let titles = [
+        "Machine and what was measured",
+        "For programs on this machine",
+    ];
     let of_number = |title: &str, start: &str| {
-        let rest = title.strip_prefix(start).and_then(|rest| rest.split_once(' '));
-        rest.is_some_and(|(number, noun)| number.parse::<usize>().is_ok() && noun.chars().all(char::is_alphabetic))
+        let rest = title
+            .strip_prefix(start)
+            .and_then(|rest| rest.split_once(' '));
+        rest.is_some_and(|(number, noun)| {
+            number.parse::<usize>().is_ok() && noun.chars().all(char::is_alphabetic)
+        })
     };
     let is_title = |title: &str| {
         titles.contains(&title)
             || of_number(title, "Good to know: ")
-            || of_number(title, "Pairs with the least of their theoretical bandwidth, of ")
+            || of_number(
+                title,
+                "Pairs with the least of their theoretical bandwidth, of ",
+            )
     };
     html.lines().all(|line| {
-        let title = line.strip_prefix("<summary>").and_then(|rest| rest.strip_suffix("</summary>"));
+        let title = line
+            .strip_prefix("<summary>")
+            .and_then(|rest| rest.strip_suffix("</summary>"));
         matches!(line, "<details>" | "</details>" | "") || title.is_some_and(is_title)
     })
 }
@@ -68,18 +83,27 @@ fn assert_inert(page: &str) -> Vec<String> {
     for node in parse_document(&arena, page, &options).descendants() {
         match &node.data().value {
             NodeValue::Link(_) | NodeValue::Image(_) => panic!("a link: {page}"),
-            NodeValue::HtmlBlock(block) => assert!(is_own(&block.literal), "HTML: {:?} in {page}", block.literal),
+            NodeValue::HtmlBlock(block) => assert!(
+                is_own(&block.literal),
+                "HTML: {:?} in {page}",
+                block.literal
+            ),
             NodeValue::HtmlInline(_) => panic!("HTML: {page}"),
             NodeValue::FootnoteReference(_) | NodeValue::Strikethrough => panic!("{page}"),
             NodeValue::Text(text) => {
-                assert!(!text.contains('@') && !text.contains('#'), "a mention: {text} in {page}");
+                assert!(
+                    !text.contains('@') && !text.contains('#'),
+                    "a mention: {text} in {page}"
+                );
             }
             NodeValue::TableRow(_) => {
-                let words = node.descendants().filter_map(|node| match &node.data().value {
-                    NodeValue::Text(text) => Some(text.to_string()),
-                    NodeValue::Code(code) => Some(code.literal.clone()),
-                    _ => None,
-                });
+                let words = node
+                    .descendants()
+                    .filter_map(|node| match &node.data().value {
+                        NodeValue::Text(text) => Some(text.to_string()),
+                        NodeValue::Code(code) => Some(code.literal.clone()),
+                        _ => None,
+                    });
                 rows.push(words.collect());
             }
             _ => {}
@@ -97,15 +121,22 @@ fn assert_rendered(page: &str) {
     let document = scraper::Html::parse_document(&html);
     let select = |selector: &str| scraper::Selector::parse(selector).unwrap();
     let known = [
-        "html", "head", "body", "h1", "h2", "p", "strong", "code", "ol", "ul", "li", "table", "thead", "tbody", "tr",
-        "th", "td", "details", "summary", "input",
+        "html", "head", "body", "h1", "h2", "p", "strong", "code", "ol", "ul", "li", "table",
+        "thead", "tbody", "tr", "th", "td", "details", "summary", "input",
     ];
     for element in document.select(&select("*")) {
         let value = element.value();
-        assert!(known.contains(&value.name()), "<{}> in {html}", value.name());
+        assert!(
+            known.contains(&value.name()),
+            "<{}> in {html}",
+            value.name()
+        );
         let attributes: Vec<&str> = value.attrs().map(|(name, _)| name).collect();
         let allowed = ["start", "type", "disabled"];
-        assert!(attributes.iter().all(|name| allowed.contains(name)), "{attributes:?} in {html}");
+        assert!(
+            attributes.iter().all(|name| allowed.contains(name)),
+            "{attributes:?} in {html}"
+        );
     }
     for table in document.select(&select("table")) {
         let heads = table.select(&select("th")).count();
@@ -114,12 +145,28 @@ fn assert_rendered(page: &str) {
             assert_eq!(row.select(&select("td")).count(), heads, "{html}");
         }
     }
-    let tags = ["<details>", "</details>", "<summary>", "</summary>"].map(|tag| page.matches(tag).count());
-    assert!(tags.iter().all(|number| *number == tags[0]) && tags[0] > 0, "{tags:?}: {page}");
+    let tags =
+        ["<details>", "</details>", "<summary>", "</summary>"].map(|tag| page.matches(tag).count());
+    assert!(
+        tags.iter().all(|number| *number == tags[0]) && tags[0] > 0,
+        "{tags:?}: {page}"
+    );
     // What is folded is inside, and renders: no fold within another one, none around the whole.
-    assert_eq!(document.select(&select("body > details > summary:first-child")).count(), tags[0], "{html}");
-    assert_eq!(document.select(&select("details details")).count(), 0, "{html}");
-    let inputs = document.select(&select("li > input[type=checkbox]")).count();
+    assert_eq!(
+        document
+            .select(&select("body > details > summary:first-child"))
+            .count(),
+        tags[0],
+        "{html}"
+    );
+    assert_eq!(
+        document.select(&select("details details")).count(),
+        0,
+        "{html}"
+    );
+    let inputs = document
+        .select(&select("li > input[type=checkbox]"))
+        .count();
     assert_eq!(inputs, page.matches("- [ ] suspect: ").count(), "{html}");
 }
 
@@ -139,11 +186,19 @@ fn no_markup_is_shown_as_text() {
 #[test]
 fn the_ticket_has_table_suspects_and_part() {
     let page = written(&sample::pcie_box());
-    for part in ["| error | pcie-narrow | ", "\n## Findings\n", "   - part: GPU ", "   - seen: "] {
+    for part in [
+        "| error | pcie-narrow | ",
+        "\n## Findings\n",
+        "   - part: GPU ",
+        "   - seen: ",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     let at = |words: &str| page.find(words).unwrap();
-    assert!(at("| severity |") < at("## Findings") && at("## Findings") < at("<summary>Machine"), "{page}");
+    assert!(
+        at("| severity |") < at("## Findings") && at("## Findings") < at("<summary>Machine"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -152,8 +207,15 @@ fn it_is_markdown_and_short() {
         let page = written(&report);
         let rows = assert_inert(&page);
         assert!(rows.len() >= 3, "{page}");
-        assert!(page.starts_with("# peerscope: ") && page.ends_with('\n'), "{page}");
-        assert!(unfolded(&page) <= 90 && page.len() < 20_000, "{} lines: {page}", unfolded(&page));
+        assert!(
+            page.starts_with("# peerscope: ") && page.ends_with('\n'),
+            "{page}"
+        );
+        assert!(
+            unfolded(&page) <= 90 && page.len() < 20_000,
+            "{} lines: {page}",
+            unfolded(&page)
+        );
         assert!(!page.contains("\n\n\n"), "{page}");
     }
 }
@@ -183,7 +245,10 @@ fn a_machine_cannot_write_into_the_ticket() {
             skip: vec![evil.into()],
             probes_left_out: vec![evil.into()],
             config: Some(evil.into()),
-            silenced: vec![Silenced { code: evil.to_owned().into(), severity: None }],
+            silenced: vec![Silenced {
+                code: evil.to_owned().into(),
+                severity: None,
+            }],
             ..Request::default()
         };
         report.snapshot.host.hostname = crate::model::reading::Reading::Known(evil.into());
@@ -208,8 +273,15 @@ fn a_machine_cannot_write_into_the_ticket() {
         // What a bar cut off would be dropped from its row without a word.
         let shown = clean(evil).into_owned();
         let whole = rows.iter().filter(|row| row.contains(&shown)).count();
-        assert!(whole > SHOWN_PAIRS, "host, GPUs and hops show {whole} times {shown:?}: {rows:#?}");
-        assert_eq!(page.lines().filter(|line| line.starts_with('#')).count(), 4, "{page}");
+        assert!(
+            whole > SHOWN_PAIRS,
+            "host, GPUs and hops show {whole} times {shown:?}: {rows:#?}"
+        );
+        assert_eq!(
+            page.lines().filter(|line| line.starts_with('#')).count(),
+            4,
+            "{page}"
+        );
     }
 }
 
@@ -232,7 +304,11 @@ fn it_says_what_is_wrong_where_and_how_to_see_it_again() {
     }
     let mut some = sample::healthy(8);
     some.snapshot.gpus.retain(|gpu| gpu.index % 2 == 1);
-    assert!(written(&some).contains(" --gpus 1,3,5,7`"), "{}", written(&some));
+    assert!(
+        written(&some).contains(" --gpus 1,3,5,7`"),
+        "{}",
+        written(&some)
+    );
 }
 
 #[test]
@@ -241,5 +317,12 @@ fn many_findings_are_counted_and_none_is_lost() {
     let one = report.findings[0].clone();
     report.findings = vec![one; 40];
     let page = written(&report);
-    assert!(page.contains(&format!("And {} more: {} x ", 40 - SHOWN_FINDINGS, 40 - SHOWN_FINDINGS)), "{page}");
+    assert!(
+        page.contains(&format!(
+            "And {} more: {} x ",
+            40 - SHOWN_FINDINGS,
+            40 - SHOWN_FINDINGS
+        )),
+        "{page}"
+    );
 }

@@ -51,23 +51,43 @@ pub(super) fn of(report: &Report) -> Vec<Join> {
         pair,
         what: What::Refused,
         label: "no P2P".into(),
-        tip: format!("No peer access between GPU {} and GPU {}", pair.source, pair.destination),
+        tip: format!(
+            "No peer access between GPU {} and GPU {}",
+            pair.source, pair.destination
+        ),
         rate: None,
     }));
-    joins.extend(bad(report).into_iter().filter(|join| !few || !refused.contains(&low_first(join.pair))).take(MOST));
+    joins.extend(
+        bad(report)
+            .into_iter()
+            .filter(|join| !few || !refused.contains(&low_first(join.pair)))
+            .take(MOST),
+    );
     joins
 }
 
 /// A bundle of links from GPU to GPU.
 fn bundle(link: &Link) -> Option<Join> {
-    let (LinkKind::NvLink, Some(source), Some(destination)) = (link.kind, gpu(link.upper), gpu(link.lower)) else {
+    let (LinkKind::NvLink, Some(source), Some(destination)) =
+        (link.kind, gpu(link.upper), gpu(link.lower))
+    else {
         return None;
     };
     let above = nvlinks(link);
-    let label = above.of.as_ref().map_or_else(|| above.label.clone(), |of| format!("{} of {of}", above.label));
+    let label = above.of.as_ref().map_or_else(
+        || above.label.clone(),
+        |of| format!("{} of {of}", above.label),
+    );
     Some(Join {
-        pair: low_first(Pair { source, destination }),
-        what: if above.is_narrow() { What::Slow } else { What::NvLink },
+        pair: low_first(Pair {
+            source,
+            destination,
+        }),
+        what: if above.is_narrow() {
+            What::Slow
+        } else {
+            What::NvLink
+        },
         label,
         tip: format!("GPU {source} and GPU {destination}: {}", above.tip),
         rate: above.rate,
@@ -76,11 +96,21 @@ fn bundle(link: &Link) -> Option<Join> {
 
 /// The links of each GPU to the NVSwitches.
 pub(super) fn to_switches(report: &Report) -> Vec<(u32, Above)> {
-    let links = report.topology.links.iter().filter(|link| link.kind == LinkKind::NvLink);
+    let links = report
+        .topology
+        .links
+        .iter()
+        .filter(|link| link.kind == LinkKind::NvLink);
     let of_gpu = |link: &Link| match (link.upper, link.lower) {
         (NodeId::NvSwitch, NodeId::Gpu(index)) | (NodeId::Gpu(index), NodeId::NvSwitch) => {
             let above = nvlinks(link);
-            Some((index, Above { tip: format!("GPU {index}: {}", above.tip), ..above }))
+            Some((
+                index,
+                Above {
+                    tip: format!("GPU {index}: {}", above.tip),
+                    ..above
+                },
+            ))
         }
         _ => None,
     };
@@ -89,16 +119,31 @@ pub(super) fn to_switches(report: &Report) -> Vec<(u32, Above)> {
 
 /// NVLinks in nvidia-smi's word, and of how many where some are missing.
 fn nvlinks(link: &Link) -> Above {
-    let [now, possible] = [link.capacity_gbps, link.possible_gbps].map(|rate| rate.map(|rate| rate.0));
-    let number: Option<f64> = link.label.split(' ').next().and_then(|number| number.parse::<u16>().ok()).map(f64::from);
-    let slow = now.zip(possible).filter(|(now, possible)| *now < possible * AS_POSSIBLE);
+    let [now, possible] =
+        [link.capacity_gbps, link.possible_gbps].map(|rate| rate.map(|rate| rate.0));
+    let number: Option<f64> = link
+        .label
+        .split(' ')
+        .next()
+        .and_then(|number| number.parse::<u16>().ok())
+        .map(f64::from);
+    let slow = now
+        .zip(possible)
+        .filter(|(now, possible)| *now < possible * AS_POSSIBLE);
     let of = slow.map(|(now, possible)| match number {
         Some(number) if now > 0.0 => format!("{:.0}", (number * possible / now).min(999.0)),
         _ => format!("{} GB/s", rate(possible)),
     });
-    let rates = now.map(|now| format!(", {} GB/s each way", rate(now))).unwrap_or_default();
+    let rates = now
+        .map(|now| format!(", {} GB/s each way", rate(now)))
+        .unwrap_or_default();
     let label = number.map_or_else(|| "NVLink".to_owned(), |number| format!("NV{number}"));
-    Above { label, of, rate: now, tip: format!("{}{rates}", link.label) }
+    Above {
+        label,
+        of,
+        rate: now,
+        tip: format!("{}{rates}", link.label),
+    }
 }
 
 const fn gpu(node: NodeId) -> Option<u32> {
@@ -109,12 +154,24 @@ const fn gpu(node: NodeId) -> Option<u32> {
 }
 
 const fn low_first(pair: Pair) -> Pair {
-    if pair.source <= pair.destination { pair } else { Pair { source: pair.destination, destination: pair.source } }
+    if pair.source <= pair.destination {
+        pair
+    } else {
+        Pair {
+            source: pair.destination,
+            destination: pair.source,
+        }
+    }
 }
 
 /// Number of pairs, whatever the direction.
 fn pairs(report: &Report) -> usize {
-    report.topology.pairs.iter().filter(|route| route.pair.source < route.pair.destination).count()
+    report
+        .topology
+        .pairs
+        .iter()
+        .filter(|route| route.pair.source < route.pair.destination)
+        .count()
 }
 
 /// Pairs without peer access, the lower GPU first.
@@ -122,19 +179,37 @@ fn refused(report: &Report) -> BTreeSet<Pair> {
     let no = |route: &&PairRoute| {
         let said = &route.peer_access;
         let by_nvml = [said.nvml_read, said.nvml_write].into_iter().flatten();
-        let by_nvml = by_nvml.into_iter().any(|said| !matches!(said, P2pStatus::Ok | P2pStatus::Unknown));
+        let by_nvml = by_nvml
+            .into_iter()
+            .any(|said| !matches!(said, P2pStatus::Ok | P2pStatus::Unknown));
         // CUDA decides; NVML's word counts where CUDA was not asked.
         said.cuda.map_or(by_nvml, |granted| !granted)
     };
-    report.topology.pairs.iter().filter(no).map(|route| low_first(route.pair)).collect()
+    report
+        .topology
+        .pairs
+        .iter()
+        .filter(no)
+        .map(|route| low_first(route.pair))
+        .collect()
 }
 
 /// Pairs that a warning or an error is about by themselves.
 fn bad(report: &Report) -> Vec<Join> {
     let mut found: BTreeMap<Pair, Join> = BTreeMap::new();
-    for finding in report.findings.iter().filter(|finding| finding.severity >= Severity::Warning) {
-        let Subject::Pair(pair) = finding.subject else { continue };
-        let mark = if finding.severity == Severity::Error { "✖" } else { "▲" };
+    for finding in report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity >= Severity::Warning)
+    {
+        let Subject::Pair(pair) = finding.subject else {
+            continue;
+        };
+        let mark = if finding.severity == Severity::Error {
+            "✖"
+        } else {
+            "▲"
+        };
         let entry = found.entry(low_first(pair)).or_insert_with(|| Join {
             pair: low_first(pair),
             what: What::Bad,
@@ -160,6 +235,9 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     vec![if refused == all {
         "No peer access between any two GPUs: copies go through host memory".to_owned()
     } else {
-        format!("No peer access between {} of {all}: their copies go through host memory", count(refused, "pair"))
+        format!(
+            "No peer access between {} of {all}: their copies go through host memory",
+            count(refused, "pair")
+        )
     }]
 }

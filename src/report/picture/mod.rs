@@ -17,8 +17,11 @@ pub(super) mod tree;
 pub(super) use self::layout::{fit, text_width};
 
 /// SVG.
-pub(super) const FORMAT: Format =
-    Format { is_looked_at: true, of: Of::One, ..Format::new("svg", &["svg"], "A picture of the machine", render) };
+pub(super) const FORMAT: Format = Format {
+    is_looked_at: true,
+    of: Of::One,
+    ..Format::new("svg", &["svg"], "A picture of the machine", render)
+};
 
 /// The style of everything in the picture.
 pub(super) const STYLE_SHEET: &str = include_str!("picture.css");
@@ -42,7 +45,12 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         lines.push(caveats.join(", ").to_uppercase());
     }
     let head = LINE * i32::try_from(lines.len()).unwrap_or(2) + 8;
-    let width = lines.iter().map(|line| layout::text_width(line, 14) + 24).chain([layout.width]).max().unwrap_or(0);
+    let width = lines
+        .iter()
+        .map(|line| layout::text_width(line, 14) + 24)
+        .chain([layout.width])
+        .max()
+        .unwrap_or(0);
     let (width, height) = (width.min(layout.width.max(900)), layout.height + head);
     let left = (width - layout.width) / 2;
     let view = format!("0 0 {width} {height}");
@@ -74,8 +82,18 @@ pub(super) fn inline(digest: &Digest<'_>) -> Markup {
 
 fn title(digest: &Digest<'_>) -> String {
     let report = digest.report;
-    let host = report.snapshot.host.hostname.known().map_or("a machine without a known name", String::as_str);
-    format!("{}: {}, {}", clean(&report.tool.name), clean(host), clean(&report.started_at))
+    let host = report
+        .snapshot
+        .host
+        .hostname
+        .known()
+        .map_or("a machine without a known name", String::as_str);
+    format!(
+        "{}: {}, {}",
+        clean(&report.tool.name),
+        clean(host),
+        clean(&report.started_at)
+    )
 }
 
 /// The picture in words, for those who do not see it.
@@ -87,7 +105,10 @@ fn summary(digest: &Digest<'_>) -> String {
 /// What must be known first, and the findings.
 fn description(digest: &Digest<'_>) -> String {
     let caveats = digest.caveats.values().cloned();
-    let findings = digest.findings.iter().map(|finding| finding.message.clone());
+    let findings = digest
+        .findings
+        .iter()
+        .map(|finding| finding.message.clone());
     let all: Vec<_> = caveats.chain([summary(digest)]).chain(findings).collect();
     clean(&all.join(". ")).into_owned()
 }

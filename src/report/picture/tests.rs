@@ -32,12 +32,28 @@ fn apart(one: [i32; 4], other: [i32; 4]) -> bool {
 #[test]
 fn no_two_parts_overlap_and_all_lie_within() {
     for report in reports() {
-        let Layout { width, height, boxes, .. } = layout::of(&report);
+        let Layout {
+            width,
+            height,
+            boxes,
+            ..
+        } = layout::of(&report);
         for (number, one) in boxes.iter().enumerate() {
             let [x, y, wide, high] = one.at;
-            assert!(x >= 0 && y >= 0 && x + wide <= width && y + high <= height, "{:?} in {width} x {height}", one.at);
+            assert!(
+                x >= 0 && y >= 0 && x + wide <= width && y + high <= height,
+                "{:?} in {width} x {height}",
+                one.at
+            );
             for other in &boxes[number + 1..] {
-                assert!(apart(one.at, other.at), "{} {:?}, {} {:?}", one.part.name, one.at, other.part.name, other.at);
+                assert!(
+                    apart(one.at, other.at),
+                    "{} {:?}, {} {:?}",
+                    one.part.name,
+                    one.at,
+                    other.part.name,
+                    other.at
+                );
             }
         }
     }
@@ -64,8 +80,14 @@ fn every_gpu_is_there_once_and_the_same_report_gives_the_same_picture() {
 #[test]
 fn a_narrow_slot_is_marked_and_says_of_what() {
     let text = svg(&sample::pcie_box());
-    assert!(text.contains("of x16 ✖") && text.contains("part link bad"), "{text}");
-    assert!(text.contains("no P2P") || text.contains("No peer access"), "{text}");
+    assert!(
+        text.contains("of x16 ✖") && text.contains("part link bad"),
+        "{text}"
+    );
+    assert!(
+        text.contains("no P2P") || text.contains("No peer access"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -79,8 +101,16 @@ fn links_to_nvswitches_are_one_edge_with_a_number() {
 fn many_gpus_fold_and_one_with_a_finding_stands_out() {
     let mut report = sample::healthy(32);
     let folded = layout::of(&report);
-    assert!(folded.boxes.len() < 8 && folded.width < 600, "{} boxes", folded.boxes.len());
-    let finding = sample::pcie_box().findings.into_iter().find(|finding| finding.code == "pcie-narrow").unwrap();
+    assert!(
+        folded.boxes.len() < 8 && folded.width < 600,
+        "{} boxes",
+        folded.boxes.len()
+    );
+    let finding = sample::pcie_box()
+        .findings
+        .into_iter()
+        .find(|finding| finding.code == "pcie-narrow")
+        .unwrap();
     report.findings.push(finding);
     let marked = layout::of(&report);
     assert_eq!(marked.boxes.len(), folded.boxes.len() + 1);
@@ -93,6 +123,9 @@ fn it_is_well_formed() {
         let page = format!("<!DOCTYPE html><title>x</title>{text}");
         let errors = scraper::Html::parse_document(&page).errors;
         assert!(errors.is_empty(), "{errors:?}");
-        assert!(!text.contains('\u{1b}') && !text.contains("<script"), "{text}");
+        assert!(
+            !text.contains('\u{1b}') && !text.contains("<script"),
+            "{text}"
+        );
     }
 }

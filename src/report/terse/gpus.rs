@@ -24,7 +24,11 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     if table {
         host::copies(page, measurements);
     }
-    let copies = if table { Lines::new() } else { copies(measurements) };
+    let copies = if table {
+        Lines::new()
+    } else {
+        copies(measurements)
+    };
     let all = [
         copies,
         local(measurements),
@@ -53,14 +57,23 @@ fn copies(measurements: &Measurements) -> Lines {
         alone.filter(move |way| ((way.way.memory, way.way.allocation) == pinned) == is_pinned)
     };
     let reached = |way: &Ways| Some(range(way.rates?.min, way.rates?.max, rate, " to "));
-    let pinned: Vec<String> =
-        alone(true).filter_map(|way| Some(format!("{} {}", reached(way)?, way.way.direction))).collect();
+    let pinned: Vec<String> = alone(true)
+        .filter_map(|way| Some(format!("{} {}", reached(way)?, way.way.direction)))
+        .collect();
     let mut other: Vec<(String, Vec<String>)> = Vec::new();
     for way in alone(false) {
         let Some(rates) = reached(way) else { continue };
         let reached = format!("{rates} {}", way.way.direction);
-        let anew = if way.way.allocation == Allocation::Anew { " anew" } else { "" };
-        let kernel = if way.way.engine == Engine::Kernel { " by kernel" } else { "" };
+        let anew = if way.way.allocation == Allocation::Anew {
+            " anew"
+        } else {
+            ""
+        };
+        let kernel = if way.way.engine == Engine::Kernel {
+            " by kernel"
+        } else {
+            ""
+        };
         let name = format!("{}{anew}{kernel}", way.way.memory);
         match other.iter_mut().find(|(known, _)| *known == name) {
             Some((_, all)) => all.push(reached),
@@ -73,7 +86,10 @@ fn copies(measurements: &Measurements) -> Lines {
         lines.push(("pinned", format!("{} GB/s{standing}", pinned.join(", "))));
     }
     if !other.is_empty() {
-        let other: Vec<String> = other.iter().map(|(name, all)| format!("{name} {}", all.join(" and "))).collect();
+        let other: Vec<String> = other
+            .iter()
+            .map(|(name, all)| format!("{name} {}", all.join(" and ")))
+            .collect();
         lines.push(("other", format!("{} GB/s", other.join(", "))));
     }
     lines.extend(at_once(&ways).map(|text| ("all at once", text)));
@@ -84,12 +100,25 @@ fn copies(measurements: &Measurements) -> Lines {
 fn at_once(ways: &[Ways]) -> Option<String> {
     let text = |way: &Ways| {
         let sum = way.sum?;
-        let alone = ways.iter().find(|other| other.at_once == 1 && other.way == way.way);
-        let alone = alone.and_then(|alone| alone.sum).filter(|alone| *alone > 0.0);
+        let alone = ways
+            .iter()
+            .find(|other| other.at_once == 1 && other.way == way.way);
+        let alone = alone
+            .and_then(|alone| alone.sum)
+            .filter(|alone| *alone > 0.0);
         let of = alone.map(|alone| format!(" ({}% of alone)", percent(100.0 * sum / alone)));
-        Some(format!("{} {}{}", rate(sum), way.way.direction, of.unwrap_or_default()))
+        Some(format!(
+            "{} {}{}",
+            rate(sum),
+            way.way.direction,
+            of.unwrap_or_default()
+        ))
     };
-    let parts: Vec<String> = ways.iter().filter(|way| way.at_once > 1).filter_map(text).collect();
+    let parts: Vec<String> = ways
+        .iter()
+        .filter(|way| way.at_once > 1)
+        .filter_map(text)
+        .collect();
     (!parts.is_empty()).then(|| format!("{} GB/s", parts.join(", ")))
 }
 
@@ -115,53 +144,101 @@ fn pinning(measurements: &Measurements) -> Lines {
         Some(format!("{} {what}", range(min, max, short, " to ")))
     };
     let parts: Vec<String> = parts.into_iter().filter_map(part).collect();
-    if parts.is_empty() { Lines::new() } else { vec![("pinning", format!("{} ms per GiB", parts.join(", ")))] }
+    if parts.is_empty() {
+        Lines::new()
+    } else {
+        vec![("pinning", format!("{} ms per GiB", parts.join(", ")))]
+    }
 }
 
 /// What several streams bring, and the copy engines that are seen at work.
 fn pipelines(measurements: &Measurements) -> Lines {
-    let speed = Spread::of(streams::speed_ups(measurements).iter().flat_map(|(_, speed)| [speed.min, speed.max]));
-    let speed = speed.map(|of| format!("{} times as fast as one stream", range(of.min, of.max, short, " to ")));
+    let speed = Spread::of(
+        streams::speed_ups(measurements)
+            .iter()
+            .flat_map(|(_, speed)| [speed.min, speed.max]),
+    );
+    let speed = speed.map(|of| {
+        format!(
+            "{} times as fast as one stream",
+            range(of.min, of.max, short, " to ")
+        )
+    });
     let all = &measurements.engines;
     let engines = over(all, |cell| cell.observed.map(f64::from)).map(|seen| {
         let of = over(all, |cell| cell.reported.map(f64::from));
-        let of = of.map(|of| format!(" of {}", range(of.min, of.max, percent, " to "))).unwrap_or_default();
-        format!("{}{of} copy engines at work", range(seen.min, seen.max, percent, " to "))
+        let of = of
+            .map(|of| format!(" of {}", range(of.min, of.max, percent, " to ")))
+            .unwrap_or_default();
+        format!(
+            "{}{of} copy engines at work",
+            range(seen.min, seen.max, percent, " to ")
+        )
     });
     let parts: Vec<String> = speed.into_iter().chain(engines).collect();
-    if parts.is_empty() { Lines::new() } else { vec![("pipelines", parts.join("; "))] }
+    if parts.is_empty() {
+        Lines::new()
+    } else {
+        vec![("pipelines", parts.join("; "))]
+    }
 }
 
 /// The range of a figure over the cells that count.
 fn over<T: OneGpu>(cells: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
-    Spread::of(cells.iter().filter(|cell| cell.cell().tested()).filter_map(figure))
+    Spread::of(
+        cells
+            .iter()
+            .filter(|cell| cell.cell().tested())
+            .filter_map(figure),
+    )
 }
 
 /// How long calls hold the host that are not to wait.
 fn calls(measurements: &Measurements) -> Lines {
     let of = |call: Call, memory: Option<HostMemory>| {
-        let is_meant = |cell: &HostCall| (cell.call, cell.memory, cell.host) == (call, memory, HostMode::NonBlocking);
-        over(&measurements.calls, |cell| cell.host_blocked_us.filter(|_| is_meant(cell)))
+        let is_meant = |cell: &HostCall| {
+            (cell.call, cell.memory, cell.host) == (call, memory, HostMode::NonBlocking)
+        };
+        over(&measurements.calls, |cell| {
+            cell.host_blocked_us.filter(|_| is_meant(cell))
+        })
     };
     let parts = [
         (of(Call::Launch, None), "launch"),
         (of(Call::Copy, Some(HostMemory::Pinned)), "pinned copy"),
         (of(Call::Copy, Some(HostMemory::Pageable)), "pageable"),
     ];
-    let turns = over(&measurements.launch_loop, |cell| cell.turn_us.filter(|_| cell.gpu == cell.synchronized));
+    let turns = over(&measurements.launch_loop, |cell| {
+        cell.turn_us.filter(|_| cell.gpu == cell.synchronized)
+    });
     let part = |(spread, what): (Option<Spread>, &str)| {
         let Spread { min, max, .. } = spread?;
         Some(format!("{what} {}", range(min, max, short, " to ")))
     };
-    let parts: Vec<String> = parts.into_iter().chain([(turns, "wait")]).filter_map(part).collect();
-    if parts.is_empty() { Lines::new() } else { vec![("calls take", format!("{} us", parts.join(", ")))] }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .chain([(turns, "wait")])
+        .filter_map(part)
+        .collect();
+    if parts.is_empty() {
+        Lines::new()
+    } else {
+        vec![("calls take", format!("{} us", parts.join(", ")))]
+    }
 }
 
 fn hazards(measurements: &Measurements) -> Lines {
     let stale = over(&measurements.hazard, |cell| cell.stale_percent);
-    let Some(stale) = stale.filter(|stale| stale.max > 0.0) else { return Lines::new() };
+    let Some(stale) = stale.filter(|stale| stale.max > 0.0) else {
+        return Lines::new();
+    };
     let after = over(&measurements.hazard, |cell| cell.stale_after_wait_percent);
-    let after = after.map(|after| format!(", after a wait {}%", percent(after.max))).unwrap_or_default();
-    let text = format!("read before the copy has ended, up to {}% of the bytes are old{after}", percent(stale.max));
+    let after = after
+        .map(|after| format!(", after a wait {}%", percent(after.max)))
+        .unwrap_or_default();
+    let text = format!(
+        "read before the copy has ended, up to {}% of the bytes are old{after}",
+        percent(stale.max)
+    );
     vec![("too early", text)]
 }

@@ -12,10 +12,16 @@ use crate::model::rounding::{range, rate};
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     let kinds = Kind::of(measurements);
     if !kinds.is_empty() {
-        let reduced = measurements.all_reduce.iter().map(|found| format!("{} by {}", found.bus_gbps, found.algorithm));
+        let reduced = measurements
+            .all_reduce
+            .iter()
+            .map(|found| format!("{} by {}", found.bus_gbps, found.algorithm));
         let reduced: Vec<String> = reduced.collect();
-        let reduced =
-            if reduced.is_empty() { String::new() } else { format!("; all-reduce at most {}", reduced.join(", ")) };
+        let reduced = if reduced.is_empty() {
+            String::new()
+        } else {
+            format!("; all-reduce at most {}", reduced.join(", "))
+        };
         match patterns(&kinds) {
             Some(text) => page.item(2, HANG, "at once", Paint::Faint, &(text + &reduced)),
             None => tables::patterns(page, measurements),
@@ -33,12 +39,24 @@ fn patterns(kinds: &[Kind<'_>]) -> Option<String> {
         return None;
     }
     let part = |kind: &Kind<'_>| {
-        let Spread { min, max, count, .. } = kind.rates?;
+        let Spread {
+            min, max, count, ..
+        } = kind.rates?;
         let all = kind.all.len();
-        let of = if count < all { format!(" ({count} of {all})") } else { String::new() };
-        Some(format!("{} {}{of}", kind.pattern, range(min, max, rate, " to ")))
+        let of = if count < all {
+            format!(" ({count} of {all})")
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "{} {}{of}",
+            kind.pattern,
+            range(min, max, rate, " to ")
+        ))
     };
     let parts: Vec<String> = kinds.iter().filter_map(part).collect();
-    let standing = standing.map(|standing| format!(", {}", standing.words())).unwrap_or_default();
+    let standing = standing
+        .map(|standing| format!(", {}", standing.words()))
+        .unwrap_or_default();
     (!parts.is_empty()).then(|| format!("{} GB/s{standing}", parts.join(", ")))
 }

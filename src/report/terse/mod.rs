@@ -56,7 +56,9 @@ pub(super) fn last(digest: &Digest<'_>) -> Page {
 /// If all measurements were skipped, there is nothing to show: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     let gpus = digest.gpus();
-    let any = measurements.cells().any(|cell| cell.status != Status::Skipped);
+    let any = measurements
+        .cells()
+        .any(|cell| cell.status != Status::Skipped);
     if gpus.len() > 1 {
         between::write(page, digest, measurements, &gpus, any);
     }
@@ -68,7 +70,10 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
 /// Which run this was, and where the rest is.
 fn end(page: &mut Page, digest: &Digest<'_>) {
     let report = digest.report;
-    let profile = report.measurements.as_ref().map(|measurements| format!("profile {}, ", measurements.profile));
+    let profile = report
+        .measurements
+        .as_ref()
+        .map(|measurements| format!("profile {}, ", measurements.profile));
     let tool = &report.tool;
     let text = format!(
         "{} {}, {}{}, {} s",
@@ -80,5 +85,11 @@ fn end(page: &mut Page, digest: &Digest<'_>) {
     );
     page.blank();
     page.item(0, 8, "Run", Paint::Strong, &text);
-    page.item(0, 8, "More", Paint::Strong, "--verbose has every table and advice; 'peerscope explain CODE' a finding");
+    page.item(
+        0,
+        8,
+        "More",
+        Paint::Strong,
+        "--verbose has every table and advice; 'peerscope explain CODE' a finding",
+    );
 }

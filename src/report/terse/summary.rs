@@ -39,7 +39,12 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
     }
     page.blank();
     let mut told = 0;
-    for Alike { severity, code, findings } in by_rule(digest.report) {
+    for Alike {
+        severity,
+        code,
+        findings,
+    } in by_rule(digest.report)
+    {
         let (word, paint) = label(severity);
         let shown = match of {
             Of::EachRule if findings.len() > LINES_PER_RULE => 1,
@@ -47,7 +52,11 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
         };
         for (number, finding) in findings[..shown].iter().enumerate() {
             let rest = findings.len() - shown;
-            let more = if rest > 0 && number + 1 == shown { format!(", and {rest} more") } else { String::new() };
+            let more = if rest > 0 && number + 1 == shown {
+                format!(", and {rest} more")
+            } else {
+                String::new()
+            };
             let end = format!("{more} [{}]", clean(code));
             let sentence = clean(&sentence(finding, &digest.report.snapshot)).into_owned();
             let text = fitted(&sentence, &end, width.saturating_sub(TEXT));
@@ -62,8 +71,15 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
 
 /// Where it is and what to do first, below the line of a finding: whoever stands at the machine needs no more to begin.
 fn first_step(page: &mut Page, finding: &Finding, line: &str, room: usize) {
-    let place = finding.location.split(", below ").next().unwrap_or_default();
-    let suspect = finding.suspects.first().map(|suspect| suspect.cause.as_str());
+    let place = finding
+        .location
+        .split(", below ")
+        .next()
+        .unwrap_or_default();
+    let suspect = finding
+        .suspects
+        .first()
+        .map(|suspect| suspect.cause.as_str());
     // The line has the place already where it had room for it.
     let is_said = |place: &str| place.split(", ").skip(1).any(|part| line.contains(part));
     match (clean(place), suspect) {
@@ -71,13 +87,29 @@ fn first_step(page: &mut Page, finding: &Finding, line: &str, room: usize) {
             page.item(TEXT, HANG, "where", Paint::Faint, &clause(&place, room));
         }
         (place, Some(suspect)) if place.is_empty() => {
-            page.item(TEXT, HANG, "suspect", Paint::Faint, &clause(&clean(suspect), room));
+            page.item(
+                TEXT,
+                HANG,
+                "suspect",
+                Paint::Faint,
+                &clause(&clean(suspect), room),
+            );
         }
         _ => {}
     }
     let step = clean(&finding.next_step);
-    let first = step.split_inclusive(". ").next().unwrap_or_default().trim_end_matches(['.', ' ']);
-    page.item(TEXT, HANG, "do", Paint::Strong, &clause(first, room * 2 - room / 8));
+    let first = step
+        .split_inclusive(". ")
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(['.', ' ']);
+    page.item(
+        TEXT,
+        HANG,
+        "do",
+        Paint::Strong,
+        &clause(first, room * 2 - room / 8),
+    );
 }
 
 /// A sentence and its end in a line; without the end where that leaves the sentence no room.
@@ -96,8 +128,13 @@ fn clause(sentence: &str, room: usize) -> String {
     }
     let bare = without_brackets(sentence);
     let fitting = [sentence, &bare].into_iter().find_map(|text| {
-        let ends = [": ", "; ", ". "].iter().flat_map(|end| text.match_indices(end)).map(|(at, _)| at);
-        let ends = ends.chain([text.len()]).filter(|&at| text[..at].width() <= room);
+        let ends = [": ", "; ", ". "]
+            .iter()
+            .flat_map(|end| text.match_indices(end))
+            .map(|(at, _)| at);
+        let ends = ends
+            .chain([text.len()])
+            .filter(|&at| text[..at].width() <= room);
         ends.max().map(|at| text[..at].to_owned())
     });
     // A clause of two words, such as a name before a colon, says nothing.
@@ -138,16 +175,21 @@ fn without_brackets(sentence: &str) -> String {
 mod tests {
     use super::*;
 
-    const LONG: &str =
-        "The PCIe link of GPU 5 (0000:44:00.0, slot 6) runs at Gen4 x4; the GPU and the port can do more";
+    const LONG: &str = "The PCIe link of GPU 5 (0000:44:00.0, slot 6) runs at Gen4 x4; the GPU and the port can do more";
 
     #[test]
     fn whole_clauses_are_kept() {
         assert_eq!(clause(LONG, 200), LONG);
-        assert_eq!(clause(LONG, 70), "The PCIe link of GPU 5 (0000:44:00.0, slot 6) runs at Gen4 x4");
+        assert_eq!(
+            clause(LONG, 70),
+            "The PCIe link of GPU 5 (0000:44:00.0, slot 6) runs at Gen4 x4"
+        );
         assert_eq!(clause(LONG, 50), "The PCIe link of GPU 5 runs at Gen4 x4");
         assert_eq!(clause(LONG, 36), "The PCIe link of GPU 5 runs at ...");
-        assert_eq!(clause("GPU 3: it has stopped to answer and more words", 30), "GPU 3: it has stopped to ...");
+        assert_eq!(
+            clause("GPU 3: it has stopped to answer and more words", 30),
+            "GPU 3: it has stopped to ..."
+        );
         assert_eq!(clause("((((", 3), " ...");
     }
 
@@ -155,9 +197,19 @@ mod tests {
     fn a_line_is_no_longer_than_there_is_room() {
         for width in 30..140 {
             let text = fitted(LONG, " [pcie-narrow]", width);
-            assert!(text.width() <= width && text.starts_with("The PCIe link of"), "{width}: {text}");
-            assert_eq!(text.ends_with(" [pcie-narrow]"), width >= 44, "{width}: {text}");
+            assert!(
+                text.width() <= width && text.starts_with("The PCIe link of"),
+                "{width}: {text}"
+            );
+            assert_eq!(
+                text.ends_with(" [pcie-narrow]"),
+                width >= 44,
+                "{width}: {text}"
+            );
         }
-        assert_eq!(fitted(LONG, " [pcie-narrow]", 71), "The PCIe link of GPU 5 runs at Gen4 x4 [pcie-narrow]");
+        assert_eq!(
+            fitted(LONG, " [pcie-narrow]", 71),
+            "The PCIe link of GPU 5 runs at Gen4 x4 [pcie-narrow]"
+        );
     }
 }

@@ -11,7 +11,10 @@ use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 use crate::model::units::GbPerSecond;
 
-const STYLE: Style = Style { width: 80, ..Style::PLAIN };
+const STYLE: Style = Style {
+    width: 80,
+    ..Style::PLAIN
+};
 
 fn text(report: &Report, style: &Style) -> String {
     render(report, named("text").unwrap(), style)
@@ -19,13 +22,27 @@ fn text(report: &Report, style: &Style) -> String {
 
 #[test]
 fn a_healthy_machine_fits_a_screen_and_a_sentence() {
-    for (gpus, pairs) in [(2, "both pairs: "), (8, "all 56 pairs: "), (16, "all 240 pairs: ")] {
+    for (gpus, pairs) in [
+        (2, "both pairs: "),
+        (8, "all 56 pairs: "),
+        (16, "all 240 pairs: "),
+    ] {
         let page = text(&sample::healthy(gpus), &STYLE);
-        assert!(page.lines().count() <= 40, "{} lines: {page}", page.lines().count());
+        assert!(
+            page.lines().count() <= 40,
+            "{} lines: {page}",
+            page.lines().count()
+        );
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(page.matches(pairs).count(), 1, "{page}");
-        assert!(page.contains("bytes verified") && page.contains("as expected"), "{page}");
-        assert!(!page.contains("Achieved") && !page.contains("103%"), "{page}");
+        assert!(
+            page.contains("bytes verified") && page.contains("as expected"),
+            "{page}"
+        );
+        assert!(
+            !page.contains("Achieved") && !page.contains("103%"),
+            "{page}"
+        );
     }
 }
 
@@ -34,13 +51,24 @@ fn one_pair_that_is_suspected_brings_the_matrix_back() {
     let healthy = sample::healthy(8);
     let mut report = healthy.clone();
     let mut finding = sample::pcie_box().findings.remove(0);
-    let pair = Pair { source: 2, destination: 3 };
+    let pair = Pair {
+        source: 2,
+        destination: 3,
+    };
     finding.subject = Subject::Pair(pair);
     finding.scope = Scope::from(&finding.subject);
-    for (severity, matrix) in [(Severity::Info, false), (Severity::Warning, true), (Severity::Error, true)] {
+    for (severity, matrix) in [
+        (Severity::Info, false),
+        (Severity::Warning, true),
+        (Severity::Error, true),
+    ] {
         finding.severity = severity;
         report.findings = vec![finding.clone()];
-        assert_eq!(text(&report, &STYLE).contains("\nAchieved"), matrix, "{severity}");
+        assert_eq!(
+            text(&report, &STYLE).contains("\nAchieved"),
+            matrix,
+            "{severity}"
+        );
     }
     // So does a pair without a figure, whatever the findings say, and one that is far from the others.
     let changes: [fn(&mut PeerBandwidth); 3] = [
@@ -50,27 +78,57 @@ fn one_pair_that_is_suspected_brings_the_matrix_back() {
     ];
     for change in changes {
         let mut report = healthy.clone();
-        let of_pair = |cell: &&mut PeerBandwidth| cell.pair == pair && cell.setup.of_any_size() == Setup::REFERENCE;
-        report.measurements.as_mut().unwrap().peer.iter_mut().filter(of_pair).for_each(change);
+        let of_pair = |cell: &&mut PeerBandwidth| {
+            cell.pair == pair && cell.setup.of_any_size() == Setup::REFERENCE
+        };
+        report
+            .measurements
+            .as_mut()
+            .unwrap()
+            .peer
+            .iter_mut()
+            .filter(of_pair)
+            .for_each(change);
         assert!(text(&report, &STYLE).contains("\nAchieved"));
     }
 }
 
 #[test]
 fn brief_is_the_verdict_and_a_line_for_each_finding() {
-    for (name, report) in
-        [("healthy", sample::healthy(8)), ("pcie", sample::pcie_box()), ("hostile", sample::hostile())]
-    {
+    for (name, report) in [
+        ("healthy", sample::healthy(8)),
+        ("pcie", sample::pcie_box()),
+        ("hostile", sample::hostile()),
+    ] {
         for width in [60, 80, 140] {
-            let brief = text(&report, &Style { brief: true, width, ..STYLE });
+            let brief = text(
+                &report,
+                &Style {
+                    brief: true,
+                    width,
+                    ..STYLE
+                },
+            );
             let lines: Vec<&str> = brief.lines().collect();
             let starts = ["ERROR ", "warning ", "info "];
-            let findings = lines.iter().filter(|line| starts.iter().any(|start| line.starts_with(start))).count();
+            let findings = lines
+                .iter()
+                .filter(|line| starts.iter().any(|start| line.starts_with(start)))
+                .count();
             assert_eq!(findings, report.findings.len(), "{name}: {brief}");
-            assert!(lines.iter().all(|line| line.width() <= width), "{name}: {brief}");
+            assert!(
+                lines.iter().all(|line| line.width() <= width),
+                "{name}: {brief}"
+            );
             // What follows the first finding is findings only.
-            let first = lines.iter().position(|line| starts.iter().any(|start| line.starts_with(start)));
-            assert_eq!(first.map_or(0, |first| lines.len() - first), findings, "{name}: {brief}");
+            let first = lines
+                .iter()
+                .position(|line| starts.iter().any(|start| line.starts_with(start)));
+            assert_eq!(
+                first.map_or(0, |first| lines.len() - first),
+                findings,
+                "{name}: {brief}"
+            );
         }
     }
 }
@@ -79,28 +137,68 @@ fn brief_is_the_verdict_and_a_line_for_each_finding() {
 fn on_a_terminal_the_verdict_is_the_last_line_too() {
     let report = sample::pcie_box();
     let page = text(&report, &STYLE);
-    let on_terminal = text(&report, &Style { terminal: true, ..STYLE });
-    let verdict = page.lines().find(|line| line.starts_with("FAULTY: ")).unwrap();
-    assert_eq!(on_terminal, format!("{page}\n{}", &on_terminal[page.len() + 1..]));
-    assert!(on_terminal[page.len()..].starts_with(&format!("\n{verdict}")), "{on_terminal}");
+    let on_terminal = text(
+        &report,
+        &Style {
+            terminal: true,
+            ..STYLE
+        },
+    );
+    let verdict = page
+        .lines()
+        .find(|line| line.starts_with("FAULTY: "))
+        .unwrap();
+    assert_eq!(
+        on_terminal,
+        format!("{page}\n{}", &on_terminal[page.len() + 1..])
+    );
+    assert!(
+        on_terminal[page.len()..].starts_with(&format!("\n{verdict}")),
+        "{on_terminal}"
+    );
     // Where nothing was measured on purpose, there is none.
-    let facts = Report { measurements: None, ..report.clone() };
-    assert_eq!(text(&facts, &Style { terminal: true, ..STYLE }), text(&facts, &STYLE));
+    let facts = Report {
+        measurements: None,
+        ..report.clone()
+    };
+    assert_eq!(
+        text(
+            &facts,
+            &Style {
+                terminal: true,
+                ..STYLE
+            }
+        ),
+        text(&facts, &STYLE)
+    );
 }
 
 #[test]
 fn the_suspected_part_is_named_as_it_is_printed_on_it() {
-    let page = text(&sample::pcie_box(), &STYLE).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(page.contains("part GPU 5: NVIDIA") && page.contains("serial ") && page.contains("UUID GPU-"), "{page}");
+    let page = text(&sample::pcie_box(), &STYLE)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(
+        page.contains("part GPU 5: NVIDIA")
+            && page.contains("serial ")
+            && page.contains("UUID GPU-"),
+        "{page}"
+    );
 }
 
 #[test]
 fn staged_pairs_have_a_headline() {
     let mut report = sample::healthy(4);
     let measurements = report.measurements.as_mut().unwrap();
-    measurements.peer.retain(|cell| cell.setup.path == Path::Staged);
+    measurements
+        .peer
+        .retain(|cell| cell.setup.path == Path::Staged);
     assert!(!measurements.peer.is_empty());
     let page = text(&report, &STYLE);
     let headline = page.lines().nth(1).unwrap();
-    assert!(headline.starts_with("12 of 12 pairs copy through host memory at "), "{page}");
+    assert!(
+        headline.starts_with("12 of 12 pairs copy through host memory at "),
+        "{page}"
+    );
 }

@@ -8,5 +8,8 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=src/others.txt");
     let names = fs::read_to_string("src/others.txt")?;
     let out = env::var_os("OUT_DIR").unwrap_or_default();
-    fs::write(Path::new(&out).join("others.rs"), format!("others! {{ {names} }}"))
+    fs::write(
+        Path::new(&out).join("others.rs"),
+        format!("others! {{ {names} }}"),
+    )
 }

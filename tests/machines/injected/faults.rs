@@ -2,8 +2,8 @@
 //! not by what the rules say.
 
 use peerscope::hardware::sim::spec::{
-    CopyFault, CudaPeerRule, LinkFault, NvLinkErrors, NvLinkFault, NvLinkSpec, NvLinkTarget, PairFault, Pairs,
-    PeerException, PeerRule,
+    CopyFault, CudaPeerRule, LinkFault, NvLinkErrors, NvLinkFault, NvLinkSpec, NvLinkTarget,
+    PairFault, Pairs, PeerException, PeerRule,
 };
 use peerscope::model::placement::{Engine, Path};
 use peerscope::model::snapshot::{P2pStatus, PcieErrors};
@@ -24,16 +24,28 @@ pub struct Fault {
 }
 
 const fn quick(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
-    Fault { name, inject, profile: "quick" }
+    Fault {
+        name,
+        inject,
+        profile: "quick",
+    }
 }
 
 const fn standard(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
-    Fault { name, inject, profile: "standard" }
+    Fault {
+        name,
+        inject,
+        profile: "standard",
+    }
 }
 
 /// Where nobody stages, `standard` measures the staged path of some pairs only.
 const fn full(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
-    Fault { name, inject, profile: "full" }
+    Fault {
+        name,
+        inject,
+        profile: "full",
+    }
 }
 
 pub const FAULTS: [Fault; 33] = [
@@ -85,10 +97,14 @@ impl Machine {
         let address = self.address(one);
         let PcieLink { generation, width } = self.link(address)?;
         // Staged copies of two GPUs are over before their links are read often enough under load.
-        if self.has_nvlinks() || generation.number() < 3 || (self.gpus() < 4 && !self.is_all_direct()) {
+        if self.has_nvlinks()
+            || generation.number() < 3
+            || (self.gpus() < 4 && !self.is_all_direct())
+        {
             return None;
         }
-        let generation = Generation::try_from(self.random.u32(1..generation.number().into())).unwrap();
+        let generation =
+            Generation::try_from(self.random.u32(1..generation.number().into())).unwrap();
         let function = self.function(address);
         (function.idle, function.trained) = (None, Some(PcieLink { generation, width }));
         Some(("pcie-narrow", gpu(one)))
@@ -97,7 +113,10 @@ impl Machine {
     fn uplink_few_lanes(&mut self, one: u32, _: u32) -> Found {
         let (uplink, _) = self.shared_switch(one)?;
         let link = self.link(uplink).filter(|_| !self.shows_too_few_lanes())?;
-        self.function(uplink).trained = Some(PcieLink { width: fewer(link.width, 1), ..link });
+        self.function(uplink).trained = Some(PcieLink {
+            width: fewer(link.width, 1),
+            ..link
+        });
         Some(("pcie-narrow", uplink.to_string()))
     }
 
@@ -112,24 +131,49 @@ impl Machine {
             let first = self.random.i64(0..=count - down);
             let part = |count: i64, active: bool| {
                 let count = u8::try_from(count).unwrap();
-                NvLinkSpec { count, active, ..groups[0].clone() }
+                NvLinkSpec {
+                    count,
+                    active,
+                    ..groups[0].clone()
+                }
             };
-            let parts = [part(first, true), part(down, false), part(count - down - first, true)];
-            self.spec.gpus[one as usize].nvlinks = parts.into_iter().filter(|part| part.count != 0).collect();
-            let subject = if down == 1 { format!("link{one}.{first}") } else { gpu(one) };
+            let parts = [
+                part(first, true),
+                part(down, false),
+                part(count - down - first, true),
+            ];
+            self.spec.gpus[one as usize].nvlinks =
+                parts.into_iter().filter(|part| part.count != 0).collect();
+            let subject = if down == 1 {
+                format!("link{one}.{first}")
+            } else {
+                gpu(one)
+            };
             return Some(("nvlink-inactive", subject));
         }
         // Links that lead nowhere cannot be distinguished from those that are down.
-        if self.spec.gpus.iter().flat_map(|gpu| &gpu.nvlinks).any(|links| !links.active) {
+        if self
+            .spec
+            .gpus
+            .iter()
+            .flat_map(|gpu| &gpu.nvlinks)
+            .any(|links| !links.active)
+        {
             return None;
         }
         // All active links between two GPUs of several that are joined so.
-        if groups.len() < 3 || groups.iter().all(|links| links.remote != NvLinkTarget::Gpu(other)) {
+        if groups.len() < 3
+            || groups
+                .iter()
+                .all(|links| links.remote != NvLinkTarget::Gpu(other))
+        {
             return None;
         }
         for (gpu, peer) in [(one, other), (other, one)] {
             let links = self.spec.gpus[gpu as usize].nvlinks.iter_mut();
-            links.filter(|links| links.remote == NvLinkTarget::Gpu(peer)).for_each(|links| links.active = false);
+            links
+                .filter(|links| links.remote == NvLinkTarget::Gpu(peer))
+                .for_each(|links| links.active = false);
         }
         Some(("nvlink-inactive", pair(one, other)))
     }
@@ -182,7 +226,10 @@ impl Machine {
     }
 
     fn slow_crossing(&mut self, _: u32, _: u32) -> Found {
-        if !self.is_all_direct() || self.has_nvlinks() || self.shows_too_few_lanes() || self.spec.numa_nodes.len() != 2
+        if !self.is_all_direct()
+            || self.has_nvlinks()
+            || self.shows_too_few_lanes()
+            || self.spec.numa_nodes.len() != 2
         {
             return None;
         }
@@ -192,8 +239,15 @@ impl Machine {
         }
         self.spec.speeds.cross_socket.copy = 0.42;
         // A GPU that has a socket of its own has no other pairs.
-        let alone = sides.iter().find(|gpus| gpus.len() == 1).map(|gpus| gpus[0]).filter(|_| self.gpus() > 2);
-        Some(("peer-bandwidth-low", alone.map_or_else(|| "machine".into(), gpu)))
+        let alone = sides
+            .iter()
+            .find(|gpus| gpus.len() == 1)
+            .map(|gpus| gpus[0])
+            .filter(|_| self.gpus() > 2);
+        Some((
+            "peer-bandwidth-low",
+            alone.map_or_else(|| "machine".into(), gpu),
+        ))
     }
 
     fn dropped_one_way(&mut self, one: u32, other: u32) -> Found {
@@ -237,9 +291,18 @@ impl Machine {
         }
         let function = self.address(one);
         let link = self.link(function)?;
-        let trains_down_to = Some(PcieLink { width: fewer(link.width, 1), ..link });
+        let trains_down_to = Some(PcieLink {
+            width: fewer(link.width, 1),
+            ..link
+        });
         let errors = PcieErrors::default();
-        self.spec.faults.links.push(LinkFault { function, trains_down_to, replays: 0, errors, only_under_load: false });
+        self.spec.faults.links.push(LinkFault {
+            function,
+            trains_down_to,
+            replays: 0,
+            errors,
+            only_under_load: false,
+        });
         Some(("pcie-link-changed", gpu(one)))
     }
 
@@ -263,10 +326,18 @@ impl Machine {
     fn wrong_bytes(&mut self, one: u32, other: u32) -> Found {
         self.is_direct(one, other).then_some(())?;
         let fault = match self.random.u32(0..4) {
-            0 => CopyFault::Corrupt { words: self.random.u64(1..1000) },
-            1 => CopyFault::Shifted { bytes: 4 * self.random.u64(1..64) },
-            2 => CopyFault::FlippedBit { bit: self.random.u64(0..1 << 30) },
-            _ => CopyFault::MissingTail { bytes: 8 * self.random.u64(1..64) },
+            0 => CopyFault::Corrupt {
+                words: self.random.u64(1..1000),
+            },
+            1 => CopyFault::Shifted {
+                bytes: 4 * self.random.u64(1..64),
+            },
+            2 => CopyFault::FlippedBit {
+                bit: self.random.u64(0..1 << 30),
+            },
+            _ => CopyFault::MissingTail {
+                bytes: 8 * self.random.u64(1..64),
+            },
         };
         self.copies(Pairs::Ordered(one, other), fault);
         Some(("peer-data-wrong", ordered(one, other)))
@@ -275,14 +346,24 @@ impl Machine {
     fn kernel_stores_dropped(&mut self, one: u32, other: u32) -> Found {
         self.is_direct(one, other).then_some(())?;
         let pairs = Pairs::Ordered(one, other);
-        self.fault(PairFault { engine: Some(Engine::Kernel), ..PairFault::new(pairs, CopyFault::Dropped) });
+        self.fault(PairFault {
+            engine: Some(Engine::Kernel),
+            ..PairFault::new(pairs, CopyFault::Dropped)
+        });
         Some(("peer-data-wrong", ordered(one, other)))
     }
 
     fn enabling_refused(&mut self, one: u32, other: u32) -> Found {
         self.is_direct(one, other).then_some(())?;
-        let rule = PeerRule { nvml: P2pStatus::Ok, nvml_write: None, cuda: CudaPeerRule::RefusedOnEnabling };
-        self.spec.peers.exceptions.push(PeerException { pairs: Pairs::Both(one, other), rule });
+        let rule = PeerRule {
+            nvml: P2pStatus::Ok,
+            nvml_write: None,
+            cuda: CudaPeerRule::RefusedOnEnabling,
+        };
+        self.spec.peers.exceptions.push(PeerException {
+            pairs: Pairs::Both(one, other),
+            rule,
+        });
         Some(("peer-access-missing", pair(one, other)))
     }
 
@@ -293,7 +374,11 @@ impl Machine {
         }
         // Of what the links carry in all, where that is what limits a healthy copy.
         let speeds = &self.spec.speeds;
-        let shared = if self.has_nvlinks() { speeds.nvlink_shared / speeds.nvlink.copy } else { 1.0 };
+        let shared = if self.has_nvlinks() {
+            speeds.nvlink_shared / speeds.nvlink.copy
+        } else {
+            1.0
+        };
         let low = 0.9 + self.random.f64() * 0.02;
         let share = (low * shared.min(1.0) * 1000.0).round() / 1000.0;
         self.copies_of(one, pairs, CopyFault::Slow { share });
@@ -316,7 +401,10 @@ impl Machine {
     /// Slow while both directions are busy alone: 25 to 45% of the rate is left.
     fn both_ways(&mut self, pairs: Pairs) {
         let fault = self.share(0.25, 0.45);
-        self.fault(PairFault { both_ways: true, ..PairFault::new(pairs, fault) });
+        self.fault(PairFault {
+            both_ways: true,
+            ..PairFault::new(pairs, fault)
+        });
     }
 
     fn both_ways_pair(&mut self, one: u32, other: u32) -> Found {
@@ -333,12 +421,17 @@ impl Machine {
 
     fn both_ways_gpu(&mut self, one: u32, _: u32) -> Found {
         self.is_all_direct().then_some(())?;
-        (0..self.gpus()).filter(|peer| *peer != one).for_each(|peer| self.both_ways(Pairs::Both(peer, one)));
+        (0..self.gpus())
+            .filter(|peer| *peer != one)
+            .for_each(|peer| self.both_ways(Pairs::Both(peer, one)));
         Some(("both-ways-low", self.whole(one)))
     }
 
     fn staged(&mut self, pairs: Pairs, fault: CopyFault) {
-        self.fault(PairFault { path: Path::Staged, ..PairFault::new(pairs, fault) });
+        self.fault(PairFault {
+            path: Path::Staged,
+            ..PairFault::new(pairs, fault)
+        });
     }
 
     fn staged_pair(&mut self, one: u32, other: u32) -> Found {
@@ -350,10 +443,15 @@ impl Machine {
 
     fn staged_gpu(&mut self, one: u32, _: u32) -> Found {
         let partners: Vec<_> = (0..self.gpus()).filter(|peer| *peer != one).collect();
-        let judged = partners.iter().filter(|peer| self.staged_alike(one, **peer) >= 3).count();
+        let judged = partners
+            .iter()
+            .filter(|peer| self.staged_alike(one, **peer) >= 3)
+            .count();
         (judged >= 2).then_some(())?;
         let fault = self.share(0.55, 0.62);
-        partners.into_iter().for_each(|peer| self.staged(Pairs::Both(peer, one), fault));
+        partners
+            .into_iter()
+            .for_each(|peer| self.staged(Pairs::Both(peer, one), fault));
         Some(("staged-slow", gpu(one)))
     }
 
@@ -361,8 +459,17 @@ impl Machine {
         let links = &self.spec.gpus[one as usize].nvlinks;
         let first = links.first().filter(|links| links.active)?;
         let link = self.random.u32(0..u32::from(first.count));
-        let errors = NvLinkErrors { crc: 700, replay: 350, recovery: 0 };
-        self.spec.faults.nvlinks.push(NvLinkFault { gpu: one, link, errors, only_under_load: false });
+        let errors = NvLinkErrors {
+            crc: 700,
+            replay: 350,
+            recovery: 0,
+        };
+        self.spec.faults.nvlinks.push(NvLinkFault {
+            gpu: one,
+            link,
+            errors,
+            only_under_load: false,
+        });
         Some(("nvlink-errors-rose", format!("link{one}.{link}")))
     }
 
@@ -370,9 +477,18 @@ impl Machine {
         if self.has_nvlinks() || self.spec.host.virtual_machine {
             return None;
         }
-        let errors = PcieErrors { correctable: 0, non_fatal: 1 + self.random.u64(0..9), fatal: 0 };
-        let fault =
-            LinkFault { function: self.address(one), trains_down_to: None, replays: 0, errors, only_under_load: false };
+        let errors = PcieErrors {
+            correctable: 0,
+            non_fatal: 1 + self.random.u64(0..9),
+            fatal: 0,
+        };
+        let fault = LinkFault {
+            function: self.address(one),
+            trains_down_to: None,
+            replays: 0,
+            errors,
+            only_under_load: false,
+        };
         self.spec.faults.links.push(fault);
         Some(("pcie-errors-rose", gpu(one)))
     }

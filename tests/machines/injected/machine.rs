@@ -4,7 +4,8 @@ use std::path::Path;
 
 use peerscope::hardware::sim::Simulated;
 use peerscope::hardware::sim::spec::{
-    CopyFault, CudaPeerRule, FunctionSpec, MachineSpec, Noise, NvLinkTarget, PairFault, Pairs, PeerException, PeerRule,
+    CopyFault, CudaPeerRule, FunctionSpec, MachineSpec, Noise, NvLinkTarget, PairFault, Pairs,
+    PeerException, PeerRule,
 };
 use peerscope::model::snapshot::{P2pStatus, PciKind};
 use peerscope::model::units::{Lanes, PciAddress, PcieLink};
@@ -23,7 +24,10 @@ impl Machine {
     pub fn of(base: &MachineSpec, seed: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(seed as u64);
         let mut spec = base.clone();
-        spec.noise = Noise { percent: 1.0 + random.f64(), seed: seed as u64 };
+        spec.noise = Noise {
+            percent: 1.0 + random.f64(),
+            seed: seed as u64,
+        };
         Self { spec, random }
     }
 
@@ -45,7 +49,11 @@ impl Machine {
     }
 
     pub fn function(&mut self, address: PciAddress) -> &mut FunctionSpec {
-        self.spec.pci.iter_mut().find(|function| function.address == address).unwrap()
+        self.spec
+            .pci
+            .iter_mut()
+            .find(|function| function.address == address)
+            .unwrap()
     }
 
     /// The bridges above a function, the nearest first.
@@ -56,7 +64,11 @@ impl Machine {
 
     /// What both ends of a function's link can do; `None` where no file shows it.
     pub fn link(&self, address: PciAddress) -> Option<PcieLink> {
-        let ends = self.spec.function(address).into_iter().chain(self.above(address).take(1));
+        let ends = self
+            .spec
+            .function(address)
+            .into_iter()
+            .chain(self.above(address).take(1));
         ends.filter_map(|end| end.max).reduce(PcieLink::least)
     }
 
@@ -64,8 +76,14 @@ impl Machine {
     pub fn switches(&self) -> Vec<(PciAddress, Vec<u32>)> {
         let mut switches: Vec<(PciAddress, Vec<u32>)> = Vec::new();
         for gpu in 0..self.gpus() {
-            for bridge in self.above(self.address(gpu)).filter(|bridge| bridge.kind == PciKind::SwitchUpstream) {
-                match switches.iter_mut().find(|(known, _)| *known == bridge.address) {
+            for bridge in self
+                .above(self.address(gpu))
+                .filter(|bridge| bridge.kind == PciKind::SwitchUpstream)
+            {
+                match switches
+                    .iter_mut()
+                    .find(|(known, _)| *known == bridge.address)
+                {
                     Some((_, gpus)) => gpus.push(gpu),
                     None => switches.push((bridge.address, vec![gpu])),
                 }
@@ -76,30 +94,52 @@ impl Machine {
 
     /// The switch above a GPU with the GPUs below it, where they are several.
     pub fn shared_switch(&self, gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
-        self.switches().into_iter().find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
+        self.switches()
+            .into_iter()
+            .find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
     }
 
     /// What a whole GPU is called: with one partner it is the pair.
     pub fn whole(&self, one: u32) -> String {
-        if self.gpus() == 2 { pair(0, 1) } else { gpu(one) }
+        if self.gpus() == 2 {
+            pair(0, 1)
+        } else {
+            gpu(one)
+        }
     }
 
     /// The pair; or the machine, where it is the only pair and no NVLinks join the two.
     pub fn pair_of_all(&self, one: u32, other: u32) -> String {
         let links = &self.spec.gpus[one as usize].nvlinks;
-        let joined = links.iter().any(|links| links.remote == NvLinkTarget::Gpu(other));
-        if self.gpus() == 2 && !joined { "machine".into() } else { pair(one, other) }
+        let joined = links
+            .iter()
+            .any(|links| links.remote == NvLinkTarget::Gpu(other));
+        if self.gpus() == 2 && !joined {
+            "machine".into()
+        } else {
+            pair(one, other)
+        }
     }
 
     /// What all copies into a GPU are called.
     pub fn whole_destination(&self, one: u32) -> String {
-        if self.gpus() == 2 { ordered(1 - one, one) } else { gpu(one) }
+        if self.gpus() == 2 {
+            ordered(1 - one, one)
+        } else {
+            gpu(one)
+        }
     }
 
     /// The GPUs of a NUMA node.
     pub fn gpus_of(&self, node: u32) -> Vec<u32> {
-        let node_of = |gpu: &u32| self.spec.function(self.address(*gpu)).and_then(|function| function.numa_node);
-        (0..self.gpus()).filter(|gpu| node_of(gpu) == Some(node)).collect()
+        let node_of = |gpu: &u32| {
+            self.spec
+                .function(self.address(*gpu))
+                .and_then(|function| function.numa_node)
+        };
+        (0..self.gpus())
+            .filter(|gpu| node_of(gpu) == Some(node))
+            .collect()
     }
 
     /// Whether copies go over NVLinks: links that are all down are as good as none.
@@ -110,8 +150,12 @@ impl Machine {
     /// Whether a port shows fewer lanes at rest than it has; ports are read at rest alone. Where copies over it are slow for another reason, nothing
     /// refutes that, and no facts tell the two apart.
     pub fn shows_too_few_lanes(&self) -> bool {
-        let fewer =
-            |function: &FunctionSpec| function.idle.zip(function.max).is_some_and(|(is, max)| is.width < max.width);
+        let fewer = |function: &FunctionSpec| {
+            function
+                .idle
+                .zip(function.max)
+                .is_some_and(|(is, max)| is.width < max.width)
+        };
         self.spec.pci.iter().any(fewer)
     }
 
@@ -119,9 +163,14 @@ impl Machine {
     /// lost it from a machine without it.
     pub fn others_have_access(&self, one: u32, other: u32) -> bool {
         let gpus = 0..self.gpus();
-        let pairs = gpus.clone().flat_map(|from| gpus.clone().map(move |to| (from, to))).filter(|(from, to)| from < to);
+        let pairs = gpus
+            .clone()
+            .flat_map(|from| gpus.clone().map(move |to| (from, to)))
+            .filter(|(from, to)| from < to);
         self.gpus() == 2
-            || pairs.filter(|pair| *pair != (one.min(other), one.max(other))).any(|(from, to)| self.is_direct(from, to))
+            || pairs
+                .filter(|pair| *pair != (one.min(other), one.max(other)))
+                .any(|(from, to)| self.is_direct(from, to))
     }
 
     pub fn copies(&mut self, pairs: Pairs, fault: CopyFault) {
@@ -130,12 +179,21 @@ impl Machine {
 
     /// Copies between a GPU and all others, or from these to it.
     pub fn copies_of(&mut self, gpu: u32, pairs: fn(u32, u32) -> Pairs, fault: CopyFault) {
-        (0..self.gpus()).filter(|peer| *peer != gpu).for_each(|peer| self.copies(pairs(peer, gpu), fault));
+        (0..self.gpus())
+            .filter(|peer| *peer != gpu)
+            .for_each(|peer| self.copies(pairs(peer, gpu), fault));
     }
 
     pub fn refuse(&mut self, pairs: Pairs) {
-        let rule = PeerRule { nvml: P2pStatus::ChipsetNotSupported, nvml_write: None, cuda: CudaPeerRule::Refused };
-        self.spec.peers.exceptions.push(PeerException { pairs, rule });
+        let rule = PeerRule {
+            nvml: P2pStatus::ChipsetNotSupported,
+            nvml_write: None,
+            cuda: CudaPeerRule::Refused,
+        };
+        self.spec
+            .peers
+            .exceptions
+            .push(PeerException { pairs, rule });
     }
 
     /// A share that is below every floor, and not so low that staged copies are faster. The floor is lowest
@@ -147,7 +205,9 @@ impl Machine {
     /// A share between these two.
     pub fn share(&mut self, least: f64, most: f64) -> CopyFault {
         let share = least + self.random.f64() * (most - least);
-        CopyFault::Slow { share: (share * 1000.0).round() / 1000.0 }
+        CopyFault::Slow {
+            share: (share * 1000.0).round() / 1000.0,
+        }
     }
 
     /// Whether it is known what copies between GPUs should reach.
@@ -176,20 +236,26 @@ impl Machine {
     /// Pairs of GPUs (both directions together) whose staged copies take the same kind of way as these two's.
     pub fn staged_alike(&self, one: u32, other: u32) -> usize {
         let kind = |one: u32, other: u32| {
-            let mut nodes = [one, other].map(|gpu| self.spec.function(self.address(gpu)).unwrap().numa_node);
+            let mut nodes =
+                [one, other].map(|gpu| self.spec.function(self.address(gpu)).unwrap().numa_node);
             nodes.sort_unstable();
             let rates = [one, other].map(|gpu| {
-                let ways = std::iter::once(self.address(gpu)).chain(self.above(self.address(gpu)).map(|it| it.address));
-                ways.filter_map(|address| self.link(address)).reduce(PcieLink::least)
+                let ways = std::iter::once(self.address(gpu))
+                    .chain(self.above(self.address(gpu)).map(|it| it.address));
+                ways.filter_map(|address| self.link(address))
+                    .reduce(PcieLink::least)
             });
-            let shared = self.above(self.address(one)).any(|it| self.above(self.address(other)).any(|at| at == it));
+            let shared = self
+                .above(self.address(one))
+                .any(|it| self.above(self.address(other)).any(|at| at == it));
             (nodes, rates, shared)
         };
         if kind(one, other).1.contains(&None) {
             return 0;
         }
         let all = (0..self.gpus()).flat_map(|one| (0..one).map(move |other| (one, other)));
-        all.filter(|(a, b)| kind(*a, *b) == kind(one, other) || kind(*b, *a) == kind(one, other)).count()
+        all.filter(|(a, b)| kind(*a, *b) == kind(one, other) || kind(*b, *a) == kind(one, other))
+            .count()
     }
 
     /// Whether every pair of GPUs is connected like every other one by NVLink, or where it is not, there are two
@@ -197,17 +263,21 @@ impl Machine {
     pub fn has_siblings(&self) -> bool {
         let targets = |gpu: usize| {
             let links = self.spec.gpus[gpu].nvlinks.iter();
-            links.map(|links| (links.remote == NvLinkTarget::Switch, links.count)).collect::<Vec<_>>()
+            links
+                .map(|links| (links.remote == NvLinkTarget::Switch, links.count))
+                .collect::<Vec<_>>()
         };
         let gpus = self.spec.gpus.len();
         if self.has_nvlinks() {
-            let alike =
-                (0..gpus).all(|gpu| targets(gpu) == targets(0)) && targets(0).windows(2).all(|two| two[0] == two[1]);
+            let alike = (0..gpus).all(|gpu| targets(gpu) == targets(0))
+                && targets(0).windows(2).all(|two| two[0] == two[1]);
             return gpus >= 3 && alike && (targets(0)[0].0 || targets(0).len() == gpus - 1);
         }
         let on = |node| {
             (0..self.gpus())
-                .filter(|gpu| self.spec.function(self.address(*gpu)).unwrap().numa_node == Some(node))
+                .filter(|gpu| {
+                    self.spec.function(self.address(*gpu)).unwrap().numa_node == Some(node)
+                })
                 .count()
         };
         !self.spec.host.virtual_machine && on(0) >= 2 && on(1) >= 2 && on(0) + on(1) == gpus
@@ -235,11 +305,21 @@ pub fn ordered(from: u32, to: u32) -> String {
 /// must stay so but for the one fault.
 pub fn healthy() -> Vec<(String, MachineSpec)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let cases = crate::cases::healthy().into_iter().map(|name| text_of(&root.join(format!("tests/cases/{name}.toml"))));
+    let cases = crate::cases::healthy()
+        .into_iter()
+        .map(|name| text_of(&root.join(format!("tests/cases/{name}.toml"))));
     let names = crate::builtin::healthy().into_iter().chain(cases);
     let machines = names.map(|name| {
         let spec = Simulated::find(&name).unwrap().spec;
-        (Path::new(&name).file_stem().unwrap().to_str().unwrap().to_owned(), spec)
+        (
+            Path::new(&name)
+                .file_stem()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned(),
+            spec,
+        )
     });
     machines.filter(|(_, spec)| spec.gpus.len() > 1).collect()
 }

@@ -25,7 +25,10 @@ const SELDOM: usize = 12;
 
 /// The machines that have a place for their fault, in an order that has every machine and fault early.
 pub fn trials() -> Vec<Trial> {
-    let runs = std::env::var("PEERSCOPE_INJECTED").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
+    let runs = std::env::var("PEERSCOPE_INJECTED")
+        .ok()
+        .and_then(|runs| runs.parse().ok())
+        .unwrap_or(RUNS);
     let machines = healthy();
     (0..)
         .filter_map(|number| Injected::new(number, &machines))
@@ -64,11 +67,21 @@ impl Injected {
         }
         let (one, other) = machine.two();
         let (code, subject) = (fault.inject)(&mut machine, one, other)?;
-        Some(Self { number, base: base.clone(), fault, spec: machine.spec, code, subject })
+        Some(Self {
+            number,
+            base: base.clone(),
+            fault,
+            spec: machine.spec,
+            code,
+            subject,
+        })
     }
 
     fn name(&self) -> String {
-        format!("injected::{:04}_{}_{}", self.number, self.fault.name, self.base)
+        format!(
+            "injected::{:04}_{}_{}",
+            self.number, self.fault.name, self.base
+        )
     }
 
     fn check(&self) {
@@ -76,18 +89,37 @@ impl Injected {
         let description = toml::to_string(&self.spec).unwrap();
         let file = write(folder.path(), "machine.toml", &description);
         let profile = self.fault.profile;
-        let mut args = vec!["check", "--machine", &file, "--profile", profile, "--no-journal", "--format", "json"];
+        let mut args = vec![
+            "check",
+            "--machine",
+            &file,
+            "--profile",
+            profile,
+            "--no-journal",
+            "--format",
+            "json",
+        ];
         // Only a copy that never ends runs into it.
         if self.code == "peer-copy-hung" {
             args.extend(["--deadline", "2"]);
         }
         let report = finish(&mut peerscope(&args)).json();
-        let findings: Vec<_> = list(&report["findings"]).iter().filter(|it| it["severity"] != "info").collect();
+        let findings: Vec<_> = list(&report["findings"])
+            .iter()
+            .filter(|it| it["severity"] != "info")
+            .collect();
         let right = |it: &serde_json::Value| {
-            self.code.split('|').any(|code| it["code"] == code) && names(&it["subject"]).contains(&self.subject)
+            self.code.split('|').any(|code| it["code"] == code)
+                && names(&it["subject"]).contains(&self.subject)
         };
         for finding in &findings {
-            let of = |score: &mut Score| *(if right(finding) { &mut score.right } else { &mut score.wrong }) += 1;
+            let of = |score: &mut Score| {
+                *(if right(finding) {
+                    &mut score.right
+                } else {
+                    &mut score.wrong
+                }) += 1
+            };
             count(finding["code"].as_str().unwrap(), of);
         }
         let named = findings.iter().filter(|it| right(it)).count();
@@ -95,9 +127,16 @@ impl Injected {
             count(self.code, |score| score.missing += 1);
         }
         if findings.len() != 1 || named != 1 {
-            let found =
-                |it: &&serde_json::Value| format!("{}@{}: {}", it["code"], names(&it["subject"])[0], it["message"]);
-            let kept = std::env::temp_dir().join(format!("peerscope-injected-{}.toml", self.number));
+            let found = |it: &&serde_json::Value| {
+                format!(
+                    "{}@{}: {}",
+                    it["code"],
+                    names(&it["subject"])[0],
+                    it["message"]
+                )
+            };
+            let kept =
+                std::env::temp_dir().join(format!("peerscope-injected-{}.toml", self.number));
             std::fs::write(&kept, &description).unwrap();
             let findings: Vec<_> = findings.iter().map(found).collect();
             let (kept, code, subject) = (kept.display(), self.code, &self.subject);

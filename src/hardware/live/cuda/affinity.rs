@@ -13,7 +13,9 @@ pub struct Affinity {
 impl Affinity {
     /// See [`crate::hardware::Driver::run_on`].
     pub fn run_on(&self, processors: &[usize]) {
-        let Some(first) = self.first.get_or_init(|| sched_getaffinity(None).ok()) else { return };
+        let Some(first) = self.first.get_or_init(|| sched_getaffinity(None).ok()) else {
+            return;
+        };
         // Where it is refused, copies are made all the same, from where the thread is.
         let _ = sched_setaffinity(None, &chosen(first, processors));
     }
@@ -22,7 +24,9 @@ impl Affinity {
 /// Those of these processors that may be used, or all of them where there is none.
 fn chosen(first: &CpuSet, processors: &[usize]) -> CpuSet {
     let mut chosen = CpuSet::new();
-    let usable = processors.iter().filter(|processor| **processor < CpuSet::MAX_CPU && first.is_set(**processor));
+    let usable = processors
+        .iter()
+        .filter(|processor| **processor < CpuSet::MAX_CPU && first.is_set(**processor));
     usable.for_each(|processor| chosen.set(*processor));
     if chosen.count() == 0 { *first } else { chosen }
 }
@@ -35,7 +39,9 @@ mod tests {
     fn a_thread_goes_where_it_may_and_comes_back() {
         let affinity = Affinity::default();
         let before = sched_getaffinity(None).unwrap();
-        let last = (0..CpuSet::MAX_CPU).rfind(|processor| before.is_set(*processor)).unwrap();
+        let last = (0..CpuSet::MAX_CPU)
+            .rfind(|processor| before.is_set(*processor))
+            .unwrap();
         affinity.run_on(&[last, CpuSet::MAX_CPU + 7]);
         let there = sched_getaffinity(None).unwrap();
         assert!(there.is_set(last) && there.count() == 1);

@@ -44,7 +44,9 @@ fn advice(call: &str, code: u32) -> Option<&'static str> {
         code::OUT_OF_MEMORY if call.starts_with("cuMemHost") => {
             "the host has no more memory to page-lock: end programs that hold much of it, or give the container more"
         }
-        code::OUT_OF_MEMORY => "end the processes that hold the GPU's memory (nvidia-smi lists them)",
+        code::OUT_OF_MEMORY => {
+            "end the processes that hold the GPU's memory (nvidia-smi lists them)"
+        }
         code::STUB_LIBRARY => {
             "a CUDA toolkit's stub library was loaded instead of the driver's: remove the toolkit's 'stubs' folder \
              from LD_LIBRARY_PATH, or install the NVIDIA driver"
@@ -74,8 +76,12 @@ fn advice(call: &str, code: u32) -> Option<&'static str> {
         code::TOO_MANY_PEERS => {
             "this system allows a GPU only a limited number of peers at a time (8 without NVSwitch)"
         }
-        code::ECC_UNCORRECTABLE => "the GPU's memory had an uncorrectable error: see 'nvidia-smi -q -d ECC' and dmesg",
-        code::NVLINK_UNCORRECTABLE => "an NVLink had an uncorrectable error: see 'nvidia-smi nvlink -e' and dmesg",
+        code::ECC_UNCORRECTABLE => {
+            "the GPU's memory had an uncorrectable error: see 'nvidia-smi -q -d ECC' and dmesg"
+        }
+        code::NVLINK_UNCORRECTABLE => {
+            "an NVLink had an uncorrectable error: see 'nvidia-smi nvlink -e' and dmesg"
+        }
         code::ILLEGAL_ADDRESS => "a kernel accessed memory that it cannot reach",
         code::UNKNOWN => "see dmesg for the NVIDIA driver's messages (NVRM, Xid)",
         _ => return None,
@@ -89,7 +95,15 @@ fn advice(call: &str, code: u32) -> Option<&'static str> {
 fn is_sticky(code: u32) -> bool {
     matches!(
         code,
-        code::DEINITIALIZED | code::ECC_UNCORRECTABLE | code::NVLINK_UNCORRECTABLE | 226 | 700 | 702 | 709 | 710 | 714
+        code::DEINITIALIZED
+            | code::ECC_UNCORRECTABLE
+            | code::NVLINK_UNCORRECTABLE
+            | 226
+            | 700
+            | 702
+            | 709
+            | 710
+            | 714
             ..=719
                 | 721
                 | code::MPS_RPC_FAILURE
@@ -125,7 +139,11 @@ impl Table {
     ///
     /// What the code says.
     pub fn check(&self, call: &str, code: u32) -> Result<(), HardwareError> {
-        if code == code::SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
+        if code == code::SUCCESS {
+            Ok(())
+        } else {
+            Err(self.error(call, code))
+        }
     }
 
     /// [`Table::check`] for a call that makes something: success without a handle is an error too,
@@ -137,7 +155,10 @@ impl Table {
     pub fn made<T>(&self, call: &str, code: u32, handle: *mut T) -> Result<*mut T, HardwareError> {
         self.check(call, code)?;
         if handle.is_null() {
-            return Err(HardwareError::new(ErrorKind::Other, format!("{call}: reported success and gave nothing")));
+            return Err(HardwareError::new(
+                ErrorKind::Other,
+                format!("{call}: reported success and gave nothing"),
+            ));
         }
         Ok(handle)
     }
@@ -151,14 +172,17 @@ impl Table {
             code if is_sticky(code) => ErrorKind::Sticky,
             _ => ErrorKind::Other,
         };
-        let name = self.text(self.get_error_name, code).unwrap_or_else(|| "CUDA error".into());
+        let name = self
+            .text(self.get_error_name, code)
+            .unwrap_or_else(|| "CUDA error".into());
         let words = self.text(self.get_error_string, code);
         let mut message = match words {
             Some(words) => format!("{call}: {words} ({name}, {code})"),
             None => format!("{call}: {name} ({code})"),
         };
         if let Some(limit) = limit(call, code) {
-            return HardwareError::new(ErrorKind::Hindered, format!("{message}; {limit}")).with_code(code);
+            return HardwareError::new(ErrorKind::Hindered, format!("{message}; {limit}"))
+                .with_code(code);
         }
         if let Some(advice) = advice(call, code) {
             message.push_str("; ");
@@ -179,7 +203,11 @@ impl Table {
             return None;
         }
         // SAFETY: it is a NUL-terminated string that lives as long as the library.
-        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        Some(
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned(),
+        )
     }
 }
 
@@ -191,10 +219,15 @@ mod tests {
     /// let it go on.
     #[test]
     fn codes_that_end_a_process_are_told_from_those_of_one_call() {
-        for code in [4, 214, 220, 226, 700, 702, 709, 710, 714, 719, 721, 806, 810, 901, 911, 999] {
+        for code in [
+            4, 214, 220, 226, 700, 702, 709, 710, 714, 719, 721, 806, 810, 901, 911, 999,
+        ] {
             assert!(is_sticky(code), "{code}");
         }
-        for code in [1, 2, 3, 46, 101, 201, 217, 304, 400, 600, 701, 704, 705, 711, 720, 801, 802, 805, 807, 919] {
+        for code in [
+            1, 2, 3, 46, 101, 201, 217, 304, 400, 600, 701, 704, 705, 711, 720, 801, 802, 805, 807,
+            919,
+        ] {
             assert!(!is_sticky(code), "{code}");
         }
     }

@@ -40,13 +40,23 @@ impl Gate {
     pub fn new(table: &Table, devices: usize) -> Result<Self, HardwareError> {
         let mut words: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes one pointer.
-        let result = unsafe { (table.host_allocate)(&raw mut words, (ARRIVED + devices) * 4, HOST_PORTABLE_MAPPED) };
+        let result = unsafe {
+            (table.host_allocate)(
+                &raw mut words,
+                (ARRIVED + devices) * 4,
+                HOST_PORTABLE_MAPPED,
+            )
+        };
         let words = table.made("cuMemHostAlloc", result, words)?.cast::<u32>();
         for at in 0..ARRIVED + devices {
             // SAFETY: the word lies within what was just allocated, aligned to a page, and nobody else knows it yet.
             unsafe { words.add(at).write(if at < ARRIVED { 0 } else { NEVER }) };
         }
-        Ok(Self { words: words.cast(), devices, closed: Cell::new(0) })
+        Ok(Self {
+            words: words.cast(),
+            devices,
+            closed: Cell::new(0),
+        })
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
@@ -68,10 +78,15 @@ impl Gate {
     ///
     /// There is no such device.
     pub fn addresses(&self, device: Device) -> Result<Words, HardwareError> {
-        let unknown = || HardwareError::new(ErrorKind::Other, format!("there is no device {}", device.0));
+        let unknown =
+            || HardwareError::new(ErrorKind::Other, format!("there is no device {}", device.0));
         let address = |word: &AtomicU32| std::ptr::from_ref(word) as u64;
         let arrived = self.arrived(device).map(address).ok_or_else(unknown)?;
-        Ok(Words { flag: address(self.word(0)), expired: address(self.word(1)), arrived })
+        Ok(Words {
+            flag: address(self.word(0)),
+            expired: address(self.word(1)),
+            arrived,
+        })
     }
 
     /// The generation that streams are to wait for. Several that are held before the next opening
@@ -85,13 +100,16 @@ impl Gate {
 
     /// Whether a device has ever said that it waits. Before it has, nothing follows from its silence.
     pub fn tells(&self, device: Device) -> bool {
-        self.arrived(device).is_some_and(|word| word.load(Ordering::Acquire) != NEVER)
+        self.arrived(device)
+            .is_some_and(|word| word.load(Ordering::Acquire) != NEVER)
     }
 
     /// Whether a device waits for the generation of the last gate, or has come through it. Compared by the
     /// difference, as the kernel does.
     pub fn has(&self, device: Device) -> bool {
-        let waits = |word: &AtomicU32| word.load(Ordering::Acquire).wrapping_sub(self.closed.get()) < 1 << 31;
+        let waits = |word: &AtomicU32| {
+            word.load(Ordering::Acquire).wrapping_sub(self.closed.get()) < 1 << 31
+        };
         self.arrived(device).is_none_or(waits)
     }
 

@@ -10,8 +10,8 @@ use super::session::{CudaDriver, unknown};
 use crate::hardware::limits::{self, Scarce};
 use crate::hardware::pattern::{pattern, poison};
 use crate::hardware::{
-    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck, ProcessMemory, Stream,
-    WORDS_LOOKED_AT,
+    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck,
+    ProcessMemory, Stream, WORDS_LOOKED_AT,
 };
 use crate::model::flow::HostMemory;
 
@@ -45,9 +45,11 @@ fn explained(error: HardwareError) -> HardwareError {
         _ => None,
     };
     match limit {
-        Some(limit) => {
-            HardwareError { kind: ErrorKind::Hindered, message: format!("{}; {limit}", error.message), ..error }
-        }
+        Some(limit) => HardwareError {
+            kind: ErrorKind::Hindered,
+            message: format!("{}; {limit}", error.message),
+            ..error
+        },
         None => error,
     }
 }
@@ -58,7 +60,11 @@ impl CudaDriver {
         let (memory, bytes) = (held.memory, held.bytes);
         let mut hosts = self.hosts.borrow_mut();
         hosts.push(Some(held));
-        HostBuffer { id: u32::try_from(hosts.len() - 1).unwrap_or(u32::MAX), bytes, memory }
+        HostBuffer {
+            id: u32::try_from(hosts.len() - 1).unwrap_or(u32::MAX),
+            bytes,
+            memory,
+        }
     }
 
     /// Where a buffer is, if it has so many bytes.
@@ -68,7 +74,10 @@ impl CudaDriver {
         let held = held.filter(|held| held.memory == buffer.memory);
         let held = held.ok_or_else(|| unknown("buffer of the host", buffer.id))?;
         if bytes > held.bytes {
-            return Err(HardwareError::new(ErrorKind::Other, format!("{bytes} bytes do not fit the buffer")));
+            return Err(HardwareError::new(
+                ErrorKind::Other,
+                format!("{bytes} bytes do not fit the buffer"),
+            ));
         }
         Ok(held.pointer)
     }
@@ -79,7 +88,12 @@ impl CudaDriver {
     }
 
     /// Writes a word at every place of the first bytes.
-    fn write_words(&self, buffer: HostBuffer, bytes: u64, word: impl Fn(u64) -> u64) -> Result<(), HardwareError> {
+    fn write_words(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+        word: impl Fn(u64) -> u64,
+    ) -> Result<(), HardwareError> {
         let (words, count) = self.words(buffer, bytes)?;
         for index in 0..count {
             // SAFETY: the buffer has so many words, aligned to a page. Devices may look at it, so that no
@@ -99,7 +113,12 @@ impl CudaDriver {
         value: u64,
     ) -> Result<PatternCheck, HardwareError> {
         let (words, count) = self.words(buffer, bytes)?;
-        let mut found = PatternCheck { words: 0, wrong: 0, poisoned: 0, first_wrong: None };
+        let mut found = PatternCheck {
+            words: 0,
+            wrong: 0,
+            poisoned: 0,
+            first_wrong: None,
+        };
         for index in indices.filter(|index| *index < count) {
             // SAFETY: the buffer has so many words, aligned to a page. A device may still write it: then what is
             // read is one or the other, and counted as it is.
@@ -108,7 +127,11 @@ impl CudaDriver {
             if word != pattern(seed, index) {
                 found.wrong += 1;
                 found.poisoned += u64::from(word == poison(value, index));
-                found.first_wrong = Some(found.first_wrong.map_or(index * 8, |first: u64| first.min(index * 8)));
+                found.first_wrong = Some(
+                    found
+                        .first_wrong
+                        .map_or(index * 8, |first: u64| first.min(index * 8)),
+                );
             }
         }
         Ok(found)
@@ -118,10 +141,15 @@ impl CudaDriver {
     fn mapped(&self, buffer: HostBuffer, bytes: u64) -> Result<CUdeviceptr, HardwareError> {
         let pointer = self.address(buffer, bytes)?;
         if buffer.memory == HostMemory::Pageable {
-            return Err(HardwareError::new(ErrorKind::Unsupported, "pageable memory is not mapped into the GPU"));
+            return Err(HardwareError::new(
+                ErrorKind::Unsupported,
+                "pageable memory is not mapped into the GPU",
+            ));
         }
         // Under unified addressing it is the host's own where the driver has no such function.
-        let Some(address) = self.table.host_address else { return Ok(pointer as u64) };
+        let Some(address) = self.table.host_address else {
+            return Ok(pointer as u64);
+        };
         let mut mapped = 0;
         // SAFETY: writes one device pointer; the memory is page-locked and the flags must be 0.
         let result = unsafe { address(&raw mut mapped, pointer, 0) };
@@ -137,22 +165,34 @@ impl CudaDriver {
     fn pinned(&self, bytes: usize) -> Result<*mut c_void, HardwareError> {
         let mut pointer = std::ptr::null_mut();
         // SAFETY: writes one pointer; some context is current.
-        let result = unsafe { (self.table.host_allocate)(&raw mut pointer, bytes, PORTABLE_MAPPED) };
-        self.table.made("cuMemHostAlloc", result, pointer).map_err(explained)
+        let result =
+            unsafe { (self.table.host_allocate)(&raw mut pointer, bytes, PORTABLE_MAPPED) };
+        self.table
+            .made("cuMemHostAlloc", result, pointer)
+            .map_err(explained)
     }
 
     fn lock(&self, device: Device, pointer: *mut c_void, bytes: u64) -> Result<(), HardwareError> {
         self.enter(device)?;
-        let register = self.table.host_register.ok_or_else(|| lacks("cuMemHostRegister_v2"))?;
+        let register = self
+            .table
+            .host_register
+            .ok_or_else(|| lacks("cuMemHostRegister_v2"))?;
         // SAFETY: the whole of a mapping that stays until it is unregistered.
         let result = unsafe { register(pointer, bytes as usize, PORTABLE_MAPPED) };
-        self.table.check("cuMemHostRegister", result).map_err(explained)
+        self.table
+            .check("cuMemHostRegister", result)
+            .map_err(explained)
     }
 
     fn unlock(&self, pointer: *mut c_void) -> Result<(), HardwareError> {
-        let unregister = self.table.host_unregister.ok_or_else(|| lacks("cuMemHostUnregister"))?;
+        let unregister = self
+            .table
+            .host_unregister
+            .ok_or_else(|| lacks("cuMemHostUnregister"))?;
         // SAFETY: the pointer was registered and is so once.
-        self.table.check("cuMemHostUnregister", unsafe { unregister(pointer) })
+        self.table
+            .check("cuMemHostUnregister", unsafe { unregister(pointer) })
     }
 
     /// Changes how a buffer is kept.
@@ -181,14 +221,24 @@ impl HostDriver for CudaDriver {
         bytes: u64,
     ) -> Result<HostBuffer, HardwareError> {
         self.enter(device)?;
-        let size = usize::try_from(bytes)
-            .map_err(|_| HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed"))?;
+        let size = usize::try_from(bytes).map_err(|_| {
+            HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed")
+        })?;
         let (pointer, mapping) = place::on_node(&self.affinity, node, || match memory {
             HostMemory::Pinned => self.pinned(size).map(|pointer| (pointer, None)),
             _ => Mapping::new(size).map(|mapping| (mapping.pointer(), Some(mapping))),
         })?;
-        let first = if mapping.is_some() { HostMemory::Pageable } else { memory };
-        let buffer = self.keep(Held { memory: first, pointer, bytes, mapping });
+        let first = if mapping.is_some() {
+            HostMemory::Pageable
+        } else {
+            memory
+        };
+        let buffer = self.keep(Held {
+            memory: first,
+            pointer,
+            bytes,
+            mapping,
+        });
         let ready = place::is_on(node, pointer).and_then(|()| match memory {
             HostMemory::Registered => self.host_register(device, buffer),
             _ => Ok(buffer),
@@ -204,7 +254,11 @@ impl HostDriver for CudaDriver {
         if buffer.memory == HostMemory::Registered {
             self.unlock(pointer)?;
         }
-        let held = self.hosts.borrow_mut().get_mut(buffer.id as usize).and_then(Option::take);
+        let held = self
+            .hosts
+            .borrow_mut()
+            .get_mut(buffer.id as usize)
+            .and_then(Option::take);
         if held.is_some_and(|held| held.mapping.is_some()) {
             return Ok(());
         }
@@ -213,7 +267,11 @@ impl HostDriver for CudaDriver {
         self.table.check("cuMemFreeHost", unsafe { free(pointer) })
     }
 
-    fn host_register(&self, device: Device, buffer: HostBuffer) -> Result<HostBuffer, HardwareError> {
+    fn host_register(
+        &self,
+        device: Device,
+        buffer: HostBuffer,
+    ) -> Result<HostBuffer, HardwareError> {
         self.lock(device, self.address(buffer, 0)?, buffer.bytes)?;
         Ok(self.set_memory(buffer, HostMemory::Registered))
     }
@@ -232,10 +290,15 @@ impl HostDriver for CudaDriver {
     ) -> Result<(), HardwareError> {
         let (to, from) = (self.pointer(destination)?, self.address(source, bytes)?);
         let size = in_bounds(bytes, destination, destination)?;
-        let copy = self.table.copy_up.ok_or_else(|| lacks("cuMemcpyHtoDAsync_v2"))?;
+        let copy = self
+            .table
+            .copy_up
+            .ok_or_else(|| lacks("cuMemcpyHtoDAsync_v2"))?;
         self.enter(stream.device)?;
         // SAFETY: both ranges lie within live allocations, which stay until the copy has ended.
-        self.table.check("cuMemcpyHtoDAsync", unsafe { copy(to, from, size, self.stream(stream)?) })
+        self.table.check("cuMemcpyHtoDAsync", unsafe {
+            copy(to, from, size, self.stream(stream)?)
+        })
     }
 
     fn copy_to_host(
@@ -247,10 +310,15 @@ impl HostDriver for CudaDriver {
     ) -> Result<(), HardwareError> {
         let (to, from) = (self.address(destination, bytes)?, self.pointer(source)?);
         let size = in_bounds(bytes, source, source)?;
-        let copy = self.table.copy_down.ok_or_else(|| lacks("cuMemcpyDtoHAsync_v2"))?;
+        let copy = self
+            .table
+            .copy_down
+            .ok_or_else(|| lacks("cuMemcpyDtoHAsync_v2"))?;
         self.enter(stream.device)?;
         // SAFETY: both ranges lie within live allocations, which stay until the copy has ended.
-        self.table.check("cuMemcpyDtoHAsync", unsafe { copy(to, from, size, self.stream(stream)?) })
+        self.table.check("cuMemcpyDtoHAsync", unsafe {
+            copy(to, from, size, self.stream(stream)?)
+        })
     }
 
     fn kernel_copy_to_device(
@@ -264,7 +332,9 @@ impl HostDriver for CudaDriver {
         let (to, from) = (self.pointer(destination)?, self.mapped(source, bytes)?);
         in_bounds(bytes, destination, destination)?;
         let handle = self.stream(stream)?;
-        self.with_kernels(stream.device, |kernels, _| kernels.copy(self.table, handle, to, from, bytes))
+        self.with_kernels(stream.device, |kernels, _| {
+            kernels.copy(self.table, handle, to, from, bytes)
+        })
     }
 
     fn kernel_copy_to_host(
@@ -278,7 +348,9 @@ impl HostDriver for CudaDriver {
         let (to, from) = (self.mapped(destination, bytes)?, self.pointer(source)?);
         in_bounds(bytes, source, source)?;
         let handle = self.stream(stream)?;
-        self.with_kernels(stream.device, |kernels, _| kernels.copy(self.table, handle, to, from, bytes))
+        self.with_kernels(stream.device, |kernels, _| {
+            kernels.copy(self.table, handle, to, from, bytes)
+        })
     }
 
     fn host_fill(&self, buffer: HostBuffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
@@ -289,22 +361,44 @@ impl HostDriver for CudaDriver {
         self.write_words(buffer, bytes, |index| poison(value, index))
     }
 
-    fn host_check(&self, buffer: HostBuffer, bytes: u64, seed: u64, value: u64) -> Result<PatternCheck, HardwareError> {
+    fn host_check(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+        seed: u64,
+        value: u64,
+    ) -> Result<PatternCheck, HardwareError> {
         let (_, count) = self.words(buffer, bytes)?;
         self.compare(buffer, bytes, 0..count, seed, value)
     }
 
-    fn host_look(&self, buffer: HostBuffer, bytes: u64, seed: u64, value: u64) -> Result<PatternCheck, HardwareError> {
+    fn host_look(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+        seed: u64,
+        value: u64,
+    ) -> Result<PatternCheck, HardwareError> {
         let (_, count) = self.words(buffer, bytes)?;
         let step = (count / WORDS_LOOKED_AT).max(1);
-        self.compare(buffer, bytes, (0..count).rev().step_by(usize::try_from(step).unwrap_or(1)), seed, value)
+        self.compare(
+            buffer,
+            bytes,
+            (0..count).rev().step_by(usize::try_from(step).unwrap_or(1)),
+            seed,
+            value,
+        )
     }
 
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {
         let mut engines: c_int = 0;
         // SAFETY: writes one int.
         let result = unsafe {
-            (self.table.device_get_attribute)(&raw mut engines, ATTRIBUTE_COPY_ENGINES, self.handle(device)?)
+            (self.table.device_get_attribute)(
+                &raw mut engines,
+                ATTRIBUTE_COPY_ENGINES,
+                self.handle(device)?,
+            )
         };
         self.table.check("cuDeviceGetAttribute", result)?;
         Ok(u32::try_from(engines).unwrap_or(0))

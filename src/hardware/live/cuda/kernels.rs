@@ -51,7 +51,10 @@ impl Kernels {
         let mut modules = [std::ptr::null_mut(); IMAGES.len()];
         for (module, image) in modules.iter_mut().zip(IMAGES) {
             let image = CString::new(image).map_err(|_| {
-                HardwareError::new(crate::hardware::ErrorKind::Other, "a built-in kernel image holds a NUL byte")
+                HardwareError::new(
+                    crate::hardware::ErrorKind::Other,
+                    "a built-in kernel image holds a NUL byte",
+                )
             })?;
             // SAFETY: the image is NUL-terminated PTX text, which the driver reads during the call.
             let code = unsafe { (table.module_load)(module, image.as_ptr().cast()) };
@@ -61,8 +64,11 @@ impl Kernels {
         let function = |module, name: &CStr| {
             let mut function = std::ptr::null_mut();
             // SAFETY: the module was loaded above, and the name is NUL-terminated.
-            let code = unsafe { (table.module_get_function)(&raw mut function, module, name.as_ptr()) };
-            table.made("cuModuleGetFunction", code, function).map(Function)
+            let code =
+                unsafe { (table.module_get_function)(&raw mut function, module, name.as_ptr()) };
+            table
+                .made("cuModuleGetFunction", code, function)
+                .map(Function)
         };
         Ok(Self {
             gate: function(gate, c"peerscope_gate")?,
@@ -97,8 +103,19 @@ impl Kernels {
     }
 
     /// Keeps every multiprocessor busy for this long.
-    pub fn spin(&self, table: &Table, stream: CUstream, mut duration_ns: u64) -> Result<(), HardwareError> {
-        launch(table, self.spin, (self.multiprocessors, BLOCK), stream, [argument(&mut duration_ns)])
+    pub fn spin(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        mut duration_ns: u64,
+    ) -> Result<(), HardwareError> {
+        launch(
+            table,
+            self.spin,
+            (self.multiprocessors, BLOCK),
+            stream,
+            [argument(&mut duration_ns)],
+        )
     }
 
     /// Copies 16-byte vectors.
@@ -112,18 +129,37 @@ impl Kernels {
     ) -> Result<(), HardwareError> {
         let mut vectors = bytes / 16;
         // Each block copies tiles of 8 vectors per thread; four blocks per multiprocessor fit.
-        let blocks = grid(vectors.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
-        let arguments = [argument(&mut destination), argument(&mut source), argument(&mut vectors)];
+        let blocks = grid(
+            vectors.div_ceil(8 * u64::from(BLOCK)),
+            4 * self.multiprocessors,
+        );
+        let arguments = [
+            argument(&mut destination),
+            argument(&mut source),
+            argument(&mut vectors),
+        ];
         launch(table, self.copy, (blocks, BLOCK), stream, arguments)
     }
 
     /// Writes the pattern of `seed`, on the legacy default stream like what follows.
-    pub fn fill(&self, table: &Table, words: u64, bytes: u64, seed: u64) -> Result<(), HardwareError> {
+    pub fn fill(
+        &self,
+        table: &Table,
+        words: u64,
+        bytes: u64,
+        seed: u64,
+    ) -> Result<(), HardwareError> {
         self.write(table, self.fill, words, bytes, seed)
     }
 
     /// Writes poison, which differs from every pattern of the same number.
-    pub fn poison(&self, table: &Table, words: u64, bytes: u64, value: u64) -> Result<(), HardwareError> {
+    pub fn poison(
+        &self,
+        table: &Table,
+        words: u64,
+        bytes: u64,
+        value: u64,
+    ) -> Result<(), HardwareError> {
         self.write(table, self.poison, words, bytes, value)
     }
 
@@ -136,8 +172,18 @@ impl Kernels {
         mut value: u64,
     ) -> Result<(), HardwareError> {
         let mut count = bytes / 8;
-        let arguments = [argument(&mut words), argument(&mut count), argument(&mut value)];
-        launch(table, function, (8 * self.multiprocessors, BLOCK), DEFAULT_STREAM, arguments)
+        let arguments = [
+            argument(&mut words),
+            argument(&mut count),
+            argument(&mut value),
+        ];
+        launch(
+            table,
+            function,
+            (8 * self.multiprocessors, BLOCK),
+            DEFAULT_STREAM,
+            arguments,
+        )
     }
 
     /// Counts into three words at `result`, which the caller has set to 0, 0 and all ones.
@@ -151,7 +197,10 @@ impl Kernels {
         mut result: u64,
     ) -> Result<(), HardwareError> {
         let mut count = bytes / 8;
-        let blocks = grid(count.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
+        let blocks = grid(
+            count.div_ceil(8 * u64::from(BLOCK)),
+            4 * self.multiprocessors,
+        );
         let arguments = [
             argument(&mut words),
             argument(&mut count),
@@ -159,7 +208,13 @@ impl Kernels {
             argument(&mut poison),
             argument(&mut result),
         ];
-        launch(table, self.check, (blocks, BLOCK), DEFAULT_STREAM, arguments)
+        launch(
+            table,
+            self.check,
+            (blocks, BLOCK),
+            DEFAULT_STREAM,
+            arguments,
+        )
     }
 }
 
@@ -183,7 +238,19 @@ fn launch<const N: usize>(
     // SAFETY: the arguments point to values of the kernel's parameter types (each caller above
     // repeats one kernel's parameter list), which the driver copies during the call.
     let code = unsafe {
-        (table.launch)(function.0, blocks, 1, 1, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), std::ptr::null_mut())
+        (table.launch)(
+            function.0,
+            blocks,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            0,
+            stream,
+            arguments.as_mut_ptr(),
+            std::ptr::null_mut(),
+        )
     };
     table.check("cuLaunchKernel", code)
 }

@@ -22,7 +22,8 @@ pub use self::session::CudaDriver;
 use self::session::Opened;
 use self::startup::Answer;
 use crate::hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    PatternCheck, Stream,
 };
 use crate::model::measurement::RdmaSupport;
 
@@ -55,38 +56,60 @@ impl Driver for CudaDriver {
         let handles: Vec<_> = devices.iter().map(|&device| self.handle(device)).collect();
         let began = Instant::now();
         let contexts = startup::contexts(self.table, handles.clone(), self.left(CONTEXTS_UNTIL));
-        self.context_seconds.set(self.context_seconds.get() + began.elapsed().as_secs_f64());
+        self.context_seconds
+            .set(self.context_seconds.get() + began.elapsed().as_secs_f64());
         let mut results = Vec::new();
         let mut usable = Vec::new();
         for ((&device, handle), context) in devices.iter().zip(&handles).zip(contexts) {
             results.push(match context {
                 Answer::Given(Ok(context)) => {
                     if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
-                        *slot = Some(Opened { context, loaded: None });
+                        *slot = Some(Opened {
+                            context,
+                            loaded: None,
+                        });
                     }
-                    usable.extend(handle.as_ref().ok().map(|&handle| (results.len(), device, handle, context)));
+                    usable.extend(
+                        handle
+                            .as_ref()
+                            .ok()
+                            .map(|&handle| (results.len(), device, handle, context)),
+                    );
                     Ok(())
                 }
                 Answer::Given(Err(error)) | Answer::Late(error) => Err(error),
             });
         }
-        let Some(&(_, first, ..)) = usable.first() else { return results };
-        let places = self.enter(first).and_then(|()| self.gate()).and_then(|gate| {
-            let place = |&(_, device, handle, context): &(_, _, _, _)| Ok((handle, context, gate.addresses(device)?));
-            usable.iter().map(place).collect()
-        });
+        let Some(&(_, first, ..)) = usable.first() else {
+            return results;
+        };
+        let places = self
+            .enter(first)
+            .and_then(|()| self.gate())
+            .and_then(|gate| {
+                let place = |&(_, device, handle, context): &(_, _, _, _)| {
+                    Ok((handle, context, gate.addresses(device)?))
+                };
+                usable.iter().map(place).collect()
+            });
         let loaded = match places {
             Ok(places) => startup::kernels(self.table, places, self.left(KERNELS_UNTIL)),
-            Err(error) => usable.iter().map(|_| Answer::Given(Err(error.clone()))).collect(),
+            Err(error) => usable
+                .iter()
+                .map(|_| Answer::Given(Err(error.clone())))
+                .collect(),
         };
         for (&(index, device, ..), loaded) in usable.iter().zip(loaded) {
             match loaded {
                 Answer::Given(Ok(loaded)) => {
-                    if let Some(Some(opened)) = self.opened.borrow_mut().get_mut(device.0 as usize) {
+                    if let Some(Some(opened)) = self.opened.borrow_mut().get_mut(device.0 as usize)
+                    {
                         opened.loaded = Some(loaded);
                     }
                 }
-                Answer::Given(Err(error)) => drop(self.kernels_failures.borrow_mut().insert(device, error)),
+                Answer::Given(Err(error)) => {
+                    drop(self.kernels_failures.borrow_mut().insert(device, error))
+                }
                 // Any other call to this device would hang as well.
                 Answer::Late(error) => {
                     if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
@@ -105,7 +128,15 @@ impl Driver for CudaDriver {
 
     fn rdma(&self, device: Device) -> Option<RdmaSupport> {
         let opened = self.opened.borrow();
-        Some(opened.get(device.0 as usize)?.as_ref()?.loaded.as_ref()?.rdma.clone())
+        Some(
+            opened
+                .get(device.0 as usize)?
+                .as_ref()?
+                .loaded
+                .as_ref()?
+                .rdma
+                .clone(),
+        )
     }
 
     fn floor_seconds(&self) -> f64 {
@@ -116,18 +147,28 @@ impl Driver for CudaDriver {
         self.enter(device)?;
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes two sizes.
-        self.table.check("cuMemGetInfo", unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) })?;
-        Ok(DeviceMemory { free: free as u64, total: total as u64 })
+        self.table.check("cuMemGetInfo", unsafe {
+            (self.table.memory_info)(&raw mut free, &raw mut total)
+        })?;
+        Ok(DeviceMemory {
+            free: free as u64,
+            total: total as u64,
+        })
     }
 
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError> {
         self.enter(device)?;
-        let size = usize::try_from(bytes)
-            .map_err(|_| HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed"))?;
+        let size = usize::try_from(bytes).map_err(|_| {
+            HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed")
+        })?;
         let pointer = startup::allocate(self.table, size)?;
         let mut buffers = self.buffers.borrow_mut();
         buffers.push(Some(pointer));
-        Ok(Buffer { device, id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX), bytes })
+        Ok(Buffer {
+            device,
+            id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX),
+            bytes,
+        })
     }
 
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError> {
@@ -137,48 +178,88 @@ impl Driver for CudaDriver {
             *slot = None;
         }
         // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
-        self.table.check("cuMemFree", unsafe { (self.table.memory_free)(pointer) })
+        self.table
+            .check("cuMemFree", unsafe { (self.table.memory_free)(pointer) })
     }
 
     fn part(&self, buffer: Buffer, offset: u64, bytes: u64) -> Result<Buffer, HardwareError> {
         let whole = self.pointer(buffer)?;
-        let fits = offset.checked_add(bytes).is_some_and(|end| end <= buffer.bytes);
+        let fits = offset
+            .checked_add(bytes)
+            .is_some_and(|end| end <= buffer.bytes);
         let pointer = whole.checked_add(offset).filter(|_| fits).ok_or_else(|| {
-            HardwareError::new(ErrorKind::Other, format!("{bytes} bytes from {offset} on do not fit the buffer"))
+            HardwareError::new(
+                ErrorKind::Other,
+                format!("{bytes} bytes from {offset} on do not fit the buffer"),
+            )
         })?;
-        let known = self.parts.borrow().get(&(buffer.id, offset, bytes)).copied();
+        let known = self
+            .parts
+            .borrow()
+            .get(&(buffer.id, offset, bytes))
+            .copied();
         if let Some(part) = known {
             return Ok(part);
         }
         let mut buffers = self.buffers.borrow_mut();
         buffers.push(Some(pointer));
         let id = u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX);
-        let part = Buffer { device: buffer.device, id, bytes };
-        self.parts.borrow_mut().insert((buffer.id, offset, bytes), part);
+        let part = Buffer {
+            device: buffer.device,
+            id,
+            bytes,
+        };
+        self.parts
+            .borrow_mut()
+            .insert((buffer.id, offset, bytes), part);
         Ok(part)
     }
 
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError> {
         let mut possible: c_int = 0;
         // SAFETY: writes one int.
-        let result =
-            unsafe { (self.table.device_can_access_peer)(&raw mut possible, self.handle(device)?, self.handle(peer)?) };
-        self.table.check("cuDeviceCanAccessPeer", result).map(|()| possible != 0)
+        let result = unsafe {
+            (self.table.device_can_access_peer)(
+                &raw mut possible,
+                self.handle(device)?,
+                self.handle(peer)?,
+            )
+        };
+        self.table
+            .check("cuDeviceCanAccessPeer", result)
+            .map(|()| possible != 0)
     }
 
-    fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError> {
+    fn set_peer_access(
+        &self,
+        device: Device,
+        peer: Device,
+        enabled: bool,
+    ) -> Result<(), HardwareError> {
         let peer = self.context(peer)?;
         self.enter(device)?;
         let (call, result, benign) = if enabled {
             // SAFETY: both contexts are retained; the flags must be 0.
             let result = unsafe { (self.table.context_enable_peer_access)(peer.0, 0) };
-            ("cuCtxEnablePeerAccess", result, code::PEER_ACCESS_ALREADY_ENABLED)
+            (
+                "cuCtxEnablePeerAccess",
+                result,
+                code::PEER_ACCESS_ALREADY_ENABLED,
+            )
         } else {
             // SAFETY: both contexts are retained.
             let result = unsafe { (self.table.context_disable_peer_access)(peer.0) };
-            ("cuCtxDisablePeerAccess", result, code::PEER_ACCESS_NOT_ENABLED)
+            (
+                "cuCtxDisablePeerAccess",
+                result,
+                code::PEER_ACCESS_NOT_ENABLED,
+            )
         };
-        if result == benign { Ok(()) } else { self.table.check(call, result) }
+        if result == benign {
+            Ok(())
+        } else {
+            self.table.check(call, result)
+        }
     }
 
     fn create_stream(&self, device: Device) -> Result<Stream, HardwareError> {
@@ -189,7 +270,10 @@ impl Driver for CudaDriver {
         let stream = self.table.made("cuStreamCreate", result, stream)?;
         let mut streams = self.streams.borrow_mut();
         streams.push(stream);
-        Ok(Stream { device, id: u32::try_from(streams.len()).unwrap_or(u32::MAX) })
+        Ok(Stream {
+            device,
+            id: u32::try_from(streams.len()).unwrap_or(u32::MAX),
+        })
     }
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
@@ -200,7 +284,10 @@ impl Driver for CudaDriver {
         let event = self.table.made("cuEventCreate", result, event)?;
         let mut events = self.events.borrow_mut();
         events.push(event);
-        Ok(Event { device, id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX) })
+        Ok(Event {
+            device,
+            id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX),
+        })
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
@@ -213,7 +300,8 @@ impl Driver for CudaDriver {
     fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError> {
         self.enter(stream.device)?;
         // SAFETY: both handles are alive; the flags must be 0.
-        let result = unsafe { (self.table.stream_wait_event)(self.stream(stream)?, self.event(event)?, 0) };
+        let result =
+            unsafe { (self.table.stream_wait_event)(self.stream(stream)?, self.event(event)?, 0) };
         self.table.check("cuStreamWaitEvent", result)
     }
 
@@ -221,22 +309,44 @@ impl Driver for CudaDriver {
         self.enter(start.device)?;
         let mut milliseconds = f32::NAN;
         // SAFETY: writes one float; both events are of the current context.
-        let result = unsafe { (self.table.event_elapsed)(&raw mut milliseconds, self.event(start)?, self.event(end)?) };
+        let result = unsafe {
+            (self.table.event_elapsed)(&raw mut milliseconds, self.event(start)?, self.event(end)?)
+        };
         self.table.check("cuEventElapsedTime", result)?;
         if milliseconds.is_nan() {
-            return Err(HardwareError::new(ErrorKind::Other, "cuEventElapsedTime: reported success and gave nothing"));
+            return Err(HardwareError::new(
+                ErrorKind::Other,
+                "cuEventElapsedTime: reported success and gave nothing",
+            ));
         }
         Ok(f64::from(milliseconds) * 1e6)
     }
 
-    fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError> {
+    fn copy(
+        &self,
+        stream: Stream,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
         let (to, from) = (self.pointer(destination)?, self.pointer(source)?);
-        let (to_context, from_context) = (self.context(destination.device)?, self.context(source.device)?);
+        let (to_context, from_context) = (
+            self.context(destination.device)?,
+            self.context(source.device)?,
+        );
         let size = in_bounds(bytes, destination, source)?;
         self.enter(stream.device)?;
         // SAFETY: both ranges lie within live allocations of these contexts.
-        let result =
-            unsafe { (self.table.copy_peer_async)(to, to_context.0, from, from_context.0, size, self.stream(stream)?) };
+        let result = unsafe {
+            (self.table.copy_peer_async)(
+                to,
+                to_context.0,
+                from,
+                from_context.0,
+                size,
+                self.stream(stream)?,
+            )
+        };
         self.table.check("cuMemcpyPeerAsync", result)
     }
 
@@ -250,13 +360,17 @@ impl Driver for CudaDriver {
         let (to, from) = (self.pointer(destination)?, self.pointer(source)?);
         in_bounds(bytes, destination, source)?;
         let handle = self.stream(stream)?;
-        self.with_kernels(stream.device, |kernels, _| kernels.copy(self.table, handle, to, from, bytes))
+        self.with_kernels(stream.device, |kernels, _| {
+            kernels.copy(self.table, handle, to, from, bytes)
+        })
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
         let handle = self.stream(stream)?;
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.with_kernels(stream.device, |kernels, _| kernels.spin(self.table, handle, nanoseconds))
+        self.with_kernels(stream.device, |kernels, _| {
+            kernels.spin(self.table, handle, nanoseconds)
+        })
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
@@ -269,11 +383,16 @@ impl Driver for CudaDriver {
         if !self.kernels_failures.borrow().contains_key(&stream.device) {
             let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
             return self
-                .with_kernels(stream.device, |kernels, _| kernels.gate(self.table, handle, words, generation, timeout))
+                .with_kernels(stream.device, |kernels, _| {
+                    kernels.gate(self.table, handle, words, generation, timeout)
+                })
                 .map(|()| held());
         }
         let wait = self.table.stream_wait_value.ok_or_else(|| {
-            HardwareError::new(ErrorKind::Unsupported, "streams cannot be held: no kernels, and no cuStreamWaitValue32")
+            HardwareError::new(
+                ErrorKind::Unsupported,
+                "streams cannot be held: no kernels, and no cuStreamWaitValue32",
+            )
         })?;
         if let Some(write) = self.table.stream_write_value {
             // SAFETY: the word is pinned host memory, mapped into every context.
@@ -286,11 +405,15 @@ impl Driver for CudaDriver {
         }
         // SAFETY: as above.
         let waits = unsafe { wait(handle, words.flag, generation, WAIT_VALUE_GEQ) };
-        self.table.check("cuStreamWaitValue32", waits).map(|()| held())
+        self.table
+            .check("cuStreamWaitValue32", waits)
+            .map(|()| held())
     }
 
     fn late(&self, limit: Duration) -> Vec<Device> {
-        let Some(gate) = self.gate.get() else { return Vec::new() };
+        let Some(gate) = self.gate.get() else {
+            return Vec::new();
+        };
         let (mut held, began, mut submitted) = (self.held.take(), Instant::now(), false);
         loop {
             // Before the look: where this thread did not run meanwhile, it looks once more.
@@ -320,30 +443,46 @@ impl Driver for CudaDriver {
     fn synchronize(&self, stream: Stream) -> Result<(), HardwareError> {
         self.enter(stream.device)?;
         // SAFETY: the stream is alive.
-        self.table.check("cuStreamSynchronize", unsafe { (self.table.stream_synchronize)(self.stream(stream)?) })
+        self.table.check("cuStreamSynchronize", unsafe {
+            (self.table.stream_synchronize)(self.stream(stream)?)
+        })
     }
 
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError> {
         self.enter(event.device)?;
         // SAFETY: the event is alive.
-        self.table.check("cuEventSynchronize", unsafe { (self.table.event_synchronize)(self.event(event)?) })
+        self.table.check("cuEventSynchronize", unsafe {
+            (self.table.event_synchronize)(self.event(event)?)
+        })
     }
 
     fn drain(&self, device: Device) -> Result<(), HardwareError> {
         self.enter(device)?;
         // SAFETY: waits for the current context.
-        self.table.check("cuCtxSynchronize", unsafe { (self.table.context_synchronize)() })
+        self.table.check("cuCtxSynchronize", unsafe {
+            (self.table.context_synchronize)()
+        })
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        self.write(buffer, bytes, |kernels, pointer| kernels.fill(self.table, pointer, bytes, seed))
+        self.write(buffer, bytes, |kernels, pointer| {
+            kernels.fill(self.table, pointer, bytes, seed)
+        })
     }
 
     fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
-        self.write(buffer, bytes, |kernels, pointer| kernels.poison(self.table, pointer, bytes, value))
+        self.write(buffer, bytes, |kernels, pointer| {
+            kernels.poison(self.table, pointer, bytes, value)
+        })
     }
 
-    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<(), HardwareError> {
+    fn check(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+    ) -> Result<(), HardwareError> {
         let pointer = self.pointer(buffer)?;
         in_bounds(bytes, buffer, buffer)?;
         let counts = [0_u64, 0, u64::MAX];
@@ -364,7 +503,12 @@ impl Driver for CudaDriver {
             self.table.check("cuMemcpyDtoH", code)
         })?;
         let [wrong, poisoned, first] = counts;
-        Ok(PatternCheck { words: bytes / 8, wrong, poisoned, first_wrong: (wrong > 0).then(|| first * 8) })
+        Ok(PatternCheck {
+            words: bytes / 8,
+            wrong,
+            poisoned,
+            first_wrong: (wrong > 0).then(|| first * 8),
+        })
     }
 
     fn run_on(&self, processors: &[usize]) {
@@ -379,9 +523,11 @@ impl Driver for CudaDriver {
 impl CudaDriver {
     /// Makes the driver submit what it has collected for a stream.
     fn submit(&self, stream: Stream) {
-        if let (Some(query), Ok(handle), Ok(())) =
-            (self.table.stream_query, self.stream(stream), self.enter(stream.device))
-        {
+        if let (Some(query), Ok(handle), Ok(())) = (
+            self.table.stream_query,
+            self.stream(stream),
+            self.enter(stream.device),
+        ) {
             // SAFETY: the stream is alive. What goes wrong with it comes to light when it is waited for.
             let _ = unsafe { query(handle) };
         }
@@ -403,7 +549,11 @@ impl CudaDriver {
 /// The size as the driver wants it, if it fits both buffers.
 fn in_bounds(bytes: u64, a: Buffer, b: Buffer) -> Result<usize, HardwareError> {
     if bytes > a.bytes || bytes > b.bytes {
-        return Err(HardwareError::new(ErrorKind::Other, format!("{bytes} bytes do not fit the buffers")));
+        return Err(HardwareError::new(
+            ErrorKind::Other,
+            format!("{bytes} bytes do not fit the buffers"),
+        ));
     }
-    usize::try_from(bytes).map_err(|_| HardwareError::new(ErrorKind::Other, "more bytes than can be addressed"))
+    usize::try_from(bytes)
+        .map_err(|_| HardwareError::new(ErrorKind::Other, "more bytes than can be addressed"))
 }

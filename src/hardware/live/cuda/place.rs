@@ -27,14 +27,19 @@ pub struct Mapping {
 impl Mapping {
     /// Takes memory as programs do and writes to every page of it.
     pub fn new(bytes: usize) -> Result<Self, HardwareError> {
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
         // SAFETY: a new mapping at an address that the system chooses.
         let pointer = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
         if pointer == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
             let message = format!("no {bytes} bytes of memory: {error}");
             return Err(match limits::blame(Scarce::Memory) {
-                Some(limit) => HardwareError::new(ErrorKind::Hindered, format!("{limit}: {message}")),
+                Some(limit) => {
+                    HardwareError::new(ErrorKind::Hindered, format!("{limit}: {message}"))
+                }
                 None => HardwareError::new(ErrorKind::OutOfMemory, message),
             });
         }
@@ -62,7 +67,9 @@ impl Drop for Mapping {
 /// Runs something while what it touches first comes from a node: on that node's processors, and with the node
 /// preferred. Either may be refused (in a container, say), and one is enough.
 pub fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnce() -> T) -> T {
-    let Some(node) = node.filter(|node| *node < MOST_NODES) else { return run() };
+    let Some(node) = node.filter(|node| *node < MOST_NODES) else {
+        return run();
+    };
     let before = sched_getaffinity(None).ok();
     affinity.run_on(&processors(&root(), node).unwrap_or_default());
     let preferred = prefer(Some(node));
@@ -81,8 +88,16 @@ pub fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnce() -> 
 fn prefer(node: Option<u32>) -> bool {
     let mask: libc::c_ulong = node.map_or(0, |node| 1 << node);
     let policy = if node.is_some() { PREFERRED } else { DEFAULT };
-    let pointer = if node.is_some() { &raw const mask } else { std::ptr::null() };
-    let bits = if node.is_some() { libc::c_ulong::from(MOST_NODES) + 1 } else { 0 };
+    let pointer = if node.is_some() {
+        &raw const mask
+    } else {
+        std::ptr::null()
+    };
+    let bits = if node.is_some() {
+        libc::c_ulong::from(MOST_NODES) + 1
+    } else {
+        0
+    };
     // SAFETY: reads a mask of so many bits, of which the kernel takes one off.
     unsafe { libc::syscall(libc::SYS_set_mempolicy, policy, pointer, bits) == 0 }
 }
@@ -91,12 +106,21 @@ fn prefer(node: Option<u32>) -> bool {
 /// tell of.
 pub fn is_on(node: Option<u32>, pointer: *mut c_void) -> Result<(), HardwareError> {
     // The nodes of a folder that stands for the root are not this machine's.
-    let Some(wanted) = node.filter(|_| root() == Path::new("/")) else { return Ok(()) };
+    let Some(wanted) = node.filter(|_| root() == Path::new("/")) else {
+        return Ok(());
+    };
     let mut found: libc::c_int = -1;
     let none = std::ptr::null_mut::<libc::c_ulong>();
     // SAFETY: writes one int, the node of the page at this address.
     let code = unsafe {
-        libc::syscall(libc::SYS_get_mempolicy, &raw mut found, none, 0 as libc::c_ulong, pointer, NODE_OF_ADDRESS)
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut found,
+            none,
+            0 as libc::c_ulong,
+            pointer,
+            NODE_OF_ADDRESS,
+        )
     };
     match u32::try_from(found) {
         Ok(found) if code == 0 && found != wanted => {
@@ -112,7 +136,9 @@ pub fn is_on(node: Option<u32>, pointer: *mut c_void) -> Result<(), HardwareErro
 
 /// The processors of a node; none where the kernel does not list any.
 fn processors(root: &Path, node: u32) -> Option<Vec<usize>> {
-    let list = std::fs::read_to_string(root.join(format!("sys/devices/system/node/node{node}/cpulist"))).ok()?;
+    let list =
+        std::fs::read_to_string(root.join(format!("sys/devices/system/node/node{node}/cpulist")))
+            .ok()?;
     let mut all = Vec::new();
     for range in list.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -152,6 +178,10 @@ mod tests {
         write("1-3,8\n");
         assert_eq!(processors(folder.path(), 2).unwrap(), [1, 2, 3, 8]);
         write("\n");
-        assert_eq!(processors(folder.path(), 2), None, "a node with memory alone");
+        assert_eq!(
+            processors(folder.path(), 2),
+            None,
+            "a node with memory alone"
+        );
     }
 }

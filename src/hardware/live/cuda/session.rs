@@ -12,7 +12,9 @@ use super::host::Held;
 use super::kernels::Kernels;
 use super::startup::{self, Context, Loaded};
 use super::table::Table;
-use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+use crate::hardware::{
+    Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream,
+};
 
 /// However long the steps before took, each gets this share.
 const LEAST_SHARE: f64 = 0.05;
@@ -61,10 +63,15 @@ impl CudaDriver {
         let started = Instant::now();
         let table: &'static Table = Box::leak(Box::new(Table::load()?));
         // SAFETY: the first call into the library, with the only flag value there is.
-        table.check("cuInit", unsafe { (table.init)(0) }).map_err(no_driver)?;
+        table
+            .check("cuInit", unsafe { (table.init)(0) })
+            .map_err(no_driver)?;
         let init_seconds = started.elapsed().as_secs_f64();
 
-        let (devices, handles) = startup::devices(table).map_err(no_driver)?.into_iter().unzip();
+        let (devices, handles) = startup::devices(table)
+            .map_err(no_driver)?
+            .into_iter()
+            .unzip();
         let devices: Vec<DeviceInfo> = devices;
         let opened = devices.iter().map(|_| None).collect();
         Ok(Self {
@@ -92,17 +99,24 @@ impl CudaDriver {
     /// What is left until this share of the limit.
     pub(super) fn left(&self, share: f64) -> Duration {
         let until = self.start_limit.mul_f64(share);
-        until.saturating_sub(self.started.elapsed()).max(self.start_limit.mul_f64(LEAST_SHARE))
+        until
+            .saturating_sub(self.started.elapsed())
+            .max(self.start_limit.mul_f64(LEAST_SHARE))
     }
 
     pub(super) fn handle(&self, device: Device) -> Result<CUdevice, HardwareError> {
-        self.handles.get(device.0 as usize).copied().ok_or_else(|| unknown("device", device.0))
+        self.handles
+            .get(device.0 as usize)
+            .copied()
+            .ok_or_else(|| unknown("device", device.0))
     }
 
     pub(super) fn context(&self, device: Device) -> Result<Context, HardwareError> {
         let opened = self.opened.borrow();
         let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
-        opened.map(|opened| opened.context).ok_or_else(|| unknown("context of device", device.0))
+        opened
+            .map(|opened| opened.context)
+            .ok_or_else(|| unknown("context of device", device.0))
     }
 
     /// Makes the device's context the current one of this thread.
@@ -112,7 +126,9 @@ impl CudaDriver {
         }
         let context = self.context(device)?;
         // SAFETY: the context was retained and is never released.
-        self.table.check("cuCtxSetCurrent", unsafe { (self.table.context_set_current)(context.0) })?;
+        self.table.check("cuCtxSetCurrent", unsafe {
+            (self.table.context_set_current)(context.0)
+        })?;
         self.current.set(Some(device));
         Ok(())
     }
@@ -120,16 +136,30 @@ impl CudaDriver {
     pub(super) fn stream(&self, stream: Stream) -> Result<CUstream, HardwareError> {
         match stream.id {
             0 => Ok(std::ptr::null_mut()),
-            id => self.streams.borrow().get(id as usize - 1).copied().ok_or_else(|| unknown("stream", id)),
+            id => self
+                .streams
+                .borrow()
+                .get(id as usize - 1)
+                .copied()
+                .ok_or_else(|| unknown("stream", id)),
         }
     }
 
     pub(super) fn event(&self, event: Event) -> Result<CUevent, HardwareError> {
-        self.events.borrow().get(event.id as usize).copied().ok_or_else(|| unknown("event", event.id))
+        self.events
+            .borrow()
+            .get(event.id as usize)
+            .copied()
+            .ok_or_else(|| unknown("event", event.id))
     }
 
     pub(super) fn pointer(&self, buffer: Buffer) -> Result<CUdeviceptr, HardwareError> {
-        let pointer = self.buffers.borrow().get(buffer.id as usize).copied().flatten();
+        let pointer = self
+            .buffers
+            .borrow()
+            .get(buffer.id as usize)
+            .copied()
+            .flatten();
         pointer.ok_or_else(|| unknown("buffer", buffer.id))
     }
 
@@ -143,9 +173,15 @@ impl CudaDriver {
         let opened = self.opened.borrow();
         let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
         match opened {
-            Some(Opened { loaded: Some(loaded), .. }) => run(&loaded.kernels, loaded.counts),
+            Some(Opened {
+                loaded: Some(loaded),
+                ..
+            }) => run(&loaded.kernels, loaded.counts),
             _ => Err(self.kernels_failure(device).unwrap_or_else(|| {
-                HardwareError::new(ErrorKind::Unsupported, format!("device {} has no kernels loaded", device.0))
+                HardwareError::new(
+                    ErrorKind::Unsupported,
+                    format!("device {} has no kernels loaded", device.0),
+                )
             })),
         }
     }
@@ -168,6 +204,9 @@ pub fn unknown(what: &str, id: u32) -> HardwareError {
 fn no_driver(error: HardwareError) -> HardwareError {
     match error.kind {
         ErrorKind::Hindered => error,
-        _ => HardwareError { kind: ErrorKind::NoDriver, ..error },
+        _ => HardwareError {
+            kind: ErrorKind::NoDriver,
+            ..error
+        },
     }
 }

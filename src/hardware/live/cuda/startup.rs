@@ -45,14 +45,25 @@ const ATTRIBUTE_DMA_BUF: c_int = 124;
 pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
     let mut count = 0;
     // SAFETY: writes one int.
-    table.check("cuDeviceGetCount", unsafe { (table.device_get_count)(&raw mut count) })?;
+    table.check("cuDeviceGetCount", unsafe {
+        (table.device_get_count)(&raw mut count)
+    })?;
     (0..count)
         .map(|ordinal| {
             let mut handle = 0;
             // SAFETY: writes one device handle; the ordinal is below the count.
-            table.check("cuDeviceGet", unsafe { (table.device_get)(&raw mut handle, ordinal) })?;
+            table.check("cuDeviceGet", unsafe {
+                (table.device_get)(&raw mut handle, ordinal)
+            })?;
             let device = Device(u32::try_from(ordinal).unwrap_or_default());
-            Ok((DeviceInfo { device, uuid: uuid(table, handle), pci: pci(table, handle) }, handle))
+            Ok((
+                DeviceInfo {
+                    device,
+                    uuid: uuid(table, handle),
+                    pci: pci(table, handle),
+                },
+                handle,
+            ))
         })
         .collect()
 }
@@ -63,30 +74,53 @@ pub fn contexts(
     devices: Vec<Result<CUdevice, HardwareError>>,
     limit: Duration,
 ) -> Vec<Answer<Context>> {
-    in_parallel(devices, limit, "its context did not come up", move |device| {
-        let mut context = std::ptr::null_mut();
-        // SAFETY: writes one context handle, on the stack of this thread. A call that never returns
-        // keeps the thread, and so its stack, for as long as the process lives.
-        let result = unsafe { (table.primary_context_retain)(&raw mut context, device?) };
-        table.made("cuDevicePrimaryCtxRetain", result, context).map(Context)
-    })
+    in_parallel(
+        devices,
+        limit,
+        "its context did not come up",
+        move |device| {
+            let mut context = std::ptr::null_mut();
+            // SAFETY: writes one context handle, on the stack of this thread. A call that never returns
+            // keeps the thread, and so its stack, for as long as the process lives.
+            let result = unsafe { (table.primary_context_retain)(&raw mut context, device?) };
+            table
+                .made("cuDevicePrimaryCtxRetain", result, context)
+                .map(Context)
+        },
+    )
 }
 
 /// Loads the kernels into these contexts. The words of the gate are never given back. What takes longer than `limit` is
 /// left behind.
-pub fn kernels(table: &'static Table, places: Vec<(CUdevice, Context, Words)>, limit: Duration) -> Vec<Answer<Loaded>> {
-    in_parallel(places, limit, "the GPU kernels were not loaded onto it", move |(device, context, words)| {
-        load_kernels(table, device, context, words)
-    })
+pub fn kernels(
+    table: &'static Table,
+    places: Vec<(CUdevice, Context, Words)>,
+    limit: Duration,
+) -> Vec<Answer<Loaded>> {
+    in_parallel(
+        places,
+        limit,
+        "the GPU kernels were not loaded onto it",
+        move |(device, context, words)| load_kernels(table, device, context, words),
+    )
 }
 
 /// Loads the kernels and runs each once, so that nothing is loaded lazily while a gate is shut.
-fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: Words) -> Result<Loaded, HardwareError> {
+fn load_kernels(
+    table: &Table,
+    device: CUdevice,
+    context: Context,
+    gate: Words,
+) -> Result<Loaded, HardwareError> {
     // SAFETY: the context was retained and is never released; this thread ends after the call.
-    table.check("cuCtxSetCurrent", unsafe { (table.context_set_current)(context.0) })?;
+    table.check("cuCtxSetCurrent", unsafe {
+        (table.context_set_current)(context.0)
+    })?;
     let mut multiprocessors: c_int = 0;
     // SAFETY: writes one int.
-    let result = unsafe { (table.device_get_attribute)(&raw mut multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device) };
+    let result = unsafe {
+        (table.device_get_attribute)(&raw mut multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device)
+    };
     table.check("cuDeviceGetAttribute", result)?;
     let kernels = Kernels::load(table, u32::try_from(multiprocessors).unwrap_or(1).max(1))?;
     let counts = allocate(table, 3 * 8)?;
@@ -98,12 +132,18 @@ fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: Words) 
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1, 1, counts)?;
     // SAFETY: the legacy default stream of the current context.
-    table.check("cuStreamSynchronize", unsafe { (table.stream_synchronize)(stream) })?;
+    table.check("cuStreamSynchronize", unsafe {
+        (table.stream_synchronize)(stream)
+    })?;
     let rdma = RdmaSupport {
         gpu_direct: supports(table, device, ATTRIBUTE_GPU_DIRECT),
         dma_buf: supports(table, device, ATTRIBUTE_DMA_BUF),
     };
-    Ok(Loaded { kernels, counts, rdma })
+    Ok(Loaded {
+        kernels,
+        counts,
+        rdma,
+    })
 }
 
 /// Whether a device has this feature. A driver that does not know the attribute gives an error.
@@ -111,7 +151,9 @@ fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> 
     let mut value: c_int = 0;
     // SAFETY: writes one int.
     let result = unsafe { (table.device_get_attribute)(&raw mut value, attribute, device) };
-    let known = table.check("cuDeviceGetAttribute", result).map(|()| value != 0);
+    let known = table
+        .check("cuDeviceGetAttribute", result)
+        .map(|()| value != 0);
     known.map_err(|error| Unknown::Failed(error.message)).into()
 }
 
@@ -119,9 +161,14 @@ fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> 
 pub fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareError> {
     let mut pointer = 0;
     // SAFETY: writes one device pointer; some context is current.
-    table.check("cuMemAlloc", unsafe { (table.memory_allocate)(&raw mut pointer, bytes) })?;
+    table.check("cuMemAlloc", unsafe {
+        (table.memory_allocate)(&raw mut pointer, bytes)
+    })?;
     if pointer == 0 {
-        return Err(HardwareError::new(ErrorKind::Other, "cuMemAlloc: reported success and gave nothing"));
+        return Err(HardwareError::new(
+            ErrorKind::Other,
+            "cuMemAlloc: reported success and gave nothing",
+        ));
     }
     Ok(pointer)
 }
@@ -153,7 +200,12 @@ fn pci(table: &Table, device: CUdevice) -> Option<PciAddress> {
         return None;
     }
     let bytes: Vec<u8> = text.iter().map(|c| *c as u8).collect();
-    CStr::from_bytes_until_nul(&bytes).ok()?.to_str().ok()?.parse().ok()
+    CStr::from_bytes_until_nul(&bytes)
+        .ok()?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
 }
 
 /// The result for a device.
@@ -181,7 +233,10 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
         // Nobody listens any more when it is late.
         let started = thread::Builder::new().spawn(move || drop(give.send((index, run(item)))));
         results.push(started.err().map(|error| {
-            Answer::Given(Err(limits::not_started(format!("a thread cannot be started: {error}"), &error)))
+            Answer::Given(Err(limits::not_started(
+                format!("a thread cannot be started: {error}"),
+                &error,
+            )))
         }));
     }
     drop(give);
@@ -194,13 +249,19 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     };
     let missing = || {
         if in_time {
-            return Answer::Given(Err(HardwareError::new(ErrorKind::Other, "a start-up thread panicked")));
+            return Answer::Given(Err(HardwareError::new(
+                ErrorKind::Other,
+                "a start-up thread panicked",
+            )));
         }
         let limit = limit.as_secs_f64();
         let why = format!("{late} within {limit:.1} s: see dmesg for NVRM and Xid messages");
         Answer::Late(HardwareError::new(ErrorKind::Other, why))
     };
-    results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(missing))
+        .collect()
 }
 
 #[cfg(test)]
@@ -218,9 +279,15 @@ mod tests {
             },
             _ => Err(HardwareError::new(ErrorKind::Other, "refused")),
         });
-        assert!((limit..10 * limit).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(
+            (limit..10 * limit).contains(&began.elapsed()),
+            "{:?}",
+            began.elapsed()
+        );
         assert!(matches!(answers[0], Answer::Given(Ok("up"))));
-        assert!(matches!(&answers[1], Answer::Late(why) if why.message.starts_with("it did not come within 0.2 s")));
+        assert!(
+            matches!(&answers[1], Answer::Late(why) if why.message.starts_with("it did not come within 0.2 s"))
+        );
         assert!(matches!(&answers[2], Answer::Given(Err(why)) if why.message == "refused"));
     }
 
@@ -228,7 +295,10 @@ mod tests {
     fn where_all_answer_nothing_is_waited_for() {
         let began = Instant::now();
         let answers = in_parallel(vec![1, 2], Duration::from_secs(60), "late", Ok);
-        assert!(matches!(answers[..], [Answer::Given(Ok(1)), Answer::Given(Ok(2))]));
+        assert!(matches!(
+            answers[..],
+            [Answer::Given(Ok(1)), Answer::Given(Ok(2))]
+        ));
         assert!(began.elapsed() < Duration::from_secs(10));
     }
 }

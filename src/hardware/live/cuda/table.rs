@@ -7,7 +7,9 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid,
+};
 use libloading::Library;
 
 use crate::hardware::limits::{self, Scarce};
@@ -125,7 +127,9 @@ impl Table {
                 Ok(library) => return Self::resolve(library),
                 Err(error) if reason.is_empty() => {
                     // The loader's own message comes after libloading's "dlopen failed".
-                    reason = std::error::Error::source(&error).unwrap_or(&error).to_string();
+                    reason = std::error::Error::source(&error)
+                        .unwrap_or(&error)
+                        .to_string();
                 }
                 Err(_) => {}
             }

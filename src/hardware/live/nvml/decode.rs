@@ -2,7 +2,8 @@
 
 use crate::model::reading::Unknown;
 use crate::model::snapshot::{
-    CommonAncestor, ComputeMode, ConfidentialComputing, Fabric, FabricState, NvLinkRemote, P2pStatus,
+    CommonAncestor, ComputeMode, ConfidentialComputing, Fabric, FabricState, NvLinkRemote,
+    P2pStatus,
 };
 
 /// A value of NVML's that has no meaning here.
@@ -17,8 +18,14 @@ pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
     let value = match value_type {
         0 => {
             let value = f64::from_ne_bytes(bytes);
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by the range")]
-            (0.0..18_446_744_073_709_551_616.0).contains(&value).then_some(value as u64)
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "checked by the range"
+            )]
+            (0.0..18_446_744_073_709_551_616.0)
+                .contains(&value)
+                .then_some(value as u64)
         }
         1 => Some(u32::from_ne_bytes([a, b, c, d]).into()),
         // An unsigned long has the width of a pointer where NVML runs.
@@ -34,7 +41,9 @@ pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
 
 /// What a number stands for that counts the places of this list.
 fn listed<T: Clone>(what: &str, value: u64, meanings: &[T]) -> Result<T, Unknown> {
-    let place = usize::try_from(value).ok().and_then(|place| meanings.get(place));
+    let place = usize::try_from(value)
+        .ok()
+        .and_then(|place| meanings.get(place));
     place.cloned().ok_or_else(|| unlisted(what, value))
 }
 
@@ -45,20 +54,30 @@ pub fn on(value: u64) -> Result<bool, Unknown> {
 
 /// A PCIe generation, or a number of lanes.
 pub fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(value: u32) -> Result<T, Unknown> {
-    value.try_into().map_err(|why| Unknown::Failed(format!("NVML: {why}")))
+    value
+        .try_into()
+        .map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
 /// NVLink version from its enumeration, which begins with 1.
 pub fn nvlink_version(value: u64) -> Result<String, Unknown> {
     const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
-    let place = value.checked_sub(1).and_then(|place| usize::try_from(place).ok());
-    let version = place.and_then(|place| VERSIONS.get(place)).ok_or_else(|| unlisted("NVLink version", value))?;
+    let place = value
+        .checked_sub(1)
+        .and_then(|place| usize::try_from(place).ok());
+    let version = place
+        .and_then(|place| VERSIONS.get(place))
+        .ok_or_else(|| unlisted("NVLink version", value))?;
     Ok((*version).to_owned())
 }
 
 /// What an NVLink leads to. 255 is NVML's "unknown".
 pub fn nvlink_remote(value: u32) -> Result<NvLinkRemote, Unknown> {
-    listed("kind of NVLink device", value.into(), &[NvLinkRemote::Gpu, NvLinkRemote::Npu, NvLinkRemote::Switch])
+    listed(
+        "kind of NVLink device",
+        value.into(),
+        &[NvLinkRemote::Gpu, NvLinkRemote::Npu, NvLinkRemote::Switch],
+    )
 }
 
 /// Reasons of the throttle mask, by bit. Bit 0 is "idle", which holds nothing back.
@@ -75,11 +94,18 @@ const THROTTLE_REASONS: [(u64, &str); 8] = [
 
 /// Short stable names of the reasons in a throttle mask.
 pub fn throttle_reasons(mask: u64) -> Vec<String> {
-    THROTTLE_REASONS.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| (*name).to_owned()).collect()
+    THROTTLE_REASONS
+        .iter()
+        .filter(|(bit, _)| mask & bit != 0)
+        .map(|(_, name)| (*name).to_owned())
+        .collect()
 }
 
 /// Confidential computing from NVML's two switches.
-pub fn confidential_computing(feature: u32, dev_tools: u32) -> Result<ConfidentialComputing, Unknown> {
+pub fn confidential_computing(
+    feature: u32,
+    dev_tools: u32,
+) -> Result<ConfidentialComputing, Unknown> {
     Ok(match (on(feature.into())?, on(dev_tools.into())?) {
         (false, _) => ConfidentialComputing::Off,
         (true, false) => ConfidentialComputing::On,
@@ -90,20 +116,39 @@ pub fn confidential_computing(feature: u32, dev_tools: u32) -> Result<Confidenti
 /// Compute mode.
 pub fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
     use ComputeMode::{Default, ExclusiveProcess, ExclusiveThread, Prohibited};
-    listed("compute mode", value.into(), &[Default, ExclusiveThread, Prohibited, ExclusiveProcess])
+    listed(
+        "compute mode",
+        value.into(),
+        &[Default, ExclusiveThread, Prohibited, ExclusiveProcess],
+    )
 }
 
 /// Performance state, 0 to 15; 32 is NVML's "unknown".
 pub fn power_state(value: u32) -> Result<u8, Unknown> {
-    u8::try_from(value).ok().filter(|state| *state <= 15).ok_or_else(|| unlisted("performance state", value))
+    u8::try_from(value)
+        .ok()
+        .filter(|state| *state <= 15)
+        .ok_or_else(|| unlisted("performance state", value))
 }
 
 /// Architecture. One that is newer than this list is named by its number.
 pub fn architecture(value: u32) -> Result<String, Unknown> {
-    const NAMES: [&str; 9] = ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
+    const NAMES: [&str; 9] = [
+        "Kepler",
+        "Maxwell",
+        "Pascal",
+        "Volta",
+        "Turing",
+        "Ampere",
+        "Ada",
+        "Hopper",
+        "Blackwell",
+    ];
     match value {
         2..=10 => Ok(NAMES[value as usize - 2].to_owned()),
-        u32::MAX => Err(Unknown::Failed("NVML does not know the architecture".to_owned())),
+        u32::MAX => Err(Unknown::Failed(
+            "NVML does not know the architecture".to_owned(),
+        )),
         newer => Ok(format!("architecture {newer}")),
     }
 }
@@ -149,9 +194,19 @@ pub fn fabric(
     health: Option<u32>,
 ) -> Result<Fabric, Unknown> {
     use FabricState::{Completed, InProgress, NotStarted, NotSupported};
-    let state = listed("fabric state", state.into(), &[NotSupported, NotStarted, InProgress, Completed])?;
+    let state = listed(
+        "fabric state",
+        state.into(),
+        &[NotSupported, NotStarted, InProgress, Completed],
+    )?;
     let cluster_uuid = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Fabric { state, status, health_mask: health.map(Fabric::degraded), clique_id, cluster_uuid })
+    Ok(Fabric {
+        state,
+        status,
+        health_mask: health.map(Fabric::degraded),
+        clique_id,
+        cluster_uuid,
+    })
 }
 
 #[cfg(test)]
@@ -177,12 +232,17 @@ mod tests {
         assert!(field_value(5, bytes).is_err());
         bytes[..2].copy_from_slice(&9_u16.to_ne_bytes());
         assert_eq!(field_value(6, bytes), Ok(9));
-        assert_eq!(field_value(7, low(1)), Err(Unknown::Failed("NVML: value type 7 is not listed".into())));
+        assert_eq!(
+            field_value(7, low(1)),
+            Err(Unknown::Failed("NVML: value type 7 is not listed".into()))
+        );
     }
 
     #[test]
     fn versions_are_nvidias() {
-        let versions: Vec<_> = (1..=7).map(|value| nvlink_version(value).unwrap()).collect();
+        let versions: Vec<_> = (1..=7)
+            .map(|value| nvlink_version(value).unwrap())
+            .collect();
         assert_eq!(versions, ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"]);
         assert!(nvlink_version(0).is_err() && nvlink_version(8).is_err());
         assert_eq!(cuda_version(13000), "13.0");
@@ -194,7 +254,10 @@ mod tests {
 
     #[test]
     fn nonsense_is_unknown_and_no_number() {
-        assert_eq!(link_figure::<Lanes>(63), Err(Unknown::Failed("NVML: no PCIe link has 63 lanes".into())));
+        assert_eq!(
+            link_figure::<Lanes>(63),
+            Err(Unknown::Failed("NVML: no PCIe link has 63 lanes".into()))
+        );
         assert_eq!(link_figure(16), Ok(Lanes::X16));
         assert!(nvlink_remote(255).is_err() && power_state(32).is_err() && on(2).is_err());
         assert!(p2p_status(7).is_err() && common_ancestor(35).is_err() && compute_mode(4).is_err());
@@ -203,7 +266,8 @@ mod tests {
     #[test]
     fn confidential_computing_for_developers_is_told_from_that_which_protects() {
         use ConfidentialComputing::{DevTools, Off, On};
-        let of = [(0, 0), (1, 0), (1, 1), (0, 1)].map(|(feature, tools)| confidential_computing(feature, tools).ok());
+        let of = [(0, 0), (1, 0), (1, 1), (0, 1)]
+            .map(|(feature, tools)| confidential_computing(feature, tools).ok());
         assert_eq!(of, [Some(Off), Some(On), Some(DevTools), Some(Off)]);
         assert!(confidential_computing(2, 0).is_err());
     }
@@ -219,12 +283,23 @@ mod tests {
     #[test]
     fn a_healthy_fabric_is_zero_whatever_the_driver_supports() {
         assert_eq!(Fabric::degraded(0), 0);
-        assert_eq!(Fabric::degraded(0b0001_1010_1010), 0, "no to everything, configuration correct");
+        assert_eq!(
+            Fabric::degraded(0b0001_1010_1010),
+            0,
+            "no to everything, configuration correct"
+        );
         assert_eq!(Fabric::degraded(0b1010_1001), 0b01, "degraded bandwidth");
-        assert_eq!(Fabric::degraded(0b1001_1010), 0b0001_0000, "unhealthy route");
+        assert_eq!(
+            Fabric::degraded(0b1001_1010),
+            0b0001_0000,
+            "unhealthy route"
+        );
         assert_eq!(Fabric::degraded(0x4aa), 0x400, "no partition");
         let fabric = fabric(3, 0, 1, [0xab; 16], Some(0x1aa)).unwrap();
-        assert_eq!((fabric.state, fabric.health_mask, fabric.clique_id), (FabricState::Completed, Some(0), 1));
+        assert_eq!(
+            (fabric.state, fabric.health_mask, fabric.clique_id),
+            (FabricState::Completed, Some(0), 1)
+        );
         assert_eq!(fabric.cluster_uuid, "ab".repeat(16));
         assert!(super::fabric(4, 0, 0, [0; 16], None).is_err());
     }

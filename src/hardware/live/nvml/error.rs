@@ -57,12 +57,15 @@ const fn words(code: u32) -> &'static str {
 pub fn check(code: u32) -> Result<(), Unknown> {
     match code {
         SUCCESS => Ok(()),
-        NOT_SUPPORTED | FUNCTION_NOT_FOUND | ARGUMENT_VERSION_MISMATCH | DEPRECATED => Err(Unknown::Unsupported),
+        NOT_SUPPORTED | FUNCTION_NOT_FOUND | ARGUMENT_VERSION_MISMATCH | DEPRECATED => {
+            Err(Unknown::Unsupported)
+        }
         NO_PERMISSION => Err(Unknown::Denied("needs root".to_owned())),
         code => {
             let error = format!("NVML: {} ({code})", words(code));
-            Err(limit(code)
-                .map_or(Unknown::Failed(error.clone()), |limit| Unknown::Limited(format!("{limit} ({error})"))))
+            Err(limit(code).map_or(Unknown::Failed(error.clone()), |limit| {
+                Unknown::Limited(format!("{limit} ({error})"))
+            }))
         }
     }
 }
@@ -95,7 +98,9 @@ fn code_of(error: NvmlError) -> Result<u32, NvmlError> {
 /// The reason in an error of the wrapper.
 pub fn unknown(error: NvmlError) -> Unknown {
     match code_of(error) {
-        Ok(code) => check(code).err().unwrap_or_else(|| Unknown::Failed("NVML: success as an error".to_owned())),
+        Ok(code) => check(code)
+            .err()
+            .unwrap_or_else(|| Unknown::Failed("NVML: success as an error".to_owned())),
         Err(NvmlError::FailedToLoadSymbol(_)) => Unknown::Unsupported,
         Err(error) => Unknown::Failed(format!("NVML: {error}")),
     }
@@ -105,7 +110,9 @@ pub fn unknown(error: NvmlError) -> Unknown {
 /// "unsupported".
 pub fn not_opened(error: NvmlError) -> Unknown {
     match unknown(error) {
-        Unknown::Unsupported => Unknown::Failed("NVML: the GPU cannot be opened: not supported".to_owned()),
+        Unknown::Unsupported => {
+            Unknown::Failed("NVML: the GPU cannot be opened: not supported".to_owned())
+        }
         unknown => unknown,
     }
 }
@@ -134,7 +141,10 @@ pub fn not_started(error: NvmlError) -> HardwareError {
         }
         Err(error) => format!("NVML does not start: {error}"),
     };
-    HardwareError { code: number, ..HardwareError::new(ErrorKind::NoDriver, message) }
+    HardwareError {
+        code: number,
+        ..HardwareError::new(ErrorKind::NoDriver, message)
+    }
 }
 
 /// Why the library could not be loaded, from the dynamic linker's words.
@@ -144,7 +154,9 @@ fn not_loaded(words: &str) -> String {
          NVIDIA runtime"
             .to_owned()
     } else {
-        let limit = limits::blame(Scarce::Something).map(|limit| format!("; {limit}")).unwrap_or_default();
+        let limit = limits::blame(Scarce::Something)
+            .map(|limit| format!("; {limit}"))
+            .unwrap_or_default();
         format!("libnvidia-ml.so.1 is there but cannot be loaded: {words}{limit}")
     }
 }
@@ -160,25 +172,50 @@ mod tests {
             assert_eq!(check(code), Err(Unknown::Unsupported), "{code}");
         }
         assert_eq!(check(4), Err(Unknown::Denied("needs root".into())));
-        assert_eq!(check(15), Err(Unknown::Failed("NVML: the GPU fell off the bus or is otherwise lost (15)".into())));
-        assert_eq!(check(4711), Err(Unknown::Failed("NVML: a code that is not listed (4711)".into())));
+        assert_eq!(
+            check(15),
+            Err(Unknown::Failed(
+                "NVML: the GPU fell off the bus or is otherwise lost (15)".into()
+            ))
+        );
+        assert_eq!(
+            check(4711),
+            Err(Unknown::Failed(
+                "NVML: a code that is not listed (4711)".into()
+            ))
+        );
     }
 
     #[test]
     fn the_wrappers_errors_become_the_same_reasons() {
         assert_eq!(unknown(NvmlError::NotSupported), Unknown::Unsupported);
-        assert_eq!(unknown(NvmlError::FailedToLoadSymbol("nvmlX".into())), Unknown::Unsupported);
-        assert_eq!(unknown(NvmlError::NoPermission), Unknown::Denied("needs root".into()));
+        assert_eq!(
+            unknown(NvmlError::FailedToLoadSymbol("nvmlX".into())),
+            Unknown::Unsupported
+        );
+        assert_eq!(
+            unknown(NvmlError::NoPermission),
+            Unknown::Denied("needs root".into())
+        );
         assert_eq!(unknown(NvmlError::GpuLost), check(15).unwrap_err());
-        assert_eq!(unknown(NvmlError::UnexpectedVariant(4711)), check(4711).unwrap_err());
-        assert!(matches!(not_opened(NvmlError::NotSupported), Unknown::Failed(_)));
+        assert_eq!(
+            unknown(NvmlError::UnexpectedVariant(4711)),
+            check(4711).unwrap_err()
+        );
+        assert!(matches!(
+            not_opened(NvmlError::NotSupported),
+            Unknown::Failed(_)
+        ));
     }
 
     #[test]
     fn a_start_that_fails_names_the_way_out() {
         for (error, words) in [
             (NvmlError::DriverNotLoaded, "modprobe nvidia"),
-            (NvmlError::LibRmVersionMismatch, "kernel module and NVML library disagree"),
+            (
+                NvmlError::LibRmVersionMismatch,
+                "kernel module and NVML library disagree",
+            ),
             (NvmlError::NoPermission, "/dev/nvidiactl"),
             (NvmlError::Unknown, "999"),
             (NvmlError::FailedToLoadSymbol(String::new()), "nvmlInit_v2"),
@@ -189,8 +226,10 @@ mod tests {
             assert!(!error.message.ends_with('.'));
         }
         assert!(
-            not_loaded("libnvidia-ml.so.1: cannot open shared object file: No such file or directory")
-                .starts_with("no NVIDIA driver: libnvidia-ml.so.1 was not found")
+            not_loaded(
+                "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
+            )
+            .starts_with("no NVIDIA driver: libnvidia-ml.so.1 was not found")
         );
         assert!(not_loaded("invalid ELF header").contains("invalid ELF header"));
     }

@@ -60,20 +60,29 @@ impl Nvml {
     ///
     /// [`ErrorKind::NoDriver`], with the way out.
     pub fn open() -> Result<Self, HardwareError> {
-        let open = |name: &str| nvml_wrapper::Nvml::builder().lib_path(OsStr::new(name)).init();
+        let open = |name: &str| {
+            nvml_wrapper::Nvml::builder()
+                .lib_path(OsStr::new(name))
+                .init()
+        };
         let nvml = match open(LIBRARIES[0]) {
             // Report the failure of the first name: if both are missing, they are the same.
             Err(first @ NvmlError::LibloadingError(_)) => open(LIBRARIES[1]).map_err(|_| first),
             other => other,
         }
         .map_err(error::not_started)?;
-        Ok(Self { nvml: Box::leak(Box::new(nvml)) })
+        Ok(Self {
+            nvml: Box::leak(Box::new(nvml)),
+        })
     }
 
     /// Number of GPUs, those that cannot be opened included.
     pub fn gpu_count(self) -> Result<u32, HardwareError> {
         self.nvml.device_count().map_err(|error| {
-            HardwareError::new(ErrorKind::Other, format!("NVML does not count its GPUs: {}", error::unknown(error)))
+            HardwareError::new(
+                ErrorKind::Other,
+                format!("NVML does not count its GPUs: {}", error::unknown(error)),
+            )
         })
     }
 
@@ -121,7 +130,10 @@ impl Nvml {
             destination,
             common_ancestor: match p2p_nvlink {
                 Reading::Known(P2pStatus::Ok) => Reading::Unknown(GpuPair::ancestor_not_asked()),
-                _ => from.common_ancestor(to).and_then(decode::common_ancestor).into(),
+                _ => from
+                    .common_ancestor(to)
+                    .and_then(decode::common_ancestor)
+                    .into(),
             },
             p2p_read: Reading::Unknown(SlowFact::PeerAccess.not_read()),
             p2p_write: Reading::Unknown(SlowFact::PeerAccess.not_read()),
@@ -135,9 +147,10 @@ impl Nvml {
     pub fn read_access(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         let status = |capability| match (&from.0, &to.0) {
-            (Ok(from), Ok(to)) => {
-                Raw::new(from).p2p_status(Raw::new(to), capability).and_then(decode::p2p_status).into()
-            }
+            (Ok(from), Ok(to)) => Raw::new(from)
+                .p2p_status(Raw::new(to), capability)
+                .and_then(decode::p2p_status)
+                .into(),
             (Err(why), _) | (_, Err(why)) => Reading::Unknown(why.clone()),
         };
         (pair.p2p_read, pair.p2p_write) = (status(0), status(1));
@@ -148,10 +161,16 @@ impl Nvml {
     pub fn read_atomics(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
-            let status = |capability| Raw::new(from).p2p_status(Raw::new(to), capability).and_then(decode::p2p_status);
+            let status = |capability| {
+                Raw::new(from)
+                    .p2p_status(Raw::new(to), capability)
+                    .and_then(decode::p2p_status)
+            };
             if pair.common_ancestor.unknown() == Some(&GpuPair::ancestor_not_asked()) {
-                pair.common_ancestor =
-                    Raw::new(from).common_ancestor(Raw::new(to)).and_then(decode::common_ancestor).into();
+                pair.common_ancestor = Raw::new(from)
+                    .common_ancestor(Raw::new(to))
+                    .and_then(decode::common_ancestor)
+                    .into();
             }
             pair.p2p_atomics = status(3).into();
             pair.p2p_pci = match pair.p2p_nvlink.get() {
@@ -177,10 +196,16 @@ impl Nvml {
         LinkSample {
             generation: link_figure(&device, Device::current_pcie_link_gen).get(),
             width: link_figure(&device, Device::current_pcie_link_width).get(),
-            replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
+            replays: device
+                .read(Device::pcie_replay_counter)
+                .get()
+                .map(u64::from),
             pcie_errors: pcie_errors(&device).get(),
             ecc_uncorrected: ecc_uncorrected(&device).get(),
-            throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
+            throttle_reasons: throttle_reasons(&device)
+                .known()
+                .cloned()
+                .unwrap_or_default(),
             sm_clock_mhz: device.read(|device| device.clock_info(Clock::SM)).get(),
             memory_clock_mhz: device.read(|device| device.clock_info(Clock::Memory)).get(),
             temperature_c: temperature(&device).get(),
@@ -191,7 +216,9 @@ impl Nvml {
 fn read_identity(device: &Opened, gpu: &mut Gpu) {
     gpu.pci = device.ask(|device| {
         let pci = device.pci_info().map_err(error::unknown)?;
-        pci.bus_id.parse().map_err(|error| Unknown::Failed(format!("NVML: {error}")))
+        pci.bus_id
+            .parse()
+            .map_err(|error| Unknown::Failed(format!("NVML: {error}")))
     });
     gpu.uuid = device.read(Device::uuid);
     gpu.name = device.read(Device::name);
@@ -209,7 +236,8 @@ fn read_pcie(device: &Opened, gpu: &mut Gpu) {
     gpu.pcie_width = link_figure(device, Device::current_pcie_link_width);
     gpu.pcie_generation_max = link_figure(device, Device::max_pcie_link_gen);
     gpu.pcie_width_max = link_figure(device, Device::max_pcie_link_width);
-    gpu.pcie_generation_device_max = device.raw(|raw| decode::link_figure(raw.pcie_generation_device_max()?));
+    gpu.pcie_generation_device_max =
+        device.raw(|raw| decode::link_figure(raw.pcie_generation_device_max()?));
     gpu.pcie_replays = device.read(Device::pcie_replay_counter).map(u64::from);
     gpu.pcie_errors = pcie_errors(device);
 }
@@ -219,7 +247,11 @@ fn pcie_errors(device: &Opened) -> Reading<PcieErrors> {
         let values = raw.fields(&PCIE_ERRORS.map(|id| Field { id, scope: 0 }))?;
         let values: Vec<_> = values.into_iter().collect::<Result<_, _>>()?;
         match values[..] {
-            [correctable, non_fatal, fatal] => Ok(PcieErrors { correctable, non_fatal, fatal }),
+            [correctable, non_fatal, fatal] => Ok(PcieErrors {
+                correctable,
+                non_fatal,
+                fatal,
+            }),
             _ => Err(Unknown::Unsupported),
         }
     })
@@ -233,11 +265,16 @@ fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
 }
 
 fn read_state(device: &Opened, gpu: &mut Gpu) {
-    gpu.bar1_total_bytes = device.read(Device::bar1_memory_info).map(|bar1| Bytes(bar1.total));
-    gpu.mig = device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
+    gpu.bar1_total_bytes = device
+        .read(Device::bar1_memory_info)
+        .map(|bar1| Bytes(bar1.total));
+    gpu.mig =
+        device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
     gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));
     gpu.persistence = device.read(Device::is_in_persistent_mode);
-    gpu.ecc = device.read(Device::is_ecc_enabled).map(|ecc| ecc.currently_enabled);
+    gpu.ecc = device
+        .read(Device::is_ecc_enabled)
+        .map(|ecc| ecc.currently_enabled);
     gpu.ecc_uncorrected = ecc_uncorrected(device);
     gpu.remapped_rows = device.raw(Raw::remapped_rows);
     gpu.throttle_reasons = throttle_reasons(device);
@@ -245,17 +282,20 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     gpu.memory_clock_mhz = device.read(|device| device.clock_info(Clock::Memory));
     gpu.temperature_c = temperature(device);
     gpu.power_state = device.raw(|raw| decode::power_state(raw.power_state()?));
-    gpu.processes = device.read(Device::running_compute_processes).map(|processes| {
-        let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
-            pid: process.pid,
-            name: None,
-            memory_bytes: match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
-                UsedGpuMemory::Unavailable => None,
-            },
-        };
-        processes.into_iter().map(process).collect()
-    });
+    gpu.processes = device
+        .read(Device::running_compute_processes)
+        .map(|processes| {
+            let process =
+                |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
+                    pid: process.pid,
+                    name: None,
+                    memory_bytes: match process.used_gpu_memory {
+                        UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+                        UsedGpuMemory::Unavailable => None,
+                    },
+                };
+            processes.into_iter().map(process).collect()
+        });
 }
 
 fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(

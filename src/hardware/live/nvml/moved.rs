@@ -22,19 +22,24 @@ const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, sc
 /// What it has moved up to now; when that was is for the caller to fill in. Takes 2 to 3 ms on H200, and 40 where
 /// PCIe bytes are not counted.
 pub(super) fn read(device: &Opened) -> Moved {
-    let counts = ask(device, |device| Raw::new(device).fields(&[NVLINK_DATA, PCIE_BYTES].concat()));
+    let counts = ask(device, |device| {
+        Raw::new(device).fields(&[NVLINK_DATA, PCIE_BYTES].concat())
+    });
     let (nvlink, pcie) = (both(&counts, 0), both(&counts, 2));
     let pcie_rates = match pcie {
         Err(Unknown::Unsupported) => pcie_rates(device),
         _ => Err(Unknown::Unsupported),
     };
-    let share = ask(device, |device| device.utilization_rates().map_err(error::unknown));
+    let share = ask(device, |device| {
+        device.utilization_rates().map_err(error::unknown)
+    });
     let mut failure = None;
     Moved {
         nvlink: kept(nvlink, &mut failure).map(bytes),
         pcie: kept(pcie, &mut failure),
         pcie_rates: kept(pcie_rates, &mut failure),
-        utilization_percent: kept(share, &mut failure).and_then(|share| u8::try_from(share.gpu).ok()),
+        utilization_percent: kept(share, &mut failure)
+            .and_then(|share| u8::try_from(share.gpu).ok()),
         failure,
         ..Moved::default()
     }
@@ -43,7 +48,11 @@ pub(super) fn read(device: &Opened) -> Moved {
 /// What the counters stand at, in one call; when that was is for the caller to fill in. Per link and field that takes NVML 0.2 ms on H200.
 pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
     let of_links = links.iter().flat_map(|link| nvlink_data(u32::from(*link)));
-    let fields: Vec<Field> = NVLINK_DATA.into_iter().chain(PCIE_BYTES).chain(of_links).collect();
+    let fields: Vec<Field> = NVLINK_DATA
+        .into_iter()
+        .chain(PCIE_BYTES)
+        .chain(of_links)
+        .collect();
     let counts = ask(device, |device| Raw::new(device).fields(&fields));
     let mut failure = None;
     let nvlink = kept(both(&counts, 0), &mut failure).map(bytes);
@@ -53,11 +62,20 @@ pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
         Some((link, bytes(counted)))
     };
     let links = links.iter().enumerate().filter_map(link).collect();
-    Counts { nvlink, links, pcie, failure, ..Counts::default() }
+    Counts {
+        nvlink,
+        links,
+        pcie,
+        failure,
+        ..Counts::default()
+    }
 }
 
 /// The two fields from this place on.
-fn both(counts: &Result<Vec<Result<u64, Unknown>>, Unknown>, at: usize) -> Result<[u64; 2], Unknown> {
+fn both(
+    counts: &Result<Vec<Result<u64, Unknown>>, Unknown>,
+    at: usize,
+) -> Result<[u64; 2], Unknown> {
     match counts.as_ref().map_err(Clone::clone)?.get(at..at + 2) {
         Some([Ok(sent), Ok(received)]) => Ok([*sent, *received]),
         Some([Err(why), _] | [_, Err(why)]) => Err(why.clone()),
@@ -69,7 +87,10 @@ const fn bytes([sent, received]: [u64; 2]) -> [u64; 2] {
     [sent.saturating_mul(1024), received.saturating_mul(1024)]
 }
 
-fn ask<T>(device: &Opened, call: impl FnOnce(&Device<'static>) -> Result<T, Unknown>) -> Result<T, Unknown> {
+fn ask<T>(
+    device: &Opened,
+    call: impl FnOnce(&Device<'static>) -> Result<T, Unknown>,
+) -> Result<T, Unknown> {
     device.0.as_ref().map_err(Clone::clone).and_then(call)
 }
 
@@ -91,5 +112,10 @@ fn pcie_rates(device: &Opened) -> Result<[GbPerSecond; 2], Unknown> {
         let kb = device.pcie_throughput(counter).map_err(error::unknown)?;
         Ok::<_, Unknown>(GbPerSecond(f64::from(kb) / 1e6))
     };
-    ask(device, |device| Ok([rate(device, PcieUtilCounter::Send)?, rate(device, PcieUtilCounter::Receive)?]))
+    ask(device, |device| {
+        Ok([
+            rate(device, PcieUtilCounter::Send)?,
+            rate(device, PcieUtilCounter::Receive)?,
+        ])
+    })
 }

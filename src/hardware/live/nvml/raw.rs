@@ -8,8 +8,8 @@ use std::mem;
 
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlC2cModeInfo_v1_t, nvmlConfComputeSystemState_t, nvmlDevice_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
-    nvmlGpuFabricInfo_v2_t, nvmlReturn_t,
+    NvmlLib, nvmlC2cModeInfo_v1_t, nvmlConfComputeSystemState_t, nvmlDevice_t, nvmlFieldValue_t,
+    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlReturn_t,
 };
 
 use super::decode;
@@ -18,8 +18,10 @@ use crate::model::reading::Unknown;
 use crate::model::snapshot::{ConfidentialComputing, Fabric, RemappedRows};
 
 // NVML writes as many bytes as the version says; the sizes are those of nvml.h.
-const _: () = assert!(size_of::<nvmlGpuFabricInfo_v2_t>() == 36 && size_of::<nvmlGpuFabricInfo_t>() == 28);
-const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
+const _: () =
+    assert!(size_of::<nvmlGpuFabricInfo_v2_t>() == 36 && size_of::<nvmlGpuFabricInfo_t>() == 28);
+const _: () =
+    assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
 const _: () = assert!(size_of::<nvmlConfComputeSystemState_t>() == 12);
 
 /// The initial return code of a field, before NVML answers: `NVML_ERROR_UNKNOWN`.
@@ -50,7 +52,9 @@ pub struct Raw {
 
 /// A function of the library, or "unsupported" where it is missing.
 fn symbol<F: Copy, E>(symbol: &Result<F, E>) -> Result<F, Unknown> {
-    symbol.as_ref().map_or(Err(Unknown::Unsupported), |function| Ok(*function))
+    symbol
+        .as_ref()
+        .map_or(Err(Unknown::Unsupported), |function| Ok(*function))
 }
 
 /// What a call writes.
@@ -61,9 +65,15 @@ fn written<T: Default>(call: impl FnOnce(*mut T) -> nvmlReturn_t) -> Result<T, U
 }
 
 /// Whether confidential computing is on, which is so of a whole machine.
-pub fn confidential_computing(nvml: &'static nvml_wrapper::Nvml) -> Result<ConfidentialComputing, Unknown> {
+pub fn confidential_computing(
+    nvml: &'static nvml_wrapper::Nvml,
+) -> Result<ConfidentialComputing, Unknown> {
     let function = symbol(&nvml.lib().nvmlSystemGetConfComputeState)?;
-    let mut state = nvmlConfComputeSystemState_t { environment: 0, ccFeature: 0, devToolsMode: 0 };
+    let mut state = nvmlConfComputeSystemState_t {
+        environment: 0,
+        ccFeature: 0,
+        devToolsMode: 0,
+    };
     // SAFETY: the function writes this structure, which has no version.
     check(unsafe { function(&raw mut state) })?;
     decode::confidential_computing(state.ccFeature, state.devToolsMode)
@@ -75,7 +85,10 @@ impl Raw {
         // SAFETY: the handle is used for calls to the NVML that it came from alone, which is never
         // shut down.
         let handle = unsafe { device.handle() };
-        Self { lib: device.nvml().lib(), handle }
+        Self {
+            lib: device.nvml().lib(),
+            handle,
+        }
     }
 
     /// NVML's number of the architecture.
@@ -119,9 +132,20 @@ impl Raw {
         let [mut corrected, mut uncorrected, mut pending, mut failed] = [0; 4];
         // SAFETY: the function writes four unsigned ints; the handle is valid.
         check(unsafe {
-            function(self.handle, &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed)
+            function(
+                self.handle,
+                &raw mut corrected,
+                &raw mut uncorrected,
+                &raw mut pending,
+                &raw mut failed,
+            )
         })?;
-        Ok(RemappedRows { corrected, uncorrected, pending: pending != 0, failed: failed != 0 })
+        Ok(RemappedRows {
+            corrected,
+            uncorrected,
+            pending: pending != 0,
+            failed: failed != 0,
+        })
     }
 
     /// Number of its module on the baseboard.
@@ -157,7 +181,13 @@ impl Raw {
         // SAFETY: the function takes any version of the structure and writes as much as its tag
         // says, which is the size of this one; the handle is valid.
         check(unsafe { function(self.handle, (&raw mut info).cast()) })?;
-        decode::fabric(info.state, info.status, info.cliqueId, info.clusterUuid, Some(info.healthMask))
+        decode::fabric(
+            info.state,
+            info.status,
+            info.cliqueId,
+            info.clusterUuid,
+            Some(info.healthMask),
+        )
     }
 
     fn fabric_without_health(self) -> Result<Fabric, Unknown> {
@@ -166,7 +196,13 @@ impl Raw {
         let mut info: nvmlGpuFabricInfo_t = unsafe { mem::zeroed() };
         // SAFETY: the function writes this structure; the handle is valid.
         check(unsafe { function(self.handle, &raw mut info) })?;
-        decode::fabric(info.state, info.status, info.cliqueId, info.clusterUuid, None)
+        decode::fabric(
+            info.state,
+            info.status,
+            info.cliqueId,
+            info.clusterUuid,
+            None,
+        )
     }
 
     /// NVML's number of what is at the other end of an NVLink.
@@ -192,7 +228,10 @@ impl Raw {
         };
         let behind = std::iter::repeat_n(Field { id: 0, scope: 0 }, BEHIND);
         let mut values: Vec<_> = fields.iter().copied().chain(behind).map(value).collect();
-        let count = fields.len().try_into().map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
+        let count = fields
+            .len()
+            .try_into()
+            .map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
         // SAFETY: there are `count` structures and more, in each of which NVML writes the value, its type
         // and a return code; the handle is valid.
         check(unsafe { function(self.handle, count, values.as_mut_ptr()) })?;

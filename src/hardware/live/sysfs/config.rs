@@ -54,7 +54,9 @@ pub struct Config {
 impl Config {
     /// Opens the `config` file of a function.
     pub fn open(path: &Path) -> Result<Self, Unknown> {
-        Ok(Self { file: File::open(path).map_err(|error| io_unknown(&error))? })
+        Ok(Self {
+            file: File::open(path).map_err(|error| io_unknown(&error))?,
+        })
     }
 
     /// The role of this function.
@@ -73,7 +75,9 @@ impl Config {
         let [_, _, _, _, possible, _, _, _, low, high, ..] = self.capability()?;
         let bytes = |exponent: u8| match exponent {
             0..=5 => Ok(128_u16 << exponent),
-            reserved => Err(Unknown::Failed(format!("the register says {reserved}, which is reserved"))),
+            reserved => Err(Unknown::Failed(format!(
+                "the register says {reserved}, which is reserved"
+            ))),
         };
         Ok(Packets {
             payload: bytes(low >> 5 & 7),
@@ -85,7 +89,10 @@ impl Config {
     /// The PCI Express capability up to its device control register.
     fn capability(&self) -> Result<[u8; 10], Unknown> {
         self.must_answer()?;
-        let status = self.at(STATUS)?.map(u16::from_le_bytes).ok_or(Unknown::Unsupported)?;
+        let status = self
+            .at(STATUS)?
+            .map(u16::from_le_bytes)
+            .ok_or(Unknown::Unsupported)?;
         if status & STATUS_CAPABILITIES == 0 {
             return Err(Unknown::Unsupported);
         }
@@ -112,9 +119,14 @@ impl Config {
         let mut offset = EXTENDED;
         // 960 capabilities of 4 bytes fill the extended space: more would be a loop.
         for _ in 0..960 {
-            let Some(header) = self.at(offset)?.map(u32::from_le_bytes) else { return Err(Unknown::Unsupported) };
+            let Some(header) = self.at(offset)?.map(u32::from_le_bytes) else {
+                return Err(Unknown::Unsupported);
+            };
             if header & 0xffff == EXTENDED_ACS {
-                let control = self.at(offset + ACS_CONTROL)?.map(u16::from_le_bytes).ok_or(Unknown::Unsupported)?;
+                let control = self
+                    .at(offset + ACS_CONTROL)?
+                    .map(u16::from_le_bytes)
+                    .ok_or(Unknown::Unsupported)?;
                 return Ok(control & ACS_REQUEST_REDIRECT != 0);
             }
             offset = u64::from(header >> 20 & 0xffc);
@@ -123,7 +135,9 @@ impl Config {
                 return Err(Unknown::Unsupported);
             }
         }
-        Err(Unknown::Failed("the extended capability list is a loop".to_owned()))
+        Err(Unknown::Failed(
+            "the extended capability list is a loop".to_owned(),
+        ))
     }
 
     /// Whether there is an answer: a function that fell off the bus reads all ones.
@@ -188,46 +202,79 @@ pub mod tests {
 
     #[test]
     fn the_whole_space_gives_port_type_and_access_control() {
-        for (number, port_type) in
-            [(0, PortType::Other), (4, PortType::RootPort), (5, PortType::Upstream), (6, PortType::Downstream)]
-        {
+        for (number, port_type) in [
+            (0, PortType::Other),
+            (4, PortType::RootPort),
+            (5, PortType::Upstream),
+            (6, PortType::Downstream),
+        ] {
             assert_eq!(config(&space(number, None)).1.port_type(), Ok(port_type));
         }
         assert_eq!(config(&space(6, Some(0x1d))).1.acs_redirect(), Ok(true));
         assert_eq!(config(&space(6, Some(0x11))).1.acs_redirect(), Ok(false));
-        assert_eq!(config(&space(6, None)).1.acs_redirect(), Err(Unknown::Unsupported));
+        assert_eq!(
+            config(&space(6, None)).1.acs_redirect(),
+            Err(Unknown::Unsupported)
+        );
     }
 
     #[test]
     fn sizes_of_packets_are_read_and_reserved_ones_are_none() {
         let mut bytes = space(0, None);
         let packets = config(&bytes).1.packets().unwrap();
-        assert_eq!((packets.payload, packets.payload_possible, packets.read_request), (Ok(256), Ok(512), Ok(4096)));
+        assert_eq!(
+            (
+                packets.payload,
+                packets.payload_possible,
+                packets.read_request
+            ),
+            (Ok(256), Ok(512), Ok(4096))
+        );
         (bytes[0x7c], bytes[0x80], bytes[0x81]) = (0x00, 0xe0, 0x70);
         let packets = config(&bytes).1.packets().unwrap();
         assert_eq!(packets.payload_possible, Ok(128));
-        assert!(packets.payload.is_err() && packets.read_request.is_err(), "{packets:?}");
+        assert!(
+            packets.payload.is_err() && packets.read_request.is_err(),
+            "{packets:?}"
+        );
         // A capability that ends with the file.
-        assert_eq!(config(&bytes[..0x80]).1.packets(), Err(Unknown::Denied("needs root".into())));
+        assert_eq!(
+            config(&bytes[..0x80]).1.packets(),
+            Err(Unknown::Denied("needs root".into()))
+        );
     }
 
     #[test]
     fn without_root_only_the_header_is_there() {
         let (_dir, config) = config(&space(6, Some(0x1d))[..64]);
-        assert_eq!((config.answers(), config.packets()), (Ok(true), Err(Unknown::Denied("needs root".into()))));
-        assert_eq!(config.port_type(), Err(Unknown::Denied("needs root".into())));
-        assert_eq!(config.acs_redirect(), Err(Unknown::Denied("needs root".into())));
+        assert_eq!(
+            (config.answers(), config.packets()),
+            (Ok(true), Err(Unknown::Denied("needs root".into())))
+        );
+        assert_eq!(
+            config.port_type(),
+            Err(Unknown::Denied("needs root".into()))
+        );
+        assert_eq!(
+            config.acs_redirect(),
+            Err(Unknown::Denied("needs root".into()))
+        );
     }
 
     #[test]
     fn a_conventional_function_has_no_access_control() {
-        assert_eq!(config(&space(0, None)[..256]).1.acs_redirect(), Err(Unknown::Unsupported));
+        assert_eq!(
+            config(&space(0, None)[..256]).1.acs_redirect(),
+            Err(Unknown::Unsupported)
+        );
     }
 
     #[test]
     fn broken_spaces_end() {
         let (_dir, dead) = config(&[0xff; 4096]);
-        assert!(matches!(dead.port_type(), Err(Unknown::Failed(why)) if why.contains("does not answer")));
+        assert!(
+            matches!(dead.port_type(), Err(Unknown::Failed(why)) if why.contains("does not answer"))
+        );
         assert!(matches!(dead.acs_redirect(), Err(Unknown::Failed(_))));
         assert_eq!((dead.answers(), dead.packets().is_err()), (Ok(false), true));
 
@@ -236,10 +283,15 @@ pub mod tests {
         bytes[0x100..0x104].copy_from_slice(&(0x100_u32 << 20 | 1).to_le_bytes());
         let (_dir, looping) = config(&bytes);
         assert!(matches!(looping.port_type(), Err(Unknown::Failed(why)) if why.contains("loop")));
-        assert!(matches!(looping.acs_redirect(), Err(Unknown::Failed(why)) if why.contains("loop")));
+        assert!(
+            matches!(looping.acs_redirect(), Err(Unknown::Failed(why)) if why.contains("loop"))
+        );
 
         let (_dir, empty) = config(&[]);
         assert_eq!(empty.port_type(), Err(Unknown::Unsupported));
-        assert_eq!(empty.acs_redirect(), Err(Unknown::Denied("needs root".into())));
+        assert_eq!(
+            empty.acs_redirect(),
+            Err(Unknown::Denied("needs root".into()))
+        );
     }
 }

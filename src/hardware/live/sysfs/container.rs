@@ -28,16 +28,17 @@ impl Sysfs {
         let has_file = FILES.iter().any(|file| self.root.join(file).exists());
         // Those of the first process tell where that is the container's own.
         let processes = ["1", "self"].map(|process| self.proc.join(process));
-        let in_group = processes
-            .iter()
-            .any(|process| text(&process.join("cgroup")).is_ok_and(|groups| any_of_a_container(&groups)));
-        let named = processes
-            .iter()
-            .any(|process| text(&process.join("environ")).is_ok_and(|variables| names_a_container(&variables)));
+        let in_group = processes.iter().any(|process| {
+            text(&process.join("cgroup")).is_ok_and(|groups| any_of_a_container(&groups))
+        });
+        let named = processes.iter().any(|process| {
+            text(&process.join("environ")).is_ok_and(|variables| names_a_container(&variables))
+        });
         if has_file || in_group || named {
             return Reading::Known(true);
         }
-        let namespace = fs::read_link(self.proc.join("self/ns/pid")).map_err(|error| io_unknown(&error));
+        let namespace =
+            fs::read_link(self.proc.join("self/ns/pid")).map_err(|error| io_unknown(&error));
         namespace
             .and_then(|name| match name.to_str() {
                 Some(name) if name.starts_with("pid:[") => Ok(name != HOST_NAMESPACE),
@@ -49,8 +50,17 @@ impl Sysfs {
 
 /// Whether one of these control groups, as /proc has them, is one that programs make for containers.
 fn any_of_a_container(groups: &str) -> bool {
-    let folders = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
-    let begins = ["kubepods", "libpod-", "cri-containerd-", "crio-", "lxc.payload"];
+    let folders = groups
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+        .flat_map(|path| path.split('/'));
+    let begins = [
+        "kubepods",
+        "libpod-",
+        "cri-containerd-",
+        "crio-",
+        "lxc.payload",
+    ];
     let is_one = |folder: &str| {
         ["docker", "lxc"].contains(&folder)
             // The service of the program itself is `docker.service`, and is none.
@@ -62,7 +72,11 @@ fn any_of_a_container(groups: &str) -> bool {
 
 /// Whether the variable `container` is set, by which systemd, Podman and LXC name themselves.
 fn names_a_container(variables: &str) -> bool {
-    variables.split('\0').any(|variable| variable.strip_prefix("container=").is_some_and(|name| !name.is_empty()))
+    variables.split('\0').any(|variable| {
+        variable
+            .strip_prefix("container=")
+            .is_some_and(|name| !name.is_empty())
+    })
 }
 
 #[cfg(test)]
@@ -84,12 +98,25 @@ mod tests {
     fn a_host_is_known_by_the_first_namespace_and_the_lack_of_signs() {
         let host = in_namespace(HOST_NAMESPACE);
         host.proc("1/cgroup", "0::/init.scope\n");
-        host.proc("self/cgroup", "12:devices:/system.slice/docker.service\n0::/user.slice/docker-check.service\n");
+        host.proc(
+            "self/cgroup",
+            "12:devices:/system.slice/docker.service\n0::/user.slice/docker-check.service\n",
+        );
         host.proc("self/environ", "HOME=/root\0container_name=x\0container=\0");
         assert_eq!(host.sysfs().container(), Reading::Known(false));
-        assert_eq!(in_namespace("pid:[4026532201]").sysfs().container(), Reading::Known(true));
-        assert_eq!(Fixture::new().sysfs().container(), Reading::unsupported(), "no such kernel");
-        assert!(matches!(in_namespace("nonsense").sysfs().container(), Reading::Unknown(Unknown::Failed(_))));
+        assert_eq!(
+            in_namespace("pid:[4026532201]").sysfs().container(),
+            Reading::Known(true)
+        );
+        assert_eq!(
+            Fixture::new().sysfs().container(),
+            Reading::unsupported(),
+            "no such kernel"
+        );
+        assert!(matches!(
+            in_namespace("nonsense").sysfs().container(),
+            Reading::Unknown(Unknown::Failed(_))
+        ));
     }
 
     #[test]
@@ -104,7 +131,11 @@ mod tests {
             for process in ["1", "self"] {
                 let machine = in_namespace(HOST_NAMESPACE);
                 machine.proc(&format!("{process}/cgroup"), groups);
-                assert_eq!(machine.sysfs().container(), Reading::Known(true), "{groups}");
+                assert_eq!(
+                    machine.sysfs().container(),
+                    Reading::Known(true),
+                    "{groups}"
+                );
             }
         }
         for file in FILES {

@@ -13,7 +13,9 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Self {
-        Self { root: tempfile::tempdir().unwrap() }
+        Self {
+            root: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn root(&self) -> &Path {
@@ -52,10 +54,16 @@ impl Fixture {
     /// A PCI function at this path below `devices`, with its ids and class.
     pub fn function(&self, path: &str, vendor: u16, class: u32) {
         let address = path.rsplit('/').next().unwrap();
-        self.sys(&format!("devices/{path}/vendor"), format!("{vendor:#06x}\n"));
+        self.sys(
+            &format!("devices/{path}/vendor"),
+            format!("{vendor:#06x}\n"),
+        );
         self.sys(&format!("devices/{path}/device"), "0x2335\n");
         self.sys(&format!("devices/{path}/class"), format!("{class:#08x}\n"));
-        self.link(&format!("bus/pci/devices/{address}"), &format!("devices/{path}"));
+        self.link(
+            &format!("bus/pci/devices/{address}"),
+            &format!("devices/{path}"),
+        );
     }
 
     /// The link files of a function: speeds and widths, current and highest.

@@ -55,7 +55,12 @@ impl Default for Sysfs {
 impl Sysfs {
     /// `sys`, `proc` and `dev` below this root.
     pub fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") }
+        Self {
+            root: root.to_owned(),
+            sys: root.join("sys"),
+            proc: root.join("proc"),
+            dev: root.join("dev"),
+        }
     }
 
     /// Kernel release.
@@ -79,13 +84,22 @@ impl Sysfs {
         if let Ok(flags) = self.cpuinfo("flags") {
             return Reading::Known(flags.split_whitespace().any(|flag| flag == "hypervisor"));
         }
-        let firmware: Vec<_> =
-            ["sys_vendor", "product_name"].map(|file| text(&self.sys.join("class/dmi/id").join(file))).into();
-        if firmware.iter().flatten().any(|name| VIRTUAL_FIRMWARE.iter().any(|known| name.contains(known))) {
+        let firmware: Vec<_> = ["sys_vendor", "product_name"]
+            .map(|file| text(&self.sys.join("class/dmi/id").join(file)))
+            .into();
+        if firmware
+            .iter()
+            .flatten()
+            .any(|name| VIRTUAL_FIRMWARE.iter().any(|known| name.contains(known)))
+        {
             return Reading::Known(true);
         }
         // Both names must have been there for "no".
-        firmware.into_iter().collect::<Result<Vec<_>, _>>().map(|_| false).into()
+        firmware
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map(|_| false)
+            .into()
     }
 
     /// Whether an IOMMU translates device addresses: any group of type `DMA` or `DMA-FQ`.
@@ -113,8 +127,13 @@ impl Sysfs {
         let version = text(&self.sys.join("module/nvidia/version")).or_else(|_| {
             let line = text(&self.proc.join("driver/nvidia/version"))?;
             let mut words = line.split_whitespace();
-            let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
-            words.find(is_version).map(str::to_owned).ok_or_else(|| odd(&line))
+            let is_version = |word: &&str| {
+                word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.')
+            };
+            words
+                .find(is_version)
+                .map(str::to_owned)
+                .ok_or_else(|| odd(&line))
         });
         version.into()
     }
@@ -151,14 +170,18 @@ impl Sysfs {
     pub fn is_ending(&self, pid: u32) -> bool {
         /// `PF_EXITING` of the kernel's include/linux/sched.h.
         const EXITING: u64 = 4;
-        let Some(fields) = self.process_state(pid) else { return false };
+        let Some(fields) = self.process_state(pid) else {
+            return false;
+        };
         let flags = fields.get(6).and_then(|flags| flags.parse::<u64>().ok());
         flags.is_some_and(|flags| flags & EXITING != 0)
     }
 
     /// The name of a process's program, 15 characters at most.
     pub fn process_name(&self, pid: u32) -> Option<String> {
-        text(&self.proc.join(pid.to_string()).join("comm")).ok().filter(|name| !name.is_empty())
+        text(&self.proc.join(pid.to_string()).join("comm"))
+            .ok()
+            .filter(|name| !name.is_empty())
     }
 
     /// The process that started this one.
@@ -181,12 +204,20 @@ impl Sysfs {
         let adapters = self.adapters(&mut problems);
         let gpus = self.nvidia(&mut problems).gpus;
         let functions = self.functions(&gpus, &adapters, &mut problems);
-        PciTree { functions, numa_nodes, adapters, problems }
+        PciTree {
+            functions,
+            numa_nodes,
+            adapters,
+            problems,
+        }
     }
 
     fn numa_numbers(&self) -> Result<Vec<u32>, Unknown> {
         let names = names(&self.sys.join("devices/system/node"))?;
-        let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
+        let mut numbers: Vec<u32> = names
+            .iter()
+            .filter_map(|name| name.strip_prefix("node")?.parse().ok())
+            .collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -203,16 +234,31 @@ impl Sysfs {
         let read = |node: u32| {
             let dir = nodes.join(format!("node{node}"));
             let meminfo = text(&dir.join("meminfo"))?;
-            let total = meminfo.lines().find_map(|line| line.split_once("MemTotal:")).ok_or_else(|| odd(&meminfo))?.1;
-            let kib: u64 = total.trim().trim_end_matches("kB").trim_end().parse().map_err(|_| odd(total))?;
+            let total = meminfo
+                .lines()
+                .find_map(|line| line.split_once("MemTotal:"))
+                .ok_or_else(|| odd(&meminfo))?
+                .1;
+            let kib: u64 = total
+                .trim()
+                .trim_end_matches("kB")
+                .trim_end()
+                .parse()
+                .map_err(|_| odd(total))?;
             let memory_bytes = Bytes(kib.checked_mul(KIB).ok_or_else(|| odd(total))?);
-            Ok::<_, Unknown>(NumaNode { node, cpus: text(&dir.join("cpulist"))?, memory_bytes })
+            Ok::<_, Unknown>(NumaNode {
+                node,
+                cpus: text(&dir.join("cpulist"))?,
+                memory_bytes,
+            })
         };
         let mut read_nodes = Vec::new();
         for node in numbers {
             match read(node) {
                 Ok(node) => read_nodes.push(node),
-                Err(unknown) => problems.push(format!("NUMA node {node} cannot be read ({unknown})")),
+                Err(unknown) => {
+                    problems.push(format!("NUMA node {node} cannot be read ({unknown})"))
+                }
             }
         }
         read_nodes
@@ -222,7 +268,9 @@ impl Sysfs {
     fn cpuinfo(&self, key: &str) -> Result<String, Unknown> {
         let cpuinfo = text(&self.proc.join("cpuinfo"))?;
         let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        let (_, value) = pairs.find(|(name, _)| name.trim() == key).ok_or(Unknown::Unsupported)?;
+        let (_, value) = pairs
+            .find(|(name, _)| name.trim() == key)
+            .ok_or(Unknown::Unsupported)?;
         Ok(value.trim().to_owned())
     }
 
@@ -249,9 +297,15 @@ mod tests {
             ),
         );
         let sysfs = machine.sysfs();
-        assert_eq!(sysfs.kernel_version(), Reading::Known("6.8.0-45-generic".into()));
+        assert_eq!(
+            sysfs.kernel_version(),
+            Reading::Known("6.8.0-45-generic".into())
+        );
         assert_eq!(sysfs.hostname(), Reading::Known("node7".into()));
-        assert_eq!(sysfs.cpu(), Reading::Known("AMD EPYC 9654 96-Core Processor".into()));
+        assert_eq!(
+            sysfs.cpu(),
+            Reading::Known("AMD EPYC 9654 96-Core Processor".into())
+        );
         assert_eq!(sysfs.virtual_machine(), Reading::Known(false));
     }
 
@@ -263,7 +317,11 @@ mod tests {
         machine.sys("class/dmi/id/sys_vendor", "QEMU\n");
         assert_eq!(sysfs.virtual_machine(), Reading::Known(true));
         machine.sys("class/dmi/id/sys_vendor", "NVIDIA\n");
-        assert_eq!(sysfs.virtual_machine(), Reading::unsupported(), "half an answer");
+        assert_eq!(
+            sysfs.virtual_machine(),
+            Reading::unsupported(),
+            "half an answer"
+        );
         machine.sys("class/dmi/id/product_name", "Grace CPU Server\n");
         assert_eq!(sysfs.virtual_machine(), Reading::Known(false));
         machine.proc("cpuinfo", "flags\t\t: fpu hypervisor lahf_lm\n");
@@ -278,7 +336,11 @@ mod tests {
         machine.sys("kernel/iommu_groups/0/type", "identity\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(false));
         machine.sys("kernel/iommu_groups/1/devices/x", "");
-        assert_eq!(sysfs.iommu_translating(), Reading::unsupported(), "a group without a type");
+        assert_eq!(
+            sysfs.iommu_translating(),
+            Reading::unsupported(),
+            "a group without a type"
+        );
         machine.sys("kernel/iommu_groups/9/type", "DMA-FQ\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(true));
     }
@@ -286,14 +348,24 @@ mod tests {
     #[test]
     fn the_version_of_the_kernel_module_is_in_two_places() {
         let machine = Fixture::new();
-        assert_eq!(machine.sysfs().kernel_module_version(), Reading::unsupported(), "not loaded");
+        assert_eq!(
+            machine.sysfs().kernel_module_version(),
+            Reading::unsupported(),
+            "not loaded"
+        );
         machine.proc(
             "driver/nvidia/version",
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs)\nGCC version: 13.3.0\n",
         );
-        assert_eq!(machine.sysfs().kernel_module_version(), Reading::Known("580.95.05".into()));
+        assert_eq!(
+            machine.sysfs().kernel_module_version(),
+            Reading::Known("580.95.05".into())
+        );
         machine.sys("module/nvidia/version", "580.159.04\n");
-        assert_eq!(machine.sysfs().kernel_module_version(), Reading::Known("580.159.04".into()));
+        assert_eq!(
+            machine.sysfs().kernel_module_version(),
+            Reading::Known("580.159.04".into())
+        );
     }
 
     #[test]
@@ -313,10 +385,15 @@ mod tests {
     fn numa_nodes_have_processors_and_memory() {
         let machine = Fixture::new();
         for (node, cpus) in [(10, "128-255"), (2, "0-127")] {
-            machine.sys(&format!("devices/system/node/node{node}/cpulist"), format!("{cpus}\n"));
+            machine.sys(
+                &format!("devices/system/node/node{node}/cpulist"),
+                format!("{cpus}\n"),
+            );
             machine.sys(
                 &format!("devices/system/node/node{node}/meminfo"),
-                format!("Node {node} MemTotal:       1048576 kB\nNode {node} MemFree:        4 kB\n"),
+                format!(
+                    "Node {node} MemTotal:       1048576 kB\nNode {node} MemFree:        4 kB\n"
+                ),
             );
         }
         machine.sys("devices/system/node/node3/cpulist", "\n");
@@ -325,11 +402,25 @@ mod tests {
         assert_eq!(
             tree.numa_nodes,
             [
-                NumaNode { node: 2, cpus: "0-127".into(), memory_bytes: Bytes(1 << 30) },
-                NumaNode { node: 10, cpus: "128-255".into(), memory_bytes: Bytes(1 << 30) },
+                NumaNode {
+                    node: 2,
+                    cpus: "0-127".into(),
+                    memory_bytes: Bytes(1 << 30)
+                },
+                NumaNode {
+                    node: 10,
+                    cpus: "128-255".into(),
+                    memory_bytes: Bytes(1 << 30)
+                },
             ]
         );
-        assert!(tree.problems.iter().any(|problem| problem.contains("NUMA node 3")), "{:?}", tree.problems);
+        assert!(
+            tree.problems
+                .iter()
+                .any(|problem| problem.contains("NUMA node 3")),
+            "{:?}",
+            tree.problems
+        );
     }
 
     #[test]
@@ -346,6 +437,9 @@ mod tests {
         machine.proc("77/stat", "77 (python3) R 12 77 77 0 -1 4194304 0\n");
         machine.proc("78/stat", "78 (a (b)) D 12 77 77 0 -1 4194308 0\n");
         machine.proc("79/stat", "79 (python3)\n");
-        assert_eq!([77, 78, 79, 80].map(|pid| machine.sysfs().is_ending(pid)), [false, true, false, false]);
+        assert_eq!(
+            [77, 78, 79, 80].map(|pid| machine.sysfs().is_ending(pid)),
+            [false, true, false, false]
+        );
     }
 }

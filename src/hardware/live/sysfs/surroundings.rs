@@ -47,23 +47,32 @@ impl Sysfs {
     /// Fills in what this process runs in.
     pub(super) fn read_surroundings(&self, host: &mut Host) {
         host.container_made_by = match host.container.get() {
-            Some(true) => self.container_made_by().map_or(Reading::unsupported(), Reading::Known),
+            Some(true) => self
+                .container_made_by()
+                .map_or(Reading::unsupported(), Reading::Known),
             _ => Reading::unsupported(),
         };
         host.control_group = self.control_group().into();
-        host.iommu_parameters = text(&self.proc.join("cmdline")).map(|line| iommu_parameters(&line)).into();
+        host.iommu_parameters = text(&self.proc.join("cmdline"))
+            .map(|line| iommu_parameters(&line))
+            .into();
         host.peer_memory_module = self.peer_memory_module();
         let folder = env::var_os(MPS_VARIABLE).unwrap_or_else(|| OsString::from(MPS_DEFAULT));
-        host.mps_pipe_directory = Reading::Known(folder.to_string_lossy().chars().take(LONGEST).collect());
+        host.mps_pipe_directory =
+            Reading::Known(folder.to_string_lossy().chars().take(LONGEST).collect());
         host.mps_daemon = self.mps_daemon(Path::new(&folder)).into();
         host.nccl_variables = Reading::Known(nccl_variables(|name| env::var_os(name)));
         let log = kernel_log::read(&self.dev.join("kmsg")).map_err(|error| io_unknown(&error));
-        host.xids = log.map(|log| kernel_log::xids(kernel_log::messages(&log))).into();
+        host.xids = log
+            .map(|log| kernel_log::xids(kernel_log::messages(&log)))
+            .into();
     }
 
     /// The name that the program leaves which made the container.
     fn container_made_by(&self) -> Option<String> {
-        let name = text(&self.root.join("run/systemd/container")).ok().filter(|name| !name.is_empty());
+        let name = text(&self.root.join("run/systemd/container"))
+            .ok()
+            .filter(|name| !name.is_empty());
         let by_file = [
             ("run/secrets/kubernetes.io", "kubernetes"),
             ("var/run/secrets/kubernetes.io", "kubernetes"),
@@ -71,12 +80,20 @@ impl Sysfs {
             ("run/.containerenv", "podman"),
             (".singularity.d", "apptainer"),
         ];
-        let by_file = by_file.iter().find(|(file, _)| self.root.join(file).exists()).map(|(_, name)| *name);
+        let by_file = by_file
+            .iter()
+            .find(|(file, _)| self.root.join(file).exists())
+            .map(|(_, name)| *name);
         let of_group = || {
             let group = self.control_group().ok()?;
-            [("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("lxc", "lxc")]
-                .iter()
-                .find_map(|(part, name)| group.contains(part).then(|| (*name).to_owned()))
+            [
+                ("kubepods", "kubernetes"),
+                ("docker", "docker"),
+                ("libpod", "podman"),
+                ("lxc", "lxc"),
+            ]
+            .iter()
+            .find_map(|(part, name)| group.contains(part).then(|| (*name).to_owned()))
         };
         by_file.map(str::to_owned).or(name).or_else(of_group)
     }
@@ -87,11 +104,14 @@ impl Sysfs {
         let path = |wanted: fn(&str) -> bool| {
             groups.lines().find_map(|line| {
                 let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-                (wanted(controllers) && path.starts_with('/')).then(|| path.chars().take(LONGEST).collect::<String>())
+                (wanted(controllers) && path.starts_with('/'))
+                    .then(|| path.chars().take(LONGEST).collect::<String>())
             })
         };
         let of_memory = |controllers: &str| controllers.split(',').any(|one| one == "memory");
-        path(of_memory).or_else(|| path(str::is_empty)).ok_or_else(|| odd(&groups))
+        path(of_memory)
+            .or_else(|| path(str::is_empty))
+            .ok_or_else(|| odd(&groups))
     }
 
     fn peer_memory_module(&self) -> Reading<bool> {
@@ -99,7 +119,9 @@ impl Sysfs {
         let modules = self.sys.join("module");
         match modules.try_exists() {
             Ok(true) => {
-                let loaded = ["nvidia_peermem", "nv_peer_mem"].iter().any(|name| modules.join(name).exists());
+                let loaded = ["nvidia_peermem", "nv_peer_mem"]
+                    .iter()
+                    .any(|name| modules.join(name).exists());
                 Reading::Known(loaded)
             }
             Ok(false) => Reading::unsupported(),
@@ -110,14 +132,26 @@ impl Sysfs {
     /// Whether a daemon serves this folder: its pipes may be left from an earlier one.
     fn mps_daemon(&self, folder: &Path) -> Result<bool, Unknown> {
         let folder: PathBuf = self.root.join(folder.strip_prefix("/").unwrap_or(folder));
-        if !folder.join("control").try_exists().map_err(|error| io_unknown(&error))? {
+        if !folder
+            .join("control")
+            .try_exists()
+            .map_err(|error| io_unknown(&error))?
+        {
             return Ok(false);
         }
         let process: Result<u32, _> = number(&folder.join("nvidia-cuda-mps-control.pid"));
         match process {
-            Ok(process) if self.process_name(process).is_some_and(|name| name.starts_with(MPS_PROCESS)) => Ok(true),
+            Ok(process)
+                if self
+                    .process_name(process)
+                    .is_some_and(|name| name.starts_with(MPS_PROCESS)) =>
+            {
+                Ok(true)
+            }
             // In a container its process has another number, or none.
-            _ => Err(Unknown::Failed("there is a pipe of a daemon, and its process is not visible".to_owned())),
+            _ => Err(Unknown::Failed(
+                "there is a pipe of a daemon, and its process is not visible".to_owned(),
+            )),
         }
     }
 }
@@ -127,12 +161,19 @@ fn iommu_parameters(line: &str) -> Vec<String> {
         let name = word.split(['=', '.']).next().unwrap_or_default();
         IOMMU_PARAMETERS.contains(&name)
     };
-    line.split_whitespace().filter(concerns).map(|word| word.chars().take(LONGEST).collect()).collect()
+    line.split_whitespace()
+        .filter(concerns)
+        .map(|word| word.chars().take(LONGEST).collect())
+        .collect()
 }
 
 fn nccl_variables(value: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
     let set = |name: &&str| {
-        let value: String = value(name)?.to_string_lossy().chars().take(LONGEST).collect();
+        let value: String = value(name)?
+            .to_string_lossy()
+            .chars()
+            .take(LONGEST)
+            .collect();
         Some(format!("{name}={value}"))
     };
     NCCL_VARIABLES.iter().filter_map(set).collect()
@@ -154,7 +195,10 @@ mod tests {
         machine
             .proc("cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=1 iommu=pt intel_iommu=on,sm_on iommu.strict=1 noiommux\n");
         let found = host(&machine).iommu_parameters;
-        assert_eq!(found.known().unwrap(), &["iommu=pt", "intel_iommu=on,sm_on", "iommu.strict=1"]);
+        assert_eq!(
+            found.known().unwrap(),
+            &["iommu=pt", "intel_iommu=on,sm_on", "iommu.strict=1"]
+        );
     }
 
     #[test]
@@ -162,13 +206,22 @@ mod tests {
         let machine = Fixture::new();
         assert_eq!(host(&machine).control_group, Reading::unsupported());
         machine.proc("self/cgroup", "0::/user.slice/session-3.scope\n");
-        assert_eq!(host(&machine).control_group, Reading::Known("/user.slice/session-3.scope".into()));
-        machine.proc("self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/docker/0123\n0::/\n");
+        assert_eq!(
+            host(&machine).control_group,
+            Reading::Known("/user.slice/session-3.scope".into())
+        );
+        machine.proc(
+            "self/cgroup",
+            "9:name=systemd:/x\n4:cpu,memory:/docker/0123\n0::/\n",
+        );
         let found = host(&machine);
         assert_eq!(found.control_group, Reading::Known("/docker/0123".into()));
         assert_eq!(found.container_made_by, Reading::Known("docker".into()));
         machine.file("run/secrets/kubernetes.io");
-        assert_eq!(host(&machine).container_made_by, Reading::Known("kubernetes".into()));
+        assert_eq!(
+            host(&machine).container_made_by,
+            Reading::Known("kubernetes".into())
+        );
     }
 
     #[test]
@@ -177,17 +230,33 @@ mod tests {
         let folder = Path::new(MPS_DEFAULT);
         assert_eq!(machine.sysfs().mps_daemon(folder), Ok(false));
         machine.file("tmp/nvidia-mps/control");
-        assert!(matches!(machine.sysfs().mps_daemon(folder), Err(Unknown::Failed(_))), "left from an earlier one");
-        std::fs::write(machine.root().join("tmp/nvidia-mps/nvidia-cuda-mps-control.pid"), "77\n").unwrap();
+        assert!(
+            matches!(machine.sysfs().mps_daemon(folder), Err(Unknown::Failed(_))),
+            "left from an earlier one"
+        );
+        std::fs::write(
+            machine
+                .root()
+                .join("tmp/nvidia-mps/nvidia-cuda-mps-control.pid"),
+            "77\n",
+        )
+        .unwrap();
         machine.proc("77/comm", "bash\n");
-        assert!(machine.sysfs().mps_daemon(folder).is_err(), "another process has its number");
+        assert!(
+            machine.sysfs().mps_daemon(folder).is_err(),
+            "another process has its number"
+        );
         machine.proc("77/comm", "nvidia-cuda-mps\n");
         assert_eq!(machine.sysfs().mps_daemon(folder), Ok(true));
     }
 
     #[test]
     fn only_variables_that_choose_ways_are_kept() {
-        let value = |name: &str| ["NCCL_P2P_DISABLE", "NCCL_DEBUG", "NCCL_ALGO"].contains(&name).then(|| "1".into());
+        let value = |name: &str| {
+            ["NCCL_P2P_DISABLE", "NCCL_DEBUG", "NCCL_ALGO"]
+                .contains(&name)
+                .then(|| "1".into())
+        };
         assert_eq!(nccl_variables(value), ["NCCL_P2P_DISABLE=1", "NCCL_ALGO=1"]);
     }
 
@@ -195,12 +264,18 @@ mod tests {
     fn peer_memory_and_the_log_are_unknown_without_their_files() {
         let machine = Fixture::new();
         let found = host(&machine);
-        assert_eq!((found.peer_memory_module, found.xids), (Reading::unsupported(), Reading::unsupported()));
+        assert_eq!(
+            (found.peer_memory_module, found.xids),
+            (Reading::unsupported(), Reading::unsupported())
+        );
         machine.sys("module/nvidia/version", "580.95.05\n");
         assert_eq!(host(&machine).peer_memory_module, Reading::Known(false));
         machine.sys("module/nvidia_peermem/version", "580.95.05\n");
         machine.dev("kmsg");
         let found = host(&machine);
-        assert_eq!((found.peer_memory_module, found.xids), (Reading::Known(true), Reading::Known(Vec::new())));
+        assert_eq!(
+            (found.peer_memory_module, found.xids),
+            (Reading::Known(true), Reading::Known(Vec::new()))
+        );
     }
 }

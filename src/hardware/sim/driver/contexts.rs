@@ -46,9 +46,25 @@ pub struct Context {
 impl State {
     /// Creates the context of a device.
     pub fn open(&mut self, device: Device) -> Result<(), HardwareError> {
-        let &GpuSpec { copy_engines, host_engines, one_host_engine, .. } = self.gpu(device)?;
-        if let Some(fault) = self.spec.faults.contexts.iter().find(|fault| self.index(device) == Ok(fault.gpu)) {
-            return Err(failed(ErrorKind::Other, "cuDevicePrimaryCtxRetain", &fault.meaning, fault.code));
+        let &GpuSpec {
+            copy_engines,
+            host_engines,
+            one_host_engine,
+            ..
+        } = self.gpu(device)?;
+        if let Some(fault) = self
+            .spec
+            .faults
+            .contexts
+            .iter()
+            .find(|fault| self.index(device) == Ok(fault.gpu))
+        {
+            return Err(failed(
+                ErrorKind::Other,
+                "cuDevicePrimaryCtxRetain",
+                &fault.meaning,
+                fault.code,
+            ));
         }
         if let Some(context @ None) = self.contexts.get_mut(device.0 as usize) {
             let to_host = self.engine.add_server(host_engines);
@@ -56,19 +72,38 @@ impl State {
                 copies_out: self.engine.add_server(copy_engines),
                 copies_in: self.engine.add_server(copy_engines),
                 to_host,
-                from_host: if one_host_engine { to_host } else { self.engine.add_server(host_engines) },
+                from_host: if one_host_engine {
+                    to_host
+                } else {
+                    self.engine.add_server(host_engines)
+                },
                 multiprocessors: self.engine.add_server(1),
             };
             let lanes = vec![self.engine.add_lane()];
-            *context = Some(Context { servers, broken: None, due: None, lanes });
+            *context = Some(Context {
+                servers,
+                broken: None,
+                due: None,
+                lanes,
+            });
         }
         Ok(())
     }
 
     /// NVML's index of a device.
     pub fn index(&self, device: Device) -> Result<u32, HardwareError> {
-        let unknown = || failed(ErrorKind::Other, "cuDeviceGet", "invalid device ordinal", 101);
-        self.gpus.get(device.0 as usize).copied().ok_or_else(unknown)
+        let unknown = || {
+            failed(
+                ErrorKind::Other,
+                "cuDeviceGet",
+                "invalid device ordinal",
+                101,
+            )
+        };
+        self.gpus
+            .get(device.0 as usize)
+            .copied()
+            .ok_or_else(unknown)
     }
 
     /// The specification of a device.
@@ -87,7 +122,14 @@ impl State {
 
     /// A device that is open.
     fn opened(&self, device: Device) -> Result<&Context, HardwareError> {
-        let closed = || failed(ErrorKind::Other, "cuCtxSetCurrent", "the device has no context", 201);
+        let closed = || {
+            failed(
+                ErrorKind::Other,
+                "cuCtxSetCurrent",
+                "the device has no context",
+                201,
+            )
+        };
         self.context(device).ok_or_else(closed)
     }
 
@@ -98,7 +140,10 @@ impl State {
 
     /// Whether work can be given to a device.
     pub fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
-        self.opened(device)?.broken.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+        self.opened(device)?
+            .broken
+            .as_ref()
+            .map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// The same for a new call: errors of earlier work come to light in one.
@@ -109,7 +154,11 @@ impl State {
             due.calls = due.calls.saturating_sub(1);
             if due.calls == 0 {
                 let meaning = "an error of earlier work on this device";
-                let kind = if due.lasts { ErrorKind::Sticky } else { ErrorKind::Other };
+                let kind = if due.lasts {
+                    ErrorKind::Sticky
+                } else {
+                    ErrorKind::Other
+                };
                 let error = failed(kind, "cuCtxSynchronize", meaning, due.code);
                 let lasts = due.lasts;
                 context.due = None;

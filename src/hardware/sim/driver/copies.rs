@@ -51,14 +51,23 @@ impl State {
             self.usable_device(device)?;
         }
         if stream.device != source.device && stream.device != destination.device {
-            return Err(failed(ErrorKind::Other, call, "the stream is of neither device", 400));
+            return Err(failed(
+                ErrorKind::Other,
+                call,
+                "the stream is of neither device",
+                400,
+            ));
         }
         for buffer in [source, destination] {
             self.usable_buffer(call, buffer, bytes)?;
         }
         let own = self.lane(stream)?;
         let ends = (source.device, destination.device);
-        let other = if stream.device == ends.0 { ends.1 } else { ends.0 };
+        let other = if stream.device == ends.0 {
+            ends.1
+        } else {
+            ends.0
+        };
         let mut lanes = Few::one(own);
         // Measured: a peer copy on a legacy default stream, of either device, serialises with the
         // legacy default streams of both.
@@ -71,32 +80,61 @@ impl State {
         self.spend(direct, bytes);
         let at = self.clock_ns;
         let (work, effect) = if !direct && mover == Mover::Kernel {
-            (Work::Busy(ILLEGAL_ACCESS_NS), Some(Effect::IllegalAddress(stream.device)))
+            (
+                Work::Busy(ILLEGAL_ACCESS_NS),
+                Some(Effect::IllegalAddress(stream.device)),
+            )
         } else {
             let pair = (self.index(ends.0)?, self.index(ends.1)?);
             let engine = match mover {
                 Mover::CopyEngine => Engine::Copy,
                 Mover::Kernel => Engine::Kernel,
             };
-            let issuer = if stream.device == ends.0 { Side::Source } else { Side::Destination };
+            let issuer = if stream.device == ends.0 {
+                Side::Source
+            } else {
+                Side::Destination
+            };
             let path = if direct { Path::Direct } else { Path::Staged };
-            let fault = if local { None } else { self.spec.copy_fault(pair, engine, issuer, path) };
+            let fault = if local {
+                None
+            } else {
+                self.spec.copy_fault(pair, engine, issuer, path)
+            };
             let mut flow = self.flow(mover, stream.device, ends, direct, bytes)?;
             if direct && !local {
                 flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
             }
             self.delay(&mut flow, pair, fault);
             // Whether others are on their way shows at its end.
-            match fault.filter(|fault| !fault.is_conditional()).map(|fault| fault.fault) {
+            match fault
+                .filter(|fault| !fault.is_conditional())
+                .map(|fault| fault.fault)
+            {
                 Some(CopyFault::Hangs) => (Work::Never, None),
                 Some(CopyFault::Crashes) => std::process::abort(),
                 _ => {
                     let issuer = stream.device;
-                    (Work::Flow(flow), Some(Effect::Moved { issuer, destination, source, bytes, fault }))
+                    (
+                        Work::Flow(flow),
+                        Some(Effect::Moved {
+                            issuer,
+                            destination,
+                            source,
+                            bytes,
+                            fault,
+                        }),
+                    )
                 }
             }
         };
-        let submission = Submission { lanes, after: None, at, servers, work };
+        let submission = Submission {
+            lanes,
+            after: None,
+            at,
+            servers,
+            work,
+        };
         self.submit(submission, [source, destination], effect);
         Ok(())
     }
@@ -113,9 +151,10 @@ impl State {
         let servers = self.servers(issuer)?;
         Ok(match mover {
             Mover::Kernel => Few::one(servers.multiprocessors),
-            Mover::CopyEngine if !direct => {
-                Few::two(self.servers(source)?.to_host, self.servers(destination)?.from_host)
-            }
+            Mover::CopyEngine if !direct => Few::two(
+                self.servers(source)?.to_host,
+                self.servers(destination)?.from_host,
+            ),
             Mover::CopyEngine if issuer == source => Few::one(servers.copies_out),
             Mover::CopyEngine => Few::one(servers.copies_in),
         })
@@ -132,23 +171,42 @@ impl State {
     /// bytes itself, so even the asynchronous call holds it.
     pub(super) fn spend(&mut self, direct: bool, bytes: u64) {
         let speeds = &self.spec.speeds;
-        let staging = if direct { 0.0 } else { speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
+        let staging = if direct {
+            0.0
+        } else {
+            speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64
+        };
         self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
     }
 
     /// Makes a copy take as much longer as noise and fault have it.
-    pub(super) fn delay(&mut self, flow: &mut Flow, (source, destination): (u32, u32), fault: Option<PairFault>) {
+    pub(super) fn delay(
+        &mut self,
+        flow: &mut Flow,
+        (source, destination): (u32, u32),
+        fault: Option<PairFault>,
+    ) {
         self.copies += 1;
         let noise = self.spec.noise;
         let mut draws = draws(noise.seed, self.copies, source, destination);
         let mut longer = 1.0 + draws.f64() * noise.percent / 100.0;
         match fault.map(|fault| (fault.fault, fault)) {
             Some((CopyFault::Slow { share }, fault)) if fault.both_ways => flow.both_ways *= share,
-            Some((CopyFault::Slow { share }, fault)) if fault.under_load => flow.beside_others *= share,
-            Some((CopyFault::Slow { share }, fault)) if fault.beside_third => flow.beside_third *= share,
+            Some((CopyFault::Slow { share }, fault)) if fault.under_load => {
+                flow.beside_others *= share
+            }
+            Some((CopyFault::Slow { share }, fault)) if fault.beside_third => {
+                flow.beside_third *= share
+            }
             Some((CopyFault::Slow { share }, _)) => flow.cap *= share,
-            Some((CopyFault::Unstable { percent }, _)) => longer *= 1.0 + draws.f64() * percent / 100.0,
-            Some((CopyFault::Outliers { one_in, times }, _)) if draws.u32(0..one_in.max(1)) == 0 => longer *= times,
+            Some((CopyFault::Unstable { percent }, _)) => {
+                longer *= 1.0 + draws.f64() * percent / 100.0
+            }
+            Some((CopyFault::Outliers { one_in, times }, _))
+                if draws.u32(0..one_in.max(1)) == 0 =>
+            {
+                longer *= times
+            }
             _ => {}
         }
         // More work rather than a lower rate: it holds whatever limits the rate.
@@ -169,20 +227,36 @@ impl State {
         let (from, to) = (self.index(source)?, self.index(destination)?);
         if source == destination {
             let cap = self.gpu(source)?.local_gbps;
-            return Ok(Flow { places: [from, to], each_ns: LOCAL_EACH_NS, ..Flow::new(bytes as f64, cap) });
+            return Ok(Flow {
+                places: [from, to],
+                each_ns: LOCAL_EACH_NS,
+                ..Flow::new(bytes as f64, cap)
+            });
         }
-        let SharedPath { speed, bottleneck_gbps, hops } = self.path(from, to, direct);
+        let SharedPath {
+            speed,
+            bottleneck_gbps,
+            hops,
+        } = self.path(from, to, direct);
         let (share, extra_us) = match mover {
             Mover::CopyEngine if issuer == source => (speed.copy, 0.0),
             Mover::CopyEngine => (speed.copy, speed.from_destination_us),
             Mover::Kernel if issuer == source => (speed.push, 0.0),
             Mover::Kernel => (speed.pull, 0.0),
         };
-        let warmed_up = if issuer == source { (bytes as f64 / FIRST_BYTES).min(1.0) } else { 0.0 };
+        let warmed_up = if issuer == source {
+            (bytes as f64 / FIRST_BYTES).min(1.0)
+        } else {
+            0.0
+        };
         let first_us = speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
         let cap = share * bottleneck_gbps;
         // What is left of the least time when the bytes have had theirs.
-        let least_ns = if cap > 0.0 { speed.least_us * 1e3 - bytes as f64 / cap } else { 0.0 };
+        let least_ns = if cap > 0.0 {
+            speed.least_us * 1e3 - bytes as f64 / cap
+        } else {
+            0.0
+        };
         // A read that takes long hides what the event costs it besides.
         let event_us = match mover {
             Mover::Kernel => 0.0,

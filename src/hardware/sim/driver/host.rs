@@ -7,8 +7,8 @@ use crate::hardware::sim::engine::{Few, Flow, Submission, Work};
 use crate::hardware::sim::memory::{Content, MemoryError, host_device};
 use crate::hardware::sim::spec::{CopyFault, HostSpeeds, HostWay, PairFault, Pairs};
 use crate::hardware::{
-    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck, ProcessMemory, Stream,
-    WORDS_LOOKED_AT,
+    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck,
+    ProcessMemory, Stream, WORDS_LOOKED_AT,
 };
 use crate::model::flow::HostMemory;
 use crate::model::units::{Bytes, GIB, MIB};
@@ -68,17 +68,35 @@ fn ns_of(ms_per_gib: f64, bytes: u64) -> f64 {
 
 impl SimDriver {
     /// A buffer that can be used, as it is now.
-    pub(super) fn held(&self, call: &str, buffer: HostBuffer, bytes: u64) -> Result<Held, HardwareError> {
+    pub(super) fn held(
+        &self,
+        call: &str,
+        buffer: HostBuffer,
+        bytes: u64,
+    ) -> Result<Held, HardwareError> {
         let held = self.hosts.borrow().get(&buffer.id).copied();
-        let same = held.filter(|held| held.memory == buffer.memory && held.buffer.bytes == buffer.bytes);
+        let same =
+            held.filter(|held| held.memory == buffer.memory && held.buffer.bytes == buffer.bytes);
         let fits = same.filter(|_| bytes <= buffer.bytes);
-        fits.ok_or_else(|| failed(ErrorKind::Other, call, "invalid argument: no such memory of the host", 1))
+        fits.ok_or_else(|| {
+            failed(
+                ErrorKind::Other,
+                call,
+                "invalid argument: no such memory of the host",
+                1,
+            )
+        })
     }
 
     /// What pinning fails with, if it does.
     fn refusal(state: &State, call: &str) -> Result<(), HardwareError> {
         match &state.spec.faults.pinning {
-            Some(fault) => Err(failed(ErrorKind::OutOfMemory, call, &fault.meaning, fault.code)),
+            Some(fault) => Err(failed(
+                ErrorKind::OutOfMemory,
+                call,
+                &fault.meaning,
+                fault.code,
+            )),
             None => Ok(()),
         }
     }
@@ -100,18 +118,35 @@ impl SimDriver {
     }
 
     fn copy_host(&self, copy: HostCopy) -> Result<(), HardwareError> {
-        let HostCopy { mover, stream, on_device, on_host, bytes, .. } = copy;
+        let HostCopy {
+            mover,
+            stream,
+            on_device,
+            on_host,
+            bytes,
+            ..
+        } = copy;
         let held = self.held(copy.call(), on_host, bytes)?;
         let mut state = self.state.borrow_mut();
         state.answers(stream.device)?;
         state.usable_buffer(copy.call(), on_device, bytes)?;
         if on_device.device != stream.device {
-            return Err(failed(ErrorKind::Other, copy.call(), "the stream is of another device", 400));
+            return Err(failed(
+                ErrorKind::Other,
+                copy.call(),
+                "the stream is of another device",
+                400,
+            ));
         }
         if mover == Mover::Kernel {
             state.kernels_loaded()?;
             if held.memory == HostMemory::Pageable {
-                return Err(failed(ErrorKind::Other, copy.call(), "invalid argument: memory that is not mapped", 1));
+                return Err(failed(
+                    ErrorKind::Other,
+                    copy.call(),
+                    "invalid argument: memory that is not mapped",
+                    1,
+                ));
             }
         }
         state.copy_host(copy, held)?;
@@ -125,7 +160,14 @@ impl SimDriver {
 impl State {
     /// Enqueues a copy between host and device.
     fn copy_host(&mut self, copy: HostCopy, held: Held) -> Result<(), HardwareError> {
-        let HostCopy { mover, way, stream, on_device, bytes, .. } = copy;
+        let HostCopy {
+            mover,
+            way,
+            stream,
+            on_device,
+            bytes,
+            ..
+        } = copy;
         let gpu = self.index(stream.device)?;
         let fault = self.spec.host_fault(gpu, held.node, held.memory, way);
         let mut flow = self.host_flow(copy, gpu, held);
@@ -146,12 +188,27 @@ impl State {
             Some(CopyFault::Crashes) => std::process::abort(),
             _ => {
                 let issuer = stream.device;
-                (Work::Flow(flow), Some(Effect::Moved { issuer, destination, source, bytes, fault: of_pair }))
+                (
+                    Work::Flow(flow),
+                    Some(Effect::Moved {
+                        issuer,
+                        destination,
+                        source,
+                        bytes,
+                        fault: of_pair,
+                    }),
+                )
             }
         };
         let lanes = Few::one(self.lane(stream)?);
         self.spend(true, bytes);
-        let submission = Submission { lanes, after: None, at: self.clock_ns, servers: Few::one(server), work };
+        let submission = Submission {
+            lanes,
+            after: None,
+            at: self.clock_ns,
+            servers: Few::one(server),
+            work,
+        };
         self.submit(submission, [source, destination], effect);
         Ok(())
     }
@@ -159,7 +216,16 @@ impl State {
     /// What such a copy passes and reaches.
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn host_flow(&mut self, copy: HostCopy, gpu: u32, held: Held) -> Flow {
-        let HostSpeeds { up, down, both_ways, kernel_up, kernel_down, each_us, first_us, .. } = self.spec.speeds.host;
+        let HostSpeeds {
+            up,
+            down,
+            both_ways,
+            kernel_up,
+            kernel_down,
+            each_us,
+            first_us,
+            ..
+        } = self.spec.speeds.host;
         let to_device = copy.way == HostWay::ToDevice;
         let share = match copy.mover {
             Mover::CopyEngine if to_device => up,
@@ -176,7 +242,9 @@ impl State {
             _ => f64::INFINITY,
         };
         // Without a link on the way, what the description says of the GPU's own memory is the limit.
-        let cap = (share * link).min(staged).min(self.spec.gpus[gpu as usize].local_gbps);
+        let cap = (share * link)
+            .min(staged)
+            .min(self.spec.gpus[gpu as usize].local_gbps);
         let hops = route.hops.iter().map(|hop| self.shared_hop(*hop)).collect();
         Flow {
             hops,
@@ -198,7 +266,9 @@ impl HostDriver for SimDriver {
 
     fn process_memory(&self) -> Option<ProcessMemory> {
         let taken = self.state.borrow().memory.taken_on_host();
-        Some(ProcessMemory { resident: Bytes(RESIDENT + taken) })
+        Some(ProcessMemory {
+            resident: Bytes(RESIDENT + taken),
+        })
     }
 
     fn host_allocate(
@@ -209,11 +279,22 @@ impl HostDriver for SimDriver {
         bytes: u64,
     ) -> Result<HostBuffer, HardwareError> {
         let mut state = self.call(device)?;
-        let call = if memory == HostMemory::Pinned { "cuMemHostAlloc" } else { "mmap" };
-        let own = state.spec.function(state.gpu(device)?.pci).and_then(|function| function.numa_node);
+        let call = if memory == HostMemory::Pinned {
+            "cuMemHostAlloc"
+        } else {
+            "mmap"
+        };
+        let own = state
+            .spec
+            .function(state.gpu(device)?.pci)
+            .and_then(|function| function.numa_node);
         let node = node.or(own).unwrap_or(0);
         let full = |_| failed(ErrorKind::OutOfMemory, call, "out of memory of the host", 2);
-        let there = state.spec.numa_nodes.get(node as usize).map(|node| node.memory.0);
+        let there = state
+            .spec
+            .numa_nodes
+            .get(node as usize)
+            .map(|node| node.memory.0);
         let there = there.ok_or_else(|| full(MemoryError::Full))?;
         if memory == HostMemory::Pinned {
             Self::refusal(&state, call)?;
@@ -222,14 +303,40 @@ impl HostDriver for SimDriver {
         if bytes > room.group_leaves.unwrap_or(room.available).0 {
             return Err(full(MemoryError::Full));
         }
-        let buffer = state.memory.allocate(host_device(node), bytes, there).map_err(full)?;
-        let HostSpeeds { pin_ms_per_gib, touch_ms_per_gib, .. } = state.spec.speeds.host;
-        let ms = if memory == HostMemory::Pinned { pin_ms_per_gib } else { touch_ms_per_gib };
+        let buffer = state
+            .memory
+            .allocate(host_device(node), bytes, there)
+            .map_err(full)?;
+        let HostSpeeds {
+            pin_ms_per_gib,
+            touch_ms_per_gib,
+            ..
+        } = state.spec.speeds.host;
+        let ms = if memory == HostMemory::Pinned {
+            pin_ms_per_gib
+        } else {
+            touch_ms_per_gib
+        };
         state.clock_ns += ns_of(ms, bytes);
         drop(state);
-        let first = if memory == HostMemory::Registered { HostMemory::Pageable } else { memory };
-        self.hosts.borrow_mut().insert(buffer.id, Held { buffer, memory: first, node });
-        let taken = HostBuffer { id: buffer.id, bytes, memory: first };
+        let first = if memory == HostMemory::Registered {
+            HostMemory::Pageable
+        } else {
+            memory
+        };
+        self.hosts.borrow_mut().insert(
+            buffer.id,
+            Held {
+                buffer,
+                memory: first,
+                node,
+            },
+        );
+        let taken = HostBuffer {
+            id: buffer.id,
+            bytes,
+            memory: first,
+        };
         if memory != HostMemory::Registered {
             return Ok(taken);
         }
@@ -243,19 +350,29 @@ impl HostDriver for SimDriver {
     fn host_free(&self, buffer: HostBuffer) -> Result<(), HardwareError> {
         let held = self.held("cuMemFreeHost", buffer, 0)?;
         if held.memory == HostMemory::Registered {
-            return self.host_unregister(buffer).and_then(|buffer| self.host_free(buffer));
+            return self
+                .host_unregister(buffer)
+                .and_then(|buffer| self.host_free(buffer));
         }
         let mut state = self.state.borrow_mut();
         state.call();
         state.wait_for_buffer(held.buffer);
-        let ms = if held.memory == HostMemory::Pinned { state.spec.speeds.host.unpin_ms_per_gib } else { 0.0 };
+        let ms = if held.memory == HostMemory::Pinned {
+            state.spec.speeds.host.unpin_ms_per_gib
+        } else {
+            0.0
+        };
         state.clock_ns += ns_of(ms, buffer.bytes);
         state.forget_buffer(held.buffer);
         self.hosts.borrow_mut().remove(&buffer.id);
         Ok(())
     }
 
-    fn host_register(&self, device: Device, buffer: HostBuffer) -> Result<HostBuffer, HardwareError> {
+    fn host_register(
+        &self,
+        device: Device,
+        buffer: HostBuffer,
+    ) -> Result<HostBuffer, HardwareError> {
         let held = self.held("cuMemHostRegister", buffer, 0)?;
         let mut state = self.call(device)?;
         if held.memory != HostMemory::Pageable {
@@ -265,8 +382,17 @@ impl HostDriver for SimDriver {
         Self::refusal(&state, "cuMemHostRegister")?;
         let ms = state.spec.speeds.host.register_ms_per_gib;
         state.clock_ns += ns_of(ms, buffer.bytes);
-        self.hosts.borrow_mut().insert(buffer.id, Held { memory: HostMemory::Registered, ..held });
-        Ok(HostBuffer { memory: HostMemory::Registered, ..buffer })
+        self.hosts.borrow_mut().insert(
+            buffer.id,
+            Held {
+                memory: HostMemory::Registered,
+                ..held
+            },
+        );
+        Ok(HostBuffer {
+            memory: HostMemory::Registered,
+            ..buffer
+        })
     }
 
     fn host_unregister(&self, buffer: HostBuffer) -> Result<HostBuffer, HardwareError> {
@@ -275,13 +401,27 @@ impl HostDriver for SimDriver {
         state.call();
         if held.memory != HostMemory::Registered {
             let meaning = "pointer does not correspond to a registered memory region";
-            return Err(failed(ErrorKind::Other, "cuMemHostUnregister", meaning, 713));
+            return Err(failed(
+                ErrorKind::Other,
+                "cuMemHostUnregister",
+                meaning,
+                713,
+            ));
         }
         state.wait_for_buffer(held.buffer);
         let ms = state.spec.speeds.host.unregister_ms_per_gib;
         state.clock_ns += ns_of(ms, buffer.bytes);
-        self.hosts.borrow_mut().insert(buffer.id, Held { memory: HostMemory::Pageable, ..held });
-        Ok(HostBuffer { memory: HostMemory::Pageable, ..buffer })
+        self.hosts.borrow_mut().insert(
+            buffer.id,
+            Held {
+                memory: HostMemory::Pageable,
+                ..held
+            },
+        );
+        Ok(HostBuffer {
+            memory: HostMemory::Pageable,
+            ..buffer
+        })
     }
 
     fn copy_to_device(
@@ -292,7 +432,14 @@ impl HostDriver for SimDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         let (mover, way) = (Mover::CopyEngine, HostWay::ToDevice);
-        self.copy_host(HostCopy { mover, way, stream, on_device: destination, on_host: source, bytes })
+        self.copy_host(HostCopy {
+            mover,
+            way,
+            stream,
+            on_device: destination,
+            on_host: source,
+            bytes,
+        })
     }
 
     fn copy_to_host(
@@ -303,7 +450,14 @@ impl HostDriver for SimDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         let (mover, way) = (Mover::CopyEngine, HostWay::ToHost);
-        self.copy_host(HostCopy { mover, way, stream, on_device: source, on_host: destination, bytes })
+        self.copy_host(HostCopy {
+            mover,
+            way,
+            stream,
+            on_device: source,
+            on_host: destination,
+            bytes,
+        })
     }
 
     fn kernel_copy_to_device(
@@ -314,7 +468,14 @@ impl HostDriver for SimDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         let (mover, way) = (Mover::Kernel, HostWay::ToDevice);
-        self.copy_host(HostCopy { mover, way, stream, on_device: destination, on_host: source, bytes })
+        self.copy_host(HostCopy {
+            mover,
+            way,
+            stream,
+            on_device: destination,
+            on_host: source,
+            bytes,
+        })
     }
 
     fn kernel_copy_to_host(
@@ -325,15 +486,26 @@ impl HostDriver for SimDriver {
         bytes: u64,
     ) -> Result<(), HardwareError> {
         let (mover, way) = (Mover::Kernel, HostWay::ToHost);
-        self.copy_host(HostCopy { mover, way, stream, on_device: source, on_host: destination, bytes })
+        self.copy_host(HostCopy {
+            mover,
+            way,
+            stream,
+            on_device: source,
+            on_host: destination,
+            bytes,
+        })
     }
 
     fn host_fill(&self, buffer: HostBuffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        self.by_processor(buffer, bytes, |state, buffer| state.memory.write(buffer, bytes, Content::Pattern(seed)))
+        self.by_processor(buffer, bytes, |state, buffer| {
+            state.memory.write(buffer, bytes, Content::Pattern(seed))
+        })
     }
 
     fn host_poison(&self, buffer: HostBuffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
-        self.by_processor(buffer, bytes, |state, buffer| state.memory.write(buffer, bytes, Content::Poison(value)))
+        self.by_processor(buffer, bytes, |state, buffer| {
+            state.memory.write(buffer, bytes, Content::Poison(value))
+        })
     }
 
     fn host_check(
@@ -343,21 +515,41 @@ impl HostDriver for SimDriver {
         seed: u64,
         poison: u64,
     ) -> Result<PatternCheck, HardwareError> {
-        self.by_processor(buffer, bytes, |state, buffer| state.memory.check(buffer, bytes, seed, poison))
+        self.by_processor(buffer, bytes, |state, buffer| {
+            state.memory.check(buffer, bytes, seed, poison)
+        })
     }
 
-    fn host_look(&self, buffer: HostBuffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
+    fn host_look(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+    ) -> Result<PatternCheck, HardwareError> {
         // A line of the cache for each word.
         let seen = self.by_processor(buffer, WORDS_LOOKED_AT * 64, |state, buffer| {
             state.memory.check(buffer, bytes, seed, poison)
         })?;
-        let share = |words: u64| words.saturating_mul(WORDS_LOOKED_AT).checked_div(seen.words).unwrap_or(0);
-        Ok(PatternCheck { words: WORDS_LOOKED_AT, wrong: share(seen.wrong), poisoned: share(seen.poisoned), ..seen })
+        let share = |words: u64| {
+            words
+                .saturating_mul(WORDS_LOOKED_AT)
+                .checked_div(seen.words)
+                .unwrap_or(0)
+        };
+        Ok(PatternCheck {
+            words: WORDS_LOOKED_AT,
+            wrong: share(seen.wrong),
+            poisoned: share(seen.poisoned),
+            ..seen
+        })
     }
 
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {
         // One for its peers, and those for the host.
         let state = self.state.borrow();
-        state.gpu(device).map(|gpu| gpu.engines_reported.unwrap_or(1 + 2 * gpu.host_engines))
+        state
+            .gpu(device)
+            .map(|gpu| gpu.engines_reported.unwrap_or(1 + 2 * gpu.host_engines))
     }
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    PatternCheck, Stream,
 };
 use crate::model::measurement::RdmaSupport;
 use crate::model::reading::Reading;
@@ -54,18 +55,38 @@ impl SimDriver {
     /// The machine's `cuInit` fails, or there is no GPU.
     pub fn new(spec: MachineSpec) -> Result<Self, HardwareError> {
         if let Some(fault) = &spec.faults.cuda_init {
-            return Err(failed(ErrorKind::NoDriver, "cuInit", &fault.meaning, fault.code));
+            return Err(failed(
+                ErrorKind::NoDriver,
+                "cuInit",
+                &fault.meaning,
+                fault.code,
+            ));
         }
         let gpus = spec.visible();
-        let shown = gpus.iter().filter_map(|index| Some((*index, spec.gpus.get(*index as usize)?.pci)));
-        let device =
-            |((index, pci), ordinal)| DeviceInfo { device: Device(ordinal), uuid: Some(uuid(index)), pci: Some(pci) };
+        let shown = gpus
+            .iter()
+            .filter_map(|index| Some((*index, spec.gpus.get(*index as usize)?.pci)));
+        let device = |((index, pci), ordinal)| DeviceInfo {
+            device: Device(ordinal),
+            uuid: Some(uuid(index)),
+            pci: Some(pci),
+        };
         let devices: Vec<_> = shown.zip(0..).map(device).collect();
         if devices.is_empty() {
-            return Err(failed(ErrorKind::NoDriver, "cuInit", "no CUDA-capable device is detected", 100));
+            return Err(failed(
+                ErrorKind::NoDriver,
+                "cuInit",
+                "no CUDA-capable device is detected",
+                100,
+            ));
         }
         let state = RefCell::new(State::new(Arc::new(spec), gpus));
-        Ok(Self { devices, state, checked: RefCell::default(), hosts: RefCell::default() })
+        Ok(Self {
+            devices,
+            state,
+            checked: RefCell::default(),
+            hosts: RefCell::default(),
+        })
     }
 
     /// What a call for this device changes, if the device can be used.
@@ -83,7 +104,12 @@ impl SimDriver {
     }
 
     /// Runs a kernel that touches this much of a buffer, waits for it, and then `then`.
-    fn touch<T>(&self, buffer: Buffer, bytes: u64, then: impl FnOnce(&mut State) -> T) -> Result<T, HardwareError> {
+    fn touch<T>(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        then: impl FnOnce(&mut State) -> T,
+    ) -> Result<T, HardwareError> {
         let mut state = self.usable(buffer.device)?;
         state.kernels_loaded()?;
         state.usable_buffer("cuLaunchKernel", buffer, bytes)?;
@@ -110,7 +136,10 @@ impl Driver for SimDriver {
         let state = self.state.borrow();
         state.kernels_loaded().ok()?;
         let supported = Reading::Known(state.gpu(device).ok()?.gpu_direct());
-        Some(RdmaSupport { gpu_direct: supported.clone(), dma_buf: supported })
+        Some(RdmaSupport {
+            gpu_direct: supported.clone(),
+            dma_buf: supported,
+        })
     }
 
     fn floor_seconds(&self) -> f64 {
@@ -120,9 +149,16 @@ impl Driver for SimDriver {
 
     fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError> {
         let mut state = self.state.borrow_mut();
-        let GpuSpec { memory, memory_free, .. } = *state.gpu(device)?;
+        let GpuSpec {
+            memory,
+            memory_free,
+            ..
+        } = *state.gpu(device)?;
         state.call();
-        Ok(DeviceMemory { free: memory_free.0.saturating_sub(state.memory.taken(device)), total: memory.0 })
+        Ok(DeviceMemory {
+            free: memory_free.0.saturating_sub(state.memory.taken(device)),
+            total: memory.0,
+        })
     }
 
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError> {
@@ -144,7 +180,14 @@ impl Driver for SimDriver {
 
     fn part(&self, buffer: Buffer, offset: u64, bytes: u64) -> Result<Buffer, HardwareError> {
         let mut state = self.usable(buffer.device)?;
-        let invalid = |_| failed(ErrorKind::Other, "part", "invalid argument: no such memory", 1);
+        let invalid = |_| {
+            failed(
+                ErrorKind::Other,
+                "part",
+                "invalid argument: no such memory",
+                1,
+            )
+        };
         state.memory.part(buffer, offset, bytes).map_err(invalid)
     }
 
@@ -152,10 +195,16 @@ impl Driver for SimDriver {
         let mut state = self.state.borrow_mut();
         state.call();
         let (device_gpu, peer_gpu) = (state.index(device)?, state.index(peer)?);
-        Ok(device != peer && state.spec.peer_rule(device_gpu, peer_gpu).cuda != CudaPeerRule::Refused)
+        Ok(device != peer
+            && state.spec.peer_rule(device_gpu, peer_gpu).cuda != CudaPeerRule::Refused)
     }
 
-    fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError> {
+    fn set_peer_access(
+        &self,
+        device: Device,
+        peer: Device,
+        enabled: bool,
+    ) -> Result<(), HardwareError> {
         let mut state = self.usable(device)?;
         state.usable_device(peer)?;
         state.call();
@@ -163,18 +212,40 @@ impl Driver for SimDriver {
             state.access.set(device, peer, false);
             return Ok(());
         }
-        let refuse = |meaning, code| Err(failed(ErrorKind::Unsupported, "cuCtxEnablePeerAccess", meaning, code));
+        let refuse = |meaning, code| {
+            Err(failed(
+                ErrorKind::Unsupported,
+                "cuCtxEnablePeerAccess",
+                meaning,
+                code,
+            ))
+        };
         if device == peer {
             return refuse("invalid device ordinal", 101);
         }
-        let rule = state.spec.peer_rule(state.index(device)?, state.index(peer)?);
+        let rule = state
+            .spec
+            .peer_rule(state.index(device)?, state.index(peer)?);
         if rule.cuda != CudaPeerRule::Granted {
-            return refuse("peer access is not supported between these two devices", 217);
+            return refuse(
+                "peer access is not supported between these two devices",
+                217,
+            );
         }
         // Counted only where there is a limit: of 256 GPUs each has 255 others.
-        if state.spec.peers.limit.is_some_and(|limit| state.access.others(device, peer) >= limit as usize) {
+        if state
+            .spec
+            .peers
+            .limit
+            .is_some_and(|limit| state.access.others(device, peer) >= limit as usize)
+        {
             let meaning = "peer access resources exhausted: too many peer mappings";
-            return Err(failed(ErrorKind::TooManyPeers, "cuCtxEnablePeerAccess", meaning, 711));
+            return Err(failed(
+                ErrorKind::TooManyPeers,
+                "cuCtxEnablePeerAccess",
+                meaning,
+                711,
+            ));
         }
         state.access.set(device, peer, true);
         Ok(())
@@ -192,7 +263,12 @@ impl Driver for SimDriver {
         let mut state = self.usable(stream.device)?;
         state.event("cuEventRecord", event)?;
         if event.device != stream.device {
-            return Err(failed(ErrorKind::Other, "cuEventRecord", "event and stream are of different devices", 400));
+            return Err(failed(
+                ErrorKind::Other,
+                "cuEventRecord",
+                "event and stream are of different devices",
+                400,
+            ));
         }
         let op = state.enqueue(stream, None, None, Work::Record)?;
         state.set_event(event, op);
@@ -232,8 +308,16 @@ impl Driver for SimDriver {
         Ok(f64::from(milliseconds) * 1e6)
     }
 
-    fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError> {
-        self.state.borrow_mut().copy(Mover::CopyEngine, stream, destination, source, bytes)
+    fn copy(
+        &self,
+        stream: Stream,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        self.state
+            .borrow_mut()
+            .copy(Mover::CopyEngine, stream, destination, source, bytes)
     }
 
     fn kernel_copy(
@@ -253,13 +337,18 @@ impl Driver for SimDriver {
         state.kernels_loaded()?;
         let multiprocessors = state.servers(stream.device)?.multiprocessors;
         let work = Work::Busy(duration.as_secs_f64() * 1e9);
-        state.enqueue(stream, None, Some(multiprocessors), work).map(drop)
+        state
+            .enqueue(stream, None, Some(multiprocessors), work)
+            .map(drop)
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
         let mut state = self.usable(stream.device)?;
         if state.spec.faults.no_hold {
-            return Err(HardwareError::new(ErrorKind::Unsupported, "streams cannot be held"));
+            return Err(HardwareError::new(
+                ErrorKind::Unsupported,
+                "streams cannot be held",
+            ));
         }
         state.hold(stream, HOLD_LIMIT_NS)
     }
@@ -269,12 +358,18 @@ impl Driver for SimDriver {
         let until = state.clock_ns + limit.as_secs_f64() * 1e9;
         loop {
             state.catch_up();
-            let before = state.held.iter().filter(|(gate, _)| state.engine.is_before(*gate));
+            let before = state
+                .held
+                .iter()
+                .filter(|(gate, _)| state.engine.is_before(*gate));
             let late: Vec<Device> = before.map(|(_, device)| *device).collect();
             if late.is_empty() || state.clock_ns >= until {
                 return late;
             }
-            state.clock_ns = state.engine.next_time().map_or(until, |next| next.clamp(state.clock_ns, until));
+            state.clock_ns = state
+                .engine
+                .next_time()
+                .map_or(until, |next| next.clamp(state.clock_ns, until));
         }
     }
 
@@ -314,23 +409,38 @@ impl Driver for SimDriver {
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Pattern(seed)))
+        self.touch(buffer, bytes, |state| {
+            state.memory.write(buffer, bytes, Content::Pattern(seed))
+        })
     }
 
     fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
-        self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Poison(value)))
+        self.touch(buffer, bytes, |state| {
+            state.memory.write(buffer, bytes, Content::Poison(value))
+        })
     }
 
-    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<(), HardwareError> {
-        let counted = self.touch(buffer, bytes, |state| state.memory.check(buffer, bytes, seed, poison))?;
+    fn check(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+    ) -> Result<(), HardwareError> {
+        let counted = self.touch(buffer, bytes, |state| {
+            state.memory.check(buffer, bytes, seed, poison)
+        })?;
         self.checked.borrow_mut().insert(buffer.device, counted);
         Ok(())
     }
 
     fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError> {
-        self.usable(buffer.device)?.usable_buffer("cuMemcpyDtoH", buffer, bytes)?;
+        self.usable(buffer.device)?
+            .usable_buffer("cuMemcpyDtoH", buffer, bytes)?;
         let counted = self.checked.borrow_mut().remove(&buffer.device);
-        counted.ok_or_else(|| HardwareError::new(ErrorKind::Other, "nothing was checked on this device"))
+        counted.ok_or_else(|| {
+            HardwareError::new(ErrorKind::Other, "nothing was checked on this device")
+        })
     }
 
     fn run_on(&self, _processors: &[usize]) {

@@ -25,7 +25,11 @@ impl SimDriver {
     }
 
     /// The seed, where a buffer of the host begins with so many bytes of a pattern now.
-    pub fn host_pattern(&self, buffer: HostBuffer, bytes: u64) -> Result<Option<u64>, HardwareError> {
+    pub fn host_pattern(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+    ) -> Result<Option<u64>, HardwareError> {
         let held = self.held("reading", buffer, bytes)?;
         let mut state = self.caught_up();
         Ok(state.memory.pattern(held.buffer, bytes))
@@ -34,11 +38,19 @@ impl SimDriver {
     /// Whether everything on a stream has ended.
     pub fn is_idle(&self, stream: Stream) -> Result<bool, HardwareError> {
         let state = self.caught_up();
-        Ok(state.engine.last_of(state.lane(stream)?).is_none_or(|last| state.engine.end_of(last).is_some()))
+        Ok(state
+            .engine
+            .last_of(state.lane(stream)?)
+            .is_none_or(|last| state.engine.end_of(last).is_some()))
     }
 
     /// Writes a buffer of the host from its beginning on, in no time: what somebody else has written there.
-    pub fn host_write(&self, buffer: HostBuffer, bytes: u64, written: Written<'_>) -> Result<(), HardwareError> {
+    pub fn host_write(
+        &self,
+        buffer: HostBuffer,
+        bytes: u64,
+        written: Written<'_>,
+    ) -> Result<(), HardwareError> {
         let held = self.held("writing", buffer, bytes)?;
         let content = match written {
             Written::Pattern(seed) => Content::Pattern(seed),

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hardware::sim::engine::{Ended, Engine, Few, Lane, Op, Server, SharedHop, Submission, Work};
+use crate::hardware::sim::engine::{
+    Ended, Engine, Few, Lane, Op, Server, SharedHop, Submission, Work,
+};
 use crate::hardware::sim::hops::Met;
 use crate::hardware::sim::memory::Memory;
 use crate::hardware::sim::routes::{Hop, PathClass};
@@ -42,7 +44,13 @@ pub struct SharedPath {
 #[derive(Debug)]
 pub enum Effect {
     /// Bytes have moved for this device.
-    Moved { issuer: Device, destination: Buffer, source: Buffer, bytes: u64, fault: Option<PairFault> },
+    Moved {
+        issuer: Device,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+        fault: Option<PairFault>,
+    },
     /// An event is reached.
     Reached(Event),
     /// A kernel touched what it must not: the context is gone.
@@ -118,8 +126,20 @@ impl State {
     }
 
     /// Whether the first `bytes` bytes of a buffer can be used.
-    pub fn usable_buffer(&self, call: &str, buffer: Buffer, bytes: u64) -> Result<(), HardwareError> {
-        let invalid = |_| failed(ErrorKind::Other, call, "invalid argument: no such memory", 1);
+    pub fn usable_buffer(
+        &self,
+        call: &str,
+        buffer: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        let invalid = |_| {
+            failed(
+                ErrorKind::Other,
+                call,
+                "invalid argument: no such memory",
+                1,
+            )
+        };
         self.memory.usable(buffer, bytes).map_err(invalid)
     }
 
@@ -127,16 +147,27 @@ impl State {
     pub fn add_stream(&mut self, device: Device) -> Stream {
         let lane = self.engine.add_lane();
         self.streams.push((device, lane));
-        self.context_mut(device).into_iter().for_each(|context| context.lanes.push(lane));
-        Stream { device, id: u32::try_from(self.streams.len()).unwrap_or(u32::MAX) }
+        self.context_mut(device)
+            .into_iter()
+            .for_each(|context| context.lanes.push(lane));
+        Stream {
+            device,
+            id: u32::try_from(self.streams.len()).unwrap_or(u32::MAX),
+        }
     }
 
     /// The lane of a stream.
     pub fn lane(&self, stream: Stream) -> Result<Lane, HardwareError> {
         let unknown = || failed(ErrorKind::Other, "cuStream", "invalid resource handle", 400);
         let lane = match (stream.id as usize).checked_sub(1) {
-            None => self.context(stream.device).and_then(|context| context.lanes.first()),
-            Some(place) => self.streams.get(place).filter(|(device, _)| *device == stream.device).map(|(_, lane)| lane),
+            None => self
+                .context(stream.device)
+                .and_then(|context| context.lanes.first()),
+            Some(place) => self
+                .streams
+                .get(place)
+                .filter(|(device, _)| *device == stream.device)
+                .map(|(_, lane)| lane),
         };
         lane.copied().ok_or_else(unknown)
     }
@@ -144,14 +175,22 @@ impl State {
     /// A new event.
     pub fn add_event(&mut self, device: Device) -> Event {
         self.events.push((device, Recorded::Never));
-        Event { device, id: u32::try_from(self.events.len() - 1).unwrap_or(u32::MAX) }
+        Event {
+            device,
+            id: u32::try_from(self.events.len() - 1).unwrap_or(u32::MAX),
+        }
     }
 
     /// What an event was last recorded after.
     pub fn event(&self, call: &str, event: Event) -> Result<Recorded, HardwareError> {
         match self.events.get(event.id as usize) {
             Some((device, recorded)) if *device == event.device => Ok(*recorded),
-            _ => Err(failed(ErrorKind::Other, call, "invalid resource handle", 400)),
+            _ => Err(failed(
+                ErrorKind::Other,
+                call,
+                "invalid resource handle",
+                400,
+            )),
         }
     }
 
@@ -174,18 +213,36 @@ impl State {
         if let Some(opposite) = hop.reversed().and_then(|reversed| self.hops.get(&reversed)) {
             hops.oppose(shared, *opposite);
         }
-        self.spec.collapsed_gbps(hop).into_iter().for_each(|gbps| hops.collapse(shared, gbps));
-        self.spec.starved(hop).into_iter().for_each(|(gpu, part)| hops.starve(shared, gpu, part));
-        self.spec.sleep(hop).into_iter().for_each(|sleep| hops.put_to_sleep(shared, sleep));
+        self.spec
+            .collapsed_gbps(hop)
+            .into_iter()
+            .for_each(|gbps| hops.collapse(shared, gbps));
+        self.spec
+            .starved(hop)
+            .into_iter()
+            .for_each(|(gpu, part)| hops.starve(shared, gpu, part));
+        self.spec
+            .sleep(hop)
+            .into_iter()
+            .for_each(|sleep| hops.put_to_sleep(shared, sleep));
         shared
     }
 
     /// Share of its rate that a GPU has by now, from 0 to 1.
     pub fn drifted(&self, gpu: u32) -> f64 {
-        let drifts = self.spec.faults.drifts.iter().filter(|drift| drift.gpu == gpu);
+        let drifts = self
+            .spec
+            .faults
+            .drifts
+            .iter()
+            .filter(|drift| drift.gpu == gpu);
         let left = |drift: &Drift| {
             let over_ns = drift.over_ms * 1e6;
-            let passed = if self.clock_ns < over_ns { self.clock_ns / over_ns } else { 1.0 };
+            let passed = if self.clock_ns < over_ns {
+                self.clock_ns / over_ns
+            } else {
+                1.0
+            };
             1.0 - drift.percent / 100.0 * passed
         };
         drifts.map(left).product()
@@ -193,7 +250,10 @@ impl State {
 
     /// What a GPU's own memory gives, GB/s: the limit where the description has no link on the way.
     fn local_gbps(&self, gpu: u32) -> f64 {
-        self.spec.gpus.get(gpu as usize).map_or(f64::INFINITY, |gpu| gpu.local_gbps)
+        self.spec
+            .gpus
+            .get(gpu as usize)
+            .map_or(f64::INFINITY, |gpu| gpu.local_gbps)
     }
 
     /// The way of copies from one GPU to another.
@@ -201,8 +261,16 @@ impl State {
         if let Some(known) = self.paths.get((from, to, direct)) {
             return known;
         }
-        let route = if direct { self.spec.direct_route(from, to) } else { self.spec.staged_route(from, to) };
-        let redirected = if direct && route.class != PathClass::NvLink { self.spec.redirect_share(from) } else { 1.0 };
+        let route = if direct {
+            self.spec.direct_route(from, to)
+        } else {
+            self.spec.staged_route(from, to)
+        };
+        let redirected = if direct && route.class != PathClass::NvLink {
+            self.spec.redirect_share(from)
+        } else {
+            1.0
+        };
         let bottleneck_gbps = Some(self.spec.bottleneck_gbps(&route))
             .filter(|rate| rate.is_finite())
             .unwrap_or_else(|| self.local_gbps(from).min(self.local_gbps(to)));
@@ -236,7 +304,13 @@ impl State {
         let lanes = Few::one(self.lane(stream)?);
         self.call();
         let servers = server.map_or(Few::NONE, Few::one);
-        Ok(self.engine.enqueue(Submission { lanes, after, at: self.clock_ns, servers, work }))
+        Ok(self.engine.enqueue(Submission {
+            lanes,
+            after,
+            at: self.clock_ns,
+            servers,
+            work,
+        }))
     }
 
     /// Enqueues a gate.
@@ -246,7 +320,13 @@ impl State {
         self.call();
         let at = self.clock_ns + self.begins_late(stream.device)?;
         let work = Work::Gate { limit, late };
-        let op = self.engine.enqueue(Submission { lanes, after: None, at, servers: Few::NONE, work });
+        let op = self.engine.enqueue(Submission {
+            lanes,
+            after: None,
+            at,
+            servers: Few::NONE,
+            work,
+        });
         self.held.push((op, stream.device));
         Ok(())
     }
@@ -254,9 +334,19 @@ impl State {
     /// Nanoseconds after which a device begins with the gate that it is given now.
     fn begins_late(&mut self, device: Device) -> Result<f64, HardwareError> {
         let gpu = self.index(device)?;
-        let before = self.holds.get_mut(device.0 as usize).map_or(0, |holds| std::mem::replace(holds, *holds + 1));
-        let fault = self.spec.faults.late_gates.iter().find(|fault| fault.gpu == gpu);
-        Ok(fault.filter(|fault| fault.times.is_none_or(|times| before < times)).map_or(0.0, |fault| fault.us * 1e3))
+        let before = self
+            .holds
+            .get_mut(device.0 as usize)
+            .map_or(0, |holds| std::mem::replace(holds, *holds + 1));
+        let fault = self
+            .spec
+            .faults
+            .late_gates
+            .iter()
+            .find(|fault| fault.gpu == gpu);
+        Ok(fault
+            .filter(|fault| fault.times.is_none_or(|times| before < times))
+            .map_or(0.0, |fault| fault.us * 1e3))
     }
 
     /// Enqueues what the host has made ready, with what happens at its end.
@@ -269,7 +359,9 @@ impl State {
             }
             self.last_use[place] = Some(op);
         }
-        effect.into_iter().for_each(|effect| self.effects.insert(op, effect));
+        effect
+            .into_iter()
+            .for_each(|effect| self.effects.insert(op, effect));
     }
 
     /// Lets the devices do what they have done by the host's clock.
@@ -279,7 +371,13 @@ impl State {
         self.engine.take_ended(&mut ended);
         for Ended { op, at: end, met } in ended.drain(..) {
             match self.effects.take(op) {
-                Some(Effect::Moved { issuer, destination, source, bytes, fault }) => {
+                Some(Effect::Moved {
+                    issuer,
+                    destination,
+                    source,
+                    bytes,
+                    fault,
+                }) => {
                     let fault = fault.filter(|fault| shows(fault, met) && self.counts(fault));
                     match fault.map(|fault| fault.fault) {
                         Some(CopyFault::LateError { code, calls }) => {
@@ -292,7 +390,8 @@ impl State {
                         Some(CopyFault::Crashes) => std::process::abort(),
                         _ => {}
                     }
-                    self.memory.copy(destination, source, bytes, fault.map(|fault| fault.fault));
+                    self.memory
+                        .copy(destination, source, bytes, fault.map(|fault| fault.fault));
                 }
                 Some(Effect::Reached(event)) => {
                     // Unless it was recorded again meanwhile.
@@ -305,7 +404,9 @@ impl State {
                 Some(Effect::IllegalAddress(device)) => {
                     let meaning = "an illegal memory access was encountered";
                     let error = failed(ErrorKind::Sticky, "cuStreamSynchronize", meaning, 700);
-                    self.context_mut(device).into_iter().for_each(|context| context.broken = Some(error.clone()));
+                    self.context_mut(device)
+                        .into_iter()
+                        .for_each(|context| context.broken = Some(error.clone()));
                 }
                 None => {}
             }
@@ -316,10 +417,14 @@ impl State {
     /// Whether a fault shows once more. It is counted where that is limited.
     fn counts(&mut self, fault: &PairFault) -> bool {
         let Some(most) = fault.times else { return true };
-        let place = self.shown.iter().position(|(known, _)| known == fault).unwrap_or_else(|| {
-            self.shown.push((*fault, 0));
-            self.shown.len() - 1
-        });
+        let place = self
+            .shown
+            .iter()
+            .position(|(known, _)| known == fault)
+            .unwrap_or_else(|| {
+                self.shown.push((*fault, 0));
+                self.shown.len() - 1
+            });
         self.shown[place].1 += 1;
         self.shown[place].1 <= most
     }
@@ -343,8 +448,13 @@ impl State {
 
     /// The host waits for everything on a device.
     pub fn wait_for_device(&mut self, device: Device) {
-        let lanes = self.context(device).map_or_else(Vec::new, |context| context.lanes.clone());
-        let last: Vec<_> = lanes.into_iter().filter_map(|lane| self.engine.last_of(lane)).collect();
+        let lanes = self
+            .context(device)
+            .map_or_else(Vec::new, |context| context.lanes.clone());
+        let last: Vec<_> = lanes
+            .into_iter()
+            .filter_map(|lane| self.engine.last_of(lane))
+            .collect();
         last.into_iter().for_each(|op| self.wait_for(op));
     }
 
@@ -357,14 +467,19 @@ impl State {
 
     /// Gives a buffer back.
     pub fn forget_buffer(&mut self, buffer: Buffer) {
-        self.last_use.get_mut(buffer.id as usize).into_iter().for_each(|last| *last = None);
+        self.last_use
+            .get_mut(buffer.id as usize)
+            .into_iter()
+            .for_each(|last| *last = None);
         let _ = self.memory.free(buffer); // The caller has seen that it is there.
     }
 
     /// The host waits for a kernel over this much of a device's memory.
     pub fn touch(&mut self, device: Device, bytes: u64) {
         // Half of the rate of copies within the GPU, and a launch: 256 MiB took 0.2 to 0.3 ms on H200.
-        let gbps = self.gpu(device).map_or(f64::INFINITY, |gpu| gpu.local_gbps / 2.0);
+        let gbps = self
+            .gpu(device)
+            .map_or(f64::INFINITY, |gpu| gpu.local_gbps / 2.0);
         self.call();
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
         let span = 2e4 + bytes as f64 / gbps;

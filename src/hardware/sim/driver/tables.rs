@@ -16,7 +16,10 @@ pub struct Access {
 impl Access {
     /// Of so many devices none may reach another.
     pub fn none(devices: usize) -> Self {
-        Self { devices, reaches: vec![false; devices * devices] }
+        Self {
+            devices,
+            reaches: vec![false; devices * devices],
+        }
     }
 
     fn place(&self, from: Device, to: Device) -> Option<usize> {
@@ -26,7 +29,8 @@ impl Access {
 
     /// Whether the one may reach the memory of the other.
     pub fn is_given(&self, from: Device, to: Device) -> bool {
-        self.place(from, to).is_some_and(|place| self.reaches[place])
+        self.place(from, to)
+            .is_some_and(|place| self.reaches[place])
     }
 
     /// Gives access or takes it back.
@@ -38,9 +42,12 @@ impl Access {
 
     /// How many others than this one a device may reach.
     pub fn others(&self, from: Device, but: Device) -> usize {
-        let Some(first) = self.place(from, Device(0)) else { return 0 };
+        let Some(first) = self.place(from, Device(0)) else {
+            return 0;
+        };
         let row = self.reaches[first..first + self.devices].iter().enumerate();
-        row.filter(|(to, given)| **given && *to != but.0 as usize).count()
+        row.filter(|(to, given)| **given && *to != but.0 as usize)
+            .count()
     }
 }
 
@@ -58,7 +65,9 @@ impl Effects {
         if self.waiting.is_empty() {
             self.from = op.number();
         }
-        let Some(place) = op.number().checked_sub(self.from) else { return };
+        let Some(place) = op.number().checked_sub(self.from) else {
+            return;
+        };
         while self.waiting.len() <= place {
             self.waiting.push_back(None);
         }
@@ -67,7 +76,10 @@ impl Effects {
 
     /// What happens now that it has ended.
     pub fn take(&mut self, op: Op) -> Option<Effect> {
-        let effect = self.waiting.get_mut(op.number().checked_sub(self.from)?)?.take();
+        let effect = self
+            .waiting
+            .get_mut(op.number().checked_sub(self.from)?)?
+            .take();
         while self.waiting.front().is_some_and(Option::is_none) {
             self.waiting.pop_front();
             self.from += 1;
@@ -88,7 +100,11 @@ pub struct Paths<T> {
 impl<T: Clone> Paths<T> {
     /// None yet, between so many GPUs.
     pub fn none(gpus: usize) -> Self {
-        Self { gpus, places: vec![0; 2 * gpus * gpus], found: Vec::new() }
+        Self {
+            gpus,
+            places: vec![0; 2 * gpus * gpus],
+            found: Vec::new(),
+        }
     }
 
     fn place(&self, (from, to, direct): (u32, u32, bool)) -> usize {
@@ -105,7 +121,9 @@ impl<T: Clone> Paths<T> {
     pub fn keep(&mut self, way: (u32, u32, bool), path: T) {
         let place = self.place(way);
         self.found.push(path);
-        if let (Some(place), Ok(number)) = (self.places.get_mut(place), u32::try_from(self.found.len())) {
+        if let (Some(place), Ok(number)) =
+            (self.places.get_mut(place), u32::try_from(self.found.len()))
+        {
             *place = number;
         }
     }
@@ -123,7 +141,14 @@ mod tests {
         access.set(a, c, true);
         access.set(b, Device(9), true);
         assert!(access.is_given(a, b) && !access.is_given(b, a) && !access.is_given(b, Device(9)));
-        assert_eq!((access.others(a, b), access.others(a, a), access.others(Device(9), a)), (1, 2, 0));
+        assert_eq!(
+            (
+                access.others(a, b),
+                access.others(a, a),
+                access.others(Device(9), a)
+            ),
+            (1, 2, 0)
+        );
         access.set(a, b, false);
         assert!(!access.is_given(a, b));
     }
@@ -133,7 +158,13 @@ mod tests {
         let mut paths = Paths::none(2);
         paths.keep((0, 1, true), "direct");
         paths.keep((0, 1, false), "staged");
-        assert_eq!((paths.get((0, 1, true)), paths.get((0, 1, false))), (Some("direct"), Some("staged")));
-        assert_eq!((paths.get((1, 0, true)), paths.get((7, 7, true))), (None, None));
+        assert_eq!(
+            (paths.get((0, 1, true)), paths.get((0, 1, false))),
+            (Some("direct"), Some("staged"))
+        );
+        assert_eq!(
+            (paths.get((1, 0, true)), paths.get((7, 7, true))),
+            (None, None)
+        );
     }
 }

@@ -25,7 +25,11 @@ impl Content {
         match self {
             Self::Pattern(seed) => of(pattern(*seed, place / 8)),
             Self::Poison(value) => of(poison(*value, place / 8)),
-            Self::Bytes(bytes) => usize::try_from(place).ok().and_then(|place| bytes.get(place)).copied().unwrap_or(0),
+            Self::Bytes(bytes) => usize::try_from(place)
+                .ok()
+                .and_then(|place| bytes.get(place))
+                .copied()
+                .unwrap_or(0),
         }
     }
 
@@ -63,7 +67,11 @@ pub struct Stretch {
 impl Stretch {
     /// A content from its beginning on.
     pub const fn whole(content: Content) -> Self {
-        Self { start: 0, content, origin: 0 }
+        Self {
+            start: 0,
+            content,
+            origin: 0,
+        }
     }
 
     fn byte(&self, at: u64) -> u8 {
@@ -80,7 +88,8 @@ impl Stretch {
     }
 
     fn goes_on(&self, next: &Self) -> bool {
-        self.content == next.content && next.start - self.start == next.origin.wrapping_sub(self.origin)
+        self.content == next.content
+            && next.start - self.start == next.origin.wrapping_sub(self.origin)
     }
 }
 
@@ -100,7 +109,12 @@ impl Contents {
 
     /// Some bytes, as stretches that begin at 0.
     pub fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
-        cut(&self.stretches, at, at + bytes).map(|stretch| Stretch { start: stretch.start - at, ..stretch }).collect()
+        cut(&self.stretches, at, at + bytes)
+            .map(|stretch| Stretch {
+                start: stretch.start - at,
+                ..stretch
+            })
+            .collect()
     }
 
     /// Writes bytes that stretches hold from 0 on; what lies beyond the memory is left out.
@@ -109,7 +123,10 @@ impl Contents {
     }
 
     /// The same with many: place, length, stretches. Those that ascend cost one pass over the memory.
-    pub fn write_all<'a>(&mut self, writes: impl IntoIterator<Item = (u64, u64, Cow<'a, [Stretch]>)>) {
+    pub fn write_all<'a>(
+        &mut self,
+        writes: impl IntoIterator<Item = (u64, u64, Cow<'a, [Stretch]>)>,
+    ) {
         let (mut new, mut done) = (Vec::new(), 0);
         for (at, bytes, from) in writes {
             let end = (at + bytes).min(self.bytes);
@@ -121,7 +138,10 @@ impl Contents {
                 (self.stretches, done) = (std::mem::take(&mut new), 0);
             }
             new.extend(cut(&self.stretches, done, at));
-            new.extend(cut(&from, 0, end - at).map(|stretch| Stretch { start: stretch.start + at, ..stretch }));
+            new.extend(cut(&from, 0, end - at).map(|stretch| Stretch {
+                start: stretch.start + at,
+                ..stretch
+            }));
             done = end;
         }
         new.extend(cut(&self.stretches, done, self.bytes));
@@ -137,12 +157,28 @@ impl Contents {
     }
 
     /// The first bytes, as many as there is room for.
-    #[allow(clippy::cast_possible_truncation, reason = "places within a buffer that is in memory")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "places within a buffer that is in memory"
+    )]
     pub fn first(&self, into: &mut [u8]) {
         let bytes = self.bytes.min(into.len() as u64);
-        let ends = self.stretches.iter().skip(1).map(|next| next.start).chain([self.bytes]);
-        for (stretch, end) in self.stretches.iter().zip(ends).take_while(|(stretch, _)| stretch.start < bytes) {
-            stretch.content.fill(stretch.origin, &mut into[stretch.start as usize..end.min(bytes) as usize]);
+        let ends = self
+            .stretches
+            .iter()
+            .skip(1)
+            .map(|next| next.start)
+            .chain([self.bytes]);
+        for (stretch, end) in self
+            .stretches
+            .iter()
+            .zip(ends)
+            .take_while(|(stretch, _)| stretch.start < bytes)
+        {
+            stretch.content.fill(
+                stretch.origin,
+                &mut into[stretch.start as usize..end.min(bytes) as usize],
+            );
         }
     }
 
@@ -150,22 +186,44 @@ impl Contents {
     pub fn pattern(&self, bytes: u64) -> Option<u64> {
         let until = self.stretches.get(1).map_or(self.bytes, |next| next.start);
         match self.stretches.first()? {
-            Stretch { content: Content::Pattern(seed), origin: 0, .. } if bytes <= until => Some(*seed),
+            Stretch {
+                content: Content::Pattern(seed),
+                origin: 0,
+                ..
+            } if bytes <= until => Some(*seed),
             _ => None,
         }
     }
 
     /// One byte.
     pub fn byte(&self, at: u64) -> u8 {
-        let after = self.stretches.partition_point(|stretch| stretch.start <= at);
-        self.stretches.get(after.wrapping_sub(1)).map_or(0, |stretch| stretch.byte(at))
+        let after = self
+            .stretches
+            .partition_point(|stretch| stretch.start <= at);
+        self.stretches
+            .get(after.wrapping_sub(1))
+            .map_or(0, |stretch| stretch.byte(at))
     }
 
     /// What the check kernel counts over the first `bytes` bytes.
     pub fn check(&self, bytes: u64, seed: u64, value: u64) -> PatternCheck {
         let words = bytes / 8;
-        let mut check = Check { seed, value, found: PatternCheck { words, wrong: 0, poisoned: 0, first_wrong: None } };
-        let ends = self.stretches.iter().skip(1).map(|next| next.start).chain([self.bytes]);
+        let mut check = Check {
+            seed,
+            value,
+            found: PatternCheck {
+                words,
+                wrong: 0,
+                poisoned: 0,
+                first_wrong: None,
+            },
+        };
+        let ends = self
+            .stretches
+            .iter()
+            .skip(1)
+            .map(|next| next.start)
+            .chain([self.bytes]);
         let mut index = 0;
         for (stretch, end) in self.stretches.iter().zip(ends) {
             let end = end.min(words * 8);
@@ -184,11 +242,19 @@ impl Contents {
 
 /// The stretches between two places, the first cut to begin at `from`.
 fn cut(stretches: &[Stretch], from: u64, to: u64) -> impl Iterator<Item = Stretch> + '_ {
-    let first = stretches.partition_point(|stretch| stretch.start <= from).saturating_sub(1);
-    let inside = stretches[first..].iter().take_while(move |stretch| from < to && stretch.start < to);
+    let first = stretches
+        .partition_point(|stretch| stretch.start <= from)
+        .saturating_sub(1);
+    let inside = stretches[first..]
+        .iter()
+        .take_while(move |stretch| from < to && stretch.start < to);
     inside.map(move |stretch| {
         let start = stretch.start.max(from);
-        Stretch { start, origin: stretch.origin + (start - stretch.start), content: stretch.content.clone() }
+        Stretch {
+            start,
+            origin: stretch.origin + (start - stretch.start),
+            content: stretch.content.clone(),
+        }
     })
 }
 
@@ -222,7 +288,9 @@ impl Check {
         match stretch.content {
             Content::Pattern(seed) if seed == self.seed && stretch.in_place() => {}
             Content::Pattern(_) => self.wrong(first, count, false),
-            Content::Poison(value) => self.wrong(first, count, value == self.value && stretch.in_place()),
+            Content::Poison(value) => {
+                self.wrong(first, count, value == self.value && stretch.in_place())
+            }
             Content::Bytes(_) => words.for_each(|index| self.word(index, stretch.word(index * 8))),
         }
     }

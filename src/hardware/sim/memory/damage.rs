@@ -36,7 +36,11 @@ pub enum Piece {
 
 /// Whether a copy of this many bytes moves any.
 pub const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
-    bytes > 0 && !matches!(fault, Some(CopyFault::Dropped | CopyFault::Hangs | CopyFault::Crashes))
+    bytes > 0
+        && !matches!(
+            fault,
+            Some(CopyFault::Dropped | CopyFault::Hangs | CopyFault::Crashes)
+        )
 }
 
 /// How much a copy of this many bytes writes, from the beginning of the destination on.
@@ -56,16 +60,25 @@ pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
         fault if !moves(fault, bytes) => Vec::new(),
         Some(CopyFault::Corrupt { words }) => {
             let places = spread(words, bytes / 8);
-            let garbage =
-                places.map(|words| Piece::Garbage { at: words.start * 8, bytes: (words.end - words.start) * 8 });
+            let garbage = places.map(|words| Piece::Garbage {
+                at: words.start * 8,
+                bytes: (words.end - words.start) * 8,
+            });
             [all].into_iter().chain(garbage).collect()
         }
         Some(CopyFault::Shifted { bytes: by }) => {
             let by = by % bytes;
             vec![arrives(0, by, bytes - by), arrives(bytes - by, 0, by)]
         }
-        Some(CopyFault::FlippedBit { bit }) => vec![all, Piece::Flips { bit: bit % (bytes * 8) }],
-        Some(CopyFault::MissingTail { bytes: missing }) => vec![arrives(0, 0, bytes.saturating_sub(missing))],
+        Some(CopyFault::FlippedBit { bit }) => vec![
+            all,
+            Piece::Flips {
+                bit: bit % (bytes * 8),
+            },
+        ],
+        Some(CopyFault::MissingTail { bytes: missing }) => {
+            vec![arrives(0, 0, bytes.saturating_sub(missing))]
+        }
         // Where the bytes come from, and when they arrive, is not decided here.
         _ => vec![all],
     }
@@ -75,8 +88,13 @@ pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
 fn spread(some: u64, of: u64) -> impl Iterator<Item = Range<u64>> {
     let some = some.min(of);
     let groups = some.min(MOST_PLACES);
-    #[allow(clippy::cast_possible_truncation, reason = "no larger than what is scaled, which has 64 bits")]
-    let part = move |of: u64, group: u64| (u128::from(of) * u128::from(group) / u128::from(groups.max(1))) as u64;
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "no larger than what is scaled, which has 64 bits"
+    )]
+    let part = move |of: u64, group: u64| {
+        (u128::from(of) * u128::from(group) / u128::from(groups.max(1))) as u64
+    };
     let mut free = 0;
     (0..groups).map(move |group| {
         let start = part(of, group).max(free);
@@ -92,15 +110,37 @@ mod tests {
     #[test]
     fn damaged_words_are_as_many_as_are_asked_for_and_no_two_the_same() {
         for of in [1, 2, 3, 5, 7, 100, 4095, 4096, 4097, 10_000, 1 << 26] {
-            for some in [0, 1, 2, 3, 5, 99, 4095, 4096, 4097, 9_999, 1 << 25, u64::MAX] {
+            for some in [
+                0,
+                1,
+                2,
+                3,
+                5,
+                99,
+                4095,
+                4096,
+                4097,
+                9_999,
+                1 << 25,
+                u64::MAX,
+            ] {
                 let places: Vec<_> = spread(some, of).collect();
                 assert_eq!(
-                    places.iter().map(|place| place.end - place.start).sum::<u64>(),
+                    places
+                        .iter()
+                        .map(|place| place.end - place.start)
+                        .sum::<u64>(),
                     some.min(of),
                     "{some} of {of}"
                 );
-                assert!(places.windows(2).all(|two| two[0].end <= two[1].start), "{some} of {of}");
-                assert!(places.last().is_none_or(|last| last.end <= of), "{some} of {of}");
+                assert!(
+                    places.windows(2).all(|two| two[0].end <= two[1].start),
+                    "{some} of {of}"
+                );
+                assert!(
+                    places.last().is_none_or(|last| last.end <= of),
+                    "{some} of {of}"
+                );
                 assert!(places.first().is_none_or(|first| first.start == 0));
             }
         }

@@ -64,11 +64,14 @@ impl State {
             let whole = Contents::new(bytes, data);
             let garbage = [Stretch::whole(Content::Pattern(GARBAGE))];
             let pieces = damage::pieces(fault, bytes);
-            self.contents.write_all(pieces.iter().filter_map(|piece| match *piece {
-                Piece::Arrives { from, at, bytes } => Some((at, bytes, Cow::Owned(whole.read(from, bytes)))),
-                Piece::Garbage { at, bytes } => Some((at, bytes, Cow::Borrowed(&garbage[..]))),
-                Piece::Flips { .. } => None,
-            }));
+            self.contents
+                .write_all(pieces.iter().filter_map(|piece| match *piece {
+                    Piece::Arrives { from, at, bytes } => {
+                        Some((at, bytes, Cow::Owned(whole.read(from, bytes))))
+                    }
+                    Piece::Garbage { at, bytes } => Some((at, bytes, Cow::Borrowed(&garbage[..]))),
+                    Piece::Flips { .. } => None,
+                }));
             for piece in &pieces {
                 if let Piece::Flips { bit } = *piece {
                     self.contents.flip(bit);
@@ -126,7 +129,11 @@ impl Memory {
 
     /// Bytes taken of the host.
     pub fn taken_on_host(&self) -> u64 {
-        self.taken.iter().filter(|(device, _)| is_host(**device)).map(|(_, taken)| taken).sum()
+        self.taken
+            .iter()
+            .filter(|(device, _)| is_host(**device))
+            .map(|(_, taken)| taken)
+            .sum()
     }
 
     fn settled(&mut self, buffer: Buffer) -> Option<&State> {
@@ -148,17 +155,44 @@ impl Memory {
     }
 
     /// Takes memory on a device that has `free` bytes when nothing is taken.
-    pub fn allocate(&mut self, device: Device, bytes: u64, free: u64) -> Result<Buffer, MemoryError> {
-        let taken = self.taken(device).checked_add(bytes).filter(|taken| *taken <= free).ok_or(MemoryError::Full)?;
+    pub fn allocate(
+        &mut self,
+        device: Device,
+        bytes: u64,
+        free: u64,
+    ) -> Result<Buffer, MemoryError> {
+        let taken = self
+            .taken(device)
+            .checked_add(bytes)
+            .filter(|taken| *taken <= free)
+            .ok_or(MemoryError::Full)?;
         self.taken.insert(device, taken);
         Ok(self.add(device, bytes))
     }
 
     fn add(&mut self, device: Device, bytes: u64) -> Buffer {
         self.last_id += 1;
-        let buffer = Buffer { device, id: self.last_id, bytes };
-        let contents = Contents::new(bytes, vec![Stretch::whole(Content::Pattern(GARBAGE ^ u64::from(buffer.id)))]);
-        self.buffers.insert(buffer.id, State { buffer, contents, version: 0, origin: None, due: Vec::new() });
+        let buffer = Buffer {
+            device,
+            id: self.last_id,
+            bytes,
+        };
+        let contents = Contents::new(
+            bytes,
+            vec![Stretch::whole(Content::Pattern(
+                GARBAGE ^ u64::from(buffer.id),
+            ))],
+        );
+        self.buffers.insert(
+            buffer.id,
+            State {
+                buffer,
+                contents,
+                version: 0,
+                origin: None,
+                due: Vec::new(),
+            },
+        );
         buffer
     }
 
@@ -179,8 +213,9 @@ impl Memory {
     pub fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
         self.usable(buffer, 0)?;
         self.buffers.remove(&buffer.id);
-        let (gone, kept) =
-            std::mem::take(&mut self.parts).into_iter().partition(|((whole, ..), _)| *whole == buffer.id);
+        let (gone, kept) = std::mem::take(&mut self.parts)
+            .into_iter()
+            .partition(|((whole, ..), _)| *whole == buffer.id);
         self.parts = kept;
         Map::into_values(gone).for_each(|part: Buffer| drop(self.buffers.remove(&part.id)));
         if let Some(taken) = self.taken.get_mut(&buffer.device) {
@@ -191,8 +226,15 @@ impl Memory {
 
     /// Whether the first `bytes` bytes of a buffer can be used.
     pub fn usable(&self, buffer: Buffer, bytes: u64) -> Result<(), MemoryError> {
-        let known = self.buffers.get(&buffer.id).is_some_and(|state| state.buffer == buffer);
-        if known && bytes <= buffer.bytes { Ok(()) } else { Err(MemoryError::Invalid) }
+        let known = self
+            .buffers
+            .get(&buffer.id)
+            .is_some_and(|state| state.buffer == buffer);
+        if known && bytes <= buffer.bytes {
+            Ok(())
+        } else {
+            Err(MemoryError::Invalid)
+        }
     }
 
     /// Writes this content to the whole words of the first `bytes` bytes, as a kernel does.
@@ -202,36 +244,63 @@ impl Memory {
             (state.version, state.origin) = (self.last_version, None);
             state.overwrite(bytes / 8 * 8);
             state.settle();
-            state.contents.write(0, bytes / 8 * 8, &[Stretch::whole(content)]);
+            state
+                .contents
+                .write(0, bytes / 8 * 8, &[Stretch::whole(content)]);
         }
     }
 
     /// Copies the first `bytes` bytes, well or not. Copies to or from a buffer that was given back
     /// meanwhile go nowhere.
-    pub fn copy(&mut self, destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault>) {
-        let Some(from) = self.buffers.get(&source.id) else { return };
-        let origin = Origin { source: source.id, version: from.version, bytes, fault };
+    pub fn copy(
+        &mut self,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+        fault: Option<CopyFault>,
+    ) {
+        let Some(from) = self.buffers.get(&source.id) else {
+            return;
+        };
+        let origin = Origin {
+            source: source.id,
+            version: from.version,
+            bytes,
+            fault,
+        };
         let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
         let of = (!elsewhere).then_some((source.id, from.version, bytes));
         let between_devices = source.device != destination.device && !is_host(source.device);
         let is_kept = !between_devices
-            || self.brought.get(&destination.device).is_some_and(|brought| of.is_some() && brought.of == of);
+            || self
+                .brought
+                .get(&destination.device)
+                .is_some_and(|brought| of.is_some() && brought.of == of);
         let made_before = |state: &State| !elsewhere && state.origin.as_ref() == Some(&origin);
         // A row makes the same copy again and again.
         if is_kept && self.buffers.get(&destination.id).is_some_and(made_before) {
             return;
         }
-        let Some((data, bytes)) = self.sent(destination, source, bytes, fault) else { return };
-        let Some(state) = self.buffers.get_mut(&destination.id) else { return };
+        let Some((data, bytes)) = self.sent(destination, source, bytes, fault) else {
+            return;
+        };
+        let Some(state) = self.buffers.get_mut(&destination.id) else {
+            return;
+        };
         let covered = damage::covers(fault, bytes);
         if covered > 0 && !made_before(state) {
             self.last_version += 1;
             (state.version, state.origin) = (self.last_version, Some(origin));
             state.overwrite(covered);
-            state.due.push(Arrival { data: data.clone(), bytes, fault });
+            state.due.push(Arrival {
+                data: data.clone(),
+                bytes,
+                fault,
+            });
         }
         if between_devices && damage::moves(fault, bytes) {
-            self.brought.insert(destination.device, Brought { of, data, bytes });
+            self.brought
+                .insert(destination.device, Brought { of, data, bytes });
         }
     }
 
@@ -252,7 +321,10 @@ impl Memory {
                 self.buffers.values_mut().for_each(State::settle);
                 let garbage = || vec![Stretch::whole(Content::Pattern(GARBAGE))];
                 let other = self.elsewhere(source, destination, bytes);
-                Some((other.map_or_else(garbage, |other| other.contents.read(0, bytes)), bytes))
+                Some((
+                    other.map_or_else(garbage, |other| other.contents.read(0, bytes)),
+                    bytes,
+                ))
             }
             _ => {
                 let from = self.buffers.get_mut(&source.id)?;
@@ -265,20 +337,38 @@ impl Memory {
     /// The buffer of another device that a copy from the wrong source takes: at the place among that
     /// device's buffers which the right one has among its own, of a third device if there is one.
     fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<&State> {
-        let of = |device| self.buffers.values().filter(move |state| state.buffer.device == device);
+        let of = |device| {
+            self.buffers
+                .values()
+                .filter(move |state| state.buffer.device == device)
+        };
         let place = of(source.device).position(|state| state.buffer == source)?;
         let fits = |state: &&State| state.buffer.bytes >= bytes && state.buffer != destination;
-        let mut devices: Vec<_> = self.buffers.values().map(|state| state.buffer.device).collect();
+        let mut devices: Vec<_> = self
+            .buffers
+            .values()
+            .map(|state| state.buffer.device)
+            .collect();
         devices.retain(|device| *device != source.device && !is_host(*device));
         devices.order_by_key(|device| (*device == destination.device, *device));
         devices.dedup();
-        let best = |device| of(device).nth(place).filter(fits).or_else(|| of(device).find(fits));
+        let best = |device| {
+            of(device)
+                .nth(place)
+                .filter(fits)
+                .or_else(|| of(device).find(fits))
+        };
         devices.into_iter().find_map(best)
     }
 
     /// Compares the first `bytes` bytes with the pattern of a seed.
     pub fn check(&mut self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> PatternCheck {
-        let empty = PatternCheck { words: bytes / 8, wrong: 0, poisoned: 0, first_wrong: None };
+        let empty = PatternCheck {
+            words: bytes / 8,
+            wrong: 0,
+            poisoned: 0,
+            first_wrong: None,
+        };
         self.buffers.get_mut(&buffer.id).map_or(empty, |state| {
             state.settle();
             state.contents.check(bytes, seed, poison)

@@ -63,24 +63,49 @@ fn every_fault_leaves_what_it_should_in_large_buffers() {
     let words = 64 * MIB;
     assert_eq!(arrives(CopyFault::Dropped), (words, words, Some(0)));
     assert_eq!(arrives(CopyFault::Corrupt { words: 3 }), (3, 0, Some(0)));
-    assert_eq!(arrives(CopyFault::Corrupt { words: u64::MAX }), (words, 0, Some(0)));
+    assert_eq!(
+        arrives(CopyFault::Corrupt { words: u64::MAX }),
+        (words, 0, Some(0))
+    );
     assert_eq!(arrives(CopyFault::WrongSource), (words, 0, Some(0)));
     for bytes in [4, 8, 2 * MIB, 512 * MIB - 4] {
-        assert_eq!(arrives(CopyFault::Shifted { bytes }), (words, 0, Some(0)), "{bytes}");
+        assert_eq!(
+            arrives(CopyFault::Shifted { bytes }),
+            (words, 0, Some(0)),
+            "{bytes}"
+        );
     }
-    assert_eq!(arrives(CopyFault::Shifted { bytes: 512 * MIB }), (0, 0, None));
+    assert_eq!(
+        arrives(CopyFault::Shifted { bytes: 512 * MIB }),
+        (0, 0, None)
+    );
     for bit in [0, 12_345_678, 512 * MIB * 8 - 1] {
-        assert_eq!(arrives(CopyFault::FlippedBit { bit }), (1, 0, Some(bit / 64 * 8)), "{bit}");
+        assert_eq!(
+            arrives(CopyFault::FlippedBit { bit }),
+            (1, 0, Some(bit / 64 * 8)),
+            "{bit}"
+        );
     }
-    assert_eq!(arrives(CopyFault::MissingTail { bytes: 4 }), (1, 0, Some(512 * MIB - 8)));
-    assert_eq!(arrives(CopyFault::MissingTail { bytes: 4096 }), (512, 512, Some(512 * MIB - 4096)));
-    assert_eq!(arrives(CopyFault::Stale), (words, words, Some(0)), "nothing was brought before");
+    assert_eq!(
+        arrives(CopyFault::MissingTail { bytes: 4 }),
+        (1, 0, Some(512 * MIB - 8))
+    );
+    assert_eq!(
+        arrives(CopyFault::MissingTail { bytes: 4096 }),
+        (512, 512, Some(512 * MIB - 4096))
+    );
+    assert_eq!(
+        arrives(CopyFault::Stale),
+        (words, words, Some(0)),
+        "nothing was brought before"
+    );
 }
 
 #[test]
 fn what_is_stale_is_what_the_last_copy_to_the_same_device_brought() {
     let mut memory = Memory::default();
-    let [a, b, c] = [0, 1, 2].map(|device| memory.allocate(Device(device), 16 * MIB, 1 << 40).unwrap());
+    let [a, b, c] =
+        [0, 1, 2].map(|device| memory.allocate(Device(device), 16 * MIB, 1 << 40).unwrap());
     memory.write(a, 16 * MIB, Content::Pattern(1));
     memory.write(c, 16 * MIB, Content::Pattern(3));
     memory.copy(b, c, 16 * MIB, None);
@@ -111,7 +136,10 @@ fn memory_is_accounted_for() {
     let mut memory = Memory::default();
     let a = memory.allocate(Device(0), 60, 100).unwrap();
     assert_eq!(memory.allocate(Device(0), 60, 100), Err(MemoryError::Full));
-    assert_eq!(memory.allocate(Device(0), u64::MAX, 100), Err(MemoryError::Full));
+    assert_eq!(
+        memory.allocate(Device(0), u64::MAX, 100),
+        Err(MemoryError::Full)
+    );
     memory.free(a).unwrap();
     assert_eq!(memory.free(a), Err(MemoryError::Invalid));
     assert_eq!(memory.usable(a, 1), Err(MemoryError::Invalid));
@@ -123,8 +151,18 @@ fn memory_is_accounted_for() {
 /// Something done to four buffers on three devices.
 #[derive(Debug, Clone)]
 enum Step {
-    Write { buffer: usize, bytes: u64, poison: bool, number: u64 },
-    Copy { destination: usize, source: usize, bytes: u64, fault: Option<CopyFault> },
+    Write {
+        buffer: usize,
+        bytes: u64,
+        poison: bool,
+        number: u64,
+    },
+    Copy {
+        destination: usize,
+        source: usize,
+        bytes: u64,
+        fault: Option<CopyFault>,
+    },
 }
 
 const SIZES: [(u32, u64); 4] = [(0, 96), (1, 200), (2, 131), (1, 64)];
@@ -145,10 +183,22 @@ fn faults() -> impl Strategy<Value = Option<CopyFault>> {
 /// Each with whether the memory is looked at afterwards.
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     let any_bytes = || 0_u64..=200;
-    let write = (0..4_usize, any_bytes(), any::<bool>(), 0_u64..3)
-        .prop_map(|(buffer, bytes, poison, number)| Step::Write { buffer, bytes, poison, number });
-    let copy = (0..4_usize, 0..4_usize, any_bytes(), faults())
-        .prop_map(|(destination, source, bytes, fault)| Step::Copy { destination, source, bytes, fault });
+    let write = (0..4_usize, any_bytes(), any::<bool>(), 0_u64..3).prop_map(
+        |(buffer, bytes, poison, number)| Step::Write {
+            buffer,
+            bytes,
+            poison,
+            number,
+        },
+    );
+    let copy = (0..4_usize, 0..4_usize, any_bytes(), faults()).prop_map(
+        |(destination, source, bytes, fault)| Step::Copy {
+            destination,
+            source,
+            bytes,
+            fault,
+        },
+    );
     prop::collection::vec((prop_oneof![write, copy], any::<bool>()), 1..20)
 }
 
@@ -163,13 +213,23 @@ impl Plain {
         let fresh = |place: usize, bytes: u64| {
             (0..bytes).map(move |at| byte(pattern(GARBAGE ^ (place as u64 + 1), at / 8), at))
         };
-        let buffers = SIZES.iter().enumerate().map(|(place, (_, bytes))| fresh(place, *bytes).collect()).collect();
-        Self { buffers, brought: HashMap::new() }
+        let buffers = SIZES
+            .iter()
+            .enumerate()
+            .map(|(place, (_, bytes))| fresh(place, *bytes).collect())
+            .collect();
+        Self {
+            buffers,
+            brought: HashMap::new(),
+        }
     }
 
     fn copy(&mut self, destination: usize, source: usize, bytes: u64, fault: Option<CopyFault>) {
-        let garbage =
-            |count: usize| -> Vec<u8> { (0..count as u64).map(|at| byte(pattern(GARBAGE, at / 8), at)).collect() };
+        let garbage = |count: usize| -> Vec<u8> {
+            (0..count as u64)
+                .map(|at| byte(pattern(GARBAGE, at / 8), at))
+                .collect()
+        };
         let mut data = self.buffers[source][..bytes as usize].to_vec();
         let (to, from) = (SIZES[destination].0, SIZES[source].0);
         match fault {
@@ -184,9 +244,17 @@ impl Plain {
                 let mut devices: Vec<u32> = (0..3).filter(|device| *device != from).collect();
                 devices.sort_by_key(|device| (*device == to, *device));
                 let fits = |index: &usize| SIZES[*index].1 >= bytes && *index != destination;
-                let of = |device: u32| (0..4).filter(|index| SIZES[*index].0 == device).collect::<Vec<_>>();
+                let of = |device: u32| {
+                    (0..4)
+                        .filter(|index| SIZES[*index].0 == device)
+                        .collect::<Vec<_>>()
+                };
                 let best = |device: u32| {
-                    of(device).get(place).copied().filter(fits).or_else(|| of(device).into_iter().find(fits))
+                    of(device)
+                        .get(place)
+                        .copied()
+                        .filter(fits)
+                        .or_else(|| of(device).into_iter().find(fits))
                 };
                 data = match devices.into_iter().find_map(best) {
                     Some(other) => self.buffers[other][..bytes as usize].to_vec(),
@@ -232,7 +300,12 @@ impl Plain {
     }
 
     fn check(&self, buffer: usize, bytes: u64, seed: u64, value: u64) -> PatternCheck {
-        let mut check = PatternCheck { words: bytes / 8, wrong: 0, poisoned: 0, first_wrong: None };
+        let mut check = PatternCheck {
+            words: bytes / 8,
+            wrong: 0,
+            poisoned: 0,
+            first_wrong: None,
+        };
         for index in 0..bytes / 8 {
             let at = index as usize * 8;
             let word = u64::from_le_bytes(self.buffers[buffer][at..at + 8].try_into().unwrap());

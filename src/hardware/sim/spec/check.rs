@@ -33,7 +33,10 @@ pub struct Problem {
 pub type Checked = Result<(), Problem>;
 
 pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
-    Problem { key: key.into(), message: message.into() }
+    Problem {
+        key: key.into(),
+        message: message.into(),
+    }
 }
 
 /// Returns the problem at this key, in the words that follow, unless something holds.
@@ -55,11 +58,18 @@ impl MachineSpec {
     pub fn check(&self) -> Checked {
         self.sizes()?;
         let group = &self.host.control_group;
-        ensure!(group.starts_with('/'), "host.control_group", "'{group}' does not begin at the top, which is /");
+        ensure!(
+            group.starts_with('/'),
+            "host.control_group",
+            "'{group}' does not begin at the top, which is /"
+        );
         for (place, node) in self.numa_nodes.iter().enumerate() {
             let key = |name: &str| format!("numa_nodes[{place}].{name}");
             memory(&key("memory"), node.memory)?;
-            for (name, gbps) in [("read_gbps", node.read_gbps), ("write_gbps", node.write_gbps)] {
+            for (name, gbps) in [
+                ("read_gbps", node.read_gbps),
+                ("write_gbps", node.write_gbps),
+            ] {
                 gbps.map_or(Ok(()), |gbps| rate(&key(name), gbps))?;
             }
         }
@@ -83,7 +93,11 @@ impl MachineSpec {
             ("adapters", self.adapters.len(), MOST_OTHERS),
             ("numa_nodes", self.numa_nodes.len(), MOST_OTHERS),
             ("uplinks", self.uplinks.len(), MOST_OTHERS),
-            ("peers.exceptions", self.peers.exceptions.len(), MOST_PAIR_RULES),
+            (
+                "peers.exceptions",
+                self.peers.exceptions.len(),
+                MOST_PAIR_RULES,
+            ),
             ("faults.pairs", self.faults.pairs.len(), MOST_PAIR_RULES),
             ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
             ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
@@ -92,10 +106,22 @@ impl MachineSpec {
             ("faults.collapses", self.faults.collapses.len(), MOST_OTHERS),
             ("faults.host", self.faults.host.len(), MOST_OTHERS),
             ("host.kernel_log", self.host.kernel_log.len(), MOST_OTHERS),
-            ("host.iommu_parameters", self.host.iommu_parameters.len(), MOST_OTHERS),
-            ("host.nccl_variables", self.host.nccl_variables.len(), MOST_OTHERS),
+            (
+                "host.iommu_parameters",
+                self.host.iommu_parameters.len(),
+                MOST_OTHERS,
+            ),
+            (
+                "host.nccl_variables",
+                self.host.nccl_variables.len(),
+                MOST_OTHERS,
+            ),
         ] {
-            ensure!(length <= most, key, "{length} are more than can be simulated, which is {most}");
+            ensure!(
+                length <= most,
+                key,
+                "{length} are more than can be simulated, which is {most}"
+            );
         }
         Ok(())
     }
@@ -107,7 +133,10 @@ impl MachineSpec {
             if let Some(other) = places.insert(function.address, place) {
                 return Err(problem(
                     format!("pci[{place}].address"),
-                    format!("{} is the address of pci[{other}] already", function.address),
+                    format!(
+                        "{} is the address of pci[{other}] already",
+                        function.address
+                    ),
                 ));
             }
         }
@@ -120,17 +149,22 @@ impl MachineSpec {
                 counted(self.numa_nodes.len(), "stands", "stand")
             );
             access_and_sleep(place, function)?;
-            let Some(parent) = function.parent else { continue };
+            let Some(parent) = function.parent else {
+                continue;
+            };
             let key = || format!("pci[{place}].parent");
             let above = places.get(&parent).and_then(|place| self.pci.get(*place));
-            let above = above.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {parent}")))?;
+            let above = above
+                .ok_or_else(|| problem(key(), format!("no [[pci]] has the address {parent}")))?;
             ensure!(
                 above.kind != PciKind::Endpoint,
                 key(),
                 "{parent} is an endpoint, and nothing hangs below one: give it the kind of a port"
             );
             let up = |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
-            let depth = std::iter::successors(Some(function), up).take(DEEPEST + 1).count();
+            let depth = std::iter::successors(Some(function), up)
+                .take(DEEPEST + 1)
+                .count();
             ensure!(
                 depth <= DEEPEST,
                 key(),
@@ -164,11 +198,17 @@ impl MachineSpec {
             let key = || format!("gpus[{place}].pci");
             self.endpoint(gpu.pci, places, key)?;
             if let Some(other) = taken.insert(gpu.pci, place) {
-                return Err(problem(key(), format!("{} is where gpus[{other}] is already", gpu.pci)));
+                return Err(problem(
+                    key(),
+                    format!("{} is where gpus[{other}] is already", gpu.pci),
+                ));
             }
         }
         for (place, function) in self.pci.iter().enumerate() {
-            for (key, given) in [("hidden", function.hidden.is_some()), ("excluded", function.excluded)] {
+            for (key, given) in [
+                ("hidden", function.hidden.is_some()),
+                ("excluded", function.excluded),
+            ] {
                 let unlisted = function.is_display() && !taken.contains_key(&function.address);
                 ensure!(
                     !given || unlisted,
@@ -181,11 +221,21 @@ impl MachineSpec {
         Ok(())
     }
 
-    fn endpoint(&self, address: PciAddress, places: &HashMap<PciAddress, usize>, key: impl Fn() -> String) -> Checked {
+    fn endpoint(
+        &self,
+        address: PciAddress,
+        places: &HashMap<PciAddress, usize>,
+        key: impl Fn() -> String,
+    ) -> Checked {
         let function = places.get(&address).and_then(|place| self.pci.get(*place));
-        let function = function.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {address}")))?;
+        let function = function
+            .ok_or_else(|| problem(key(), format!("no [[pci]] has the address {address}")))?;
         let endpoint = function.kind == PciKind::Endpoint;
-        ensure!(endpoint, key(), "{address} is a port of the tree: a device needs an endpoint");
+        ensure!(
+            endpoint,
+            key(),
+            "{address} is a port of the tree: a device needs an endpoint"
+        );
         Ok(())
     }
 
@@ -194,7 +244,11 @@ impl MachineSpec {
         memory(&key("memory"), gpu.memory)?;
         memory(&key("bar1"), gpu.bar1)?;
         let (memory, free) = (gpu.memory, gpu.memory_free);
-        ensure!(free <= memory, key("memory_free"), "{free} is more than the GPU's memory, which is {memory}");
+        ensure!(
+            free <= memory,
+            key("memory_free"),
+            "{free} is more than the GPU's memory, which is {memory}"
+        );
         rate(&key("local_gbps"), gpu.local_gbps)?;
         ensure!(
             (1..=MOST_COPY_ENGINES).contains(&gpu.copy_engines),
@@ -211,10 +265,18 @@ impl MachineSpec {
         microseconds(&key("gate_delay_us"), gpu.gate_delay_us)?;
         let links: u32 = gpu.nvlinks.iter().map(|links| u32::from(links.count)).sum();
         let fit = links <= MOST_NVLINKS;
-        ensure!(fit, key("nvlinks"), "{links} links are more than NVML counts, which is {MOST_NVLINKS}");
+        ensure!(
+            fit,
+            key("nvlinks"),
+            "{links} links are more than NVML counts, which is {MOST_NVLINKS}"
+        );
         for (number, links) in gpu.nvlinks.iter().enumerate() {
             let key = |name: &str| key(&format!("nvlinks[{number}].{name}"));
-            ensure!(links.count > 0, key("count"), "0 links are none: leave the entry out");
+            ensure!(
+                links.count > 0,
+                key("count"),
+                "0 links are none: leave the entry out"
+            );
             ensure!(
                 NVLINK_VERSIONS.contains(&links.version.as_str()),
                 key("version"),
@@ -227,13 +289,21 @@ impl MachineSpec {
             }
             if let NvLinkTarget::Gpu(peer) = links.remote {
                 self.gpu_index(peer, || key("remote"))?;
-                ensure!(peer as usize != place, key("remote"), "a GPU has no links to itself");
+                ensure!(
+                    peer as usize != place,
+                    key("remote"),
+                    "a GPU has no links to itself"
+                );
             }
         }
         if let Some(fabric) = &gpu.fabric {
             let uuid = &fabric.cluster_uuid;
             let is_uuid = uuid.len() == 32 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit());
-            ensure!(is_uuid, key("fabric.cluster_uuid"), "'{uuid}' is not 32 hexadecimal digits");
+            ensure!(
+                is_uuid,
+                key("fabric.cluster_uuid"),
+                "'{uuid}' is not 32 hexadecimal digits"
+            );
         }
         Ok(())
     }
@@ -242,13 +312,19 @@ impl MachineSpec {
     fn nvlinks_both_ways(&self) -> Checked {
         let to = |gpu: &GpuSpec, peer: usize| -> u32 {
             let links = gpu.nvlinks.iter();
-            let links = links.filter(|links| matches!(links.remote, NvLinkTarget::Gpu(to) if to as usize == peer));
+            let links = links.filter(
+                |links| matches!(links.remote, NvLinkTarget::Gpu(to) if to as usize == peer),
+            );
             links.map(|links| u32::from(links.count)).sum()
         };
         for (place, gpu) in self.gpus.iter().enumerate() {
             for (number, links) in gpu.nvlinks.iter().enumerate() {
-                let NvLinkTarget::Gpu(peer) = links.remote else { continue };
-                let Some(other) = self.gpus.get(peer as usize) else { continue };
+                let NvLinkTarget::Gpu(peer) = links.remote else {
+                    continue;
+                };
+                let Some(other) = self.gpus.get(peer as usize) else {
+                    continue;
+                };
                 let (there, back) = (to(gpu, peer as usize), to(other, place));
                 ensure!(
                     there == back,
@@ -266,19 +342,35 @@ impl MachineSpec {
             self.endpoint(adapter.pci, places, key)?;
             let gpu = self.gpus.iter().position(|gpu| gpu.pci == adapter.pci);
             if let Some(gpu) = gpu {
-                return Err(problem(key(), format!("{} is where gpus[{gpu}] is already", adapter.pci)));
+                return Err(problem(
+                    key(),
+                    format!("{} is where gpus[{gpu}] is already", adapter.pci),
+                ));
             }
         }
         let mut taken = HashSet::new();
         for (place, uplink) in self.uplinks.iter().enumerate() {
             rate(&format!("uplinks[{place}].gbps"), uplink.gbps)?;
             let key = || format!("uplinks[{place}].ports");
-            ensure!(!uplink.ports.is_empty(), key(), "an uplink without ports carries nothing");
+            ensure!(
+                !uplink.ports.is_empty(),
+                key(),
+                "an uplink without ports carries nothing"
+            );
             for port in &uplink.ports {
                 let function = places.get(port).and_then(|place| self.pci.get(*place));
-                let function = function.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {port}")))?;
-                ensure!(function.parent.is_none(), key(), "{port} is not at the root: it has a parent");
-                ensure!(taken.insert(*port), key(), "{port} stands at an uplink already");
+                let function = function
+                    .ok_or_else(|| problem(key(), format!("no [[pci]] has the address {port}")))?;
+                ensure!(
+                    function.parent.is_none(),
+                    key(),
+                    "{port} is not at the root: it has a parent"
+                );
+                ensure!(
+                    taken.insert(*port),
+                    key(),
+                    "{port} stands at an uplink already"
+                );
             }
         }
         Ok(())
@@ -298,7 +390,9 @@ impl MachineSpec {
     }
 
     pub(super) fn pairs(&self, pairs: Pairs, key: &str) -> Checked {
-        let (Pairs::Ordered(one, other) | Pairs::Both(one, other)) = pairs else { return Ok(()) };
+        let (Pairs::Ordered(one, other) | Pairs::Both(one, other)) = pairs else {
+            return Ok(());
+        };
         for index in [one, other] {
             self.gpu_index(index, || key.into())?;
         }
@@ -308,7 +402,11 @@ impl MachineSpec {
 
     pub(super) fn gpu_index(&self, index: u32, key: impl FnOnce() -> String) -> Checked {
         let there = counted(self.gpus.len(), "stands", "stand");
-        ensure!((index as usize) < self.gpus.len(), key(), "there is no GPU {index}: {there} in gpus, counted from 0");
+        ensure!(
+            (index as usize) < self.gpus.len(),
+            key(),
+            "there is no GPU {index}: {there} in gpus, counted from 0"
+        );
         Ok(())
     }
 }
@@ -317,20 +415,43 @@ impl MachineSpec {
 fn access_and_sleep(place: usize, function: &FunctionSpec) -> Checked {
     let key = |name: &str| format!("pci[{place}].{name}");
     if let Some(left) = function.redirect_share {
-        ensure!(function.acs_redirect, key("redirect_share"), "nothing is redirected here: set acs_redirect = true");
+        ensure!(
+            function.acs_redirect,
+            key("redirect_share"),
+            "nothing is redirected here: set acs_redirect = true"
+        );
         share(&key("redirect_share"), left)?;
     }
-    for (name, bytes) in [("payload", Some(function.payload)), ("payload_max", function.payload_max)] {
-        let fits = bytes.is_none_or(|bytes| (128..=4096).contains(&bytes) && bytes.is_power_of_two());
-        ensure!(fits, key(name), "a packet carries 128, 256, 512, 1024, 2048 or 4096 bytes at most");
+    for (name, bytes) in [
+        ("payload", Some(function.payload)),
+        ("payload_max", function.payload_max),
+    ] {
+        let fits =
+            bytes.is_none_or(|bytes| (128..=4096).contains(&bytes) && bytes.is_power_of_two());
+        ensure!(
+            fits,
+            key(name),
+            "a packet carries 128, 256, 512, 1024, 2048 or 4096 bytes at most"
+        );
     }
     for (name, size) in [("bar", function.bar), ("bar_max", function.bar_max)] {
-        let fits = size.is_none_or(|size| (MIB..=1 << 50).contains(&size.0) && size.0.is_power_of_two());
-        ensure!(fits, key(name), "the size of a window is a power of two from 1 MiB to 1 PiB");
+        let fits =
+            size.is_none_or(|size| (MIB..=1 << 50).contains(&size.0) && size.0.is_power_of_two());
+        ensure!(
+            fits,
+            key(name),
+            "the size of a window is a power of two from 1 MiB to 1 PiB"
+        );
     }
-    let Some(wakes) = function.wakes else { return Ok(()) };
+    let Some(wakes) = function.wakes else {
+        return Ok(());
+    };
     let lower = !matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
-    ensure!(lower, key("wakes"), "the link below a port belongs to its lower end: say it at the function there");
+    ensure!(
+        lower,
+        key("wakes"),
+        "the link below a port belongs to its lower end: say it at the function there"
+    );
     milliseconds(&key("wakes.after_ms"), wakes.after_ms)?;
     milliseconds(&key("wakes.for_ms"), wakes.for_ms)?;
     share(&key("wakes.share"), wakes.share)

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use super::check::{Checked, Problem, ensure, problem};
-use super::numbers::{HIGHEST_RATE, copy_fault, error_code, microseconds, milliseconds, number, rate};
+use super::numbers::{
+    HIGHEST_RATE, copy_fault, error_code, microseconds, milliseconds, number, rate,
+};
 use super::{Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared};
 use crate::hardware::sim::routes::Hop;
 use crate::model::placement::{Engine, Path};
@@ -21,15 +23,29 @@ impl MachineSpec {
             pair_fault(|name| format!("faults.pairs[{place}].{name}"), fault)?;
         }
         for (place, fault) in faults.links.iter().enumerate() {
-            let (known, key) = (places.contains_key(&fault.function), format!("faults.links[{place}].function"));
+            let (known, key) = (
+                places.contains_key(&fault.function),
+                format!("faults.links[{place}].function"),
+            );
             ensure!(known, key, "no [[pci]] has the address {}", fault.function);
         }
         for (place, fault) in faults.nvlinks.iter().enumerate() {
             self.gpu_index(fault.gpu, || format!("faults.nvlinks[{place}].gpu"))?;
-            let links = self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+            let links = self
+                .gpus
+                .get(fault.gpu as usize)
+                .map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
             let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
-            let (gpu, link, key) = (fault.gpu, fault.link, format!("faults.nvlinks[{place}].link"));
-            ensure!(link < links, key, "GPU {gpu} has no link {link}: it has {links}, counted from 0");
+            let (gpu, link, key) = (
+                fault.gpu,
+                fault.link,
+                format!("faults.nvlinks[{place}].link"),
+            );
+            ensure!(
+                link < links,
+                key,
+                "GPU {gpu} has no link {link}: it has {links}, counted from 0"
+            );
         }
         for (place, index) in faults.lost_gpus.iter().enumerate() {
             self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;
@@ -42,9 +58,17 @@ impl MachineSpec {
             let key = |name: &str| format!("faults.others[{place}].{name}");
             self.gpu_index(others.gpu, || key("gpu"))?;
             for (name, rates) in [("nvlink", others.nvlink), ("pcie", others.pcie)] {
-                rates.into_iter().try_for_each(|rate| number(&key(name), rate, 0.0, HIGHEST_RATE, "GB/s"))?;
+                rates
+                    .into_iter()
+                    .try_for_each(|rate| number(&key(name), rate, 0.0, HIGHEST_RATE, "GB/s"))?;
             }
-            number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
+            number(
+                &key("utilization"),
+                others.utilization.into(),
+                0.0,
+                100.0,
+                "per cent",
+            )?;
         }
         self.counters(faults)?;
         for (place, fault) in faults.late_gates.iter().enumerate() {
@@ -56,11 +80,20 @@ impl MachineSpec {
             let key = |name: &str| format!("faults.drifts[{place}].{name}");
             self.gpu_index(drift.gpu, || key("gpu"))?;
             let possible = drift.percent > 0.0 && drift.percent < 100.0;
-            ensure!(possible, key("percent"), "{:?} is not above 0 and below 100 per cent", drift.percent);
+            ensure!(
+                possible,
+                key("percent"),
+                "{:?} is not above 0 and below 100 per cent",
+                drift.percent
+            );
             milliseconds(&key("over_ms"), drift.over_ms)?;
         }
         for (place, collapse) in faults.collapses.iter().enumerate() {
-            self.collapse(|name| format!("faults.collapses[{place}].{name}"), collapse, places)?;
+            self.collapse(
+                |name| format!("faults.collapses[{place}].{name}"),
+                collapse,
+                places,
+            )?;
         }
         for (place, starved) in faults.starved.iter().enumerate() {
             let key = |name: &str| format!("faults.starved[{place}].{name}");
@@ -70,12 +103,18 @@ impl MachineSpec {
         }
         for (place, fault) in faults.host.iter().enumerate() {
             let key = |name: &str| format!("faults.host[{place}].{name}");
-            fault.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
+            fault
+                .gpu
+                .map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
             copy_fault(&key("fault"), fault.fault)?;
         }
         let refused = faults.pinning.as_ref();
-        refused.map_or(Ok(()), |fault| error_code("faults.pinning.code", fault.code))?;
-        faults.cuda_init.as_ref().map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
+        refused.map_or(Ok(()), |fault| {
+            error_code("faults.pinning.code", fault.code)
+        })?;
+        faults.cuda_init.as_ref().map_or(Ok(()), |fault| {
+            error_code("faults.cuda_init.code", fault.code)
+        })
     }
 
     /// What counters show.
@@ -84,7 +123,10 @@ impl MachineSpec {
             let key = |name: &str| format!("faults.counters[{place}].{name}");
             self.gpu_index(fault.gpu, || key("gpu"))?;
             number(&key("counted"), fault.counted, 0.0, MOST_COUNTED, "")?;
-            let links = self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+            let links = self
+                .gpus
+                .get(fault.gpu as usize)
+                .map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
             let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
             for (at, LinkPart { link, part }) in fault.links.iter().enumerate() {
                 let key = |name: &str| key(&format!("links[{at}].{name}"));
@@ -114,16 +156,26 @@ impl MachineSpec {
         let hop = self.hop_of(&key("at"), collapse.at, places)?;
         let (gbps, alone) = (collapse.gbps, self.shared_gbps(hop));
         let collapses = gbps < alone;
-        ensure!(collapses, key("gbps"), "{gbps} GB/s are no collapse: one flow has no more than {alone:.1} there");
+        ensure!(
+            collapses,
+            key("gbps"),
+            "{gbps} GB/s are no collapse: one flow has no more than {alone:.1} there"
+        );
         Ok(())
     }
 
     /// One direction of what flows share.
-    fn hop_of(&self, key: &str, at: Shared, places: &HashMap<PciAddress, usize>) -> Result<Hop, Problem> {
+    fn hop_of(
+        &self,
+        key: &str,
+        at: Shared,
+        places: &HashMap<PciAddress, usize>,
+    ) -> Result<Hop, Problem> {
         match at {
             Shared::Pci(lower) => {
                 let function = places.get(&lower).and_then(|place| self.pci.get(*place));
-                let function = function.ok_or_else(|| problem(key, format!("no [[pci]] has the address {lower}")))?;
+                let function = function
+                    .ok_or_else(|| problem(key, format!("no [[pci]] has the address {lower}")))?;
                 let port = matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
                 ensure!(
                     !port,
@@ -133,14 +185,23 @@ impl MachineSpec {
                 Ok(Hop::Pcie { lower, up: true })
             }
             Shared::Uplink(uplink) => {
-                ensure!(uplink < self.uplinks.len(), key, "there is no uplink {uplink}: they are counted from 0");
+                ensure!(
+                    uplink < self.uplinks.len(),
+                    key,
+                    "there is no uplink {uplink}: they are counted from 0"
+                );
                 Ok(Hop::Uplink { uplink, up: true })
             }
             Shared::Interconnect => Ok(Hop::Interconnect { from: 0, to: 1 }),
             Shared::Nvlinks(gpu) => {
                 self.gpu_index(gpu, || key.into())?;
-                let links = self.gpus.get(gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
-                let switched = links.iter().any(|links| links.active && links.remote == NvLinkTarget::Switch);
+                let links = self
+                    .gpus
+                    .get(gpu as usize)
+                    .map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+                let switched = links
+                    .iter()
+                    .any(|links| links.active && links.remote == NvLinkTarget::Switch);
                 ensure!(switched, key, "GPU {gpu} has no active NVLinks to switches");
                 Ok(Hop::NvSwitch { gpu, up: true })
             }
@@ -151,7 +212,11 @@ impl MachineSpec {
 /// What a fault of copies depends on.
 fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
     let staged_kernel = fault.engine == Some(Engine::Kernel) && fault.path == Path::Staged;
-    ensure!(!staged_kernel, key("engine"), "kernels copy nothing through host memory");
+    ensure!(
+        !staged_kernel,
+        key("engine"),
+        "kernels copy nothing through host memory"
+    );
     ensure!(
         !(fault.both_ways && fault.under_load),
         key("under_load"),
@@ -169,22 +234,35 @@ fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
     };
     let at_once = matches!(
         fault.fault,
-        CopyFault::Unstable { .. } | CopyFault::Outliers { .. } | CopyFault::Hangs | CopyFault::Crashes
+        CopyFault::Unstable { .. }
+            | CopyFault::Outliers { .. }
+            | CopyFault::Hangs
+            | CopyFault::Crashes
     );
-    let met_at_end =
-        matches!(fault.fault, CopyFault::Slow { .. } | CopyFault::Unstable { .. } | CopyFault::Outliers { .. });
+    let met_at_end = matches!(
+        fault.fault,
+        CopyFault::Slow { .. } | CopyFault::Unstable { .. } | CopyFault::Outliers { .. }
+    );
     ensure!(
         !(fault.flows_at_once.is_some() && met_at_end),
         key("flows_at_once"),
         "how many flows are on their way changes no rate by itself: describe what they share"
     );
-    ensure!(fault.flows_at_once.is_none_or(|flows| flows > 1), key("flows_at_once"), "one flow is always on its way");
+    ensure!(
+        fault.flows_at_once.is_none_or(|flows| flows > 1),
+        key("flows_at_once"),
+        "one flow is always on its way"
+    );
     ensure!(
         fault.times.is_none() || matches!(fault.fault, CopyFault::LateError { .. }),
         key("times"),
         "only a late error can be counted: what hangs or crashes starts the driver again"
     );
-    ensure!(fault.times != Some(0), key("times"), "what never shows is no fault");
+    ensure!(
+        fault.times != Some(0),
+        key("times"),
+        "what never shows is no fault"
+    );
     ensure!(
         !((fault.both_ways || fault.under_load || fault.beside_third) && at_once),
         key(condition),

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    CudaPeerRule, FunctionSpec, HostSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget, PathSpeed, PeerRule,
-    Speeds,
+    CudaPeerRule, FunctionSpec, HostSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget,
+    PathSpeed, PeerRule, Speeds,
 };
 use crate::model::snapshot::{AdapterKind, ConfidentialComputing, P2pStatus, PciKind};
 use crate::model::units::{Bytes, GIB, MIB, PciAddress};
@@ -55,7 +55,13 @@ const PCIE: PathSpeed = PathSpeed {
 };
 
 /// Across sockets 62 to 81% was reported.
-const CROSS_SOCKET: PathSpeed = PathSpeed { copy: 0.72, push: 0.68, pull: 0.55, each_us: 4.5, ..PCIE };
+const CROSS_SOCKET: PathSpeed = PathSpeed {
+    copy: 0.72,
+    push: 0.68,
+    pull: 0.55,
+    each_us: 4.5,
+    ..PCIE
+};
 
 /// Through host memory: chosen, 40% of the GPU's link. What events cost there is not known.
 const STAGED: PathSpeed = PathSpeed {
@@ -119,7 +125,11 @@ impl Default for HostSpec {
 
 impl Default for PeerRule {
     fn default() -> Self {
-        Self { nvml: P2pStatus::Ok, nvml_write: None, cuda: CudaPeerRule::Granted }
+        Self {
+            nvml: P2pStatus::Ok,
+            nvml_write: None,
+            cuda: CudaPeerRule::Granted,
+        }
     }
 }
 
@@ -140,7 +150,10 @@ struct PathSpeedKeys {
     event_from_destination_us: Option<f64>,
 }
 
-fn over<'de, D: Deserializer<'de>>(base: PathSpeed, deserializer: D) -> Result<PathSpeed, D::Error> {
+fn over<'de, D: Deserializer<'de>>(
+    base: PathSpeed,
+    deserializer: D,
+) -> Result<PathSpeed, D::Error> {
     let keys = PathSpeedKeys::deserialize(deserializer)?;
     Ok(PathSpeed {
         copy: keys.copy.unwrap_or(base.copy),
@@ -153,7 +166,9 @@ fn over<'de, D: Deserializer<'de>>(base: PathSpeed, deserializer: D) -> Result<P
         first_us: keys.first_us.unwrap_or(base.first_us),
         from_destination_us: keys.from_destination_us.unwrap_or(base.from_destination_us),
         event_us: keys.event_us.unwrap_or(base.event_us),
-        event_from_destination_us: keys.event_from_destination_us.unwrap_or(base.event_from_destination_us),
+        event_from_destination_us: keys
+            .event_from_destination_us
+            .unwrap_or(base.event_from_destination_us),
     })
 }
 
@@ -296,7 +311,11 @@ impl MachineSpec {
                 gpu.local_gbps = local_gbps_of(&gpu.name);
             }
         }
-        let switched = self.gpus.iter().flat_map(|gpu| &gpu.nvlinks).any(|links| links.remote == NvLinkTarget::Switch);
+        let switched = self
+            .gpus
+            .iter()
+            .flat_map(|gpu| &gpu.nvlinks)
+            .any(|links| links.remote == NvLinkTarget::Switch);
         if self.peers.limit.is_none() && !switched {
             self.peers.limit = Some(PEER_LIMIT);
         }
@@ -305,15 +324,24 @@ impl MachineSpec {
 
     fn complete_functions(&mut self) {
         // What hangs at an address, so that large trees are gone through once.
-        let places: HashMap<PciAddress, usize> =
-            self.pci.iter().enumerate().map(|(place, function)| (function.address, place)).collect();
+        let places: HashMap<PciAddress, usize> = self
+            .pci
+            .iter()
+            .enumerate()
+            .map(|(place, function)| (function.address, place))
+            .collect();
         let inherited: Vec<_> = self
             .pci
             .iter()
             .map(|function| {
-                let above = |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
-                let path: Vec<_> = std::iter::successors(Some(function), above).take(DEEPEST).collect();
-                let bridge = path.iter().find(|function| !function.host_bridge.is_empty());
+                let above =
+                    |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
+                let path: Vec<_> = std::iter::successors(Some(function), above)
+                    .take(DEEPEST)
+                    .collect();
+                let bridge = path
+                    .iter()
+                    .find(|function| !function.host_bridge.is_empty());
                 let top = path.last().map_or(function.address, |top| top.address);
                 let bridge = bridge.map_or_else(
                     || format!("pci{:04x}:{:02x}", top.domain, top.bus),
@@ -325,7 +353,10 @@ impl MachineSpec {
         let gpus: Vec<_> = self.gpus.iter().map(|gpu| gpu.pci).collect();
         for (function, (bridge, numa_node)) in self.pci.iter_mut().zip(inherited) {
             (function.host_bridge, function.numa_node) = (bridge, numa_node);
-            let adapter = self.adapters.iter().find(|adapter| adapter.pci == function.address);
+            let adapter = self
+                .adapters
+                .iter()
+                .find(|adapter| adapter.pci == function.address);
             // The ids and classes of the built-in PCIe machines.
             let (id, class) = match (function.kind, adapter.map(|adapter| adapter.kind)) {
                 (PciKind::RootPort, _) => ((0x1022, 0x1483), 0x06_0400),
@@ -334,7 +365,9 @@ impl MachineSpec {
                 }
                 (PciKind::Endpoint, Some(AdapterKind::Rdma)) => ((0x15b3, 0x101b), 0x02_0700),
                 (PciKind::Endpoint, Some(AdapterKind::Ethernet)) => ((0x8086, 0x1533), 0x02_0000),
-                (PciKind::Endpoint, None) if gpus.contains(&function.address) => ((0x10de, 0x26b9), 0x03_0200),
+                (PciKind::Endpoint, None) if gpus.contains(&function.address) => {
+                    ((0x10de, 0x26b9), 0x03_0200)
+                }
                 (PciKind::Endpoint, None) => continue,
             };
             if function.id == (0, 0) {

@@ -239,7 +239,18 @@ impl PairFault {
         let (engine, issuer, path) = (None, None, Path::Direct);
         let (both_ways, under_load, beside_third) = (false, false, false);
         let (flows_at_once, times) = (None, None);
-        Self { pairs, fault, engine, issuer, path, both_ways, under_load, beside_third, flows_at_once, times }
+        Self {
+            pairs,
+            fault,
+            engine,
+            issuer,
+            path,
+            both_ways,
+            under_load,
+            beside_third,
+            flows_at_once,
+            times,
+        }
     }
 
     /// Whether it depends on what else is busy.

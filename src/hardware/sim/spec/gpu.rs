@@ -34,7 +34,10 @@ pub struct GpuSpec {
     #[serde(default = "defaults::copy_engines")]
     pub copy_engines: u32,
     /// Copies to and from the host that may run at once in each direction, beside those.
-    #[serde(default = "defaults::host_engines", skip_serializing_if = "defaults::is_host_engines")]
+    #[serde(
+        default = "defaults::host_engines",
+        skip_serializing_if = "defaults::is_host_engines"
+    )]
     pub host_engines: u32,
     /// Whether copies to the host and from it use the same engines, and so take turns.
     #[serde(default, skip_serializing_if = "super::is_default")]
@@ -65,7 +68,8 @@ pub struct GpuSpec {
 impl GpuSpec {
     /// Whether network adapters may reach its memory.
     pub fn gpu_direct(&self) -> bool {
-        self.gpu_direct.unwrap_or_else(|| !self.name.contains("GeForce"))
+        self.gpu_direct
+            .unwrap_or_else(|| !self.name.contains("GeForce"))
     }
 }
 

@@ -101,7 +101,13 @@ pub struct HostFault {
 
 impl MachineSpec {
     /// What is wrong with such a copy, if something is.
-    pub fn host_fault(&self, gpu: u32, node: u32, memory: HostMemory, way: HostWay) -> Option<CopyFault> {
+    pub fn host_fault(
+        &self,
+        gpu: u32,
+        node: u32,
+        memory: HostMemory,
+        way: HostWay,
+    ) -> Option<CopyFault> {
         let fits = |fault: &&HostFault| {
             fault.gpu.is_none_or(|only| only == gpu)
                 && fault.node.is_none_or(|only| only == node)
@@ -115,7 +121,10 @@ impl MachineSpec {
     pub fn host_room(&self, taken: u64) -> HostRoom {
         let limit = |bytes: &Bytes| (!defaults::is_all(bytes)).then_some(*bytes);
         let left = |bytes: Bytes| Bytes(bytes.0.saturating_sub(taken));
-        let all = self.numa_nodes.iter().fold(0_u64, |sum, node| sum.saturating_add(node.memory.0));
+        let all = self
+            .numa_nodes
+            .iter()
+            .fold(0_u64, |sum, node| sum.saturating_add(node.memory.0));
         // Something is always in use.
         let usual = Bytes(all - all / 20);
         let host = &self.host;

@@ -22,8 +22,8 @@ use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
 pub use faults::{
-    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, InitFault, LateGate, LinkFault, LinkPart,
-    NvLinkFault, OthersWork, PairFault, Shared, Starved,
+    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, InitFault, LateGate, LinkFault,
+    LinkPart, NvLinkFault, OthersWork, PairFault, Shared, Starved,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostFault, HostSpeeds, HostWay};
@@ -200,22 +200,36 @@ pub struct FunctionSpec {
     #[serde(default)]
     pub acs_redirect: bool,
     /// Most payload of a packet, bytes.
-    #[serde(default = "surroundings::payload", skip_serializing_if = "surroundings::is_payload")]
+    #[serde(
+        default = "surroundings::payload",
+        skip_serializing_if = "surroundings::is_payload"
+    )]
     pub payload: u16,
     /// The same that it could be set to; twice as much where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_max: Option<u16>,
     /// Power state.
-    #[serde(default = "surroundings::on", skip_serializing_if = "surroundings::is_on")]
+    #[serde(
+        default = "surroundings::on",
+        skip_serializing_if = "surroundings::is_on"
+    )]
     pub power_state: PciPower,
     /// Whether the firmware says that a user can take it out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub removable: bool,
     /// Its largest window (BAR1), of GPUs; the BAR1 of its GPU where it is not given.
-    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        with = "text::optional_size",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub bar: Option<Bytes>,
     /// The largest that could be set; none where it cannot be resized.
-    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        with = "text::optional_size",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub bar_max: Option<Bytes>,
     /// Share of their rate that copies reach which it sends up to the root; all of it where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -334,13 +348,24 @@ impl MachineSpec {
 
     /// What holds for peer access from one GPU to the memory of another.
     pub fn peer_rule(&self, device: u32, peer: u32) -> PeerRule {
-        let exception = self.peers.exceptions.iter().rev().find(|exception| exception.pairs.contains(device, peer));
+        let exception = self
+            .peers
+            .exceptions
+            .iter()
+            .rev()
+            .find(|exception| exception.pairs.contains(device, peer));
         exception.map_or(self.peers.rule, |exception| exception.rule)
     }
 
     /// What is wrong with the copies of this pair by this engine on this path that this side issues, if something
     /// is.
-    pub fn copy_fault(&self, pair: (u32, u32), engine: Engine, issuer: Side, path: Path) -> Option<PairFault> {
+    pub fn copy_fault(
+        &self,
+        pair: (u32, u32),
+        engine: Engine,
+        issuer: Side,
+        path: Path,
+    ) -> Option<PairFault> {
         let fits = |fault: &&PairFault| {
             fault.pairs.contains(pair.0, pair.1)
                 && fault.engine.is_none_or(|only| only == engine)
@@ -356,10 +381,21 @@ impl MachineSpec {
         let there = |gpu: u32| (gpu as usize) < self.gpus.len() && !self.lost(gpu);
         let Some(wanted) = &self.visible_devices else {
             // A GPU that fell off the bus is not among CUDA's, so ordinals shift against NVML's.
-            return self.gpus.iter().zip(0..).map(|(_, gpu)| gpu).filter(|gpu| there(*gpu)).collect();
+            return self
+                .gpus
+                .iter()
+                .zip(0..)
+                .map(|(_, gpu)| gpu)
+                .filter(|gpu| there(*gpu))
+                .collect();
         };
         let sound = |(place, gpu): &(usize, &u32)| there(**gpu) && !wanted[..*place].contains(gpu);
-        wanted.iter().enumerate().take_while(sound).map(|(_, gpu)| *gpu).collect()
+        wanted
+            .iter()
+            .enumerate()
+            .take_while(sound)
+            .map(|(_, gpu)| *gpu)
+            .collect()
     }
 
     /// Whether this GPU fell off the bus.

@@ -17,26 +17,46 @@ const LONGEST_US: f64 = 1e6;
 
 pub fn memory(key: &str, size: Bytes) -> Checked {
     let most = Bytes(MOST_MEMORY);
-    ensure!((1..=most.0).contains(&size.0), key, "{size} is not between 1 byte and {most}");
+    ensure!(
+        (1..=most.0).contains(&size.0),
+        key,
+        "{size} is not between 1 byte and {most}"
+    );
     Ok(())
 }
 
 /// A number within bounds; NaN is within none.
 pub fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
-    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
-    ensure!((least..=most).contains(&value), key, "{value:?} is not between {least} and {most}{unit}");
+    let unit = if unit.is_empty() {
+        String::new()
+    } else {
+        format!(" {unit}")
+    };
+    ensure!(
+        (least..=most).contains(&value),
+        key,
+        "{value:?} is not between {least} and {most}{unit}"
+    );
     Ok(())
 }
 
 pub fn rate(key: &str, gbps: f64) -> Checked {
     let possible = gbps > 0.0 && gbps <= HIGHEST_RATE;
-    ensure!(possible, key, "{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s");
+    ensure!(
+        possible,
+        key,
+        "{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s"
+    );
     Ok(())
 }
 
 /// A share that something is reached by: a copy at none of the rate never ends.
 pub fn share(key: &str, share: f64) -> Checked {
-    ensure!(share > 0.0 && share <= 1.0, key, "{share:?} is not above 0 and up to 1");
+    ensure!(
+        share > 0.0 && share <= 1.0,
+        key,
+        "{share:?} is not above 0 and up to 1"
+    );
     Ok(())
 }
 
@@ -65,10 +85,21 @@ pub fn speeds(speeds: &Speeds) -> Checked {
 }
 
 fn host_speeds(host: &HostSpeeds) -> Checked {
-    let HostSpeeds { up, down, both_ways, kernel_up, kernel_down, .. } = *host;
-    for (name, value) in
-        [("up", up), ("down", down), ("both_ways", both_ways), ("kernel_up", kernel_up), ("kernel_down", kernel_down)]
-    {
+    let HostSpeeds {
+        up,
+        down,
+        both_ways,
+        kernel_up,
+        kernel_down,
+        ..
+    } = *host;
+    for (name, value) in [
+        ("up", up),
+        ("down", down),
+        ("both_ways", both_ways),
+        ("kernel_up", kernel_up),
+        ("kernel_down", kernel_down),
+    ] {
         share(&format!("speeds.host.{name}"), value)?;
     }
     for (name, value) in [
@@ -121,7 +152,13 @@ fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
 pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
     match fault {
         CopyFault::Slow { share: of } => share(&format!("{key}.slow.share"), of),
-        CopyFault::Unstable { percent } => number(&format!("{key}.unstable.percent"), percent, 0.0, 1000.0, "per cent"),
+        CopyFault::Unstable { percent } => number(
+            &format!("{key}.unstable.percent"),
+            percent,
+            0.0,
+            1000.0,
+            "per cent",
+        ),
         CopyFault::Outliers { one_in, times } => {
             let key = |name: &str| format!("{key}.outliers.{name}");
             number(&key("times"), times, 1.0, MOST_TIMES, "")?;
@@ -130,14 +167,25 @@ pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
         }
         CopyFault::LateError { code, calls } => {
             error_code(&format!("{key}.late-error.code"), code)?;
-            ensure!(calls > 0, format!("{key}.late-error.calls"), "the first call after the copy is number 1");
+            ensure!(
+                calls > 0,
+                format!("{key}.late-error.calls"),
+                "the first call after the copy is number 1"
+            );
             Ok(())
         }
-        CopyFault::Corrupt { words: 0 } => Err(problem(format!("{key}.corrupt.words"), "0 wrong words are no fault")),
-        CopyFault::Shifted { bytes: 0 } => Err(problem(format!("{key}.shifted.bytes"), "a shift by 0 is no fault")),
-        CopyFault::MissingTail { bytes: 0 } => {
-            Err(problem(format!("{key}.missing-tail.bytes"), "0 missing bytes are no fault"))
-        }
+        CopyFault::Corrupt { words: 0 } => Err(problem(
+            format!("{key}.corrupt.words"),
+            "0 wrong words are no fault",
+        )),
+        CopyFault::Shifted { bytes: 0 } => Err(problem(
+            format!("{key}.shifted.bytes"),
+            "a shift by 0 is no fault",
+        )),
+        CopyFault::MissingTail { bytes: 0 } => Err(problem(
+            format!("{key}.missing-tail.bytes"),
+            "0 missing bytes are no fault",
+        )),
         _ => Ok(()),
     }
 }

@@ -32,7 +32,9 @@ impl FunctionSpec {
 
     /// Whether it is a display function of NVIDIA's.
     pub fn is_display(&self) -> bool {
-        self.kind == PciKind::Endpoint && self.id.0 == NVIDIA && DISPLAYS.contains(&(self.class >> 8))
+        self.kind == PciKind::Endpoint
+            && self.id.0 == NVIDIA
+            && DISPLAYS.contains(&(self.class >> 8))
     }
 }
 
@@ -49,12 +51,17 @@ impl MachineSpec {
 
     /// The display functions of NVIDIA, by address. GPUs have their index for a minor number, others follow.
     pub fn displays(&self) -> Vec<DisplayFunction> {
-        let mut functions: Vec<_> = self.pci.iter().filter(|function| function.is_display()).collect();
+        let mut functions: Vec<_> = self
+            .pci
+            .iter()
+            .filter(|function| function.is_display())
+            .collect();
         functions.order_by_key(|function| function.address);
         let mut next = self.gpus.len();
         let display = |function: &FunctionSpec| {
             let driver = self.driver_of(function);
-            let mut display = DisplayFunction::unread(function.address, None, &Unknown::Unsupported);
+            let mut display =
+                DisplayFunction::unread(function.address, None, &Unknown::Unsupported);
             if driver == BoundDriver::Nvidia {
                 display.in_driver_list = Reading::Known(function.hidden != Some(Hidden::Masked));
             }
@@ -64,7 +71,9 @@ impl MachineSpec {
                     next += 1;
                     next - 1
                 });
-                display.minor = u32::try_from(minor).map_err(|_| Unknown::Unsupported).into();
+                display.minor = u32::try_from(minor)
+                    .map_err(|_| Unknown::Unsupported)
+                    .into();
                 display.excluded = Reading::Known(function.excluded);
                 display.device_file = Reading::Known(match function.hidden {
                     Some(Hidden::Refused) => DeviceFile::Refused,
@@ -72,7 +81,10 @@ impl MachineSpec {
                     _ => DeviceFile::Usable,
                 });
             }
-            DisplayFunction { driver: Reading::Known(driver), ..display }
+            DisplayFunction {
+                driver: Reading::Known(driver),
+                ..display
+            }
         };
         functions.into_iter().map(display).collect()
     }

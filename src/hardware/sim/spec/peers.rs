@@ -77,7 +77,9 @@ impl Pairs {
         match self {
             Self::All => true,
             Self::Ordered(a, b) => a == source && b == destination,
-            Self::Both(a, b) => (a == source && b == destination) || (b == source && a == destination),
+            Self::Both(a, b) => {
+                (a == source && b == destination) || (b == source && a == destination)
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use super::{FunctionSpec, MachineSpec};
 use crate::hardware::kernel_log;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
-    AdapterKind, AdapterPort, Bar, ConfidentialComputing, Host, PciFunction, PciPower, RuntimeStatus, Xid,
+    AdapterKind, AdapterPort, Bar, ConfidentialComputing, Host, PciFunction, PciPower,
+    RuntimeStatus, Xid,
 };
 use crate::model::units::PciAddress;
 
@@ -75,12 +76,18 @@ pub(super) fn is_top_group(group: &String) -> bool {
 impl FunctionSpec {
     /// Most payload that it could be set to.
     pub fn payload_possible(&self) -> u16 {
-        self.payload_max.unwrap_or_else(|| self.payload.saturating_mul(2)).max(self.payload)
+        self.payload_max
+            .unwrap_or_else(|| self.payload.saturating_mul(2))
+            .max(self.payload)
     }
 
     /// What runtime power management makes of it.
     pub fn runtime_status(&self) -> RuntimeStatus {
-        if self.power_state == PciPower::D0 { RuntimeStatus::Active } else { RuntimeStatus::Suspended }
+        if self.power_state == PciPower::D0 {
+            RuntimeStatus::Active
+        } else {
+            RuntimeStatus::Suspended
+        }
     }
 }
 
@@ -103,7 +110,12 @@ impl AdapterSpec {
 impl MachineSpec {
     /// Whether a function gives no answer: a GPU that fell off the bus, or one without power.
     pub fn is_silent(&self, function: &FunctionSpec) -> bool {
-        let lost = || self.gpus.iter().zip(0..).any(|(gpu, index)| gpu.pci == function.address && self.lost(index));
+        let lost = || {
+            self.gpus
+                .iter()
+                .zip(0..)
+                .any(|(gpu, index)| gpu.pci == function.address && self.lost(index))
+        };
         function.power_state == PciPower::D3Cold || lost()
     }
 
@@ -114,29 +126,50 @@ impl MachineSpec {
             return None;
         }
         let bytes = function.bar.or_else(|| Some(gpu?.bar1));
-        let bar = |bytes| Bar { number: 1, bytes, largest_bytes: function.bar_max };
+        let bar = |bytes| Bar {
+            number: 1,
+            bytes,
+            largest_bytes: function.bar_max,
+        };
         Some(bytes.map(bar).into_iter().collect())
     }
 
     /// Fills in packets, power and windows of a function.
-    pub(in crate::hardware::sim) fn read_function(&self, spec: &FunctionSpec, function: &mut PciFunction) {
+    pub(in crate::hardware::sim) fn read_function(
+        &self,
+        spec: &FunctionSpec,
+        function: &mut PciFunction,
+    ) {
         let silent = self.is_silent(spec);
-        let answered = |bytes: u16| if silent { Reading::failed(NO_ANSWER) } else { Reading::Known(bytes) };
+        let answered = |bytes: u16| {
+            if silent {
+                Reading::failed(NO_ANSWER)
+            } else {
+                Reading::Known(bytes)
+            }
+        };
         function.answers = Reading::Known(!silent);
         function.max_payload_bytes = answered(spec.payload);
         function.max_payload_possible_bytes = answered(spec.payload_possible());
         function.max_read_request_bytes = answered(READ_REQUEST);
         function.power_state = Reading::Known(spec.power_state);
         function.runtime_status = Reading::Known(spec.runtime_status());
-        function.removable = if spec.removable { Reading::Known(true) } else { Reading::unsupported() };
+        function.removable = if spec.removable {
+            Reading::Known(true)
+        } else {
+            Reading::unsupported()
+        };
         function.bars = self.bars(spec).ok_or(Unknown::Unsupported).into();
     }
 
     /// Fills in what peerscope runs in, and what the kernel was told and logs.
     pub(in crate::hardware::sim) fn read_surroundings(&self, facts: &mut Host) {
         let host = &self.host;
-        facts.container_made_by =
-            if host.container { Reading::Known("docker".to_owned()) } else { Reading::unsupported() };
+        facts.container_made_by = if host.container {
+            Reading::Known("docker".to_owned())
+        } else {
+            Reading::unsupported()
+        };
         facts.control_group = Reading::Known(host.control_group.clone());
         facts.iommu_parameters = Reading::Known(host.iommu_parameters.clone());
         facts.confidential_computing = Reading::Known(host.confidential_computing);
@@ -152,7 +185,8 @@ impl MachineSpec {
             return Reading::Unknown(Unknown::Denied("needs root".to_owned()));
         }
         let lines = self.host.kernel_log.iter();
-        let messages = lines.map(|line| (line.seconds.saturating_mul(1_000_000), line.text.as_str()));
+        let messages =
+            lines.map(|line| (line.seconds.saturating_mul(1_000_000), line.text.as_str()));
         Reading::Known(kernel_log::xids(messages))
     }
 }

@@ -41,14 +41,19 @@ pub mod optional_size {
     struct Size(#[serde(with = "super::size")] Bytes);
 
     #[allow(clippy::ref_option, reason = "serde's form")]
-    pub fn serialize<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match bytes {
             Some(bytes) => super::size::serialize(bytes, serializer),
             None => serializer.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Bytes>, D::Error> {
         Ok(Option::<Size>::deserialize(deserializer)?.map(|Size(bytes)| bytes))
     }
 }
@@ -57,16 +62,23 @@ pub mod optional_size {
 pub mod pci_id {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>((vendor, device): &(u16, u16), serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        (vendor, device): &(u16, u16),
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{vendor:04x}:{device:04x}"))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u16, u16), D::Error> {
         let text = String::deserialize(deserializer)?;
         let number = |text| u16::from_str_radix(text, 16).ok();
-        let id = text.split_once(':').and_then(|(vendor, device)| Some((number(vendor)?, number(device)?)));
+        let id = text
+            .split_once(':')
+            .and_then(|(vendor, device)| Some((number(vendor)?, number(device)?)));
         id.ok_or_else(|| {
-            serde::de::Error::custom(format_args!("'{text}' is not a vendor and device id such as \"10de:2335\""))
+            serde::de::Error::custom(format_args!(
+                "'{text}' is not a vendor and device id such as \"10de:2335\""
+            ))
         })
     }
 }
@@ -78,16 +90,22 @@ pub mod link {
     use crate::model::units::PcieLink;
 
     #[allow(clippy::ref_option, reason = "serde's form")]
-    pub fn serialize<S: Serializer>(link: &Option<PcieLink>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        link: &Option<PcieLink>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match link {
             Some(link) => serializer.collect_str(link),
             None => serializer.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PcieLink>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<PcieLink>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+        text.map(|text| text.parse().map_err(serde::de::Error::custom))
+            .transpose()
     }
 }
 
@@ -102,8 +120,14 @@ pub mod class {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let class = u32::from_str_radix(&text, 16).ok().filter(|class| *class <= 0xff_ffff);
-        class.ok_or_else(|| serde::de::Error::custom(format_args!("'{text}' is not a class code such as \"030200\"")))
+        let class = u32::from_str_radix(&text, 16)
+            .ok()
+            .filter(|class| *class <= 0xff_ffff);
+        class.ok_or_else(|| {
+            serde::de::Error::custom(format_args!(
+                "'{text}' is not a class code such as \"030200\""
+            ))
+        })
     }
 }
 
@@ -124,16 +148,29 @@ pub mod throttle {
         ("display-clock-setting", "display-clocks"),
     ];
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-        Vec::<String>::deserialize(deserializer)?.iter().map(|name| known(name)).collect()
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<String>, D::Error> {
+        Vec::<String>::deserialize(deserializer)?
+            .iter()
+            .map(|name| known(name))
+            .collect()
     }
 
     fn known<E: serde::de::Error>(name: &str) -> Result<String, E> {
         let plain = name.to_ascii_lowercase().replace('_', "-");
-        let found = NAMES.iter().find(|(nvml, ours)| plain == *nvml || plain == *ours);
+        let found = NAMES
+            .iter()
+            .find(|(nvml, ours)| plain == *nvml || plain == *ours);
         found.map(|(_, ours)| (*ours).to_owned()).ok_or_else(|| {
-            let names: Vec<_> = NAMES.iter().map(|(nvml, _)| nvml.to_uppercase().replace('-', "_")).collect();
-            E::custom(format_args!("'{name}' is no reason of NVML's: {}", names.join(", ")))
+            let names: Vec<_> = NAMES
+                .iter()
+                .map(|(nvml, _)| nvml.to_uppercase().replace('-', "_"))
+                .collect();
+            E::custom(format_args!(
+                "'{name}' is no reason of NVML's: {}",
+                names.join(", ")
+            ))
         })
     }
 }
@@ -153,6 +190,9 @@ mod tests {
         let both = read("by = ['HW_THERMAL_SLOWDOWN', 'hw-thermal', 'SW_POWER_CAP']").unwrap();
         assert_eq!(both, ["hw-thermal", "hw-thermal", "sw-power-cap"]);
         let wrong = read("by = ['HOT']").unwrap_err().to_string();
-        assert!(wrong.contains("'HOT'") && wrong.contains("HW_POWER_BRAKE_SLOWDOWN"), "{wrong}");
+        assert!(
+            wrong.contains("'HOT'") && wrong.contains("HW_POWER_BRAKE_SLOWDOWN"),
+            "{wrong}"
+        );
     }
 }

@@ -1,7 +1,11 @@
 //! The exported functions. Each is counted and may be told to go wrong (see `fake_machine::plan`)
 //! before it does anything.
 
-#![allow(non_snake_case, missing_docs, reason = "the names are the driver's own")]
+#![allow(
+    non_snake_case,
+    missing_docs,
+    reason = "the names are the driver's own"
+)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -29,7 +33,8 @@ const fn is_sticky(code: u32) -> bool {
 fn call(function: usize, work: impl FnOnce() -> Result<(), u32>) -> u32 {
     let planned = CALLS.enter(function);
     let name = FUNCTIONS[function];
-    let needs_context = !(name.starts_with("cuGetError") || name.starts_with("cuDevice") || name == "cuInit");
+    let needs_context =
+        !(name.starts_with("cuGetError") || name.starts_with("cuDevice") || name == "cuInit");
     let broken = BROKEN.load(Ordering::Relaxed);
     if needs_context && broken != 0 {
         return broken;
@@ -63,19 +68,35 @@ fn text<'a>(from: *const c_char) -> Result<&'a str, u32> {
         return Err(code::INVALID_VALUE);
     }
     // SAFETY: the function's C signature demands a NUL-terminated string.
-    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| code::INVALID_VALUE)
+    unsafe { CStr::from_ptr(from) }
+        .to_str()
+        .map_err(|_| code::INVALID_VALUE)
 }
 
 fn uuid(to: *mut CUuuid, device: c_int) -> Result<(), u32> {
     let text = with(|fake| {
         let device = fake.device(device)?;
-        let info = fake.driver().devices().iter().find(|info| info.device == device);
-        info.and_then(|info| info.uuid.clone()).ok_or(code::NOT_SUPPORTED)
+        let info = fake
+            .driver()
+            .devices()
+            .iter()
+            .find(|info| info.device == device);
+        info.and_then(|info| info.uuid.clone())
+            .ok_or(code::NOT_SUPPORTED)
     })?;
-    let digits: String = text.trim_start_matches("GPU-").chars().filter(char::is_ascii_hexdigit).collect();
+    let digits: String = text
+        .trim_start_matches("GPU-")
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .collect();
     let number = u128::from_str_radix(&digits, 16).map_err(|_| 999_u32)?;
     #[allow(clippy::cast_possible_wrap, reason = "C's characters")]
-    put(to, CUuuid { bytes: number.to_be_bytes().map(|byte| byte as c_char) })
+    put(
+        to,
+        CUuuid {
+            bytes: number.to_be_bytes().map(|byte| byte as c_char),
+        },
+    )
 }
 
 exports! {

@@ -55,10 +55,17 @@ const fn seed_of(word: u64) -> u64 {
 
 /// What memory holds.
 fn held(bytes: &[u8]) -> Written<'_> {
-    let word = |index: usize| bytes[8 * index..8 * index + 8].try_into().map_or(0, u64::from_le_bytes);
+    let word = |index: usize| {
+        bytes[8 * index..8 * index + 8]
+            .try_into()
+            .map_or(0, u64::from_le_bytes)
+    };
     let count = bytes.len() / 8;
     let all = |is: &dyn Fn(u64) -> u64| {
-        (0..count).step_by(LOOKED_AT).chain(count.checked_sub(1)).all(|index| word(index) == is(index as u64))
+        (0..count)
+            .step_by(LOOKED_AT)
+            .chain(count.checked_sub(1))
+            .all(|index| word(index) == is(index as u64))
     };
     if count == 0 {
         return Written::Bytes(bytes);
@@ -78,20 +85,30 @@ impl Fake {
 
     pub fn host_allocate(&mut self, address: u64, bytes: u64) -> Result<(), u32> {
         let device = current()?;
-        let taken = self.taking_its_time(|driver| driver.host_allocate(device, HostMemory::Pinned, None, bytes))?;
+        let taken = self.taking_its_time(|driver| {
+            driver.host_allocate(device, HostMemory::Pinned, None, bytes)
+        })?;
         self.host.buffers.insert(address, taken);
         Ok(())
     }
 
     /// How many bytes it had.
     pub fn host_free(&mut self, address: u64) -> Result<u64, u32> {
-        let buffer = self.host.buffers.get(&address).copied().ok_or(code::INVALID_VALUE)?;
+        let buffer = self
+            .host
+            .buffers
+            .get(&address)
+            .copied()
+            .ok_or(code::INVALID_VALUE)?;
         if buffer.memory != HostMemory::Pinned {
             return Err(code::INVALID_VALUE);
         }
         self.taking_its_time(|driver| driver.host_free(buffer))?;
         self.host.buffers.remove(&address);
-        self.host.due.borrow_mut().retain(|due| due.address != address);
+        self.host
+            .due
+            .borrow_mut()
+            .retain(|due| due.address != address);
         Ok(buffer.bytes)
     }
 
@@ -101,27 +118,42 @@ impl Fake {
         }
         // The memory was there: registering alone takes time.
         let device = current()?;
-        let there = self.driver().host_allocate(device, HostMemory::Pageable, None, bytes).map_err(code_of)?;
+        let there = self
+            .driver()
+            .host_allocate(device, HostMemory::Pageable, None, bytes)
+            .map_err(code_of)?;
         let taken = self.taking_its_time(|driver| driver.host_register(device, there))?;
         self.host.buffers.insert(address, taken);
         Ok(())
     }
 
     pub fn host_unregister(&mut self, address: u64) -> Result<(), u32> {
-        let buffer = self.host.buffers.get(&address).copied().ok_or(code::INVALID_VALUE)?;
+        let buffer = self
+            .host
+            .buffers
+            .get(&address)
+            .copied()
+            .ok_or(code::INVALID_VALUE)?;
         if buffer.memory != HostMemory::Registered {
             return Err(code::INVALID_VALUE);
         }
         let pageable = self.taking_its_time(|driver| driver.host_unregister(buffer))?;
         self.driver().host_free(pageable).map_err(code_of)?;
         self.host.buffers.remove(&address);
-        self.host.due.borrow_mut().retain(|due| due.address != address);
+        self.host
+            .due
+            .borrow_mut()
+            .retain(|due| due.address != address);
         Ok(())
     }
 
     /// Under unified addressing devices have the same addresses.
     pub fn host_mapped(&self, address: u64) -> Result<u64, u32> {
-        if self.is_host(address) { Ok(address) } else { Err(code::INVALID_VALUE) }
+        if self.is_host(address) {
+            Ok(address)
+        } else {
+            Err(code::INVALID_VALUE)
+        }
     }
 
     /// The simulated buffer beside memory of the host, which holds the same.
@@ -131,75 +163,152 @@ impl Fake {
             Some(_) => return Err(code::INVALID_VALUE),
             None => self.pageable(address, length, device)?,
         };
-        self.driver().host_write(buffer, length, held(bytes(address, length))).map_err(code_of)?;
+        self.driver()
+            .host_write(buffer, length, held(bytes(address, length)))
+            .map_err(code_of)?;
         Ok(buffer)
     }
 
     /// The one beside pageable memory.
     fn pageable(&self, address: u64, length: u64, device: Device) -> Result<HostBuffer, u32> {
         let mut pageable = self.host.pageable.borrow_mut();
-        if let Some(buffer) = pageable.get(&address).filter(|buffer| length <= buffer.bytes) {
+        if let Some(buffer) = pageable
+            .get(&address)
+            .filter(|buffer| length <= buffer.bytes)
+        {
             return Ok(*buffer);
         }
         // Another one was there before.
-        pageable.remove(&address).map_or(Ok(()), |old| self.driver().host_free(old)).map_err(code_of)?;
-        let taken = self.driver().host_allocate(device, HostMemory::Pageable, None, length).map_err(code_of)?;
+        pageable
+            .remove(&address)
+            .map_or(Ok(()), |old| self.driver().host_free(old))
+            .map_err(code_of)?;
+        let taken = self
+            .driver()
+            .host_allocate(device, HostMemory::Pageable, None, length)
+            .map_err(code_of)?;
         pageable.insert(address, taken);
         Ok(taken)
     }
 
     /// Page-locking takes the host as long as it takes the simulated one.
-    fn taking_its_time<T>(&self, run: impl FnOnce(&SimDriver) -> Result<T, HardwareError>) -> Result<T, u32> {
+    fn taking_its_time<T>(
+        &self,
+        run: impl FnOnce(&SimDriver) -> Result<T, HardwareError>,
+    ) -> Result<T, u32> {
         let (began, driver) = (self.driver().now(), self.driver());
         let done = run(driver).map_err(code_of)?;
         std::thread::sleep(driver.now().saturating_sub(began));
         Ok(done)
     }
 
-    pub fn copy_up(&self, to: u64, from: u64, length: u64, stream: *const c_void) -> Result<(), u32> {
+    pub fn copy_up(
+        &self,
+        to: u64,
+        from: u64,
+        length: u64,
+        stream: *const c_void,
+    ) -> Result<(), u32> {
         let (to, stream) = (self.buffer(to, length)?, self.stream(stream)?);
         let from_host = self.beside(from, length, stream.device)?;
-        self.driver().copy_to_device(stream, to, from_host, length).map_err(code_of)?;
-        traffic::note(traffic::Copy { from: None, to: self.address(to.device), bytes: length });
+        self.driver()
+            .copy_to_device(stream, to, from_host, length)
+            .map_err(code_of)?;
+        traffic::note(traffic::Copy {
+            from: None,
+            to: self.address(to.device),
+            bytes: length,
+        });
         Ok(())
     }
 
-    pub fn copy_down(&self, to: u64, from: u64, length: u64, stream: *const c_void) -> Result<(), u32> {
+    pub fn copy_down(
+        &self,
+        to: u64,
+        from: u64,
+        length: u64,
+        stream: *const c_void,
+    ) -> Result<(), u32> {
         let (from, stream) = (self.buffer(from, length)?, self.stream(stream)?);
         let to_host = self.beside(to, length, stream.device)?;
-        self.driver().copy_to_host(stream, to_host, from, length).map_err(code_of)?;
-        traffic::note(traffic::Copy { from: self.address(from.device), to: None, bytes: length });
+        self.driver()
+            .copy_to_host(stream, to_host, from, length)
+            .map_err(code_of)?;
+        traffic::note(traffic::Copy {
+            from: self.address(from.device),
+            to: None,
+            bytes: length,
+        });
         self.due_at(stream, to, to_host, length);
         // Of pageable memory the call has waited for it.
-        if self.is_host(to) { Ok(()) } else { self.show(|of| of == stream) }
+        if self.is_host(to) {
+            Ok(())
+        } else {
+            self.show(|of| of == stream)
+        }
     }
 
-    pub fn host_kernel_copy(&self, stream: Stream, to: u64, from: u64, length: u64) -> Result<(), u32> {
+    pub fn host_kernel_copy(
+        &self,
+        stream: Stream,
+        to: u64,
+        from: u64,
+        length: u64,
+    ) -> Result<(), u32> {
         if self.is_host(from) {
-            let (to, from) = (self.buffer(to, length)?, self.beside(from, length, stream.device)?);
-            return self.driver().kernel_copy_to_device(stream, to, from, length).map_err(code_of);
+            let (to, from) = (
+                self.buffer(to, length)?,
+                self.beside(from, length, stream.device)?,
+            );
+            return self
+                .driver()
+                .kernel_copy_to_device(stream, to, from, length)
+                .map_err(code_of);
         }
-        let (from, to_host) = (self.buffer(from, length)?, self.beside(to, length, stream.device)?);
-        self.driver().kernel_copy_to_host(stream, to_host, from, length).map_err(code_of)?;
+        let (from, to_host) = (
+            self.buffer(from, length)?,
+            self.beside(to, length, stream.device)?,
+        );
+        self.driver()
+            .kernel_copy_to_host(stream, to_host, from, length)
+            .map_err(code_of)?;
         self.due_at(stream, to, to_host, length);
         Ok(())
     }
 
     fn due_at(&self, stream: Stream, address: u64, buffer: HostBuffer, bytes: u64) {
         let mut all = self.host.due.borrow_mut();
-        let same = all.iter_mut().find(|due| (due.stream, due.address, due.buffer) == (stream, address, buffer));
+        let same = all
+            .iter_mut()
+            .find(|due| (due.stream, due.address, due.buffer) == (stream, address, buffer));
         match same {
             Some(due) => due.bytes = bytes.max(due.bytes),
-            None => all.push(Due { stream, address, buffer, bytes }),
+            None => all.push(Due {
+                stream,
+                address,
+                buffer,
+                bytes,
+            }),
         }
     }
 
     /// Lets the host see what copies on these streams have brought by now.
     pub fn show(&self, is_meant: impl Fn(Stream) -> bool) -> Result<(), u32> {
-        let due: Vec<_> = self.host.due.borrow().iter().filter(|due| is_meant(due.stream)).copied().collect();
-        due.iter().try_for_each(|due| self.show_one(due).map_err(code_of))?;
+        let due: Vec<_> = self
+            .host
+            .due
+            .borrow()
+            .iter()
+            .filter(|due| is_meant(due.stream))
+            .copied()
+            .collect();
+        due.iter()
+            .try_for_each(|due| self.show_one(due).map_err(code_of))?;
         // Shown once they have ended, they are not looked at again.
-        self.host.due.borrow_mut().retain(|due| !is_meant(due.stream) || self.driver().is_idle(due.stream) != Ok(true));
+        self.host
+            .due
+            .borrow_mut()
+            .retain(|due| !is_meant(due.stream) || self.driver().is_idle(due.stream) != Ok(true));
         Ok(())
     }
 
@@ -210,7 +319,10 @@ impl Fake {
         };
         // What nearly all copies bring, word by word where the compiler optimises it.
         let (words, rest) = into.as_chunks_mut::<8>();
-        words.iter_mut().zip(0..).for_each(|(word, index)| *word = pattern(seed, index).to_le_bytes());
+        words
+            .iter_mut()
+            .zip(0..)
+            .for_each(|(word, index)| *word = pattern(seed, index).to_le_bytes());
         let last = pattern(seed, words.len() as u64).to_le_bytes();
         rest.copy_from_slice(&last[..rest.len()]);
         Ok(())

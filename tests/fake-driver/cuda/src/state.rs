@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use fake_machine::{code_in, traffic};
 use peerscope::hardware::sim::SimDriver;
-use peerscope::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+use peerscope::hardware::{
+    Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream,
+};
 use peerscope::model::units::PciAddress;
 
 use crate::host::Host;
@@ -173,7 +175,8 @@ pub fn init() -> Result<(), u32> {
         functions: Vec::new(),
         peers: HashSet::new(),
         shut: Vec::new(),
-        launches_block: std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| value != "0" && !value.is_empty()),
+        launches_block: std::env::var("CUDA_LAUNCH_BLOCKING")
+            .is_ok_and(|value| value != "0" && !value.is_empty()),
     });
     Ok(())
 }
@@ -181,12 +184,18 @@ pub fn init() -> Result<(), u32> {
 /// The devices of a list of indices and UUIDs or beginnings of them; an entry that is none hides all after it, as
 /// CUDA has it.
 fn visible(mask: &str, all: &[DeviceInfo]) -> Vec<Device> {
-    let named = |info: &&DeviceInfo, name: &str| info.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(name));
+    let named = |info: &&DeviceInfo, name: &str| {
+        info.uuid
+            .as_ref()
+            .is_some_and(|uuid| uuid.starts_with(name))
+    };
     let device = |entry: &str| match entry.trim() {
         name if name.starts_with("GPU-") => all.iter().find(|info| named(info, name)),
         number => all.get(number.parse::<usize>().ok()?),
     };
-    mask.split(',').map_while(|entry| Some(device(entry)?.device)).collect()
+    mask.split(',')
+        .map_while(|entry| Some(device(entry)?.device))
+        .collect()
 }
 
 impl Fake {
@@ -196,7 +205,9 @@ impl Fake {
 
     /// The simulated device of a handle.
     pub fn device(&self, device: i32) -> Result<Device, u32> {
-        let shown = usize::try_from(device).ok().and_then(|device| self.shown.get(device));
+        let shown = usize::try_from(device)
+            .ok()
+            .and_then(|device| self.shown.get(device));
         shown.copied().ok_or(code::INVALID_DEVICE)
     }
 
@@ -216,12 +227,20 @@ impl Fake {
 
     /// The device of a context.
     pub fn context(&self, context: *const c_void) -> Result<Device, u32> {
-        let device = index(CONTEXTS, context).and_then(|index| u32::try_from(index.checked_sub(1)?).ok());
-        device.map(Device).filter(|device| self.shown.contains(device)).ok_or(code::INVALID_CONTEXT)
+        let device =
+            index(CONTEXTS, context).and_then(|index| u32::try_from(index.checked_sub(1)?).ok());
+        device
+            .map(Device)
+            .filter(|device| self.shown.contains(device))
+            .ok_or(code::INVALID_CONTEXT)
     }
 
     pub fn set_current(&self, context: *const c_void) -> Result<(), u32> {
-        let device = if context.is_null() { None } else { Some(self.context(context)?) };
+        let device = if context.is_null() {
+            None
+        } else {
+            Some(self.context(context)?)
+        };
         CURRENT.set(device);
         Ok(())
     }
@@ -233,7 +252,10 @@ impl Fake {
         match (enable, self.peers.contains(&pair)) {
             (true, true) => return Err(code::PEER_ACCESS_ALREADY_ENABLED),
             (false, false) => return Err(code::PEER_ACCESS_NOT_ENABLED),
-            _ => self.driver.set_peer_access(pair.0, pair.1, enable).map_err(code_of)?,
+            _ => self
+                .driver
+                .set_peer_access(pair.0, pair.1, enable)
+                .map_err(code_of)?,
         }
         if enable {
             self.peers.insert(pair)
@@ -249,13 +271,24 @@ impl Fake {
             return Err(code::INVALID_VALUE);
         }
         let holds = if bytes <= SMALL {
-            Holds::Bytes(vec![0xa5; usize::try_from(bytes).map_err(|_| code::OUT_OF_MEMORY)?])
+            Holds::Bytes(vec![
+                0xa5;
+                usize::try_from(bytes)
+                    .map_err(|_| code::OUT_OF_MEMORY)?
+            ])
         } else {
             Holds::Simulated(self.driver.allocate(device, bytes).map_err(code_of)?)
         };
         let address = self.next_address;
         self.next_address += bytes.next_multiple_of(2 << 20);
-        self.memory.insert(address, Allocation { device, bytes, holds });
+        self.memory.insert(
+            address,
+            Allocation {
+                device,
+                bytes,
+                holds,
+            },
+        );
         Ok(address)
     }
 
@@ -270,11 +303,22 @@ impl Fake {
     /// The simulated buffer that begins at an address, or the part of one, and has at least this many bytes.
     pub fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
         match self.memory.range(..=address).next_back() {
-            Some((begin, Allocation { holds: Holds::Simulated(buffer), .. })) => match address - begin {
+            Some((
+                begin,
+                Allocation {
+                    holds: Holds::Simulated(buffer),
+                    ..
+                },
+            )) => match address - begin {
                 0 if bytes <= buffer.bytes => Ok(*buffer),
                 offset if offset > 0 => {
-                    let rest = buffer.bytes.checked_sub(offset).filter(|rest| bytes <= *rest);
-                    self.driver.part(*buffer, offset, rest.ok_or(code::INVALID_VALUE)?).map_err(code_of)
+                    let rest = buffer
+                        .bytes
+                        .checked_sub(offset)
+                        .filter(|rest| bytes <= *rest);
+                    self.driver
+                        .part(*buffer, offset, rest.ok_or(code::INVALID_VALUE)?)
+                        .map_err(code_of)
                 }
                 _ => Err(code::INVALID_VALUE),
             },
@@ -285,13 +329,17 @@ impl Fake {
     /// The bytes at an address of small memory.
     pub fn bytes(&mut self, address: u64, bytes: usize) -> Result<&mut [u8], u32> {
         match self.memory.get_mut(&address) {
-            Some(Allocation { holds: Holds::Bytes(held), .. }) => held.get_mut(..bytes).ok_or(code::INVALID_VALUE),
+            Some(Allocation {
+                holds: Holds::Bytes(held),
+                ..
+            }) => held.get_mut(..bytes).ok_or(code::INVALID_VALUE),
             _ => Err(code::INVALID_VALUE),
         }
     }
 
     pub fn create_stream(&mut self) -> Result<*mut c_void, u32> {
-        self.streams.push(self.driver.create_stream(current()?).map_err(code_of)?);
+        self.streams
+            .push(self.driver.create_stream(current()?).map_err(code_of)?);
         Ok(handle(STREAMS, self.streams.len() - 1))
     }
 
@@ -299,16 +347,23 @@ impl Fake {
         if stream.is_null() {
             return Ok(Stream::default_of(current()?));
         }
-        index(STREAMS, stream).and_then(|index| self.streams.get(index)).copied().ok_or(code::INVALID_HANDLE)
+        index(STREAMS, stream)
+            .and_then(|index| self.streams.get(index))
+            .copied()
+            .ok_or(code::INVALID_HANDLE)
     }
 
     pub fn create_event(&mut self) -> Result<*mut c_void, u32> {
-        self.events.push(self.driver.create_event(current()?).map_err(code_of)?);
+        self.events
+            .push(self.driver.create_event(current()?).map_err(code_of)?);
         Ok(handle(EVENTS, self.events.len() - 1))
     }
 
     pub fn event(&self, event: *const c_void) -> Result<Event, u32> {
-        index(EVENTS, event).and_then(|index| self.events.get(index)).copied().ok_or(code::INVALID_HANDLE)
+        index(EVENTS, event)
+            .and_then(|index| self.events.get(index))
+            .copied()
+            .ok_or(code::INVALID_HANDLE)
     }
 
     /// With CUDA_LAUNCH_BLOCKING, waits for what was enqueued last: behind a gate until it opens by itself.
@@ -335,7 +390,9 @@ impl Fake {
     /// Copies by a copy engine.
     pub fn copy(&self, to: u64, from: u64, bytes: u64, stream: *const c_void) -> Result<(), u32> {
         let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
-        self.driver.copy(self.stream(stream)?, to, from, bytes).map_err(code_of)?;
+        self.driver
+            .copy(self.stream(stream)?, to, from, bytes)
+            .map_err(code_of)?;
         self.note(from.device, to.device, bytes);
         Ok(())
     }
@@ -344,12 +401,20 @@ impl Fake {
     fn note(&self, from: Device, to: Device, bytes: u64) {
         let direct = self.peers.contains(&(from, to)) || self.peers.contains(&(to, from));
         if direct && from != to {
-            traffic::note(traffic::Copy { from: self.address(from), to: self.address(to), bytes });
+            traffic::note(traffic::Copy {
+                from: self.address(from),
+                to: self.address(to),
+                bytes,
+            });
         }
     }
 
     pub fn address(&self, device: Device) -> Option<PciAddress> {
-        self.driver.devices().iter().find(|info| info.device == device)?.pci
+        self.driver
+            .devices()
+            .iter()
+            .find(|info| info.device == device)?
+            .pci
     }
 
     /// Loads an image: PTX, of which only the names of its entries matter here.
@@ -357,20 +422,35 @@ impl Fake {
         if let Some(failure) = self.driver.kernels_failure(current()?) {
             return Err(code_of(failure));
         }
-        let entries = image.lines().filter_map(|line| line.trim().strip_prefix(".visible .entry "));
-        self.modules.push(entries.map(|entry| entry.trim_end_matches('(').trim().to_owned()).collect());
+        let entries = image
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(".visible .entry "));
+        self.modules.push(
+            entries
+                .map(|entry| entry.trim_end_matches('(').trim().to_owned())
+                .collect(),
+        );
         Ok(handle(MODULES, self.modules.len() - 1))
     }
 
     pub fn function(&mut self, module: *const c_void, name: &str) -> Result<*mut c_void, u32> {
-        let module = index(MODULES, module).and_then(|index| self.modules.get(index)).ok_or(code::INVALID_HANDLE)?;
+        let module = index(MODULES, module)
+            .and_then(|index| self.modules.get(index))
+            .ok_or(code::INVALID_HANDLE)?;
         let there = module.iter().any(|entry| entry == name);
-        self.functions.push(Kernel::named(name).filter(|_| there).ok_or(code::NOT_FOUND)?);
+        self.functions.push(
+            Kernel::named(name)
+                .filter(|_| there)
+                .ok_or(code::NOT_FOUND)?,
+        );
         Ok(handle(FUNCTIONS, self.functions.len() - 1))
     }
 
     pub fn kernel(&self, function: *const c_void) -> Result<Kernel, u32> {
-        index(FUNCTIONS, function).and_then(|index| self.functions.get(index)).copied().ok_or(code::INVALID_HANDLE)
+        index(FUNCTIONS, function)
+            .and_then(|index| self.functions.get(index))
+            .copied()
+            .ok_or(code::INVALID_HANDLE)
     }
 
     /// Holds a stream until the word at `flag` has reached a generation.
@@ -385,7 +465,13 @@ impl Fake {
         if flag == 0 {
             return Err(code::INVALID_VALUE);
         }
-        let shut = Shut { flag, generation, expired, arrived, device: stream.device };
+        let shut = Shut {
+            flag,
+            generation,
+            expired,
+            arrived,
+            device: stream.device,
+        };
         if !shut.is_open() {
             self.driver.hold(stream).map_err(code_of)?;
             self.shut.push(shut);
@@ -412,7 +498,11 @@ impl Fake {
             return;
         }
         let late = self.driver.late(Duration::ZERO);
-        for shut in self.shut.iter_mut().filter(|shut| shut.arrived != 0 && !late.contains(&shut.device)) {
+        for shut in self
+            .shut
+            .iter_mut()
+            .filter(|shut| shut.arrived != 0 && !late.contains(&shut.device))
+        {
             word(std::mem::take(&mut shut.arrived)).store(shut.generation, Ordering::Release);
         }
     }
@@ -429,11 +519,19 @@ impl Fake {
         if nanoseconds == 0 {
             return Ok(());
         }
-        self.driver.spin(stream, Duration::from_nanos(nanoseconds)).map_err(code_of)
+        self.driver
+            .spin(stream, Duration::from_nanos(nanoseconds))
+            .map_err(code_of)
     }
 
     /// Copies by a kernel. The first launch, of no bytes, warms up and leaves no trace.
-    pub fn kernel_copy(&self, stream: *const c_void, to: u64, from: u64, bytes: u64) -> Result<(), u32> {
+    pub fn kernel_copy(
+        &self,
+        stream: *const c_void,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Result<(), u32> {
         let stream = self.stream(stream)?;
         if bytes == 0 {
             return Ok(());
@@ -442,7 +540,9 @@ impl Fake {
             return self.host_kernel_copy(stream, to, from, bytes);
         }
         let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
-        self.driver.kernel_copy(stream, to, from, bytes).map_err(code_of)?;
+        self.driver
+            .kernel_copy(stream, to, from, bytes)
+            .map_err(code_of)?;
         self.note(from.device, to.device, bytes);
         Ok(())
     }
@@ -461,12 +561,22 @@ impl Fake {
     }
 
     /// Adds what is wrong to the words at `result`, as the kernel does.
-    pub fn check(&mut self, address: u64, bytes: u64, seed: u64, poison: u64, result: u64) -> Result<(), u32> {
+    pub fn check(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+        result: u64,
+    ) -> Result<(), u32> {
         if bytes == 0 {
             return Ok(());
         }
         let buffer = self.buffer(address, bytes)?;
-        let checked = self.driver.check(buffer, bytes, seed, poison).and_then(|()| self.driver.checked(buffer, bytes));
+        let checked = self
+            .driver
+            .check(buffer, bytes, seed, poison)
+            .and_then(|()| self.driver.checked(buffer, bytes));
         let found = checked.map_err(code_of)?;
         let held = self.bytes(result, 24)?;
         let mut words = [0_u64; 3];
@@ -474,7 +584,11 @@ impl Fake {
             *word = u64::from_le_bytes(bytes.try_into().map_err(|_| 999_u32)?);
         }
         let first = found.first_wrong.map_or(u64::MAX, |byte| byte / 8);
-        let words = [words[0] + found.wrong, words[1] + found.poisoned, words[2].min(first)];
+        let words = [
+            words[0] + found.wrong,
+            words[1] + found.poisoned,
+            words[2].min(first),
+        ];
         for (word, bytes) in words.iter().zip(held.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
@@ -492,13 +606,18 @@ impl Fake {
         self.memory
             .range(..=address)
             .next_back()
-            .is_some_and(|(begin, allocation)| allocation.device == device && address - begin < allocation.bytes)
+            .is_some_and(|(begin, allocation)| {
+                allocation.device == device && address - begin < allocation.bytes
+            })
     }
 }
 
 impl Shut {
     /// As the kernel compares them: by their difference, so that they may wrap around.
     fn is_open(&self) -> bool {
-        word(self.flag).load(Ordering::Acquire).wrapping_sub(self.generation) < 1 << 31
+        word(self.flag)
+            .load(Ordering::Acquire)
+            .wrapping_sub(self.generation)
+            < 1 << 31
     }
 }

@@ -41,9 +41,23 @@ impl Calls {
             state.as_ref().map(|state| state.join(name))
         };
         let (record, before_copies) = (place("calls"), place("start"));
-        let record = record.and_then(|path| OpenOptions::new().write(true).create(true).truncate(true).open(path).ok());
+        let record = record.and_then(|path| {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)
+                .ok()
+        });
         let counts = functions.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { functions, counts, faults, state, record, before_copies }
+        Self {
+            functions,
+            counts,
+            faults,
+            state,
+            record,
+            before_copies,
+        }
     }
 
     /// Counts a call. The code that it is to give at once, if something is to go wrong with it.
@@ -55,8 +69,11 @@ impl Calls {
         }
         let name = self.functions[function];
         if let (FIRST_COPY, 1, Some(path)) = (name, count, &self.before_copies) {
-            let bytes: Vec<u8> =
-                self.counts.iter().flat_map(|count| count.load(Ordering::Relaxed).to_le_bytes()).collect();
+            let bytes: Vec<u8> = self
+                .counts
+                .iter()
+                .flat_map(|count| count.load(Ordering::Relaxed).to_le_bytes())
+                .collect();
             let _ = std::fs::write(path, bytes);
         }
         let fits = |(_, fault): &&(usize, Entry)| {
@@ -85,8 +102,14 @@ impl Calls {
 
     /// Marks a fault as shown; whether this process is the first to do so.
     fn shown(&self, number: usize) -> bool {
-        let Some(state) = &self.state else { return true };
-        OpenOptions::new().write(true).create_new(true).open(state.join(format!("fault-{number}.shown"))).is_ok()
+        let Some(state) = &self.state else {
+            return true;
+        };
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(state.join(format!("fault-{number}.shown")))
+            .is_ok()
     }
 }
 
@@ -96,15 +119,27 @@ impl Calls {
 /// # Errors
 ///
 /// The folder cannot be read.
-pub fn read(state: &Path, library: &str, kind: &str, functions: &[&str]) -> std::io::Result<Vec<Vec<u64>>> {
+pub fn read(
+    state: &Path,
+    library: &str,
+    kind: &str,
+    functions: &[&str],
+) -> std::io::Result<Vec<Vec<u64>>> {
     let mut records = Vec::new();
     for entry in std::fs::read_dir(state)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with(library) && name.ends_with(kind) {
             let bytes = std::fs::read(entry.path())?;
-            let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
-            records.push(words.chain(std::iter::repeat(0)).take(functions.len()).collect());
+            let words = bytes
+                .chunks_exact(8)
+                .map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+            records.push(
+                words
+                    .chain(std::iter::repeat(0))
+                    .take(functions.len())
+                    .collect(),
+            );
         }
     }
     Ok(records)

@@ -31,13 +31,21 @@ pub fn machine() -> Result<MachineSpec, String> {
 
 /// Opens so many files for good, as a driver does for each GPU; whether there were so many to be had.
 pub fn take_files(count: usize) -> bool {
-    let files: Option<Vec<_>> = (0..count).map(|_| std::fs::File::open("/dev/null").ok()).collect();
+    let files: Option<Vec<_>> = (0..count)
+        .map(|_| std::fs::File::open("/dev/null").ok())
+        .collect();
     files.map(std::mem::forget).is_some()
 }
 
 /// The code in a sentence of the simulated machine, the number that ends its last brackets:
 /// `(CUDA error 700)`, `(15)`; the library's "unknown error" where it has none.
 pub fn code_in(sentence: &str) -> u32 {
-    let inside = sentence.rsplit_once('(').map_or("", |(_, behind)| behind.split(')').next().unwrap_or(""));
-    inside.rsplit(' ').next().and_then(|code| code.parse().ok()).unwrap_or(999)
+    let inside = sentence
+        .rsplit_once('(')
+        .map_or("", |(_, behind)| behind.split(')').next().unwrap_or(""));
+    inside
+        .rsplit(' ')
+        .next()
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(999)
 }

@@ -10,7 +10,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use peerscope::hardware::sim::spec::{FunctionSpec, LogLine, MachineSpec, READ_REQUEST};
-use peerscope::model::snapshot::{AdapterKind, BoundDriver, DeviceFile, PciFunction, PciKind, PciPower, PcieErrors};
+use peerscope::model::snapshot::{
+    AdapterKind, BoundDriver, DeviceFile, PciFunction, PciKind, PciPower, PcieErrors,
+};
 use peerscope::model::units::{KIB, MIB, PcieLink};
 
 /// Writes the files of a machine below `root`, in `sys` and `proc`.
@@ -19,7 +21,10 @@ use peerscope::model::units::{KIB, MIB, PcieLink};
 ///
 /// The folder cannot be written to.
 pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
-    let tree = Tree { root: root.to_owned(), machine };
+    let tree = Tree {
+        root: root.to_owned(),
+        machine,
+    };
     tree.host()?;
     tree.numa_nodes()?;
     tree.nvidia()?;
@@ -37,10 +42,20 @@ pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
 /// The folder cannot be written to.
 pub fn count_errors(root: &Path, functions: &[PciFunction]) -> io::Result<()> {
     for function in functions {
-        let folder = root.join("sys/bus/pci/devices").join(function.address.to_string());
-        let counted = (function.aer_correctable.get(), function.aer_nonfatal.get(), function.aer_fatal.get());
+        let folder = root
+            .join("sys/bus/pci/devices")
+            .join(function.address.to_string());
+        let counted = (
+            function.aer_correctable.get(),
+            function.aer_nonfatal.get(),
+            function.aer_fatal.get(),
+        );
         if let (Some(correctable), Some(non_fatal), Some(fatal)) = counted {
-            for (name, content) in error_files(PcieErrors { correctable, non_fatal, fatal }) {
+            for (name, content) in error_files(PcieErrors {
+                correctable,
+                non_fatal,
+                fatal,
+            }) {
                 fs::write(folder.join(name), content)?;
             }
         }
@@ -55,7 +70,12 @@ fn error_files(errors: PcieErrors) -> [(String, String); 3] {
         ("nonfatal", "TOTAL_ERR_NONFATAL", errors.non_fatal),
         ("fatal", "TOTAL_ERR_FATAL", errors.fatal),
     ]
-    .map(|(class, total, count)| (format!("aer_dev_{class}"), format!("Undefined 0\n{total} {count}\n")))
+    .map(|(class, total, count)| {
+        (
+            format!("aer_dev_{class}"),
+            format!("Undefined 0\n{total} {count}\n"),
+        )
+    })
 }
 
 struct Tree<'a> {
@@ -78,18 +98,40 @@ impl Tree<'_> {
         if let Some(folder) = link.parent() {
             fs::create_dir_all(folder)?;
         }
-        symlink(format!("{}{target}", "../".repeat(path.matches('/').count())), link)
+        symlink(
+            format!("{}{target}", "../".repeat(path.matches('/').count())),
+            link,
+        )
     }
 
     fn host(&self) -> io::Result<()> {
         let host = &self.machine.host;
-        self.file("proc/sys/kernel/osrelease", format!("{}\n", host.kernel_version))?;
+        self.file(
+            "proc/sys/kernel/osrelease",
+            format!("{}\n", host.kernel_version),
+        )?;
         self.file("proc/sys/kernel/hostname", "simulated\n")?;
-        self.file("sys/module/nvidia/version", format!("{}\n", host.driver_version))?;
-        let flags = if host.virtual_machine { "fpu sse2 hypervisor" } else { "fpu sse2" };
-        self.file("proc/cpuinfo", format!("processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n", host.cpu))?;
+        self.file(
+            "sys/module/nvidia/version",
+            format!("{}\n", host.driver_version),
+        )?;
+        let flags = if host.virtual_machine {
+            "fpu sse2 hypervisor"
+        } else {
+            "fpu sse2"
+        };
+        self.file(
+            "proc/cpuinfo",
+            format!(
+                "processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n",
+                host.cpu
+            ),
+        )?;
         let room = self.machine.host_room(0);
-        self.file("proc/meminfo", format!("MemAvailable:   {} kB\n", room.available.0 / KIB))?;
+        self.file(
+            "proc/meminfo",
+            format!("MemAvailable:   {} kB\n", room.available.0 / KIB),
+        )?;
         self.file("proc/self/cgroup", format!("0::{}\n", host.control_group))?;
         if let Some(left) = room.group_leaves {
             let folder = format!("sys/fs/cgroup{}", host.control_group.trim_end_matches('/'));
@@ -115,9 +157,15 @@ impl Tree<'_> {
     fn surroundings(&self) -> io::Result<()> {
         let host = &self.machine.host;
         let parameters = host.iommu_parameters.join(" ");
-        self.file("proc/cmdline", format!("BOOT_IMAGE=/vmlinuz root=/dev/sda1 {parameters} quiet\n"))?;
+        self.file(
+            "proc/cmdline",
+            format!("BOOT_IMAGE=/vmlinuz root=/dev/sda1 {parameters} quiet\n"),
+        )?;
         if host.peer_memory_module {
-            self.file("sys/module/nvidia_peermem/version", format!("{}\n", host.driver_version))?;
+            self.file(
+                "sys/module/nvidia_peermem/version",
+                format!("{}\n", host.driver_version),
+            )?;
         }
         if host.mps_daemon {
             self.file("tmp/nvidia-mps/control", "")?;
@@ -126,10 +174,13 @@ impl Tree<'_> {
         }
         if host.kernel_log_denied {
             // Root may read every file.
-            return Err(io::Error::other("a log that may not be read cannot be made"));
+            return Err(io::Error::other(
+                "a log that may not be read cannot be made",
+            ));
         }
-        let record =
-            |(number, line): (usize, &LogLine)| format!("3,{number},{},-;{}\n", line.seconds * 1_000_000, line.text);
+        let record = |(number, line): (usize, &LogLine)| {
+            format!("3,{number},{},-;{}\n", line.seconds * 1_000_000, line.text)
+        };
         let log: String = host.kernel_log.iter().enumerate().map(record).collect();
         self.file("dev/kmsg", log)
     }
@@ -150,7 +201,9 @@ impl Tree<'_> {
         let mut parent = function.parent;
         // A machine whose bridges go round in a circle is no machine.
         for _ in 0..64 {
-            let Some(above) = parent.and_then(|parent| self.machine.function(parent)) else { break };
+            let Some(above) = parent.and_then(|parent| self.machine.function(parent)) else {
+                break;
+            };
             path.push(above.address.to_string());
             parent = above.parent;
         }
@@ -162,20 +215,35 @@ impl Tree<'_> {
     fn function(&self, function: &FunctionSpec, number: usize) -> io::Result<()> {
         let place = self.place(function);
         let folder = format!("sys/devices/{place}");
-        let file = |name: &str, content: String| self.file(&format!("{folder}/{name}"), content + "\n");
+        let file =
+            |name: &str, content: String| self.file(&format!("{folder}/{name}"), content + "\n");
         file("vendor", format!("{:#06x}", function.id.0))?;
         file("device", format!("{:#06x}", function.id.1))?;
         file("class", format!("{:#08x}", function.class))?;
-        file("numa_node", function.numa_node.map_or(-1, i64::from).to_string())?;
-        self.link(&format!("bus/pci/devices/{}", function.address), &format!("devices/{place}"))?;
+        file(
+            "numa_node",
+            function.numa_node.map_or(-1, i64::from).to_string(),
+        )?;
+        self.link(
+            &format!("bus/pci/devices/{}", function.address),
+            &format!("devices/{place}"),
+        )?;
         let driver = self.machine.driver_of(function);
         if driver != BoundDriver::None {
-            self.link(&format!("devices/{place}/driver"), &format!("bus/pci/drivers/{driver}"))?;
+            self.link(
+                &format!("devices/{place}/driver"),
+                &format!("bus/pci/drivers/{driver}"),
+            )?;
         }
         if let Some(slot) = &function.slot {
             let address = function.address.to_string();
-            let device = address.rsplit_once('.').map_or(address.as_str(), |(device, _)| device);
-            self.file(&format!("sys/bus/pci/slots/{slot}/address"), format!("{device}\n"))?;
+            let device = address
+                .rsplit_once('.')
+                .map_or(address.as_str(), |(device, _)| device);
+            self.file(
+                &format!("sys/bus/pci/slots/{slot}/address"),
+                format!("{device}\n"),
+            )?;
         }
         self.power_and_windows(&folder, function)?;
         if self.machine.is_silent(function) {
@@ -200,29 +268,48 @@ impl Tree<'_> {
             self.file(&format!("{folder}/{name}"), content)?;
         }
         let group = format!("kernel/iommu_groups/{number}");
-        let kind = if self.machine.host.iommu_translating { "DMA-FQ" } else { "identity" };
+        let kind = if self.machine.host.iommu_translating {
+            "DMA-FQ"
+        } else {
+            "identity"
+        };
         self.file(&format!("sys/{group}/type"), format!("{kind}\n"))?;
         self.link(&format!("devices/{place}/iommu_group"), &group)
     }
 
     fn power_and_windows(&self, folder: &str, function: &FunctionSpec) -> io::Result<()> {
         let power = function.power_state;
-        let status = if function.power_state == PciPower::D0 { "active" } else { "suspended" };
+        let status = if function.power_state == PciPower::D0 {
+            "active"
+        } else {
+            "suspended"
+        };
         self.file(&format!("{folder}/power_state"), format!("{power}\n"))?;
-        self.file(&format!("{folder}/power/runtime_status"), format!("{status}\n"))?;
+        self.file(
+            &format!("{folder}/power/runtime_status"),
+            format!("{status}\n"),
+        )?;
         if function.removable {
             self.file(&format!("{folder}/removable"), "removable\n")?;
         }
-        let Some(bars) = self.machine.bars(function) else { return Ok(()) };
-        let mut lines = vec!["0x0000000000000000 0x0000000000000000 0x0000000000000000".to_owned(); 13];
+        let Some(bars) = self.machine.bars(function) else {
+            return Ok(());
+        };
+        let mut lines =
+            vec!["0x0000000000000000 0x0000000000000000 0x0000000000000000".to_owned(); 13];
         for bar in bars {
             const FIRST: u64 = 1 << 52;
-            lines[usize::from(bar.number)] =
-                format!("{FIRST:#018x} {:#018x} 0x000000000014220c", FIRST + bar.bytes.0 - 1);
+            lines[usize::from(bar.number)] = format!(
+                "{FIRST:#018x} {:#018x} 0x000000000014220c",
+                FIRST + bar.bytes.0 - 1
+            );
             if let Some(largest) = bar.largest_bytes {
                 // Every size from 64 MiB on, a bit each from 1 MiB.
                 let sizes = (2 * largest.0 / MIB - 1) & !0x3f;
-                self.file(&format!("{folder}/resource{}_resize", bar.number), format!("{sizes:016x}\n"))?;
+                self.file(
+                    &format!("{folder}/resource{}_resize", bar.number),
+                    format!("{sizes:016x}\n"),
+                )?;
             }
         }
         self.file(&format!("{folder}/resource"), lines.join("\n") + "\n")
@@ -231,14 +318,27 @@ impl Tree<'_> {
     /// What the NVIDIA driver tells in /proc, and its device files.
     fn nvidia(&self) -> io::Result<()> {
         for display in self.machine.displays() {
-            let Some(minor) = display.minor.get() else { continue };
-            let excluded = if display.excluded.get() == Some(true) { "Yes" } else { "No" };
-            let text = format!("Model: \t\t NVIDIA\nDevice Minor: \t {minor}\nGPU Excluded:\t {excluded}\n");
-            self.file(&format!("proc/driver/nvidia/gpus/{}/information", display.address), text)?;
+            let Some(minor) = display.minor.get() else {
+                continue;
+            };
+            let excluded = if display.excluded.get() == Some(true) {
+                "Yes"
+            } else {
+                "No"
+            };
+            let text = format!(
+                "Model: \t\t NVIDIA\nDevice Minor: \t {minor}\nGPU Excluded:\t {excluded}\n"
+            );
+            self.file(
+                &format!("proc/driver/nvidia/gpus/{}/information", display.address),
+                text,
+            )?;
             match display.device_file.get() {
                 Some(DeviceFile::Usable) => self.file(&format!("dev/nvidia{minor}"), "")?,
                 // Not even root may use it, as with a device cgroup.
-                Some(DeviceFile::Refused) => return Err(io::Error::other("a refused device file cannot be made")),
+                Some(DeviceFile::Refused) => {
+                    return Err(io::Error::other("a refused device file cannot be made"));
+                }
                 Some(DeviceFile::Missing) | None => {}
             }
         }
@@ -246,8 +346,14 @@ impl Tree<'_> {
     }
 
     fn link_files(&self, folder: &str, which: &str, speed: &str, width: u8) -> io::Result<()> {
-        self.file(&format!("{folder}/{which}_link_speed"), format!("{speed}\n"))?;
-        self.file(&format!("{folder}/{which}_link_width"), format!("{width}\n"))
+        self.file(
+            &format!("{folder}/{which}_link_speed"),
+            format!("{speed}\n"),
+        )?;
+        self.file(
+            &format!("{folder}/{which}_link_width"),
+            format!("{width}\n"),
+        )
     }
 
     fn adapters(&self) -> io::Result<()> {
@@ -259,7 +365,9 @@ impl Tree<'_> {
             let device = format!("bus/pci/devices/{}", adapter.pci);
             self.link(&format!("class/{class}/{}/device", adapter.name), &device)?;
             let port = adapter.port();
-            let (Some(state), Some(rate)) = (port.state.known(), port.rate_mbit.get()) else { continue };
+            let (Some(state), Some(rate)) = (port.state.known(), port.rate_mbit.get()) else {
+                continue;
+            };
             let folder = format!("sys/class/{class}/{}", adapter.name);
             if adapter.kind == AdapterKind::Ethernet {
                 self.file(&format!("{folder}/operstate"), format!("{state}\n"))?;
@@ -267,8 +375,14 @@ impl Tree<'_> {
                 continue;
             }
             let folder = format!("{folder}/ports/1");
-            self.file(&format!("{folder}/state"), format!("4: {}\n", state.to_uppercase()))?;
-            self.file(&format!("{folder}/rate"), format!("{} Gb/sec (4X)\n", f64::from(rate) / 1000.0))?;
+            self.file(
+                &format!("{folder}/state"),
+                format!("4: {}\n", state.to_uppercase()),
+            )?;
+            self.file(
+                &format!("{folder}/rate"),
+                format!("{} Gb/sec (4X)\n", f64::from(rate) / 1000.0),
+            )?;
             self.file(&format!("{folder}/link_layer"), "InfiniBand\n")?;
         }
         Ok(())

@@ -28,11 +28,22 @@ fn path() -> Option<PathBuf> {
 /// Notes a copy. Without a folder nothing is kept.
 pub fn note(copy: Copy) {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
-    let open = || OpenOptions::new().create(true).append(true).open(path()?).ok();
-    let Some(mut file) = FILE.get_or_init(open).as_ref() else { return };
-    let end = |end: Option<PciAddress>| end.map_or_else(|| "host".to_owned(), |address| address.to_string());
+    let open = || {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path()?)
+            .ok()
+    };
+    let Some(mut file) = FILE.get_or_init(open).as_ref() else {
+        return;
+    };
+    let end = |end: Option<PciAddress>| {
+        end.map_or_else(|| "host".to_owned(), |address| address.to_string())
+    };
     // What is not kept is not counted, as on a machine whose counters fail.
-    let _ = file.write_all(format!("{} {} {}\n", end(copy.from), end(copy.to), copy.bytes).as_bytes());
+    let _ =
+        file.write_all(format!("{} {} {}\n", end(copy.from), end(copy.to), copy.bytes).as_bytes());
 }
 
 /// The copies that were noted behind a place of the file, and its end.
@@ -50,8 +61,15 @@ pub fn since(place: u64) -> (Vec<Copy>, u64) {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let copy = |line: &str| {
         let mut words = line.split(' ');
-        let (from, to, bytes) = (words.next()?.parse().ok(), words.next()?.parse().ok(), words.next()?.parse().ok()?);
+        let (from, to, bytes) = (
+            words.next()?.parse().ok(),
+            words.next()?.parse().ok(),
+            words.next()?.parse().ok()?,
+        );
         Some(Copy { from, to, bytes })
     };
-    (text[..whole].lines().filter_map(copy).collect(), place + whole as u64)
+    (
+        text[..whole].lines().filter_map(copy).collect(),
+        place + whole as u64,
+    )
 }

@@ -58,10 +58,15 @@ pub fn start() -> Result<(), u32> {
 /// look would take longer than peerscope waits for one.
 fn write_errors(telemetry: &dyn Telemetry) {
     static WRITTEN: Mutex<Vec<PciFunction>> = Mutex::new(Vec::new());
-    let Some(root) = std::env::var_os("PEERSCOPE_FSROOT") else { return };
+    let Some(root) = std::env::var_os("PEERSCOPE_FSROOT") else {
+        return;
+    };
     let functions = telemetry.pci_tree().functions;
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let new = functions.iter().enumerate().filter(|(place, function)| written.get(*place) != Some(*function));
+    let new = functions
+        .iter()
+        .enumerate()
+        .filter(|(place, function)| written.get(*place) != Some(*function));
     let new: Vec<_> = new.map(|(_, function)| function.clone()).collect();
     // Where the folder is gone, nobody reads it any more.
     let _ = fake_machine::sysfs::count_errors(Path::new(&root), &new);
@@ -69,7 +74,11 @@ fn write_errors(telemetry: &dyn Telemetry) {
 }
 
 fn telemetry() -> Result<Arc<dyn Telemetry>, u32> {
-    TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(code::UNINITIALIZED)
+    TELEMETRY
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+        .ok_or(code::UNINITIALIZED)
 }
 
 /// The value of a reading, or the code that NVML has for its being unknown.
@@ -87,7 +96,9 @@ pub fn host() -> Result<Host, u32> {
 }
 
 pub fn count() -> Result<u32, u32> {
-    telemetry()?.gpu_count().map_err(|error| code_in(&error.message))
+    telemetry()?
+        .gpu_count()
+        .map_err(|error| code_in(&error.message))
 }
 
 /// The handle of a GPU that can be opened.
@@ -103,14 +114,25 @@ pub fn handle(index: u32) -> Result<*mut c_void, u32> {
         }
         opened.push(index);
     }
-    Ok(std::ptr::without_provenance_mut(HANDLES + 16 * index as usize))
+    Ok(std::ptr::without_provenance_mut(
+        HANDLES + 16 * index as usize,
+    ))
 }
 
 /// The index of a handle.
 pub fn index(device: *mut c_void) -> Result<u32, u32> {
-    let offset = device.addr().checked_sub(HANDLES).filter(|offset| offset.is_multiple_of(16));
-    let index = offset.and_then(|offset| u32::try_from(offset / 16).ok()).ok_or(code::INVALID_ARGUMENT)?;
-    if index < count()? { Ok(index) } else { Err(code::INVALID_ARGUMENT) }
+    let offset = device
+        .addr()
+        .checked_sub(HANDLES)
+        .filter(|offset| offset.is_multiple_of(16));
+    let index = offset
+        .and_then(|offset| u32::try_from(offset / 16).ok())
+        .ok_or(code::INVALID_ARGUMENT)?;
+    if index < count()? {
+        Ok(index)
+    } else {
+        Err(code::INVALID_ARGUMENT)
+    }
 }
 
 fn read(index: u32, group: GpuGroup) -> Result<Gpu, u32> {
@@ -126,7 +148,10 @@ pub fn gpu(device: *mut c_void, group: GpuGroup) -> Result<Gpu, u32> {
 
 /// An NVLink with its error counters.
 pub fn link(device: *mut c_void, number: u32) -> Result<NvLink, u32> {
-    links(index(device)?)?.into_iter().find(|link| u32::from(link.link) == number).ok_or(code::INVALID_ARGUMENT)
+    links(index(device)?)?
+        .into_iter()
+        .find(|link| u32::from(link.link) == number)
+        .ok_or(code::INVALID_ARGUMENT)
 }
 
 fn links(index: u32) -> Result<Vec<NvLink>, u32> {
@@ -157,13 +182,21 @@ pub fn watched(device: *mut c_void) -> Result<Option<LinkSample>, u32> {
 }
 
 fn last_look(index: u32) -> Option<LinkSample> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&index)?.clone()
+    WATCHED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()?
+        .get(&index)?
+        .clone()
 }
 
 /// Generation and lanes of the link now.
 pub fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
     if let Some(sample) = watched(device)? {
-        return sample.generation.zip(sample.width).ok_or(code::NOT_SUPPORTED);
+        return sample
+            .generation
+            .zip(sample.width)
+            .ok_or(code::NOT_SUPPORTED);
     }
     let gpu = gpu(device, GpuGroup::Pcie)?;
     Ok((known(&gpu.pcie_generation)?, known(&gpu.pcie_width)?))
@@ -218,11 +251,18 @@ const STEP_SECONDS: f64 = 0.03;
 
 impl Copied {
     /// Lets those others work who do so only while copies run, if there were any since the last look at a GPU.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a description has no negative rate")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a description has no negative rate"
+    )]
     fn let_others_work(&mut self, index: u32, others: &[OthersWork]) -> [u64; 2] {
         let before = self.looked.insert(index, self.copies).unwrap_or(0);
         let moved = self.others.entry(index).or_default();
-        for others in others.iter().filter(|others| self.copies > before && others.gpu == index) {
+        for others in others
+            .iter()
+            .filter(|others| self.copies > before && others.gpu == index)
+        {
             for (moved, rate) in moved.iter_mut().zip(others.nvlink) {
                 *moved += (rate * 1e9 * STEP_SECONDS) as u64;
             }
@@ -240,12 +280,24 @@ fn copied(index: u32) -> Result<Counts, u32> {
         let mut spec = fake_machine::machine().map_err(|_| code::UNKNOWN)?;
         spec.faults.others.clear();
         let (looked, others) = (HashMap::new(), HashMap::new());
-        *copied = Some(Copied { counters: sim::telemetry(spec.clone()), spec, place: 0, copies: 0, looked, others });
+        *copied = Some(Copied {
+            counters: sim::telemetry(spec.clone()),
+            spec,
+            place: 0,
+            copies: 0,
+            looked,
+            others,
+        });
     }
-    let Some(copied) = copied.as_mut() else { return Err(code::UNKNOWN) };
+    let Some(copied) = copied.as_mut() else {
+        return Err(code::UNKNOWN);
+    };
     let (copies, place) = traffic::since(copied.place);
     (copied.place, copied.copies) = (place, copied.copies + copies.len());
-    let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
+    let host = Endpoint::Host {
+        node: None,
+        memory: HostMemory::Pinned,
+    };
     let end = |address: Option<PciAddress>| match address {
         None => Some(host),
         Some(address) => {
@@ -258,7 +310,9 @@ fn copied(index: u32) -> Result<Counts, u32> {
             copied.counters.carried(Flow { from, to }, copy.bytes);
         }
     }
-    let counts = copied.counters.counts(index, &(0..=63).collect::<Vec<u8>>());
+    let counts = copied
+        .counters
+        .counts(index, &(0..=63).collect::<Vec<u8>>());
     match counts.failure {
         Some(why) => Err(code_in(&why)),
         None => Ok(counts),
@@ -267,10 +321,17 @@ fn copied(index: u32) -> Result<Counts, u32> {
 
 /// Data over an NVLink, KiB: what copies have added to it.
 fn of_link(index: u32, scope: u32, way: usize) -> Result<u64, u32> {
-    links(index)?.iter().find(|link| u32::from(link.link) == scope).ok_or(code::INVALID_ARGUMENT)?;
+    links(index)?
+        .iter()
+        .find(|link| u32::from(link.link) == scope)
+        .ok_or(code::INVALID_ARGUMENT)?;
     let counts = copied(index)?;
-    let link = counts.links.iter().find(|(link, _)| u32::from(*link) == scope);
-    link.map(|(_, counted)| counted[way] / 1024).ok_or(code::NOT_SUPPORTED)
+    let link = counts
+        .links
+        .iter()
+        .find(|(link, _)| u32::from(*link) == scope);
+    link.map(|(_, counted)| counted[way] / 1024)
+        .ok_or(code::NOT_SUPPORTED)
 }
 
 /// Data over all NVLinks, KiB: what others have moved, and copies.
@@ -284,8 +345,17 @@ fn of_all_links(index: u32, moved: &Moved, way: usize) -> Result<u64, u32> {
 /// is the look.
 fn under_load(index: u32, way: usize) -> Result<u64, u32> {
     static OTHERS: OnceLock<Vec<OthersWork>> = OnceLock::new();
-    let read = || fake_machine::machine().map(|machine| machine.faults.others).unwrap_or_default();
-    let others = OTHERS.get_or_init(|| read().into_iter().filter(OthersWork::is_only_under_load).collect());
+    let read = || {
+        fake_machine::machine()
+            .map(|machine| machine.faults.others)
+            .unwrap_or_default()
+    };
+    let others = OTHERS.get_or_init(|| {
+        read()
+            .into_iter()
+            .filter(OthersWork::is_only_under_load)
+            .collect()
+    });
     let mut copied = COPIED.lock().unwrap_or_else(PoisonError::into_inner);
     let copied = copied.as_mut().ok_or(code::UNKNOWN)?;
     if way == 0 {
@@ -297,7 +367,10 @@ fn under_load(index: u32, way: usize) -> Result<u64, u32> {
 fn over_pcie(index: u32, way: usize) -> Result<u64, u32> {
     let others = moved(index).pcie.ok_or(code::NOT_SUPPORTED)?[way];
     let own = copied(index)?.pcie.ok_or(code::NOT_SUPPORTED)?[way];
-    #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a counter that wraps, as the real one does"
+    )]
     Ok(u64::from((others + own) as u32))
 }
 
@@ -307,19 +380,30 @@ static MOVED: Mutex<Option<HashMap<u32, Moved>>> = Mutex::new(None);
 /// Looks at what a GPU has moved.
 fn look_at_moves(index: u32) -> Result<Moved, u32> {
     let moved = telemetry()?.moved(index);
-    MOVED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(index, moved.clone());
+    MOVED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get_or_insert_default()
+        .insert(index, moved.clone());
     Ok(moved)
 }
 
 /// What was seen at the last look.
 pub fn moved(index: u32) -> Moved {
     let seen = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
-    seen.as_ref().and_then(|seen| seen.get(&index).cloned()).unwrap_or_default()
+    seen.as_ref()
+        .and_then(|seen| seen.get(&index).cloned())
+        .unwrap_or_default()
 }
 
 /// A field value, of a link where `scope` is one.
 pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
-    let link = || links(index)?.into_iter().find(|link| u32::from(link.link) == scope).ok_or(code::INVALID_ARGUMENT);
+    let link = || {
+        links(index)?
+            .into_iter()
+            .find(|link| u32::from(link.link) == scope)
+            .ok_or(code::INVALID_ARGUMENT)
+    };
     match id {
         138 if scope == ALL_LINKS => of_all_links(index, &look_at_moves(index)?, 0),
         139 if scope == ALL_LINKS => of_all_links(index, &moved(index), 1),
@@ -335,7 +419,9 @@ pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
         165 => Ok(known(&link()?.active)?.into()),
         166 => {
             let version = known(&link()?.version)?;
-            numbers::nvlink_version(&version).map(u64::from).ok_or(code::UNKNOWN)
+            numbers::nvlink_version(&version)
+                .map(u64::from)
+                .ok_or(code::UNKNOWN)
         }
         173 | 179 | 180 => {
             let errors = match last_look(index) {

@@ -1,15 +1,19 @@
 //! The exported functions. Each is counted and may be told to go wrong (see `fake_machine::plan`)
 //! before it does anything.
 
-#![allow(non_snake_case, missing_docs, reason = "the names are the library's own")]
+#![allow(
+    non_snake_case,
+    missing_docs,
+    reason = "the names are the library's own"
+)]
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::LazyLock;
 
 use fake_machine::{Calls, exports};
 use nvml_wrapper_sys::bindings::{
-    nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t,
-    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlUtilization_t,
+    nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
+    nvmlGpuFabricInfo_v2_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlUtilization_t,
 };
 use peerscope::hardware::GpuGroup;
 use peerscope::model::snapshot::ConfidentialComputing;
@@ -21,7 +25,9 @@ use crate::numbers;
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("nvml", FUNCTIONS));
 
 fn call(function: usize, work: impl FnOnce() -> Result<(), u32>) -> u32 {
-    CALLS.enter(function).unwrap_or_else(|| work().err().unwrap_or(0))
+    CALLS
+        .enter(function)
+        .unwrap_or_else(|| work().err().unwrap_or(0))
 }
 
 /// A device's handle: an opaque pointer.
@@ -47,7 +53,8 @@ fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     }
     // SAFETY: the caller gives room for `length` characters, which is more than the text has.
     unsafe {
-        to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
+        to.cast::<u8>()
+            .copy_from_nonoverlapping(text.as_ptr(), text.len());
         to.add(text.len()).write(0);
     }
     Ok(())
@@ -59,7 +66,11 @@ fn version_of(structure: *const c_uint, expected: u32) -> Result<(), u32> {
         return Err(code::INVALID_ARGUMENT);
     }
     // SAFETY: every versioned structure begins with its version.
-    if unsafe { structure.read() } == expected { Ok(()) } else { Err(code::ARGUMENT_VERSION_MISMATCH) }
+    if unsafe { structure.read() } == expected {
+        Ok(())
+    } else {
+        Err(code::ARGUMENT_VERSION_MISMATCH)
+    }
 }
 
 /// The tag of a versioned structure: its size, and the version in the top byte.
@@ -70,7 +81,10 @@ const fn tag<T>(version: u32) -> u32 {
 
 fn pci_info(address: PciAddress) -> nvmlPciInfo_t {
     pci_text(
-        &format!("{:08X}:{:02X}:{:02X}.{:X}", address.domain, address.bus, address.device, address.function),
+        &format!(
+            "{:08X}:{:02X}:{:02X}.{:X}",
+            address.domain, address.bus, address.device, address.function
+        ),
         address,
     )
 }

@@ -15,6 +15,8 @@ pub use exports::FUNCTIONS;
 use nvml_wrapper_sys::bindings as sys;
 
 // The sizes of nvml.h; the live code has the others.
-const _: () = assert!(size_of::<sys::nvmlPciInfo_t>() == 68 && size_of::<sys::nvmlMemory_v2_t>() == 40);
-const _: () = assert!(size_of::<sys::nvmlBAR1Memory_t>() == 24 && size_of::<sys::nvmlProcessInfo_t>() == 24);
+const _: () =
+    assert!(size_of::<sys::nvmlPciInfo_t>() == 68 && size_of::<sys::nvmlMemory_v2_t>() == 40);
+const _: () =
+    assert!(size_of::<sys::nvmlBAR1Memory_t>() == 24 && size_of::<sys::nvmlProcessInfo_t>() == 24);
 const _: () = assert!(size_of::<sys::nvmlDevice_t>() == 8);

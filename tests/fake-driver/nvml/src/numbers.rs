@@ -1,7 +1,9 @@
 //! NVML's numbers for what the model has names for: the other direction of what the live code
 //! decodes, written apart from it.
 
-use peerscope::model::snapshot::{CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus};
+use peerscope::model::snapshot::{
+    CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus,
+};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
 pub const UNSIGNED_LONG_LONG: u32 = 3;
@@ -14,13 +16,28 @@ pub fn cuda_version(text: &str) -> Option<i32> {
 
 /// The place of a value in a list.
 fn place_in<T: PartialEq>(list: &[T], value: &T) -> Option<u32> {
-    list.iter().zip(0..).find(|(known, _)| *known == value).map(|(_, place)| place)
+    list.iter()
+        .zip(0..)
+        .find(|(known, _)| *known == value)
+        .map(|(_, place)| place)
 }
 
 pub fn architecture(name: &str) -> u32 {
-    const NAMES: [&str; 9] = ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
+    const NAMES: [&str; 9] = [
+        "Kepler",
+        "Maxwell",
+        "Pascal",
+        "Volta",
+        "Turing",
+        "Ampere",
+        "Ada",
+        "Hopper",
+        "Blackwell",
+    ];
     let listed = place_in(&NAMES, &name).map(|place| place + 2);
-    listed.or_else(|| name.strip_prefix("architecture ")?.parse().ok()).unwrap_or(u32::MAX)
+    listed
+        .or_else(|| name.strip_prefix("architecture ")?.parse().ok())
+        .unwrap_or(u32::MAX)
 }
 
 pub fn nvlink_version(text: &str) -> Option<u32> {
@@ -48,7 +65,13 @@ pub const fn fabric_state(state: FabricState) -> u8 {
 /// The mask of a fabric's health, whose parts are numbers: 1 "yes" and 2 "no", two bits each, and
 /// from bit 8 on the configuration, 1 when it is correct.
 pub fn health(degraded: u32) -> u32 {
-    let parts = [0, 2, 4, 6].map(|bit| if degraded >> bit & 1 == 1 { 1 << bit } else { 2 << bit });
+    let parts = [0, 2, 4, 6].map(|bit| {
+        if degraded >> bit & 1 == 1 {
+            1 << bit
+        } else {
+            2 << bit
+        }
+    });
     let configuration = (degraded >> 8 & 0xf).max(1);
     parts.into_iter().sum::<u32>() | configuration << 8
 }

@@ -1,7 +1,11 @@
 //! What else nvml.h has, as far as nvml-wrapper looks it up: nothing of it is used. The names are in
 //! `others.txt`, a line each.
 
-#![allow(non_snake_case, missing_docs, reason = "the names are the library's own")]
+#![allow(
+    non_snake_case,
+    missing_docs,
+    reason = "the names are the library's own"
+)]
 
 use crate::exports::unexpected;
 

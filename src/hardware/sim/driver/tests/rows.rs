@@ -35,9 +35,11 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
         (mib * MIB) as f64 * f64::from(count) / row(&driver, issuer, mib * MIB, count, events)
     };
     // docs/facts.md, "Events between copies": plain, and with events between; GB/s of large copies.
-    for (issuer, mib, count, plain, events, percent) in
-        [(0, 512, 8, 396.42, 395.63, 0.03), (0, 301, 8, 395.6, 394.3, 0.05), (1, 512, 8, 393.9, 393.0, 0.1)]
-    {
+    for (issuer, mib, count, plain, events, percent) in [
+        (0, 512, 8, 396.42, 395.63, 0.03),
+        (0, 301, 8, 395.6, 394.3, 0.05),
+        (1, 512, 8, 393.9, 393.0, 0.1),
+    ] {
         near(rate(issuer, mib, count, false), plain, percent);
         near(rate(issuer, mib, count, true), events, percent);
     }
@@ -46,7 +48,9 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
     near(rate(1, 512, 3, false), 393.3, 0.05);
     // Microseconds of copies of 1 MiB, once the row is under way.
     for (issuer, plain, events) in [(0, 4.9, 7.8), (1, 14.5, 20.5)] {
-        let each = |events| (row(&driver, issuer, MIB, 120, events) - row(&driver, issuer, MIB, 20, events)) / 1e5;
+        let each = |events| {
+            (row(&driver, issuer, MIB, 120, events) - row(&driver, issuer, MIB, 20, events)) / 1e5
+        };
         near(each(false), plain, 1.5);
         near(each(true), events, 1.5);
     }
@@ -55,7 +59,11 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
 #[test]
 fn kernels_pay_nothing_for_events_and_a_staged_row_neither() {
     let driver = open("h200x2");
-    near(row(&driver, 0, MIB, 20, true), row(&driver, 0, MIB, 20, false), 1e-6);
+    near(
+        row(&driver, 0, MIB, 20, true),
+        row(&driver, 0, MIB, 20, false),
+        1e-6,
+    );
 }
 
 #[test]
@@ -69,7 +77,10 @@ fn copies_to_the_host_and_from_it_have_engines_of_their_own() {
     // A staged copy is no obstacle to a direct one of the same GPU, nor to one the other way.
     let both = run(&driver, &[leg(0, 1), leg(0, 2), leg(3, 0)], 512 * MIB, 1);
     near(both[0], alone, 0.1);
-    assert!(both[1] < 1.9 * staged && both[2] < 1.9 * staged, "{both:?} {staged}");
+    assert!(
+        both[1] < 1.9 * staged && both[2] < 1.9 * staged,
+        "{both:?} {staged}"
+    );
     // Two of one GPU follow each other, as two direct ones do with one engine.
     let two = run(&driver, &[leg(0, 2), leg(0, 3)], 512 * MIB, 1);
     near(two[1], 2.0 * staged, 2.0);
@@ -90,16 +101,28 @@ fn staged_copies_share_the_rates_of_the_memory_that_they_pass() {
     }
     let node = &mut spec.numa_nodes[0];
     (node.write_gbps, node.read_gbps) = (None, Some(15.0));
-    near(gbps(&open_spec(spec), &[leg(0, 1)], 512 * MIB, 4)[0], 15.0, 1.0);
+    near(
+        gbps(&open_spec(spec), &[leg(0, 1)], 512 * MIB, 4)[0],
+        15.0,
+        1.0,
+    );
 }
 
 #[test]
 fn a_gate_that_its_device_has_not_begun_is_late() {
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.late_gates.push(LateGate { gpu: 1, us: 3000.0, times: Some(1) });
+    spec.faults.late_gates.push(LateGate {
+        gpu: 1,
+        us: 3000.0,
+        times: Some(1),
+    });
     let driver = open_spec(spec);
     let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
-    let hold = || streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
+    let hold = || {
+        streams
+            .into_iter()
+            .for_each(|stream| driver.hold(stream).unwrap())
+    };
     let limit = Duration::from_millis(2);
     assert_eq!(driver.late(limit), []);
     hold();
@@ -107,9 +130,15 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     assert_eq!(driver.late(limit), [Device(1)]);
     assert_eq!(driver.now() - began, limit);
     assert_eq!(driver.late(limit), [], "it begins within the next 2 ms");
-    assert!(driver.now() - began < Duration::from_micros(3010), "{:?}", driver.now() - began);
+    assert!(
+        driver.now() - began < Duration::from_micros(3010),
+        "{:?}",
+        driver.now() - began
+    );
     driver.release();
-    streams.into_iter().for_each(|stream| driver.synchronize(stream).unwrap());
+    streams
+        .into_iter()
+        .for_each(|stream| driver.synchronize(stream).unwrap());
     // Once only; and nobody waits for what has come to its gate.
     let began = driver.now();
     hold();
@@ -118,14 +147,21 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     driver.release();
     // Opened before its device has begun it: it is through as soon as that does.
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.late_gates.push(LateGate { gpu: 0, us: 3000.0, times: None });
+    spec.faults.late_gates.push(LateGate {
+        gpu: 0,
+        us: 3000.0,
+        times: None,
+    });
     let driver = open_spec(spec);
     let (stream, began) = (driver.create_stream(Device(0)).unwrap(), driver.now());
     driver.hold(stream).unwrap();
     driver.release();
     driver.synchronize(stream).unwrap();
     let through = driver.now() - began;
-    assert!((Duration::from_millis(3)..Duration::from_micros(3050)).contains(&through), "{through:?}");
+    assert!(
+        (Duration::from_millis(3)..Duration::from_micros(3050)).contains(&through),
+        "{through:?}"
+    );
     assert!(!driver.expired());
 }
 
@@ -148,13 +184,18 @@ fn gates_of_two_devices_open_with_the_skew_of_the_description() {
     spec.gpus[1].gate_delay_us = 25.0;
     let driver = open_spec(spec);
     let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
-    streams.into_iter().for_each(|stream| driver.hold(stream).unwrap());
+    streams
+        .into_iter()
+        .for_each(|stream| driver.hold(stream).unwrap());
     driver.release();
     let began = driver.now();
     driver.synchronize(streams[0]).unwrap();
     assert!(driver.now() - began < Duration::from_micros(5));
     driver.synchronize(streams[1]).unwrap();
     let opened = driver.now() - began;
-    assert!((Duration::from_micros(24)..Duration::from_micros(30)).contains(&opened), "{opened:?}");
+    assert!(
+        (Duration::from_micros(24)..Duration::from_micros(30)).contains(&opened),
+        "{opened:?}"
+    );
     assert!(!driver.expired());
 }

@@ -13,11 +13,15 @@ fn overlap(placement: Placement, compute_on: Side) -> f64 {
         StreamKind::Default => Stream::default_of(Device(gpu)),
         StreamKind::Side => driver.create_stream(Device(gpu)).unwrap(),
     };
-    let (from, to) = (current(0, placement.source), current(1, placement.destination));
+    let (from, to) = (
+        current(0, placement.source),
+        current(1, placement.destination),
+    );
     let compute = Stream::default_of(Device(u32::from(compute_on == Side::Destination)));
     let event = |stream: Stream| driver.create_event(stream.device).unwrap();
     let (there, copied) = (event(to), event(from));
-    let (copy_start, copy_end, kernel_start, kernel_end) = (event(from), event(from), event(compute), event(compute));
+    let (copy_start, copy_end, kernel_start, kernel_end) =
+        (event(from), event(from), event(compute), event(compute));
     // Both clocks start at the gates' opening.
     for stream in [from, compute] {
         driver.hold(stream).unwrap();
@@ -49,10 +53,18 @@ fn the_overlap_table_comes_out_of_the_stream_semantics() {
         .into_iter()
         .chain([((side, default), 0.0, 100.0), ((side, side), 100.0, 100.0)]);
     for ((source, destination), on_receiver, on_sender) in table {
-        let placement = Placement { source, destination, host: HostMode::NonBlocking };
-        for (compute_on, expected) in [(Side::Destination, on_receiver), (Side::Source, on_sender)] {
+        let placement = Placement {
+            source,
+            destination,
+            host: HostMode::NonBlocking,
+        };
+        for (compute_on, expected) in [(Side::Destination, on_receiver), (Side::Source, on_sender)]
+        {
             let percent = overlap(placement, compute_on);
-            assert!((percent - expected).abs() < 1.0, "{placement}, kernel on {compute_on}: {percent:.1}%");
+            assert!(
+                (percent - expected).abs() < 1.0,
+                "{placement}, kernel on {compute_on}: {percent:.1}%"
+            );
             assert_eq!(placement.should_overlap(compute_on), expected > 50.0);
         }
     }
@@ -65,15 +77,24 @@ fn default_streams_of_both_devices_wait_for_a_copy_that_either_of_them_issues() 
             for kernel_on in [0, 1] {
                 let driver = open("h200x2");
                 enable(&driver, 0, 1);
-                let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
-                driver.copy(Stream::default_of(Device(issuer)), destination, source, GIB).unwrap();
+                let [source, destination] =
+                    [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
+                driver
+                    .copy(Stream::default_of(Device(issuer)), destination, source, GIB)
+                    .unwrap();
                 let device = Device(kernel_on);
-                let stream =
-                    if side_stream { driver.create_stream(device).unwrap() } else { Stream::default_of(device) };
+                let stream = if side_stream {
+                    driver.create_stream(device).unwrap()
+                } else {
+                    Stream::default_of(device)
+                };
                 driver.spin(stream, Duration::from_micros(100)).unwrap();
                 driver.synchronize(stream).unwrap();
                 let waited = driver.now() > Duration::from_millis(2);
-                assert_eq!(waited, waits, "issued on {issuer}, kernel on {kernel_on}, side stream {side_stream}");
+                assert_eq!(
+                    waited, waits,
+                    "issued on {issuer}, kernel on {kernel_on}, side stream {side_stream}"
+                );
             }
         }
     }
@@ -86,13 +107,25 @@ fn events_are_exact_about_what_they_can_tell() {
     let [start, end] = [0, 1].map(|_| driver.create_event(near_by).unwrap());
     let elsewhere = driver.create_event(other).unwrap();
     let stream = Stream::default_of(near_by);
-    assert!(driver.elapsed_ns(start, end).unwrap_err().message.contains("400"));
+    assert!(
+        driver
+            .elapsed_ns(start, end)
+            .unwrap_err()
+            .message
+            .contains("400")
+    );
     assert!(driver.record(elsewhere, stream).is_err());
     driver.wait(stream, elsewhere).unwrap();
     driver.record(start, stream).unwrap();
     driver.spin(stream, Duration::from_millis(1)).unwrap();
     driver.record(end, stream).unwrap();
-    assert!(driver.elapsed_ns(start, end).unwrap_err().message.contains("600"));
+    assert!(
+        driver
+            .elapsed_ns(start, end)
+            .unwrap_err()
+            .message
+            .contains("600")
+    );
     driver.synchronize(stream).unwrap();
     near(driver.elapsed_ns(start, end).unwrap(), 1e6, 0.5);
 }
