@@ -137,6 +137,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "scripts/fuzz runs it"]
     fn fuzz_journals() {
         use serde_json::Value;
 
