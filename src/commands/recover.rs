@@ -161,6 +161,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "scripts/fuzz runs it"]
     fn fuzz_journals() {
         use serde_json::Value;
 

@@ -25,6 +25,7 @@ fn schema() -> Value {
         json!({ "description": "Name and version of this format.", "const": SCHEMA });
     schema["properties"]["made_at"]["format"] = json!("date-time");
     schema["$defs"]["Finding"]["properties"]["code"] = json!({ "description": "Its code; later versions may have more.", "type": "string", "pattern": "^fleet-[a-z-]+$" });
+    model::schema::later_keys_are_optional(&mut schema);
     schema
 }
 

@@ -64,6 +64,7 @@ fn more_links_than_a_number_has_room_for_are_cut_or_refused() {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_machines_of_broken_structure() {
     let strategy = (0..BASES.len(), fuzz::mutations());
     fuzz::run("machine, structure", 0.5, &strategy, |(base, mutations)| {
@@ -75,6 +76,7 @@ fn fuzz_machines_of_broken_structure() {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_machines_of_broken_text() {
     let strategy = (0..BASES.len(), fuzz::edits(4));
     fuzz::run("machine, text", 0.5, &strategy, |(base, edits)| {

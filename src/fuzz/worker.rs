@@ -228,6 +228,7 @@ fn the_replies_to_start_from_are_valid() {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_replies_of_a_broken_worker() {
     let strategy = (0..REPLIES.len(), fuzz::mutations(), fuzz::edits(2));
     fuzz::run(

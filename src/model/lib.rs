@@ -32,7 +32,7 @@ pub mod restore;
 pub mod rounding;
 mod rule_id;
 #[cfg(any(test, feature = "testing"))]
-mod schema;
+pub mod schema;
 #[cfg(test)]
 mod schema_tests;
 pub mod snapshot;
