@@ -2,10 +2,7 @@
 
 use std::process::ExitCode;
 
-use peerscope::{Allocator, Ending, complain, parse, run, usage};
-
-#[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+use peerscope::{Ending, complain, parse, run, usage};
 
 fn main() -> ExitCode {
     let cli = match parse() {
