@@ -10,7 +10,6 @@ use super::partial;
 use model::finding::{Finding, Severity};
 use model::flow::Setup;
 use model::measurement::{Latency, Measurements, PeerBandwidth, Status};
-use model::order::Order;
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::timeline::Timeline;
@@ -99,7 +98,7 @@ impl<'a> Digest<'a> {
             .into_iter()
             .filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
         let mut findings: Vec<_> = report.findings.iter().collect();
-        findings.order_by_key(|finding| Reverse(finding.severity));
+        findings.sort_by_key(|finding| Reverse(finding.severity));
         let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
         Self {
             report,

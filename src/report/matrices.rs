@@ -11,7 +11,6 @@ use super::matrix::{Cell, pair_matrix};
 use super::page::{Page, Paint};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Status};
-use model::order::Order;
 use model::placement::{Pair, Path, Placement, Side};
 use model::rounding::{percent, range, rate, short};
 
@@ -83,7 +82,7 @@ impl<'a> Matrices<'a> {
             .filter_map(of)
             .filter(|(theory, [low, _])| low <= theory)
             .collect();
-        routes.order_by(|one, other| {
+        routes.sort_by(|one, other| {
             other
                 .0
                 .total_cmp(&one.0)

@@ -150,7 +150,7 @@ impl Worker {
         if let Some(stdout) = stdout {
             listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let Ok(reply) = serde_json::from_slice(line.as_bytes()) else {
+                    let Ok(reply) = serde_json::from_str(&line) else {
                         return;
                     };
                     if sender.send(reply).is_err() {

@@ -74,7 +74,7 @@ const CALLS: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "fell-since-baseline",
     Severity::Error,
-    page!("fell_since_baseline.rs"),
+    include_str!("fell_since_baseline.rs"),
     judge,
 )
 .with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
@@ -236,9 +236,7 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
                 .or_default()
                 .push(now.pair);
         }
-        if now.class > then.class
-            && !matches!(then.class, model::topology::LinkClass::NvLink(_))
-        {
+        if now.class > then.class && !matches!(then.class, model::topology::LinkClass::NvLink(_)) {
             let what = format!(
                 "The GPUs are connected by {}, earlier by {}",
                 now.class, then.class

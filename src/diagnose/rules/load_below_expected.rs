@@ -29,15 +29,15 @@
 
 use std::cmp::Ordering;
 
-use super::load_collapses;
 use super::load::{self, Judged};
+use super::load_collapses;
 use super::prelude::*;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
     "load-below-expected",
     Severity::Warning,
-    page!("load_below_expected.rs"),
+    include_str!("load_below_expected.rs"),
     judge,
 );
 

@@ -32,7 +32,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "load-collapses",
     Severity::Error,
-    page!("load_collapses.rs"),
+    include_str!("load_collapses.rs"),
     judge,
 )
 .with(&[COLLAPSE]);
@@ -64,8 +64,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// The links that other findings on several flows name, or may mean.
 pub fn named_links(evidence: &Evidence<'_>) -> BTreeSet<load::Ends> {
     let below = RULE.parameter(evidence, &COLLAPSE);
-    let links = load::low(evidence, below).into_iter().flat_map(|low| low.links);
-    links.map(|link| load::ends((link.upper, link.lower))).collect()
+    let links = load::low(evidence, below)
+        .into_iter()
+        .flat_map(|low| low.links);
+    links
+        .map(|link| load::ends((link.upper, link.lower)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -25,13 +25,12 @@ use super::load_data_wrong::fails_alone;
 use super::prelude::*;
 use model::flow::Endpoint;
 use model::load::LoadPattern;
-use model::order::Order;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
     "load-copy-failed",
     Severity::Error,
-    page!("load_copy_failed.rs"),
+    include_str!("load_copy_failed.rs"),
     judge,
 );
 
@@ -111,7 +110,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
 /// The patterns of each reason, the smallest first: it says most of where it is.
 fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)> {
     let mut sorted = bad.to_vec();
-    sorted.order_by_key(|pattern| pattern.flows.len());
+    sorted.sort_by_key(|pattern| pattern.flows.len());
     let mut groups: Vec<(&str, Vec<&LoadPattern>)> = Vec::new();
     for pattern in sorted {
         let reason = pattern.reason.as_deref().unwrap_or("no reason given");

@@ -31,7 +31,7 @@ use model::load::LoadPattern;
 pub const RULE: Rule = Rule::new(
     "load-data-wrong",
     Severity::Error,
-    page!("load_data_wrong.rs"),
+    include_str!("load_data_wrong.rs"),
     judge,
 );
 
@@ -99,12 +99,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 pub fn fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
     let peer = measurements.peer.iter().map(PeerBandwidth::cell);
     let mut alone = peer
-        .chain(
-            measurements
-                .host
-                .iter()
-                .map(model::host::HostCopy::cell),
-        )
+        .chain(measurements.host.iter().map(model::host::HostCopy::cell))
         .filter(|cell| {
             cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung)
         });

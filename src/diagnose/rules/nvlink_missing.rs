@@ -50,7 +50,7 @@ const SXM_ONLY: [&str; 8] = [
 pub const RULE: Rule = Rule::new(
     "nvlink-missing",
     Severity::Error,
-    page!("nvlink_missing.rs"),
+    include_str!("nvlink_missing.rs"),
     judge,
 );
 
@@ -288,8 +288,7 @@ mod tests {
             "0000:83:00.0",
             "0000:84:00.0",
         ] {
-            model::testing::function_mut(&mut machine, address).device_id =
-                Reading::Known(model);
+            model::testing::function_mut(&mut machine, address).device_id = Reading::Known(model);
         }
         assert!(is_found(&machine), "of the same model");
     }
