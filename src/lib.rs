@@ -22,7 +22,6 @@ pub mod stages;
 pub use cli::Cli;
 pub use commands::{complain, parse, run, usage};
 pub use diagnose::Ending;
-pub use live::Allocator;
 pub use report::{Format, Of, formats};
 
 #[cfg(test)]

@@ -2,10 +2,7 @@
 
 use std::process::ExitCode;
 
-use peerscope::{Allocator, Ending, complain, parse, run, usage};
-
-#[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+use peerscope::{Ending, complain, parse, run, usage};
 
 fn main() -> ExitCode {
     let cli = match parse() {
@@ -23,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 /// A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it, 101, is not in the
-/// contract. The journal keeps what was measured. Nothing is unwound: the binaries of the packages cannot.
+/// contract. The journal keeps what was measured. The hook ends the process, so nothing is unwound.
 fn end_on_panic(code: u8) {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

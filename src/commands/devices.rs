@@ -8,7 +8,6 @@ use discover::{self, Late};
 use hardware::{HardwareError, Machine, Telemetry};
 use measure::Selection;
 use model::measurement::CudaDevice;
-use model::order::Order;
 use model::snapshot::{Gpu, SlowFact, Snapshot};
 use worker::environment;
 
@@ -101,7 +100,7 @@ pub fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> V
             });
         }
     }
-    devices.order_by_key(|device| device.index);
+    devices.sort_by_key(|device| device.index);
     devices
 }
 

@@ -2,7 +2,6 @@
 
 use super::output;
 use crate::cli::MachinesArgs;
-use model::to_toml::to_toml;
 use sim::Simulated;
 use sim::builtin::{self, Kind};
 
@@ -25,7 +24,8 @@ fn description(name: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     let machine = Simulated::find(name)?;
-    to_toml(&machine.spec).map_err(|error| format!("cannot write '{name}' as TOML: {error}"))
+    toml::to_string(&machine.spec)
+        .map_err(|error| format!("cannot write '{name}' as TOML: {error}"))
 }
 
 /// One line for each machine, those without a fault first.

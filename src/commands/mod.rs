@@ -71,7 +71,6 @@ pub fn run(cli: &Cli) -> Result<u8, Failure> {
 }
 
 fn carry_out(cli: &Cli) -> Result<u8, Failure> {
-    limits::enough_address_space()?;
     refuse::without_effect(cli)?;
     let machine = match &cli.command {
         Command::Worker(args) if args.described => described(&worker::child::description()?)?,

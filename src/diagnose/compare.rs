@@ -13,7 +13,6 @@ use super::settings::Settings;
 use super::verdict::{Terms, is_gap, verdict};
 use model::finding::Finding;
 use model::flow::Setup;
-use model::order::Order;
 use model::placement::{Pair, Path};
 use model::report::{Report, Verdict};
 
@@ -175,7 +174,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         of.filter_map(|figures| Change::of(figures, &refused))
     };
     let mut pairs: Vec<Change> = on(Path::Direct).chain(on(Path::Staged)).collect();
-    pairs.order_by_key(|change| change.pair);
+    pairs.sort_by_key(|change| change.pair);
     pairs.dedup_by_key(|change| change.pair);
 
     let (findings, now): (Vec<_>, Vec<_>) = now

@@ -9,7 +9,6 @@ use super::rule::Parameter;
 use super::rules;
 use super::settings::{Level, Settings};
 use model::finding::Severity;
-use model::from_toml::from_toml;
 use model::nearest::did_you_mean;
 
 #[derive(Debug, Default, Deserialize)]
@@ -42,7 +41,8 @@ struct ShareInFile {
 ///
 /// What is wrong, with the line or the key.
 pub fn parse(text: &str) -> Result<Settings, String> {
-    let file: File = from_toml(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    let file: File =
+        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
     let mut settings = Settings::default();
     for (code, word) in file.severity {
         known_code(&code, "severity")?;

@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::expectations_host::{Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit};
-use model::from_toml::from_toml;
 use model::placement::{Pair, Path};
 use model::report::Report;
 use model::snapshot::Gpu;
-use model::to_toml::to_toml;
 use model::topology::LinkClass;
 
 /// What a machine must have. What is not given is not looked at.
@@ -140,7 +138,7 @@ impl Expectations {
     /// What is wrong, with the line or the key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let read: Self =
-            from_toml(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if (Self {
             profile: None,
             ..read.clone()
@@ -276,7 +274,7 @@ impl Expectations {
     ///
     /// It cannot be written as TOML.
     pub fn to_toml(&self) -> Result<String, String> {
-        to_toml(self).map_err(|error| format!("cannot write the expectations: {error}"))
+        toml::to_string(self).map_err(|error| format!("cannot write the expectations: {error}"))
     }
 }
 
@@ -373,10 +371,7 @@ mod tests {
             ("[gpus]\ncount = -8\n", "count"),
             ("[[floor]]\nclass = \"NVX\"\ngbps = 3\n", "NVX"),
             ("[[floor]]\nclass = \"NV18\"\ngbps = 0\n", "NV18"),
-            (
-                "[[floor]]\nclass = \"NV18\"\ngbps = nan\n",
-                "nan is no finite number",
-            ),
+            ("[[floor]]\nclass = \"NV18\"\ngbps = nan\n", "NV18"),
             ("[[floor]]\nclass = \"NV18\"\n", "gbps"),
         ] {
             let error = Expectations::parse(text).unwrap_err();

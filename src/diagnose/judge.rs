@@ -8,7 +8,6 @@ use super::settings::{Level, Settings};
 use super::{causes, rules, side_by_side, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, Status};
-use model::order::Order;
 use model::request::Silenced;
 
 /// The measurements with no figure where another program disturbed it; none where it disturbed nothing.
@@ -67,7 +66,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
-    findings.order_by(|one, other| {
+    findings.sort_by(|one, other| {
         let key = |finding: &Finding| {
             (
                 Reverse(finding.severity),

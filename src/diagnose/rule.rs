@@ -18,8 +18,8 @@ pub struct Rule {
     /// Whether its findings say that something was not tested. That has an exit code of its own and is
     /// no fault of the machine, whatever severity it is shown with.
     pub gap: bool,
-    /// The `//!` lines of its own file, through [`page!`]: the manual page is kept nowhere else.
-    pub page: &'static str,
+    /// Its own file, through `include_str!`: the `//!` lines at its top are the manual page, which is kept nowhere else.
+    pub source: &'static str,
     /// What it finds.
     pub judge: Judge,
 }
@@ -40,7 +40,7 @@ impl Rule {
     pub const fn new(
         code: &'static str,
         severity: Severity,
-        page: &'static str,
+        source: &'static str,
         judge: Judge,
     ) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Rule {
             severity,
             parameters: &[],
             gap: false,
-            page,
+            source,
             judge,
         }
     }
@@ -102,51 +102,13 @@ impl Rule {
 
     /// Its manual page, in Markdown.
     pub fn page(&self) -> String {
-        let doc = self.page.lines().map_while(|line| line.strip_prefix("//!"));
+        let doc = self
+            .source
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"));
         let lines: Vec<_> = doc
             .map(|line| line.strip_prefix(' ').unwrap_or(line))
             .collect();
         lines.join("\n")
-    }
-}
-
-/// The `//!` lines at the top of a rule's file. The rest of it is cut off when the program is built: the sources of all
-/// rules were half a megabyte of it.
-macro_rules! page {
-    ($file:literal) => {{
-        const FILE: &str = include_str!($file);
-        const TOP: [u8; $crate::rule::length_of_top(FILE)] = $crate::rule::top(FILE);
-        const { $crate::rule::text(&TOP) }
-    }};
-}
-pub(super) use page;
-
-/// Bytes of the lines at the top of a source that begin with `//!`.
-pub(super) const fn length_of_top(source: &str) -> usize {
-    let (mut rest, mut length) = (source.as_bytes(), 0);
-    while let [b'/', b'/', b'!', ..] = rest {
-        let mut in_line = true;
-        while in_line && let [byte, after @ ..] = rest {
-            in_line = *byte != b'\n';
-            rest = after;
-            length += 1;
-        }
-    }
-    length
-}
-
-/// The first bytes of a source.
-pub(super) const fn top<const LENGTH: usize>(source: &str) -> [u8; LENGTH] {
-    match source.as_bytes().first_chunk() {
-        Some(top) => *top,
-        None => [b'\n'; LENGTH],
-    }
-}
-
-/// Whole lines of a source, which are text as the source is.
-pub(super) const fn text(lines: &[u8]) -> &str {
-    match std::str::from_utf8(lines) {
-        Ok(text) => text,
-        Err(_) => "",
     }
 }

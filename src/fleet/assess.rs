@@ -15,7 +15,6 @@ use super::sources::Gathered;
 use super::{inventory, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
-use model::order::Order;
 use model::report::{Conclusion, Tool};
 
 /// What is asked of a fleet, beside its reports.
@@ -43,7 +42,7 @@ pub const GAPS: [&str; 3] = [
 /// The newest report of every node, in the order of their names, and the older ones.
 pub fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
     let mut all: Vec<&Digest> = digests.iter().collect();
-    all.order_by(|one, other| {
+    all.sort_by(|one, other| {
         let key = |digest: &&Digest| (sortable(&digest.node), digest.node.clone());
         key(one)
             .cmp(&key(other))

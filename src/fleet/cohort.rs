@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::digest::Digest;
 use super::inventory;
-use model::order::Order;
 
 /// Nodes that can be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> V
             nodes,
         })
         .collect();
-    cohorts.order_by(|one, other| {
+    cohorts.sort_by(|one, other| {
         other
             .nodes
             .len()

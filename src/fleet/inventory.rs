@@ -8,7 +8,6 @@ use super::digest::Digest;
 use super::model::{Attribute, Finding, Share};
 use super::names;
 use model::finding::Severity;
-use model::order::Order;
 
 /// Fewest nodes of one model in which one can be odd. Chosen.
 const FEWEST: usize = 5;
@@ -145,7 +144,7 @@ fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
         *counts.entry(value).or_default() += 1;
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.order_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
+    counts.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
     counts
 }
 
@@ -177,7 +176,7 @@ pub fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
                 .into_iter()
                 .map(|(value, nodes)| share(value, nodes))
                 .collect();
-            values.order_by(|one, other| {
+            values.sort_by(|one, other| {
                 other
                     .count
                     .cmp(&one.count)

@@ -1,6 +1,5 @@
 //! Lists of nodes as Slurm writes them: `node[001-003,7],gpu1`.
 
-use model::order::Order;
 use std::collections::BTreeSet;
 
 /// Most names that a list may have: a list is typed by hand or written by Slurm, and no cluster is larger. Chosen.
@@ -131,7 +130,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
             (cut, number)
         })
         .collect();
-    cuts.order_by(|(one, a), (other, b)| {
+    cuts.sort_by(|(one, a), (other, b)| {
         (one.head, one.tail, a, one.digits).cmp(&(other.head, other.tail, b, other.digits))
     });
     let same = |one: &(Cut<'_>, _), other: &(Cut<'_>, _)| {

@@ -14,7 +14,6 @@ use super::model::{Figures, Finding};
 use super::names;
 use super::robust::{Robust, median};
 use model::finding::Severity;
-use model::order::Order;
 
 /// Fewest nodes that a figure is compared with, itself among them: of fewer, nobody knows which is the odd one.
 /// Chosen.
@@ -275,7 +274,7 @@ pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
             finding(digest, low, worst, &compared.kinds[worst.kind]),
         ));
     }
-    found.order_by(|(one, _), (other, _)| other.total_cmp(one));
+    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 

@@ -7,7 +7,6 @@ use super::digest::word;
 use super::model::{Cohort, Finding, Fleet, Node};
 use super::names;
 use model::finding::Severity;
-use model::order::Order;
 use model::report::{Conclusion, MOST_GPUS};
 use model::rounding::{percent, short};
 use report::figures::count;
@@ -210,7 +209,7 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
             .into_iter()
             .map(|(wrong, nodes)| (verdict, wrong, nodes))
             .collect();
-        alike.order_by_key(|(.., nodes)| Reverse(nodes.len()));
+        alike.sort_by_key(|(.., nodes)| Reverse(nodes.len()));
         rows.append(&mut alike);
     }
     if rows.is_empty() {
@@ -310,7 +309,7 @@ fn heat(page: &mut Page, fleet: &Fleet) {
             .copied()
             .fold(f64::INFINITY, f64::min)
     };
-    low.order_by(|one, other| lowest(one).total_cmp(&lowest(other)));
+    low.sort_by(|one, other| lowest(one).total_cmp(&lowest(other)));
     page.heading("Figures that are low, per cent of the cohort's median, by GPU");
     let shown = if page.verbose() || low.len() <= ROWS + 1 {
         low.len()

@@ -9,7 +9,6 @@ use super::model::{Code, Finding};
 use super::names;
 use super::robust::chance;
 use model::finding::Severity;
-use model::order::Order;
 
 /// Something that stands out on a node, by the code of its rule or of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +69,7 @@ pub fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
             }
         })
         .collect();
-    codes.order_by(|one, other| {
+    codes.sort_by(|one, other| {
         let key = |code: &Code| (code.severity, code.count);
         key(other)
             .cmp(&key(one))

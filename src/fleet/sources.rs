@@ -9,7 +9,6 @@ use flate2::read::MultiGzDecoder;
 use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
 use super::digest::{Digest, NoReport, read};
-use model::order::Order;
 
 /// Ends of the names of files that are looked at within folders and archives.
 const ENDS: [&str; 6] = [".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".jsonl.gz"];
@@ -69,7 +68,7 @@ pub fn gather(paths: &[PathBuf]) -> Gathered {
     }
     gathered
         .broken
-        .order_by(|one, other| one.file.cmp(&other.file));
+        .sort_by(|one, other| one.file.cmp(&other.file));
     gathered
 }
 
@@ -106,7 +105,7 @@ fn within(
     files: &mut Vec<PathBuf>,
     broken: &mut Vec<Broken>,
 ) {
-    entries.order_by_key(DirEntry::file_name);
+    entries.sort_by_key(DirEntry::file_name);
     for entry in entries {
         let Ok(kind) = entry.file_type() else {
             continue;

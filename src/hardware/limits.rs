@@ -29,26 +29,6 @@ const FREE_ADDRESSES: u64 = 64 << 30;
 /// Below so many bytes of locked memory a driver may be short of them: chosen, more than is page-locked here.
 const ENOUGH_LOCKED: u64 = 1 << 30;
 
-/// Whether there is address space enough to run at all. With less, the C library ends a process as it
-/// pleases, and no driver starts.
-///
-/// # Errors
-///
-/// A sentence that names the limit.
-pub fn enough_address_space() -> Result<(), String> {
-    const ENOUGH: u64 = 1 << 30;
-    let short = getrlimit(Resource::As)
-        .current
-        .is_some_and(|limit| limit < ENOUGH);
-    let limit = if short { blame(Scarce::Memory) } else { None };
-    limit.map_or(Ok(()), |limit| {
-        Err(format!(
-            "{limit}, and at least {} are needed: raise it",
-            ENOUGH >> 10
-        ))
-    })
-}
-
 /// Whether a limit has kept this process from anything.
 static WAS_IN_THE_WAY: AtomicBool = AtomicBool::new(false);
 
@@ -128,7 +108,9 @@ pub fn of_error(error: &io::Error) -> Option<String> {
 }
 
 /// A sentence about a thread or process that could not be started for this error, behind the limit that explains it.
+/// EAGAIN and ENOMEM are a shortage of the system even where no limit is known: they accuse no hardware.
 pub fn not_started(sentence: String, error: &io::Error) -> HardwareError {
+    let is_shortage = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
     let limit = match error.kind() {
         ErrorKind::WouldBlock => blame(Scarce::Threads),
         _ => of_error(error),
@@ -137,6 +119,7 @@ pub fn not_started(sentence: String, error: &io::Error) -> HardwareError {
         Some(limit) => {
             HardwareError::new(super::ErrorKind::Hindered, format!("{limit}: {sentence}"))
         }
+        None if is_shortage => HardwareError::new(super::ErrorKind::Hindered, sentence),
         None => HardwareError::new(super::ErrorKind::Other, sentence),
     }
 }
@@ -301,6 +284,10 @@ mod tests {
             of_error(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())),
             None
         );
+        let threads = io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error());
+        let shortage = not_started("it failed".into(), &threads);
+        assert_eq!(shortage.kind, super::super::ErrorKind::Hindered);
+        assert!(shortage.message.ends_with("it failed"), "{shortage}");
         let error = not_started("it failed".into(), &files);
         assert_eq!(error.kind, super::super::ErrorKind::Hindered);
         assert!(

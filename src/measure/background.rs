@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::counters::wrapping_added;
 use hardware::{Moved, Telemetry, limits};
 use model::background::{Background, LeftAlone, Moment};
-use model::order::Order;
 use model::units::GbPerSecond;
 
 /// Time between the first two looks. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
@@ -107,7 +106,7 @@ impl Quiet {
                 seen.push(Background::unread(gpu, self.moment, Some(why)));
             }
         }
-        seen.order_by_key(|background| background.gpu);
+        seen.sort_by_key(|background| background.gpu);
         seen
     }
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use model::order::Order;
 use model::units::GbPerSecond;
 
 /// Copies take turns where no two of them end closer together than this share of the mean distance.
@@ -69,7 +68,7 @@ impl Runner {
                 .map(move |end| (*end, ran[flow].bytes))
         });
         let mut ends: Vec<(f64, u64)> = ends.collect();
-        ends.order_by(|one, other| one.0.total_cmp(&other.0));
+        ends.sort_by(|one, other| one.0.total_cmp(&other.0));
         Self { flows, ends }
     }
 

@@ -7,7 +7,6 @@ use super::{Request, budget, host, is_direct};
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::load::Pattern;
 use model::node::NodeId;
-use model::order::Order;
 use model::placement::Pair;
 use model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
 
@@ -219,7 +218,7 @@ impl Found<'_> {
                 .split_last()
                 .map_or(Vec::new(), |(_, above)| above.to_vec())
         };
-        gpus.order_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
+        gpus.sort_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
         gpus
     }
 

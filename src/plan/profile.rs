@@ -3,7 +3,6 @@
 use serde::Deserialize;
 
 use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
-use model::from_toml::{NotRead, from_toml};
 
 /// How much is measured.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -82,8 +81,8 @@ impl Profile {
         Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
     }
 
-    fn parse(text: &str) -> Result<Self, NotRead> {
-        from_toml(text)
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
     }
 }
 
@@ -126,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_named() {
-        let error = from_toml::<Profile>("summary = ''\nwarmup = 3\n")
+        let error = toml::from_str::<Profile>("summary = ''\nwarmup = 3\n")
             .unwrap_err()
             .to_string();
         assert!(error.contains("warmup"), "{error}");

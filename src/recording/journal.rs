@@ -117,8 +117,7 @@ impl Journal {
             to: to.as_write(),
             text: &mut self.line,
         };
-        let to: &mut dyn Write = &mut line;
-        let written = serde_json::to_writer(to, value).map_err(std::io::Error::from);
+        let written = serde_json::to_writer(&mut line, value).map_err(std::io::Error::from);
         if let Err(why) = written.and_then(|()| line.end()) {
             let name = self
                 .path

@@ -116,12 +116,12 @@ fn readings(turn: u64) -> Vec<(u32, LinkSample)> {
         .collect()
 }
 
-/// What a journal has behind its header, of readings each with a line of its own, as the older schema has them.
+/// A journal's lines behind its header with a line for each reading.
 fn each_by_itself(at: f64, readings: &[(u32, LinkSample)]) -> String {
     let line = |(gpu, sample): &(u32, LinkSample)| {
         format!(
             "{}\n",
-            serde_json::json!({"at": at, "entry": "link", "gpu": gpu, "sample": sample})
+            serde_json::json!({"at": at, "entry": "links", "gpus": [gpu], "times": 1, "sample": sample})
         )
     };
     readings.iter().map(line).collect()
@@ -136,11 +136,7 @@ fn readings_that_are_alike_are_written_together_and_none_is_lost() {
         "quick",
         Instant::now(),
     );
-    let older = Header {
-        schema: "peerscope.journal/3".into(),
-        ..header()
-    };
-    let mut each = format!("{}\n", serde_json::to_string(&older).unwrap());
+    let mut each = format!("{}\n", serde_json::to_string(&header()).unwrap());
     for turn in 0..20 {
         recorder.take_readings(readings(turn));
         each += &each_by_itself(0.0, &readings(turn));
@@ -317,7 +313,6 @@ fn what_is_no_journal_is_refused_with_a_reason() {
             line(r#"{"schema":"peerscope.journal/9"}"#),
             "use the version of peerscope that wrote it",
         ),
-        (line(r#"{"schema":"peerscope.journal/3"}"#), "not complete"),
         (line(r#"{"schema":"peerscope.journal/4"}"#), "not complete"),
     ] {
         let refused = read(&bytes).unwrap_err();

@@ -5,8 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::entry::{Header, is_read};
-use model::order::Order;
+use super::entry::{Header, SCHEMA};
 
 /// How many journals of runs that were cut off are kept. A health check that is killed every few
 /// minutes must not fill the disk; chosen.
@@ -132,7 +131,7 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
         .filter_map(|path| header(&path).map(|header| LeftOver { path, header }))
         .filter(|left| is_going_on(&left.path).is_ok_and(|going_on| !going_on))
         .collect();
-    found.order_by(|one, other| {
+    found.sort_by(|one, other| {
         let key = |left: &LeftOver| (left.header.started_at.clone(), left.path.clone());
         key(other).cmp(&key(one))
     });
@@ -148,7 +147,7 @@ fn header(path: &Path) -> Option<Header> {
         .ok()?;
     serde_json::from_str(&line)
         .ok()
-        .filter(|header: &Header| is_read(&header.schema))
+        .filter(|header: &Header| header.schema == SCHEMA)
 }
 
 /// Removes the oldest journals of those that were left over, and hands the rest back.

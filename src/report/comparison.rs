@@ -9,7 +9,6 @@ use super::page::{Block, Page, Paint};
 use super::text::lay_out;
 use super::{findings, html, markdown, partial};
 use diagnose::compare::Comparison;
-use model::order::Order;
 use model::report::{Conclusion, Report};
 use model::rounding::rate;
 
@@ -68,7 +67,7 @@ fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std
         }
     }
     let mut changes: Vec<_> = comparison.pairs.iter().collect();
-    changes.order_by(|one, other| {
+    changes.sort_by(|one, other| {
         other
             .percent()
             .abs()

@@ -12,7 +12,6 @@ use super::pair_figures::Figures;
 use super::paths;
 use model::flow::Setup;
 use model::measurement::PeerBandwidth;
-use model::order::Order;
 use model::placement::{Pair, Path};
 use model::report::Report;
 use model::rounding::{percent, range, rate};
@@ -305,7 +304,7 @@ pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
     }
     page.table(table);
     page.note(Paint::Faint, &Setup::REFERENCE.to_string());
-    behind.order_by(|one, other| one.0.total_cmp(&other.0));
+    behind.sort_by(|one, other| one.0.total_cmp(&other.0));
     for (_, cell) in behind.iter().take(SHOWN) {
         let share = cell.percent.map_or(String::new(), |share| {
             format!(", {}% of theoretical", percent(share))

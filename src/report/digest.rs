@@ -111,7 +111,7 @@ impl<'a> Digest<'a> {
             .into_iter()
             .filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
         let mut findings: Vec<_> = report.findings.iter().collect();
-        findings.order_by_key(|finding| Reverse(finding.severity));
+        findings.sort_by_key(|finding| Reverse(finding.severity));
         let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
         Self {
             report,

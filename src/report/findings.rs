@@ -7,7 +7,6 @@ use super::highlight::paint;
 use super::page::{Page, Paint};
 use model::fact::Fact;
 use model::finding::{Finding, RuleId, Severity, Subject};
-use model::order::Order;
 use model::placement::Pair;
 use model::report::Report;
 use model::snapshot::{Gpu, Snapshot};
@@ -32,7 +31,7 @@ pub(super) struct Alike<'a> {
 /// All findings, the worst first, those that are alike together.
 pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     let mut findings: Vec<_> = report.findings.iter().collect();
-    findings.order_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let mut places: BTreeMap<(Severity, &RuleId), usize> = BTreeMap::new();
     let mut all: Vec<Alike<'_>> = Vec::new();
     for finding in findings {

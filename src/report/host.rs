@@ -8,7 +8,6 @@ use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash, spread_cells};
 use model::host::{HostCopy, HostDirection, HostWay, Pinning};
 use model::measurement::Measurements;
-use model::order::Order;
 use model::rounding::{percent, range, rate, short};
 
 /// Nodes whose rates differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
@@ -240,7 +239,7 @@ fn limits(measurements: &Measurements) -> String {
             None => rates.push((theory.0, BTreeSet::from([copy.gpu]), hop)),
         }
     }
-    rates.order_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    rates.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
     let text = |(theory, gpus, hop): &(f64, BTreeSet<u32>, &str)| match gpus.len() {
         1 => format!("{} GB/s, {hop}", rate(*theory)),
         many => format!(

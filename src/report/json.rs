@@ -92,8 +92,7 @@ fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
     }
 }
 
-/// How a report is written. One type for both forms, and one for all that they are written to: serde makes code of its own
-/// for each.
+/// How a report is written: numbers and texts alike in both forms.
 enum Form<'a, 'w> {
     /// Indents.
     Tidy(PrettyFormatter<'static>),

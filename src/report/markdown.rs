@@ -16,7 +16,6 @@ use super::pair_figures::Figures;
 use super::{evidence, gaps, machine, partial, rows};
 use model::finding::{Finding, Severity, Subject};
 use model::measurement::PeerBandwidth;
-use model::order::Order;
 use model::report::Report;
 use model::rounding::{percent, range, rate};
 
@@ -267,7 +266,7 @@ fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
         .figures()
         .filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
     let mut cells: Vec<_> = cells.collect();
-    cells.order_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
+    cells.sort_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
     if cells.is_empty() {
         return Ok(());
     }

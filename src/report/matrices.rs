@@ -12,7 +12,6 @@ use super::page::{Page, Paint};
 use super::pair_figures::{Figures, wrong_pairs};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Status};
-use model::order::Order;
 use model::placement::{Pair, Path, Placement, Side};
 use model::rounding::{percent, range, rate, short};
 
@@ -84,7 +83,7 @@ impl<'a> Matrices<'a> {
             .filter_map(of)
             .filter(|(theory, [low, _])| low <= theory)
             .collect();
-        routes.order_by(|one, other| {
+        routes.sort_by(|one, other| {
             other
                 .0
                 .total_cmp(&one.0)

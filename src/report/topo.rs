@@ -6,7 +6,6 @@ use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
 use super::{crowd, paths};
 use model::node::NodeId;
-use model::order::Order;
 use model::placement::Pair;
 use model::reading::{Reading, Unknown};
 use model::report::Report;
@@ -153,7 +152,7 @@ fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
             None => adapters.push((adapter.pci, vec![&adapter.name])),
         }
     }
-    adapters.order_by_key(|(pci, _)| *pci);
+    adapters.sort_by_key(|(pci, _)| *pci);
     adapters
 }
 

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::clock::micros;
 use super::placed::{Placed, PlacedPart, PlacedWork, place, stream_names};
-use model::order::Order;
 use model::report::Tool;
 use model::timeline::Timeline;
 
@@ -210,7 +209,7 @@ impl Drawing {
             .reduce(f64::min)
             .unwrap_or(0.0);
         let mut order: Vec<&Slice> = self.slices.iter().collect();
-        order.order_by(|one, other| {
+        order.sort_by(|one, other| {
             one.track
                 .cmp(&other.track)
                 .then(one.start_ns.total_cmp(&other.start_ns))

@@ -183,7 +183,7 @@ fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareEr
     let thread = std::thread::Builder::new().spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let request = line.map_err(|error| error.to_string()).and_then(|line| {
-                serde_json::from_slice(line.as_bytes())
+                serde_json::from_str(&line)
                     .map_err(|error| format!("a request is not readable: {error}"))
             });
             if sender.send(request).is_err() {

@@ -1,10 +1,11 @@
 //! The parent's end of one worker: its process, its pipes, its last words.
 
+use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,10 +24,16 @@ const PATIENCE: Patience = Patience {
 };
 /// How often to check for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
-/// The exit code of a worker without memory; it says so on stderr (see [`crate::Allocator`]).
-const OUT_OF_MEMORY: i32 = 3;
+/// The signal of abort(3).
+const ABORTED: i32 = 6;
+/// The standard library writes this to stderr before it aborts because an allocation failed (`rust_oom` in
+/// `library/std/src/alloc.rs`).
+const ALLOCATION_FAILED: &str = "memory allocation of ";
 /// How much of a worker's last words is kept, bytes.
 const LAST_WORDS: usize = 2000;
+/// Time for a dead worker's last words to arrive: chosen. They are in the pipe already; a process that the worker
+/// left behind could hold the pipe open for ever.
+const WORDS_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a death may take. The driver takes the contexts down one after the other: with 4 GPUs of an H200
 /// server a killed worker took 0.2 s, with 8 of them 0.8 s. So there is time for each GPU, ten times what it took
@@ -48,6 +55,8 @@ pub struct Worker {
     requests: Option<Box<dyn Write + Send>>,
     replies: Receiver<Reply>,
     last_words: Arc<Mutex<String>>,
+    /// Disconnected once the last words are complete.
+    more_words: Receiver<Infallible>,
     /// When it was started.
     kills: Kills,
 }
@@ -146,6 +155,7 @@ impl Worker {
         let process = Mortal::new(child);
         let last_words = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&last_words);
+        let (still_open, more_words) = mpsc::channel();
         let mut worker = Self {
             process,
             patience: PATIENCE,
@@ -153,12 +163,13 @@ impl Worker {
             requests,
             replies,
             last_words,
+            more_words,
             kills,
         };
         if let Some(stdout) = stdout {
             listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let Ok(reply) = serde_json::from_slice(line.as_bytes()) else {
+                    let Ok(reply) = serde_json::from_str(&line) else {
                         return;
                     };
                     if sender.send(reply).is_err() {
@@ -168,7 +179,10 @@ impl Worker {
             })?;
         }
         if let Some(stderr) = stderr {
-            listen(move || keep_last_words(stderr, &kept))?;
+            listen(move || {
+                let _still_open: Sender<Infallible> = still_open;
+                keep_last_words(stderr, &kept);
+            })?;
         }
         if let Some(description) = description {
             // Should it be gone already, whoever waits for its answer finds out, with its last words.
@@ -192,6 +206,7 @@ impl Worker {
             requests: Some(Box::new(requests)),
             replies,
             last_words: Arc::default(),
+            more_words: mpsc::channel().1,
             kills: Kills::default(),
         }
     }
@@ -260,14 +275,14 @@ impl Worker {
         // Its pipe closes a moment before the process can be waited for.
         let status = self.process.wait(self.death_limit());
         let signal = status.and_then(|status| status.signal());
+        let words = self.last_words();
+        let no_memory = signal == Some(ABORTED) && words.contains(ALLOCATION_FAILED);
         let (mut how, mut from_outside) = match (status, signal) {
+            _ if no_memory => ("it ran out of memory".to_owned(), true),
             (Some(_), Some(signal)) => match sent_from_outside(signal) {
                 Some(name) => (format!("it was killed by signal {signal} ({name})"), true),
                 None => (format!("it was ended by signal {signal}"), false),
             },
-            (Some(status), None) if status.code() == Some(OUT_OF_MEMORY) => {
-                ("it had no memory".to_owned(), true)
-            }
             (Some(status), None) => (
                 format!("it exited with code {}", status.code().unwrap_or_default()),
                 false,
@@ -278,6 +293,7 @@ impl Worker {
             },
         };
         let why = match from_outside {
+            true if no_memory => limits::blame(Scarce::Memory),
             true => self.kills.why(self.process.id()),
             // Libraries that get no file or no memory are known to crash.
             false => limits::blame(Scarce::Something),
@@ -285,11 +301,6 @@ impl Worker {
         if let Some(why) = why {
             (how, from_outside) = (format!("{how}: {why}"), true);
         }
-        let words = self
-            .last_words
-            .lock()
-            .map(|words| words.trim().replace('\n', " / "))
-            .unwrap_or_default();
         if !words.is_empty() {
             how = format!("{how}; its last output: {words}");
         }
@@ -299,6 +310,15 @@ impl Worker {
             signal,
             exit_code: status.and_then(|status| status.code()),
         }
+    }
+
+    /// The end of a dead worker's stderr, on one line.
+    fn last_words(&self) -> String {
+        let _ = self.more_words.recv_timeout(WORDS_LIMIT);
+        self.last_words
+            .lock()
+            .map(|words| words.trim().replace('\n', " / "))
+            .unwrap_or_default()
     }
 }
 
@@ -347,5 +367,43 @@ fn keep_last_words(mut from: impl Read, kept: &Mutex<String>) {
                 kept.drain(..start);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::testing::worker_that_dies;
+
+    /// How a worker with these last words died.
+    fn death(status: i32, words: &str) -> Death {
+        let mut worker = worker_that_dies(1, move |_| Err(status));
+        *worker.last_words.lock().unwrap() = words.to_owned();
+        worker.send(&Request::Run { rounds: Vec::new() }).unwrap();
+        let soon = Instant::now() + Duration::from_secs(60);
+        assert!(matches!(
+            worker.receive(soon, &AtomicBool::new(false)),
+            Received::Gone
+        ));
+        worker.death()
+    }
+
+    #[test]
+    fn a_worker_that_ran_out_of_memory_accuses_nothing() {
+        let out_of_memory = death(ABORTED, "memory allocation of 4096 bytes failed\n");
+        assert!(out_of_memory.from_outside, "{}", out_of_memory.how);
+        assert_eq!(
+            out_of_memory.how,
+            "it ran out of memory; its last output: memory allocation of 4096 bytes failed"
+        );
+        let crash = death(ABORTED, "free(): invalid pointer\n");
+        assert!(!crash.from_outside, "{}", crash.how);
+        let exit = death(3 << 8, "");
+        assert_eq!(
+            (exit.how.as_str(), exit.from_outside),
+            ("it exited with code 3", false)
+        );
     }
 }

@@ -1,6 +1,5 @@
 //! The protocol between parent and worker: one JSON object per line.
 
-use std::io::Write;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,11 +20,7 @@ pub const SUBCOMMAND: &str = "worker";
 ///
 /// It cannot be said in JSON.
 pub(super) fn text(message: &impl Serialize) -> Result<Vec<u8>, String> {
-    let mut text = Vec::new();
-    // As journals are written: serde makes code of its own for whatever it writes to.
-    let to: &mut dyn Write = &mut text;
-    serde_json::to_writer(to, message).map_err(|error| error.to_string())?;
-    Ok(text)
+    serde_json::to_vec(message).map_err(|error| error.to_string())
 }
 
 /// From the parent.

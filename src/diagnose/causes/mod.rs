@@ -15,14 +15,13 @@ use std::collections::BTreeSet;
 use super::evidence::Evidence;
 use model::fact::Effect;
 use model::finding::Finding;
-use model::order::Order;
 
 /// Attributes effects to their causes. A cause is as bad as the worst of its effects, unless it is how
 /// the machine is built or the user has set its severity.
 pub fn attribute(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding> {
     // Mere effects first, then from the end of the table to its head: a cause which is itself an
     // effect is attributed together with what was attributed to it.
-    findings.order_by_key(|finding| Reverse(table::rank(&finding.code)));
+    findings.sort_by_key(|finding| Reverse(table::rank(&finding.code)));
     let mut at = 0;
     while at < findings.len() {
         let effect = findings.remove(at);
@@ -50,7 +49,7 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
             table::reaches(&cause.code, &effect.code).map(move |reach| (at, cause, reach))
         })
         .collect();
-    causes.order_by_key(|(_, cause, _)| table::rank(&cause.code));
+    causes.sort_by_key(|(_, cause, _)| table::rank(&cause.code));
     if let Some((at, ..)) = causes
         .iter()
         .find(|(_, cause, reach)| reach.explains_whole(cause, effect, evidence))

@@ -13,7 +13,6 @@ use candidates::candidates;
 use choose::{Two, all_affected, most_affected};
 pub use group::{Common, Group};
 
-use model::order::Order;
 use model::placement::Pair;
 use model::topology::Topology;
 
@@ -62,7 +61,7 @@ pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
             .into_iter()
             .filter(|pair| places.contains_key(pair))
             .collect();
-        pairs.order_by_key(|pair| places.get(pair));
+        pairs.sort_by_key(|pair| places.get(pair));
         pairs
     };
     groups

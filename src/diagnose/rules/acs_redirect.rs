@@ -33,7 +33,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "acs-redirect",
     Severity::Warning,
-    page!("acs_redirect.rs"),
+    include_str!("acs_redirect.rs"),
     judge,
 );
 

@@ -34,7 +34,7 @@ use topology::pcie::Connection;
 pub const RULE: Rule = Rule::new(
     "adapter-link-narrow",
     Severity::Warning,
-    page!("adapter_link_narrow.rs"),
+    include_str!("adapter_link_narrow.rs"),
     judge,
 );
 

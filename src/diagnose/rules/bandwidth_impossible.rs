@@ -46,7 +46,7 @@ const ABOVE: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "bandwidth-impossible",
     Severity::Warning,
-    page!("bandwidth_impossible.rs"),
+    include_str!("bandwidth_impossible.rs"),
     judge,
 )
 .with(&[ABOVE])

@@ -31,7 +31,7 @@ use crate::host_figures;
 pub const RULE: Rule = Rule::new(
     "baseline-not-compared",
     Severity::Warning,
-    page!("baseline_not_compared.rs"),
+    include_str!("baseline_not_compared.rs"),
     judge,
 )
 .for_gaps();

@@ -49,7 +49,7 @@ use model::placement::Placement;
 pub const RULE: Rule = Rule::new(
     "both-ways-low",
     Severity::Error,
-    page!("both_ways_low.rs"),
+    include_str!("both_ways_low.rs"),
     judge,
 );
 

@@ -36,7 +36,7 @@ const LEAST_RISE: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "changed-since-baseline",
     Severity::Info,
-    page!("changed_since_baseline.rs"),
+    include_str!("changed_since_baseline.rs"),
     judge,
 )
 .with(&[LEAST_RISE]);

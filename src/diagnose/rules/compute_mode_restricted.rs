@@ -29,7 +29,7 @@ use model::snapshot::ComputeMode;
 pub const RULE: Rule = Rule::new(
     "compute-mode-restricted",
     Severity::Info,
-    page!("compute_mode_restricted.rs"),
+    include_str!("compute_mode_restricted.rs"),
     judge,
 );
 

@@ -38,7 +38,7 @@ const SHOWN: u32 = 2;
 pub const RULE: Rule = Rule::new(
     "copy-engines-fewer",
     Severity::Warning,
-    page!("copy_engines_fewer.rs"),
+    include_str!("copy_engines_fewer.rs"),
     judge,
 );
 

@@ -39,7 +39,7 @@ const BELOW: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "counters-disagree",
     Severity::Warning,
-    page!("counters_disagree.rs"),
+    include_str!("counters_disagree.rs"),
     judge,
 )
 .with(&[BELOW]);

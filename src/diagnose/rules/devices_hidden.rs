@@ -32,7 +32,7 @@ use model::measurement::Hidden;
 pub const RULE: Rule = Rule::new(
     "devices-hidden",
     Severity::Info,
-    page!("devices_hidden.rs"),
+    include_str!("devices_hidden.rs"),
     judge,
 )
 .for_gaps();

@@ -43,7 +43,7 @@ const BELOW: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "direct-slower-than-staged",
     Severity::Warning,
-    page!("direct_slower_than_staged.rs"),
+    include_str!("direct_slower_than_staged.rs"),
     judge,
 )
 .with(&[BELOW]);

@@ -31,7 +31,7 @@ use model::restore::NVML_VERSION_MISMATCH;
 pub const RULE: Rule = Rule::new(
     "driver-mismatch",
     Severity::Warning,
-    page!("driver_mismatch.rs"),
+    include_str!("driver_mismatch.rs"),
     judge,
 );
 

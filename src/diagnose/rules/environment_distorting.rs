@@ -33,7 +33,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "environment-distorting",
     Severity::Info,
-    page!("environment_distorting.rs"),
+    include_str!("environment_distorting.rs"),
     judge,
 );
 

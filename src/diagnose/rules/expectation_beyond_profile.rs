@@ -35,7 +35,7 @@ use model::flow::Setup;
 pub const RULE: Rule = Rule::new(
     "expectation-beyond-profile",
     Severity::Info,
-    page!("expectation_beyond_profile.rs"),
+    include_str!("expectation_beyond_profile.rs"),
     judge,
 );
 

@@ -32,7 +32,7 @@ use crate::host_figures;
 pub const RULE: Rule = Rule::new(
     "expectation-unchecked",
     Severity::Warning,
-    page!("expectation_unchecked.rs"),
+    include_str!("expectation_unchecked.rs"),
     judge,
 )
 .for_gaps();

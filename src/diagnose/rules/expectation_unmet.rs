@@ -33,7 +33,7 @@ use crate::host_figures::{self, Group, Kind, Short, What};
 pub const RULE: Rule = Rule::new(
     "expectation-unmet",
     Severity::Error,
-    page!("expectation_unmet.rs"),
+    include_str!("expectation_unmet.rs"),
     judge,
 );
 

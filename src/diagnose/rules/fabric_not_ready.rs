@@ -42,7 +42,7 @@ use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 pub const RULE: Rule = Rule::new(
     "fabric-not-ready",
     Severity::Error,
-    page!("fabric_not_ready.rs"),
+    include_str!("fabric_not_ready.rs"),
     judge,
 );
 

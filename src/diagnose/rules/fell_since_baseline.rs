@@ -74,7 +74,7 @@ const CALLS: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "fell-since-baseline",
     Severity::Error,
-    page!("fell_since_baseline.rs"),
+    include_str!("fell_since_baseline.rs"),
     judge,
 )
 .with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);

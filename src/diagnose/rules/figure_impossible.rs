@@ -36,7 +36,7 @@ const LEAST: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "figure-impossible",
     Severity::Warning,
-    page!("figure_impossible.rs"),
+    include_str!("figure_impossible.rs"),
     judge,
 )
 .with(&[LEAST])

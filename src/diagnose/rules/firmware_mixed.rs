@@ -28,7 +28,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "firmware-mixed",
     Severity::Info,
-    page!("firmware_mixed.rs"),
+    include_str!("firmware_mixed.rs"),
     judge,
 );
 

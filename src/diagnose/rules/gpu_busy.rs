@@ -39,8 +39,13 @@ use crate::coverage;
 use model::background::{self, Background};
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("gpu-busy", Severity::Warning, page!("gpu_busy.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new(
+    "gpu-busy",
+    Severity::Warning,
+    include_str!("gpu_busy.rs"),
+    judge,
+)
+.for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     moved(evidence)

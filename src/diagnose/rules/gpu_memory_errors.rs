@@ -29,7 +29,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "gpu-memory-errors",
     Severity::Error,
-    page!("gpu_memory_errors.rs"),
+    include_str!("gpu_memory_errors.rs"),
     judge,
 );
 

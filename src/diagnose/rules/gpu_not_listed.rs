@@ -52,7 +52,7 @@ const VGA: u32 = 0x0300;
 pub const RULE: Rule = Rule::new(
     "gpu-not-listed",
     Severity::Error,
-    page!("gpu_not_listed.rs"),
+    include_str!("gpu_not_listed.rs"),
     judge,
 );
 

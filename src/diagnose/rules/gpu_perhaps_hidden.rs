@@ -36,7 +36,7 @@ use model::snapshot::{DeviceFile, DisplayFunction};
 pub const RULE: Rule = Rule::new(
     "gpu-perhaps-hidden",
     Severity::Warning,
-    page!("gpu_perhaps_hidden.rs"),
+    include_str!("gpu_perhaps_hidden.rs"),
     judge,
 )
 .for_gaps();

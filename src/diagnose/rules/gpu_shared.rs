@@ -30,7 +30,12 @@ use super::prelude::*;
 use model::units::Bytes;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-shared", Severity::Info, page!("gpu_shared.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "gpu-shared",
+    Severity::Info,
+    include_str!("gpu_shared.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Without figures there is nothing that a program could have changed.

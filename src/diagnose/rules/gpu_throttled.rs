@@ -57,7 +57,7 @@ const AT_REST: u8 = 8;
 pub const RULE: Rule = Rule::new(
     "gpu-throttled",
     Severity::Warning,
-    page!("gpu_throttled.rs"),
+    include_str!("gpu_throttled.rs"),
     judge,
 );
 

@@ -36,7 +36,7 @@ use topology::pcie;
 pub const RULE: Rule = Rule::new(
     "gpu-unreachable",
     Severity::Error,
-    page!("gpu_unreachable.rs"),
+    include_str!("gpu_unreachable.rs"),
     judge,
 );
 

@@ -25,7 +25,12 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpus-mixed", Severity::Info, page!("gpus_mixed.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "gpus-mixed",
+    Severity::Info,
+    include_str!("gpus_mixed.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<u32>> = BTreeMap::new();

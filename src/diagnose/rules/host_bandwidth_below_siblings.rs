@@ -50,7 +50,7 @@ const UNPLACED: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "host-bandwidth-below-siblings",
     Severity::Warning,
-    page!("host_bandwidth_below_siblings.rs"),
+    include_str!("host_bandwidth_below_siblings.rs"),
     judge,
 )
 .with(&[SIBLINGS, UNPLACED]);

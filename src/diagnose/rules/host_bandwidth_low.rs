@@ -38,7 +38,7 @@ use model::host::{HostDirection, HostWay};
 pub const RULE: Rule = Rule::new(
     "host-bandwidth-low",
     Severity::Warning,
-    page!("host_bandwidth_low.rs"),
+    include_str!("host_bandwidth_low.rs"),
     judge,
 );
 

@@ -41,7 +41,7 @@ const MOST: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "host-calls-slow",
     Severity::Warning,
-    page!("host_calls_slow.rs"),
+    include_str!("host_calls_slow.rs"),
     judge,
 )
 .with(&[MOST])

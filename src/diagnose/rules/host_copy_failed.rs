@@ -30,7 +30,7 @@ use model::one_gpu::OneGpu;
 pub const RULE: Rule = Rule::new(
     "host-copy-failed",
     Severity::Error,
-    page!("host_copy_failed.rs"),
+    include_str!("host_copy_failed.rs"),
     judge,
 );
 

@@ -29,7 +29,7 @@ use model::host::HostCopy;
 pub const RULE: Rule = Rule::new(
     "host-data-wrong",
     Severity::Error,
-    page!("host_data_wrong.rs"),
+    include_str!("host_data_wrong.rs"),
     judge,
 );
 

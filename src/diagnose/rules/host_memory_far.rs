@@ -43,7 +43,7 @@ const MOST: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "host-memory-far",
     Severity::Info,
-    page!("host_memory_far.rs"),
+    include_str!("host_memory_far.rs"),
     judge,
 )
 .with(&[BELOW, MOST]);

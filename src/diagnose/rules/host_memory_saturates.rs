@@ -44,7 +44,7 @@ const FULL_PERCENT: f64 = 73.0;
 pub const RULE: Rule = Rule::new(
     "host-memory-saturates",
     Severity::Info,
-    page!("host_memory_saturates.rs"),
+    include_str!("host_memory_saturates.rs"),
     judge,
 )
 .with(&[SHARE]);

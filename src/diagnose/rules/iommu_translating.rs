@@ -35,7 +35,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "iommu-translating",
     Severity::Warning,
-    page!("iommu_translating.rs"),
+    include_str!("iommu_translating.rs"),
     judge,
 );
 

@@ -57,7 +57,7 @@ const FIXED: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "latency-high",
     Severity::Error,
-    page!("latency_high.rs"),
+    include_str!("latency_high.rs"),
     judge,
 )
 .with(&[DIRECT, STAGED, FIXED]);

@@ -6,7 +6,6 @@ use crate::expected_load::{self, Alone, Predicted};
 use model::flow::Flow;
 use model::load::{LoadFlow, LoadPattern};
 use model::node::NodeId;
-use model::order::Order;
 use model::topology::{Link, LinkKind};
 use topology::load::{Step, Ways, is_inside_switch, passage};
 use topology::shares::Passage;
@@ -274,7 +273,7 @@ fn cause<'a>(
             .filter_map(|ends| suspected.get(ends))
             .map(|of| of.link)
             .collect();
-        links.order_by_key(|link| rank(link));
+        links.sort_by_key(|link| rank(link));
         let Suspected {
             flows, collapse, ..
         } = suspected.remove(&first)?;

@@ -37,7 +37,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "load-below-expected",
     Severity::Warning,
-    page!("load_below_expected.rs"),
+    include_str!("load_below_expected.rs"),
     judge,
 );
 

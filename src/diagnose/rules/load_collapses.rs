@@ -32,7 +32,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "load-collapses",
     Severity::Error,
-    page!("load_collapses.rs"),
+    include_str!("load_collapses.rs"),
     judge,
 )
 .with(&[COLLAPSE]);

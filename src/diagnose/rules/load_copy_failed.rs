@@ -32,13 +32,12 @@ use super::{broken_off, load};
 use model::broken_off::{BrokenOff, How};
 use model::flow::Endpoint;
 use model::load::LoadPattern;
-use model::order::Order;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
     "load-copy-failed",
     Severity::Error,
-    page!("load_copy_failed.rs"),
+    include_str!("load_copy_failed.rs"),
     judge,
 );
 
@@ -184,7 +183,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
 /// The patterns of each reason, the smallest first: it says most of where it is.
 fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)> {
     let mut sorted = bad.to_vec();
-    sorted.order_by_key(|pattern| pattern.flows.len());
+    sorted.sort_by_key(|pattern| pattern.flows.len());
     let mut groups: Vec<(&str, Vec<&LoadPattern>)> = Vec::new();
     for pattern in sorted {
         let reason = pattern.reason.as_deref().unwrap_or("no reason given");

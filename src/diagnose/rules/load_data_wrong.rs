@@ -36,7 +36,7 @@ use model::measurement::Probe;
 pub const RULE: Rule = Rule::new(
     "load-data-wrong",
     Severity::Error,
-    page!("load_data_wrong.rs"),
+    include_str!("load_data_wrong.rs"),
     judge,
 );
 

@@ -40,7 +40,7 @@ const SHARE: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "load-limited-by-design",
     Severity::Info,
-    page!("load_limited_by_design.rs"),
+    include_str!("load_limited_by_design.rs"),
     judge,
 )
 .with(&[SHARE]);

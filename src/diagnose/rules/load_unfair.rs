@@ -32,7 +32,6 @@ use super::load_collapses;
 use super::load_steps;
 use super::prelude::*;
 use model::flow::Flow;
-use model::order::Order;
 use model::topology::LinkKind;
 use topology::shares::Passage;
 
@@ -50,7 +49,7 @@ const SHARE: f64 = 0.9;
 pub const RULE: Rule = Rule::new(
     "load-unfair",
     Severity::Warning,
-    page!("load_unfair.rs"),
+    include_str!("load_unfair.rs"),
     judge,
 )
 .with(&[LEAST]);
@@ -120,7 +119,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .into_iter()
         .filter_map(|judged| starved(judged, least))
         .collect();
-    found.order_by(|one, other| one.part.total_cmp(&other.part));
+    found.sort_by(|one, other| one.part.total_cmp(&other.part));
     let Some(worst) = found.first() else {
         return Vec::new();
     };

@@ -49,7 +49,7 @@ const MODEL: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "local-memory-slow",
     Severity::Warning,
-    page!("local_memory_slow.rs"),
+    include_str!("local_memory_slow.rs"),
     judge,
 )
 .with(&[SIBLINGS, MODEL]);

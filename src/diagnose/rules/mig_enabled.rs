@@ -29,7 +29,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "mig-enabled",
     Severity::Info,
-    page!("mig_enabled.rs"),
+    include_str!("mig_enabled.rs"),
     judge,
 );
 

@@ -31,7 +31,6 @@ use super::prelude::*;
 use crate::coverage::{self, Coverage, coverage};
 use model::load::LoadPattern;
 use model::measurement::Probe;
-use model::order::Order;
 use model::snapshot::ComputeMode;
 
 /// Reasons that the message spells out; the evidence has them all.
@@ -41,7 +40,7 @@ const SPELT_OUT: usize = 4;
 pub const RULE: Rule = Rule::new(
     "not-tested",
     Severity::Warning,
-    page!("not_tested.rs"),
+    include_str!("not_tested.rs"),
     judge,
 )
 .for_gaps();
@@ -173,7 +172,7 @@ fn skipped(coverage: &Coverage) -> Option<String> {
         return None;
     }
     let mut reasons: Vec<_> = coverage.reasons.iter().collect();
-    reasons.order_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+    reasons.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
     let shown: Vec<_> = reasons
         .iter()
         .take(SPELT_OUT)

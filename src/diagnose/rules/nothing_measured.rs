@@ -34,7 +34,7 @@ use model::restore::CUDA_SYSTEM_NOT_READY;
 pub const RULE: Rule = Rule::new(
     "nothing-measured",
     Severity::Warning,
-    page!("nothing_measured.rs"),
+    include_str!("nothing_measured.rs"),
     judge,
 )
 .for_gaps();

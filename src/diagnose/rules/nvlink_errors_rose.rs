@@ -35,7 +35,7 @@ use model::measurement::NvLinkErrorsAdded;
 pub const RULE: Rule = Rule::new(
     "nvlink-errors-rose",
     Severity::Warning,
-    page!("nvlink_errors_rose.rs"),
+    include_str!("nvlink_errors_rose.rs"),
     judge,
 );
 

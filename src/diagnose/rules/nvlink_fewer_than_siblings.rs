@@ -39,7 +39,7 @@ use model::snapshot::{NvLink, NvLinkRemote};
 pub const RULE: Rule = Rule::new(
     "nvlink-fewer-than-siblings",
     Severity::Error,
-    page!("nvlink_fewer_than_siblings.rs"),
+    include_str!("nvlink_fewer_than_siblings.rs"),
     judge,
 );
 

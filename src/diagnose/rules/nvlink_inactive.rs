@@ -46,7 +46,7 @@ use super::{bridges, fabric_not_ready, nvlink_missing};
 pub const RULE: Rule = Rule::new(
     "nvlink-inactive",
     Severity::Error,
-    page!("nvlink_inactive.rs"),
+    include_str!("nvlink_inactive.rs"),
     judge,
 );
 

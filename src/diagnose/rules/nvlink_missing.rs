@@ -50,7 +50,7 @@ const SXM_ONLY: [&str; 8] = [
 pub const RULE: Rule = Rule::new(
     "nvlink-missing",
     Severity::Error,
-    page!("nvlink_missing.rs"),
+    include_str!("nvlink_missing.rs"),
     judge,
 );
 

@@ -37,7 +37,7 @@ const LEAST: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "nvlink-share-uneven",
     Severity::Warning,
-    page!("nvlink_share_uneven.rs"),
+    include_str!("nvlink_share_uneven.rs"),
     judge,
 )
 .with(&[LEAST]);

@@ -40,7 +40,7 @@ const ABOVE: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "pageable-slower",
     Severity::Info,
-    page!("pageable_slower.rs"),
+    include_str!("pageable_slower.rs"),
     judge,
 )
 .with(&[ABOVE]);

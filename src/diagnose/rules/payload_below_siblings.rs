@@ -30,7 +30,7 @@ use topology::pcie;
 pub const RULE: Rule = Rule::new(
     "payload-below-siblings",
     Severity::Info,
-    page!("payload_below_siblings.rs"),
+    include_str!("payload_below_siblings.rs"),
     judge,
 );
 

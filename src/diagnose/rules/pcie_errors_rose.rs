@@ -94,7 +94,7 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
 pub const RULE: Rule = Rule::new(
     "pcie-errors-rose",
     Severity::Warning,
-    page!("pcie_errors_rose.rs"),
+    include_str!("pcie_errors_rose.rs"),
     judge,
 )
 .with(&[HARMLESS]);

@@ -37,7 +37,7 @@ use topology::pcie::{self, Connection, Shape};
 pub const RULE: Rule = Rule::new(
     "pcie-link-changed",
     Severity::Error,
-    page!("pcie_link_changed.rs"),
+    include_str!("pcie_link_changed.rs"),
     judge,
 );
 

@@ -55,7 +55,7 @@ const READINGS_TO_BELIEVE: u32 = 3;
 pub const RULE: Rule = Rule::new(
     "pcie-narrow",
     Severity::Error,
-    page!("pcie_narrow.rs"),
+    include_str!("pcie_narrow.rs"),
     judge,
 );
 

@@ -59,7 +59,7 @@ struct Ceiling {
 pub const RULE: Rule = Rule::new(
     "pcie-narrow-by-design",
     Severity::Info,
-    page!("pcie_narrow_by_design.rs"),
+    include_str!("pcie_narrow_by_design.rs"),
     judge,
 );
 

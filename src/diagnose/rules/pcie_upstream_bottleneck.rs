@@ -52,7 +52,7 @@ struct Place<'a> {
 pub const RULE: Rule = Rule::new(
     "pcie-upstream-bottleneck",
     Severity::Info,
-    page!("pcie_upstream_bottleneck.rs"),
+    include_str!("pcie_upstream_bottleneck.rs"),
     judge,
 );
 

@@ -41,7 +41,7 @@ use crate::suspects::{self, gpus_of};
 pub const RULE: Rule = Rule::new(
     "peer-access-broken",
     Severity::Error,
-    page!("peer_access_broken.rs"),
+    include_str!("peer_access_broken.rs"),
     judge,
 );
 

@@ -52,7 +52,7 @@ use model::snapshot::{NvLink, NvLinkRemote};
 pub const RULE: Rule = Rule::new(
     "peer-access-missing",
     Severity::Error,
-    page!("peer_access_missing.rs"),
+    include_str!("peer_access_missing.rs"),
     judge,
 );
 

@@ -32,7 +32,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "peer-access-one-way",
     Severity::Error,
-    page!("peer_access_one_way.rs"),
+    include_str!("peer_access_one_way.rs"),
     judge,
 );
 

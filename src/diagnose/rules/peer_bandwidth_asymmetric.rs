@@ -43,7 +43,7 @@ const BELOW: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "peer-bandwidth-asymmetric",
     Severity::Warning,
-    page!("peer_bandwidth_asymmetric.rs"),
+    include_str!("peer_bandwidth_asymmetric.rs"),
     judge,
 )
 .with(&[BELOW]);

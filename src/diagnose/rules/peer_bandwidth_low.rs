@@ -47,7 +47,7 @@ use crate::cluster::{self, Common};
 pub const RULE: Rule = Rule::new(
     "peer-bandwidth-low",
     Severity::Error,
-    page!("peer_bandwidth_low.rs"),
+    include_str!("peer_bandwidth_low.rs"),
     judge,
 );
 

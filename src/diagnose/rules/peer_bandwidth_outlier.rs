@@ -64,7 +64,7 @@ const GPU: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "peer-bandwidth-outlier",
     Severity::Warning,
-    page!("peer_bandwidth_outlier.rs"),
+    include_str!("peer_bandwidth_outlier.rs"),
     judge,
 )
 .with(&[OUTLIER, GPU]);

@@ -27,7 +27,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "peer-copy-failed",
     Severity::Error,
-    page!("peer_copy_failed.rs"),
+    include_str!("peer_copy_failed.rs"),
     judge,
 );
 

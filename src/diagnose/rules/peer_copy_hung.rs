@@ -31,7 +31,7 @@ use crate::cluster::Group;
 pub const RULE: Rule = Rule::new(
     "peer-copy-hung",
     Severity::Error,
-    page!("peer_copy_hung.rs"),
+    include_str!("peer_copy_hung.rs"),
     judge,
 );
 

@@ -51,7 +51,7 @@ struct Slow {
 pub const RULE: Rule = Rule::new(
     "peer-copy-uneven",
     Severity::Warning,
-    page!("peer_copy_uneven.rs"),
+    include_str!("peer_copy_uneven.rs"),
     judge,
 )
 .with(&[FLOOR_COPY, FLOOR_KERNEL]);

@@ -38,7 +38,7 @@ use super::{remedy, wrong_bytes};
 pub const RULE: Rule = Rule::new(
     "peer-data-wrong",
     Severity::Error,
-    page!("peer_data_wrong.rs"),
+    include_str!("peer_data_wrong.rs"),
     judge,
 );
 

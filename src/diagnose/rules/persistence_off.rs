@@ -37,7 +37,7 @@ const LONG_START: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "persistence-off",
     Severity::Info,
-    page!("persistence_off.rs"),
+    include_str!("persistence_off.rs"),
     judge,
 )
 .with(&[LONG_START]);

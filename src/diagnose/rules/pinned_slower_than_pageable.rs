@@ -38,7 +38,7 @@ const BELOW: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "pinned-slower-than-pageable",
     Severity::Warning,
-    page!("pinned_slower_than_pageable.rs"),
+    include_str!("pinned_slower_than_pageable.rs"),
     judge,
 )
 .with(&[BELOW]);

@@ -40,7 +40,7 @@ const SHARE: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "pinning-dominates",
     Severity::Info,
-    page!("pinning_dominates.rs"),
+    include_str!("pinning_dominates.rs"),
     judge,
 )
 .with(&[SHARE]);

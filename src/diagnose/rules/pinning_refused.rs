@@ -29,7 +29,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "pinning-refused",
     Severity::Warning,
-    page!("pinning_refused.rs"),
+    include_str!("pinning_refused.rs"),
     judge,
 )
 .for_gaps();

@@ -46,7 +46,7 @@ const LEAST_OVERLAP: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "placement-serialises",
     Severity::Warning,
-    page!("placement_serialises.rs"),
+    include_str!("placement_serialises.rs"),
     judge,
 )
 .with(&[LEAST_OVERLAP]);

@@ -3,7 +3,7 @@
 pub(super) use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use crate::evidence::Evidence;
-pub(super) use crate::rule::{Parameter, Rule, page};
+pub(super) use crate::rule::{Parameter, Rule};
 pub(super) use crate::suspects::suspect;
 pub(super) use crate::{cluster, links, suspects, words};
 pub(super) use model::fact::{Fact, Facts};

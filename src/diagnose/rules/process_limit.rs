@@ -35,7 +35,7 @@ use model::reading::Unknown;
 pub const RULE: Rule = Rule::new(
     "process-limit",
     Severity::Warning,
-    page!("process_limit.rs"),
+    include_str!("process_limit.rs"),
     judge,
 )
 .for_gaps();

@@ -33,7 +33,7 @@ use super::prelude::*;
 pub const RULE: Rule = Rule::new(
     "shared-hop-low",
     Severity::Error,
-    page!("shared_hop_low.rs"),
+    include_str!("shared_hop_low.rs"),
     judge,
 );
 

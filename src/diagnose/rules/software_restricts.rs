@@ -30,7 +30,7 @@ use model::snapshot::{AdapterKind, ConfidentialComputing};
 pub const RULE: Rule = Rule::new(
     "software-restricts",
     Severity::Info,
-    page!("software_restricts.rs"),
+    include_str!("software_restricts.rs"),
     judge,
 );
 

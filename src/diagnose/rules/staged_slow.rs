@@ -56,7 +56,7 @@ const BELOW: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "staged-slow",
     Severity::Warning,
-    page!("staged_slow.rs"),
+    include_str!("staged_slow.rs"),
     judge,
 )
 .with(&[BELOW]);

@@ -38,7 +38,7 @@ const LEAST: Parameter = Parameter {
 pub const RULE: Rule = Rule::new(
     "traffic-over-pcie",
     Severity::Error,
-    page!("traffic_over_pcie.rs"),
+    include_str!("traffic_over_pcie.rs"),
     judge,
 )
 .with(&[LEAST]);

@@ -80,7 +80,7 @@ const LEAST_FIGURES: usize = 2;
 pub const RULE: Rule = Rule::new(
     "unstable-measurement",
     Severity::Warning,
-    page!("unstable_measurement.rs"),
+    include_str!("unstable_measurement.rs"),
     judge,
 )
 .with(&[DIRECT, STAGED, HOST, HOST_SHARED, STALLS]);

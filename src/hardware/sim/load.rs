@@ -6,7 +6,6 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::spec::{MachineSpec, Problem};
-use model::from_toml::{NotRead, from_toml};
 
 /// Why a description is no machine.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +18,7 @@ pub struct LoadError(String);
 ///
 /// Line and key, and what is wrong with it.
 pub fn parse(text: &str) -> Result<MachineSpec, LoadError> {
-    let mut spec: MachineSpec = from_toml(text).map_err(|error| misread(text, &error))?;
+    let mut spec: MachineSpec = toml::from_str(text).map_err(|error| misread(text, &error))?;
     spec.complete();
     spec.check()
         .map_err(|Problem { key, message }| match line_of(text, &key) {
@@ -30,13 +29,13 @@ pub fn parse(text: &str) -> Result<MachineSpec, LoadError> {
 }
 
 /// What is no TOML, or does not have the keys and types that it should.
-fn misread(text: &str, error: &NotRead) -> LoadError {
+fn misread(text: &str, error: &toml::de::Error) -> LoadError {
     // TOML has keys where serde has fields.
     let message = error
-        .message
+        .message()
         .replace('\n', "; ")
         .replace(" field `", " key `");
-    let Some(span) = error.span.clone() else {
+    let Some(span) = error.span() else {
         return LoadError(message);
     };
     let line = line_at(text, span.start);

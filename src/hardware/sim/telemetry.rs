@@ -12,7 +12,6 @@ use hardware::{
     Telemetry,
 };
 use model::flow::Flow;
-use model::order::Order;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{
     Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus,
@@ -298,8 +297,8 @@ impl Telemetry for SimTelemetry {
             problems: Vec::new(),
         };
         // As the kernel's own list is read.
-        tree.functions.order_by_key(|function| function.address);
-        tree.adapters.order_by_key(|adapter| adapter.pci);
+        tree.functions.sort_by_key(|function| function.address);
+        tree.adapters.sort_by_key(|adapter| adapter.pci);
         tree
     }
 

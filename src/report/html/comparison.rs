@@ -11,7 +11,6 @@ use super::blocks::{NEW_LINE, flow};
 use super::cards;
 use diagnose::compare::{Change, Comparison};
 use model::finding::Finding;
-use model::order::Order;
 use model::placement::Pair;
 use model::report::Report;
 use model::rounding::rate;
@@ -128,6 +127,6 @@ fn cell(change: Option<&Change>, small: bool) -> Markup {
 /// Findings as cards, the worst first.
 fn list(title: &str, findings: &[Finding], report: &Report) -> Markup {
     let mut all: Vec<&Finding> = findings.iter().collect();
-    all.order_by_key(|finding| Reverse(finding.severity));
+    all.sort_by_key(|finding| Reverse(finding.severity));
     cards::section(title, &all, &report.snapshot)
 }

@@ -9,7 +9,6 @@ use super::super::escape::clean;
 use super::super::highlight;
 use super::super::paint::Paint;
 use model::node::NodeId;
-use model::order::Order;
 use model::placement::Pair;
 use model::report::Report;
 use model::topology::NodeKind;
@@ -118,7 +117,7 @@ fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
             .get(gpu)
             .map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()))
     };
-    gpus.order_by_key(|gpu| (place(gpu), *gpu));
+    gpus.sort_by_key(|gpu| (place(gpu), *gpu));
 }
 
 /// How many columns each socket has, and what it is called.

@@ -8,7 +8,6 @@ use unicode_width::UnicodeWidthStr;
 use super::fold;
 use super::joins::{self, Join};
 use super::parts::{self, Above, Kind, Part};
-use model::order::Order;
 use model::report::Report;
 
 /// Space around everything.
@@ -283,7 +282,7 @@ impl Layout {
                 joins.push((one.min(other), one.max(other), join));
             }
         }
-        joins.order_by_key(|(from, to, join)| (to - from, *from, join.pair));
+        joins.sort_by_key(|(from, to, join)| (to - from, *from, join.pair));
         let mut ends: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
         for (number, (from, to, _)) in joins.iter().enumerate() {
             ends.entry(*from).or_default().push(number);
@@ -291,7 +290,7 @@ impl Layout {
         }
         // Ends at one GPU lie side by side: arcs to the left leave on its left.
         for (middle, numbers) in &mut ends {
-            numbers.order_by_key(|number| {
+            numbers.sort_by_key(|number| {
                 let (from, to, _) = &joins[*number];
                 if from == middle {
                     (1, -(to - from))

@@ -8,7 +8,6 @@ use super::super::paint::Paint;
 use super::super::paths;
 use model::finding::Subject;
 use model::node::NodeId;
-use model::order::Order;
 use model::report::Report;
 use model::rounding::rate;
 use model::topology::{Link, LinkKind, Node, NodeKind};
@@ -125,7 +124,7 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
     {
         parts.extend(growing.part(node.id, None, 0));
     }
-    parts.order_by_key(|part| (part.kind.is_leaf(), part.gpus.is_empty()));
+    parts.sort_by_key(|part| (part.kind.is_leaf(), part.gpus.is_empty()));
     // Of a GPU that does not answer, the tree may know nothing.
     let missing: Vec<u32> = report
         .snapshot
@@ -214,7 +213,7 @@ impl<'a> Growing<'a> {
         }
         let kind = Kind::of(node.kind);
         let mut below = self.children(id, kind, depth);
-        below.order_by_key(|part| part.gpus.first().copied().unwrap_or(u32::MAX));
+        below.sort_by_key(|part| part.gpus.first().copied().unwrap_or(u32::MAX));
         let mut gpus: Vec<u32> = below
             .iter()
             .flat_map(|part| part.gpus.iter().copied())

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::Sysfs;
 use super::read::{hex, names, number, odd, text};
-use model::order::Order;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Adapter, AdapterKind, AdapterPort};
 use model::units::PciAddress;
@@ -88,7 +87,7 @@ fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
             })
         })
         .collect();
-    ports.order_by_key(|port| port.port);
+    ports.sort_by_key(|port| port.port);
     ports
 }
 

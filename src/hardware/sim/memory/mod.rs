@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use hardware::{Buffer, Device, PatternCheck};
 use model::maps::Map;
-use model::order::Order;
 
 use super::spec::CopyFault;
 pub use contents::Content;
@@ -350,7 +349,7 @@ impl Memory {
             .map(|state| state.buffer.device)
             .collect();
         devices.retain(|device| *device != source.device && !is_host(*device));
-        devices.order_by_key(|device| (*device == destination.device, *device));
+        devices.sort_by_key(|device| (*device == destination.device, *device));
         devices.dedup();
         let best = |device| {
             of(device)

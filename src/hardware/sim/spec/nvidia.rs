@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::{FunctionSpec, MachineSpec};
-use model::order::Order;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciKind};
 
@@ -56,7 +55,7 @@ impl MachineSpec {
             .iter()
             .filter(|function| function.is_display())
             .collect();
-        functions.order_by_key(|function| function.address);
+        functions.sort_by_key(|function| function.address);
         let mut next = self.gpus.len();
         let display = |function: &FunctionSpec| {
             let driver = self.driver_of(function);
@@ -99,7 +98,7 @@ impl MachineSpec {
                 driver: Reading::Known(self.driver_of(function)),
             })
             .collect();
-        switches.order_by_key(|switch| switch.address);
+        switches.sort_by_key(|switch| switch.address);
         switches
     }
 }

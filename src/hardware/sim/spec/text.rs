@@ -177,8 +177,6 @@ pub mod throttle {
 
 #[cfg(test)]
 mod tests {
-    use model::from_toml::from_toml;
-
     #[test]
     fn throttle_reasons_have_the_names_of_nvml_or_of_reports() {
         #[derive(serde::Deserialize)]
@@ -186,7 +184,7 @@ mod tests {
             #[serde(deserialize_with = "super::throttle::deserialize")]
             by: Vec<String>,
         }
-        let read = |text: &str| from_toml::<Held>(text).map(|held| held.by);
+        let read = |text: &str| toml::from_str::<Held>(text).map(|held| held.by);
         let both = read("by = ['HW_THERMAL_SLOWDOWN', 'hw-thermal', 'SW_POWER_CAP']").unwrap();
         assert_eq!(both, ["hw-thermal", "hw-thermal", "sw-power-cap"]);
         let wrong = read("by = ['HOT']").unwrap_err().to_string();
