@@ -1,16 +1,14 @@
 //! What a run finds, in the order in which it finds it.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use discover::LinksOfGpu;
 use hardware::LinkSample;
 use measure::Outcome;
-use measure::watch::{Counted, LoadCounted, NvLinksCounted};
+use measure::watch::Counted;
 use model::background::Background;
 use model::load;
-use model::measurement::{AerAdded, DriverFacts};
+use model::measurement::DriverFacts;
 use model::report::Tool;
 use model::request::Request;
 use model::snapshot::{GpuPair, Snapshot};
@@ -18,14 +16,7 @@ use model::timeline::Timeline;
 use plan::Round;
 
 /// The name and version of the journal's format.
-pub const SCHEMA: &str = "peerscope.journal/4";
-/// An older one that is read too: it has an entry for each reading of a link.
-const OLDER: &str = "peerscope.journal/3";
-
-/// Whether a journal of this schema is read.
-pub fn is_read(schema: &str) -> bool {
-    [SCHEMA, OLDER].contains(&schema)
-}
+pub const SCHEMA: &str = "peerscope.journal/5";
 
 /// Which run it is: the first line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,18 +39,16 @@ pub struct Header {
 
 /// Something that a run found: every other line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Line")]
 pub struct Entry {
     /// When, seconds since the run began.
     pub at: f64,
     /// What.
-    #[serde(flatten)]
     pub event: Event,
 }
 
 /// What a run can find.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "entry")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Event {
     /// The facts, of the GPUs that were asked for. The topology follows from them.
@@ -96,9 +85,8 @@ pub enum Event {
     },
     /// What is to be measured.
     Plan {
-        /// All of it, what cannot be run included. Shared with whoever runs them: 256 GPUs have 130 thousand.
-        #[serde(serialize_with = "shared")]
-        rounds: Arc<Vec<Round>>,
+        /// All of it, what cannot be run included.
+        rounds: Vec<Round>,
         /// What of the profile was left out on purpose, a sentence each.
         left_out: Vec<String>,
         /// What of it is measured on some pairs only, a sentence each.
@@ -153,148 +141,6 @@ pub enum Event {
     /// The links are watched no more, and the counters were read again.
     Counted {
         /// What was counted.
-        #[serde(flatten)]
         counted: Counted,
     },
-}
-
-/// Shared rounds are written like any others.
-fn shared<S: Serializer>(rounds: &Arc<Vec<Round>>, to: S) -> Result<S::Ok, S::Error> {
-    rounds.as_ref().serialize(to)
-}
-
-/// What kind of line it is.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Kind {
-    Facts,
-    Asked,
-    Late,
-    Driver,
-    Background,
-    Plan,
-    Watching,
-    /// One reading of one GPU: of an older schema.
-    Link,
-    Links,
-    Timeline,
-    Outcome,
-    Problem,
-    Limited,
-    Traffic,
-    Measured,
-    Counted,
-}
-
-/// A line as it is read: whatever a kind of line has. Serde would first read a line into memory to find its kind, and
-/// make the code that reads everything in it a second time for that.
-#[derive(Deserialize)]
-struct Line {
-    at: f64,
-    entry: Kind,
-    snapshot: Option<Snapshot>,
-    request: Option<Request>,
-    pairs: Option<Vec<GpuPair>>,
-    links: Option<Vec<LinksOfGpu>>,
-    problems: Option<Vec<String>>,
-    floor_seconds: Option<f64>,
-    facts: Option<DriverFacts>,
-    seen: Option<Vec<Background>>,
-    rounds: Option<Vec<Round>>,
-    left_out: Option<Vec<String>>,
-    thinned_out: Option<Vec<String>>,
-    gpus: Option<Vec<u32>>,
-    gpu: Option<u32>,
-    times: Option<u32>,
-    sample: Option<LinkSample>,
-    timeline: Option<Timeline>,
-    id: Option<u32>,
-    outcome: Option<Outcome>,
-    problem: Option<String>,
-    why: Option<String>,
-    counted: Option<Vec<load::Counted>>,
-    interrupted: Option<bool>,
-    late: Option<Vec<u32>>,
-    nvlinks: Option<Vec<NvLinksCounted>>,
-    aer: Option<Vec<AerAdded>>,
-    load: Option<LoadCounted>,
-}
-
-impl TryFrom<Line> for Entry {
-    type Error = String;
-
-    fn try_from(line: Line) -> Result<Self, String> {
-        fn there<T>(value: Option<T>, key: &str) -> Result<T, String> {
-            value.ok_or_else(|| format!("missing field `{key}`"))
-        }
-        let event = match line.entry {
-            Kind::Facts => Event::Facts {
-                snapshot: there(line.snapshot, "snapshot")?,
-            },
-            Kind::Asked => Event::Asked {
-                request: there(line.request, "request")?,
-            },
-            Kind::Late => Event::Late {
-                pairs: there(line.pairs, "pairs")?,
-                links: line.links.unwrap_or_default(),
-                problems: there(line.problems, "problems")?,
-            },
-            Kind::Driver => Event::Driver {
-                floor_seconds: there(line.floor_seconds, "floor_seconds")?,
-                facts: there(line.facts, "facts")?,
-            },
-            Kind::Background => Event::Background {
-                seen: there(line.seen, "seen")?,
-            },
-            Kind::Plan => Event::Plan {
-                rounds: Arc::new(there(line.rounds, "rounds")?),
-                left_out: there(line.left_out, "left_out")?,
-                thinned_out: there(line.thinned_out, "thinned_out")?,
-            },
-            Kind::Watching => Event::Watching {
-                gpus: there(line.gpus, "gpus")?,
-            },
-            Kind::Link => {
-                let sample = there(line.sample, "sample")?;
-                Event::Links {
-                    gpus: vec![there(line.gpu, "gpu")?],
-                    times: 1,
-                    sample,
-                }
-            }
-            Kind::Links => Event::Links {
-                gpus: there(line.gpus, "gpus")?,
-                times: there(line.times, "times")?,
-                sample: there(line.sample, "sample")?,
-            },
-            Kind::Timeline => Event::Timeline {
-                timeline: there(line.timeline, "timeline")?,
-            },
-            Kind::Outcome => Event::Outcome {
-                id: there(line.id, "id")?,
-                outcome: there(line.outcome, "outcome")?,
-            },
-            Kind::Problem => Event::Problem {
-                problem: there(line.problem, "problem")?,
-            },
-            Kind::Limited => Event::Limited {
-                why: there(line.why, "why")?,
-            },
-            Kind::Traffic => Event::Traffic {
-                counted: there(line.counted, "counted")?,
-            },
-            Kind::Measured => Event::Measured {
-                interrupted: there(line.interrupted, "interrupted")?,
-            },
-            Kind::Counted => Event::Counted {
-                counted: Counted {
-                    late: there(line.late, "late")?,
-                    nvlinks: there(line.nvlinks, "nvlinks")?,
-                    aer: there(line.aer, "aer")?,
-                    load: line.load,
-                },
-            },
-        };
-        Ok(Self { at: line.at, event })
-    }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::entry::{Header, is_read};
+use super::entry::{Header, SCHEMA};
 use model::order::Order;
 
 /// How many journals of runs that were cut off are kept. A health check that is killed every few
@@ -148,7 +148,7 @@ fn header(path: &Path) -> Option<Header> {
         .ok()?;
     serde_json::from_str(&line)
         .ok()
-        .filter(|header: &Header| is_read(&header.schema))
+        .filter(|header: &Header| header.schema == SCHEMA)
 }
 
 /// Removes the oldest journals of those that were left over, and hands the rest back.

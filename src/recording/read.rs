@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::entry::{Header, SCHEMA, is_read};
+use super::entry::{Header, SCHEMA};
 use super::fold::Recording;
 
 /// The longest report or journal that is read. One of 72 GPUs with the full profile has some 300 MB.
@@ -76,7 +76,7 @@ fn header(line: &[u8]) -> Result<Header, String> {
     let value: serde_json::Value =
         serde_json::from_slice(line).map_err(|_| "it is not a journal of peerscope")?;
     match value.get("schema").and_then(serde_json::Value::as_str) {
-        Some(schema) if is_read(schema) => serde_json::from_value(value)
+        Some(SCHEMA) => serde_json::from_value(value)
             .map_err(|why| format!("its first line is not complete: {why}")),
         Some(other) => Err(format!(
             "it has the schema '{other}', this version reads {SCHEMA}: use the version of peerscope that wrote it"
