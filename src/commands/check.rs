@@ -458,9 +458,8 @@ impl Run<'_> {
         let thinned_out = plan::thinned_out(&request).into_iter().collect();
         // Not kept while copies run: the recording makes it again. Of very many GPUs it takes 40 MB.
         drop(topology);
-        let rounds = Arc::new(rounds);
         self.follower.take(Event::Plan {
-            rounds: Arc::clone(&rounds),
+            rounds: rounds.clone(),
             left_out,
             thinned_out,
         });

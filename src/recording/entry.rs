@@ -1,8 +1,6 @@
 //! What a run finds, in the order in which it finds it.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use discover::LinksOfGpu;
 use hardware::LinkSample;
@@ -19,7 +17,7 @@ use model::timeline::Timeline;
 use plan::Round;
 
 /// The name and version of the journal's format.
-pub const SCHEMA: &str = "peerscope.journal/4";
+pub const SCHEMA: &str = "peerscope.journal/5";
 
 /// Which run it is: the first line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,13 +44,12 @@ pub struct Entry {
     /// When, seconds since the run began.
     pub at: f64,
     /// What.
-    #[serde(flatten)]
     pub event: Event,
 }
 
 /// What a run can find.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "entry")]
+#[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Event {
     /// The facts, of the GPUs that were asked for. The topology follows from them.
@@ -89,9 +86,8 @@ pub enum Event {
     },
     /// What is to be measured.
     Plan {
-        /// All of it, what cannot be run included. Shared with whoever runs them: 256 GPUs have 130 thousand.
-        #[serde(serialize_with = "shared", deserialize_with = "share")]
-        rounds: Arc<Vec<Round>>,
+        /// All of it, what cannot be run included.
+        rounds: Vec<Round>,
         /// What of the profile was left out on purpose, a sentence each.
         left_out: Vec<String>,
         /// What of it is measured on some pairs only, a sentence each.
@@ -151,16 +147,6 @@ pub enum Event {
     /// The links are watched no more, and the counters were read again.
     Counted {
         /// What was counted.
-        #[serde(flatten)]
         counted: Counted,
     },
-}
-
-/// Shared rounds are written like any others.
-fn shared<S: Serializer>(rounds: &Arc<Vec<Round>>, to: S) -> Result<S::Ok, S::Error> {
-    rounds.as_ref().serialize(to)
-}
-
-fn share<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<Round>>, D::Error> {
-    Vec::deserialize(from).map(Arc::new)
 }

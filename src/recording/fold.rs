@@ -1,7 +1,6 @@
 //! From the entries of a run to what it came to.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::disturbed;
 use super::entry::{Entry, Event};
@@ -30,7 +29,7 @@ pub struct Recording {
     request: Request,
     snapshot: Option<Snapshot>,
     driver: Option<DriverFacts>,
-    rounds: Arc<Vec<Round>>,
+    rounds: Vec<Round>,
     left_out: Vec<String>,
     thinned_out: Vec<String>,
     outcomes: Outcomes,
@@ -253,7 +252,7 @@ impl Recording {
             ..DriverFacts::default()
         });
         if cut_off.is_some() {
-            for round in self.rounds.iter() {
+            for round in &self.rounds {
                 if self.outcomes.get(round.id).is_none() {
                     let reason = "the run was cut off before this measurement".into();
                     self.outcomes.insert(

@@ -68,7 +68,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         facts,
     });
     recorder.take(Event::Plan {
-        rounds: rounds.clone().into(),
+        rounds: rounds.clone(),
         left_out: vec!["nothing".into()],
         thinned_out: Vec::new(),
     });

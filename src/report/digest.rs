@@ -12,7 +12,6 @@ use super::standing::{self, Judged};
 use model::finding::{Finding, Severity};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Status};
-use model::order::Order;
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::timeline::Timeline;

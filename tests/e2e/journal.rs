@@ -32,13 +32,16 @@ fn journals(state: &Path) -> Vec<PathBuf> {
     found.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The lines of a journal, read by other means; the last may be torn.
+/// The events of this kind in a journal, read by other means; the last line may be torn.
 fn entries(journal: &Path, kind: &str) -> Vec<Value> {
     let text = std::fs::read(journal).unwrap();
     let lines = text
         .split(|byte| *byte == b'\n')
         .filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-    lines.filter(|line| line["entry"] == kind).collect()
+    lines
+        .map(|line| line["event"][kind].clone())
+        .filter(|event| !event.is_null())
+        .collect()
 }
 
 /// A run that was killed after its journal had at least so many outcomes.
