@@ -41,7 +41,7 @@ use model::broken_off::BrokenOff;
 pub const RULE: Rule = Rule::new(
     "copy-failed-once",
     Severity::Warning,
-    page!("copy_failed_once.rs"),
+    include_str!("copy_failed_once.rs"),
     judge,
 )
 .for_gaps();
