@@ -187,7 +187,14 @@ pub fn golden(name: &str, text: &str) {
     let mut settings = insta::Settings::new();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    settings.bind(|| insta::assert_snapshot!(name, text));
+    let compare = || settings.bind(|| insta::assert_snapshot!(name, text));
+    // insta prints the difference; its own message names neither the file nor what to do.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(compare));
+    assert!(
+        result.is_ok(),
+        "tests/e2e/snapshots/{name}.snap is another text; the difference is printed above. If it is intended, \
+         scripts/goldens writes the file: look at every changed line"
+    );
 }
 
 /// Takes out what differs from run to run: the version, and what a clock said.

@@ -624,13 +624,13 @@ fn recover_takes_no_journal_away_that_it_could_not_use() {
     let whole = std::fs::read_to_string(&journal).unwrap();
     let first = whole
         .lines()
-        .position(|line| line.contains(r#""entry":"outcome""#))
+        .position(|line| line.contains(r#"{"outcome":"#))
         .unwrap();
     let facts: String = whole.split_inclusive('\n').take(first).collect();
     let (_other, file) = place("report.json");
     for (text, why) in [
         (
-            format!("{whole}{{\"at\":1.5,\"entry\":\"outc"),
+            format!("{whole}{{\"at\":1.5,\"event\":{{\"outc"),
             "its last line is not complete",
         ),
         (
