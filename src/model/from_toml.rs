@@ -68,10 +68,29 @@ impl fmt::Display for NotRead {
 ///
 /// What is wrong with it, and where.
 pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, NotRead> {
-    let table =
-        DeTable::parse(text).map_err(|error| NotRead::new(text, error.message(), error.span()))?;
+    from_table(text, &table(text)?)
+}
+
+/// The values of a text in TOML, each with its place.
+///
+/// # Errors
+///
+/// It is no TOML, and where.
+pub fn table(text: &str) -> Result<Spanned<DeTable<'_>>, NotRead> {
+    DeTable::parse(text).map_err(|error| NotRead::new(text, error.message(), error.span()))
+}
+
+/// Reads a value from values with their places in this text.
+///
+/// # Errors
+///
+/// What is wrong with it, and where.
+pub fn from_table<T: DeserializeOwned>(
+    text: &str,
+    table: &Spanned<DeTable<'_>>,
+) -> Result<T, NotRead> {
     let as_json = |backwards| {
-        let json = Json::of(&table, backwards);
+        let json = Json::of(table, backwards);
         json.map_err(|(message, span)| NotRead::new(text, message, Some(span)))
     };
     let forwards = as_json(false)?;
