@@ -16,9 +16,13 @@ static BASES: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
         let value = toml::from_str(&text).unwrap();
         (text, value)
     };
+    let differences = "base = \"single\"\nsummary = \"on a base\"\n[[gpus]]\npci = \"0000:03:00.0\"\ncopy_engines = 3\n";
+    let on_base = (differences.into(), toml::from_str(differences).unwrap());
     ["h200x2", "single", "none", "exclusive", "pair-hangs"]
         .map(machine)
-        .to_vec()
+        .into_iter()
+        .chain([on_base])
+        .collect()
 });
 
 /// All that `topo --machine FILE` does before it judges.

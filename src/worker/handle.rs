@@ -130,7 +130,7 @@ impl Worker {
         let mut command = Command::new("/proc/self/exe");
         environment::prepare(&mut command, machine, visible);
         let mut child = command
-            .arg0(model::report::NAME)
+            .arg0(model::report::PROGRAM)
             .args(["--driver-deadline", &start_limit.as_secs_f64().to_string()])
             .args([SUBCOMMAND, "--parent", &std::process::id().to_string()])
             .args(which)

@@ -2,7 +2,7 @@
 //! of real hardware, and on this machine.
 //!
 //! One crate, so that it links once and its tests run side by side. Golden files are under
-//! `snapshots`; `INSTA_UPDATE=always cargo test --test e2e golden` writes them again.
+//! `snapshots`; `scripts/goldens` writes them again.
 
 #![allow(
     clippy::unwrap_used,
