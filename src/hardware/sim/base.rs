@@ -11,6 +11,9 @@ use super::{builtin, find};
 use model::nearest::did_you_mean;
 use model::units::PciAddress;
 
+/// A name with its place.
+type Named<'a> = Spanned<Cow<'a, str>>;
+
 /// The key that names the base.
 pub(super) const KEY: &str = "base";
 
@@ -44,7 +47,7 @@ pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str
 /// It is no text; with its place.
 pub(super) fn take<'a>(
     table: &mut DeTable<'a>,
-) -> Result<Option<Spanned<Cow<'a, str>>>, (String, Range<usize>)> {
+) -> Result<Option<Named<'a>>, (String, Range<usize>)> {
     let Some(value) = table.remove(KEY) else {
         return Ok(None);
     };
