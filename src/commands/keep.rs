@@ -1,4 +1,4 @@
-//! What becomes of a run whose report could not be written where it was wanted.
+//! Keeps the measurements of a run whose report could not be written to its place.
 
 use std::path::{Path, PathBuf};
 

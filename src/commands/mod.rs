@@ -55,7 +55,7 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 ///
-/// What to say on stderr; the exit code is that of [`diagnose::Ending::Usage`] then.
+/// A sentence for stderr; the exit code is that of [`diagnose::Ending::Usage`] then.
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
     limits::raise();
     live::ignore_file_size_signal();

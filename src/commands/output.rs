@@ -88,7 +88,7 @@ pub fn publish(
         .map_err(|failure| failure.sentence)
 }
 
-/// What became of a report that was published.
+/// The result of publishing a report.
 #[derive(Debug)]
 pub struct Published {
     code: u8,
@@ -110,7 +110,7 @@ impl Published {
     ///
     /// # Errors
     ///
-    /// What could not be written. Everything else is written.
+    /// An error for each output that failed. All other outputs are written.
     pub fn code(self) -> Result<u8, NotWritten> {
         self.failure.map_or(Ok(self.code), Err)
     }
@@ -151,7 +151,7 @@ impl NotWritten {
     }
 }
 
-/// What was seen of the rounds that a timeline follows is written too, where a format has it.
+/// Formats with a timeline also get the events of the rounds that it follows.
 pub fn publish_seen(
     report: &Report,
     timelines: &[Timeline],
@@ -326,7 +326,7 @@ impl Files {
             ..*style
         };
         let (mut whole, mut failure) = (None, None);
-        // What may wait for a reader comes last, and keeps nothing else from being written.
+        // Outputs that may wait for a reader come last, so that they delay no other.
         let (late, first): (Vec<_>, Vec<_>) = self
             .files
             .iter()
@@ -467,7 +467,7 @@ type Contents<'a> = &'a dyn Fn(&mut dyn Write) -> std::io::Result<()>;
 fn write_through<F: AsFd>(outlet: &mut Outlet<F>, contents: Contents<'_>) -> std::io::Result<()> {
     let mut buffered = BufWriter::new(outlet);
     let written = contents(&mut buffered).and_then(|()| buffered.flush());
-    // What an output did not take it is not offered again.
+    // Bytes that the output refused are dropped: another flush would wait again.
     let _ = buffered.into_parts();
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
