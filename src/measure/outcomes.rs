@@ -40,7 +40,6 @@ impl Outcomes {
         }
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.placed.iter().flatten().count() + self.others.len()
     }

@@ -9,7 +9,6 @@ use hardware::LinkSample;
 pub struct Readings {
     /// Each with how often it came in a row.
     runs: Vec<(LinkSample, usize)>,
-    /// All of them.
     len: usize,
 }
 
@@ -26,7 +25,6 @@ impl Readings {
         }
     }
 
-    /// How many there are.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -57,7 +55,6 @@ impl Readings {
         part
     }
 
-    /// The last one.
     pub fn last(&self) -> Option<&LinkSample> {
         self.runs.last().map(|(sample, _)| sample)
     }

@@ -26,7 +26,6 @@ use super::prelude::*;
 use model::flow::Endpoint;
 use model::load::LoadPattern;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-copy-failed",
     Severity::Error,

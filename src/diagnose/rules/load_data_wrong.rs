@@ -27,7 +27,6 @@ use super::remedy;
 use model::flow::Endpoint;
 use model::load::LoadPattern;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-data-wrong",
     Severity::Error,

@@ -117,7 +117,6 @@ rules! {
     software_restricts
 }
 
-/// The rule with this code.
 pub fn find(code: &str) -> Option<&'static Rule> {
     ALL.iter().find(|rule| *rule.id == *code)
 }

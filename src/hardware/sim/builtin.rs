@@ -43,7 +43,6 @@ pub fn names_of(kind: Kind) -> impl Iterator<Item = &'static str> {
         .map(|(name, ..)| *name)
 }
 
-/// The machine of this name.
 pub fn get(name: &str) -> Option<MachineSpec> {
     // A test reads every one of them.
     load::parse(description(name)?).ok()

@@ -37,7 +37,6 @@ impl Standing {
         self.low >= JUST_BELOW
     }
 
-    /// In words.
     pub(super) fn words(self) -> String {
         if !self.is_fine() {
             return format!("{}% below expected", percent(100.0 - 100.0 * self.low));
