@@ -11,8 +11,6 @@
 //! Each arrow is plain, immutable, serialisable data of [`model`]. A stage knows the data of the
 //! stages before it and nothing of what comes after.
 
-#![deny(unsafe_code)]
-
 mod cli;
 mod commands;
 

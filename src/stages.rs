@@ -24,7 +24,7 @@ const READING_LIMIT: Duration = Duration::from_secs(60);
 /// Everything that a check of a machine came to.
 pub struct Stages {
     driver: DriverFacts,
-    rounds: Arc<Vec<Round>>,
+    rounds: Vec<Round>,
     outcomes: Outcomes,
     profile: Profile,
     report: Report,
@@ -76,7 +76,7 @@ impl Stages {
         let report = unjudged(machine, snapshot, topology, measurements);
         Ok(Self {
             driver: facts,
-            rounds: Arc::new(rounds),
+            rounds,
             outcomes,
             profile,
             report,
@@ -124,7 +124,7 @@ impl Stages {
     /// The journal cannot be begun.
     pub fn journal(&self, path: &Path) -> Result<usize, String> {
         let mut recorder = Recorder::new(
-            Journal::begin_at(path, &header(&self.report))?,
+            Journal::begin_at(path, &header(&self.report), &Arc::default())?,
             "quick",
             Instant::now(),
         );
@@ -136,7 +136,7 @@ impl Stages {
             facts: self.driver.clone(),
         });
         recorder.take(Event::Plan {
-            rounds: Arc::clone(&self.rounds),
+            rounds: self.rounds.clone(),
             left_out: Vec::new(),
             thinned_out: Vec::new(),
         });

@@ -13,10 +13,12 @@ static __device__ __forceinline__ unsigned long long nanoseconds() {
     return now;
 }
 
-/// Waits until `*flag` reaches `generation`, or `timeout_ns` nanoseconds have passed; in the
-/// latter case it stores 1 to `*expired`, which it otherwise leaves alone.
+/// Stores `generation` to `*arrived`, then waits until `*flag` reaches `generation`, or `timeout_ns`
+/// nanoseconds have passed; in the latter case it stores 1 to `*expired`, which it otherwise leaves
+/// alone.
 ///
-/// `flag` and `expired` lie in pinned host memory mapped into this GPU; neither may be null.
+/// `flag`, `expired` and `arrived` lie in pinned host memory mapped into this GPU; none may be null.
+/// `arrived` is written by this GPU alone: the host opens the gate when it sees that all wait there.
 /// Launch one block of one thread.
 ///
 /// Generations are compared by their difference, so one flag serves any number of gates: it only
@@ -25,7 +27,11 @@ static __device__ __forceinline__ unsigned long long nanoseconds() {
 extern "C" __global__ void peerscope_gate(const volatile unsigned int* flag,
                                           unsigned int generation,
                                           unsigned long long timeout_ns,
-                                          unsigned int* expired) {
+                                          unsigned int* expired,
+                                          unsigned int* arrived) {
+    *(volatile unsigned int*)arrived = generation;
+    // The host must see that before the first look at the flag, and not when the kernel ends.
+    __threadfence_system();
     const unsigned long long start = nanoseconds();
     // No __nanosleep: every look already takes a round trip over PCIe, and a sleep would add to
     // the moment at which the gate opens. The flag is looked at before the clock, so a gate that

@@ -244,7 +244,7 @@ class Bench:
                 for on in ("source", "destination")]
 
     def one_overlap(self, source, destination, host, on):
-        """The kernels of the profiler's trace against its copy: facts.md, section 2."""
+        """The kernels of the profiler's trace against its copy: docs/facts.md, "Stream placement and overlap"."""
         # Larger than what peerscope copies: launches lie some 0.1 ms apart, which a share of 1 ms does not show.
         torch, size = self.torch, max(self.sizes.overlap, 1 << 30)
         data = self.bytes_on(size, 0)

@@ -10,10 +10,10 @@ use clap::ValueEnum;
 
 use super::devices::{Facts, selections, with_unidentified};
 use super::follower::Follower;
-use super::output::{self, Files};
+use super::output::{self, Files, NotWritten};
 use super::progress::Progress;
 use super::turn::{self, Turn};
-use super::{Failure, Judging, Observed, release, remark, select, timestamp, trace};
+use super::{Failure, Judging, Observed, keep, release, remark, select, timestamp, trace};
 use crate::cli::{CheckArgs, Cli};
 use diagnose::Ending;
 use discover::{Late, LateFacts};
@@ -43,10 +43,13 @@ use worker::{Worker, environment};
 pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8, Failure> {
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
-    let files = Files::of_report(&args.out)?;
+    let stop = Arc::default();
+    let files = Files::of_report(&args.out)?.until(&stop);
     let drawing = trace::prepare(args, &profile, &groups, &files)?;
     let judging = Judging::with(cli, &args.out)?;
-    let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
+    let interrupted = cli.exit_contract.code(Ending::Interrupted);
+    // From here on nothing may wait without looking at it: the first signal does not end the program any more.
+    stop_with(&stop, interrupted)?;
     let publish = |report: &Report, timelines: &[Timeline]| {
         output::publish_seen(
             report,
@@ -66,13 +69,14 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
                 turn::nothing(args.profile.as_str(), turn),
                 machine.name().to_owned(),
             );
-            return Ok(publish(
-                &Observed::recorded(started, started_at, machine, recorded).conclude(&judging),
-                &[],
-            )?);
+            let report =
+                Observed::recorded(started, started_at, machine, recorded).conclude(&judging);
+            return publish(&report, &[])
+                .code()
+                .or_else(|failure| unwritten(failure, interrupted));
         }
     };
-    let journal = journal(args, machine.as_ref(), &started_at)?;
+    let journal = journal(args, machine.as_ref(), &started_at, &stop)?;
     // The driver starts while the facts are read; of some GPUs only, once it is known which.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
     let progress = Progress::starting();
@@ -152,24 +156,43 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
         Recorded { timing, ..recorded },
     );
     let report = observed.conclude(&judging);
-    let code = publish(&report, &timelines);
-    let code = code.and_then(|code| {
-        trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_MEASURED).map(|()| code)
-    });
-    // If something could not be written, the journal still has the measurements.
-    let code = code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
-        Some(path) => format!(
-            "{sentence}. The measurements are kept; to make the report from them: peerscope recover {}",
-            path.display()
-        ),
-        None => sentence,
-    });
+    let published = publish(&report, &timelines);
+    let whole = published.whole.clone();
+    let drawn = trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_MEASURED);
+    let is_drawn = drawn.is_ok();
+    let code = published
+        .and(drawn)
+        .code()
+        .inspect(|_| journal.remove())
+        .or_else(|failure| {
+            let kept = keep::keep(&report, whole, is_drawn, &journal);
+            unwritten(
+                NotWritten {
+                    sentence: format!("{}. {kept}", failure.sentence),
+                    ..failure
+                },
+                interrupted,
+            )
+        });
     if let Some(stuck) =
         idle.and_then(|worker| release::release(worker, exclusive || code != Ok(0)))
     {
         remark(&stuck);
     }
-    Ok(code?)
+    code
+}
+
+/// The exit code of a run whose report could not be written everywhere.
+///
+/// # Errors
+///
+/// Something other than a signal kept it from being written.
+fn unwritten(failure: NotWritten, interrupted: u8) -> Result<u8, Failure> {
+    if !failure.given_up {
+        return Err(failure.sentence.into());
+    }
+    remark(&failure.sentence);
+    Ok(interrupted)
 }
 
 /// Begins the journal of this run, and announces one that an earlier run left behind, once.
@@ -177,7 +200,12 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
 /// # Errors
 ///
 /// The file that was chosen for it is there already.
-fn journal(args: &CheckArgs, machine: &dyn Machine, started_at: &str) -> Result<Journal, String> {
+fn journal(
+    args: &CheckArgs,
+    machine: &dyn Machine,
+    started_at: &str,
+    stop: &Arc<AtomicBool>,
+) -> Result<Journal, String> {
     if args.no_journal {
         return Ok(Journal::none());
     }
@@ -194,7 +222,7 @@ fn journal(args: &CheckArgs, machine: &dyn Machine, started_at: &str) -> Result<
             .collect(),
     };
     if let Some(path) = &args.journal {
-        return Journal::begin_at(path, &header);
+        return Journal::begin_at(path, &header, stop);
     }
     let folders = place::folders();
     if let Some(left) = place::tell(&place::prune(place::left_over(&folders))) {
@@ -430,9 +458,8 @@ impl Run<'_> {
         let thinned_out = plan::thinned_out(&request).into_iter().collect();
         // Not kept while copies run: the recording makes it again. Of very many GPUs it takes 40 MB.
         drop(topology);
-        let rounds = Arc::new(rounds);
         self.follower.take(Event::Plan {
-            rounds: Arc::clone(&rounds),
+            rounds: rounds.clone(),
             left_out,
             thinned_out,
         });
@@ -547,10 +574,9 @@ fn name_of(group: Group) -> String {
         .unwrap_or_default()
 }
 
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program with `code`.
-fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
+/// Lets Ctrl-C, SIGTERM and SIGHUP set this flag; the second time they end the program with `code`.
+fn stop_with(stop: &Arc<AtomicBool>, code: u8) -> Result<(), String> {
+    let flag = Arc::clone(stop);
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(code));
@@ -561,6 +587,5 @@ fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
             limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message
         }
         error => format!("cannot listen for Ctrl-C: {error}"),
-    })?;
-    Ok(stop)
+    })
 }

@@ -92,6 +92,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "scripts/fuzz runs it"]
     fn fuzz_reports_of_broken_structure() {
         let strategy = (0..BASES.len(), fuzz::mutations());
         fuzz::run("report, structure", 0.4, &strategy, |(base, mutations)| {
@@ -104,6 +105,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "scripts/fuzz runs it"]
     fn fuzz_reports_of_broken_text() {
         let texts: Vec<_> = BASES.iter().map(ToString::to_string).collect();
         let strategy = (0..texts.len(), fuzz::edits(4));
@@ -137,6 +139,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "scripts/fuzz runs it"]
     fn fuzz_pages() {
         let pages: Vec<String> = BASES
             .iter()

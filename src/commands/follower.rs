@@ -9,6 +9,7 @@ use measure::Outcome;
 use measure::counters::Counters;
 use measure::mark::Marker;
 use measure::watch::Watch;
+use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
 use recording::{Event, Recorder};
 use worker::supervisor::Listener;
@@ -33,8 +34,8 @@ impl Follower {
         if let Some(why) = self.recorder.failure() {
             self.progress.aside(|| {
                 remark(&format!(
-                    "cannot write the journal ({why}): if this run is killed, its measurements are lost; choose another \
-                     place with --journal, or none with --no-journal"
+                    "cannot write the journal ({why}): if this run is killed, what it measures from now on is lost; choose \
+                     another place with --journal, or none with --no-journal"
                 ));
             });
         }
@@ -98,6 +99,12 @@ impl Listener for Follower {
 
     fn seen(&mut self, timeline: Timeline) {
         self.take(Event::Timeline { timeline });
+    }
+
+    fn broke_off(&mut self, broken: &BrokenOff) {
+        self.take(Event::BrokenOff {
+            broken: broken.clone(),
+        });
     }
 
     fn problem(&mut self, problem: &str) {

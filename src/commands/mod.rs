@@ -9,6 +9,7 @@ mod explain;
 mod fleet;
 mod follower;
 mod installed;
+mod keep;
 mod machines;
 mod output;
 mod progress;

@@ -1,17 +1,17 @@
 //! Where reports go: stdout and files.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::cli::{Cli, Color, ReportArgs};
 use hardware::limits;
 use model::report::Report;
 use model::timeline::Timeline;
-use report::{self, Format, Of, Style, prometheus};
-
-/// How often a reader of stdout who is late is looked after, where stdout does not wait itself.
-const READER: Duration = Duration::from_millis(10);
+use recording::outlet::{Outlet, was_given_up};
+use report::{self, Format, Of, Style, json, prometheus};
 
 /// A useful layout needs at least this many columns.
 const NARROWEST: usize = 60;
@@ -84,28 +84,115 @@ pub fn publish(
     files: &Files,
 ) -> Result<u8, String> {
     publish_seen(report, &[], format, style, files)
+        .code()
+        .map_err(|failure| failure.sentence)
 }
 
-/// The same with what was seen of the rounds that a timeline follows.
-///
-/// # Errors
-///
-/// As [`publish`].
+/// What became of a report that was published.
+#[derive(Debug)]
+pub struct Published {
+    code: u8,
+    /// Where all of it is, whatever else could not be written.
+    pub whole: Option<PathBuf>,
+    failure: Option<NotWritten>,
+}
+
+impl Published {
+    /// With another output that belongs to it.
+    pub fn and(self, other: Result<(), NotWritten>) -> Self {
+        Self {
+            failure: NotWritten::both(self.failure, other.err()),
+            ..self
+        }
+    }
+
+    /// The exit code of the report.
+    ///
+    /// # Errors
+    ///
+    /// What could not be written. Everything else is written.
+    pub fn code(self) -> Result<u8, NotWritten> {
+        self.failure.map_or(Ok(self.code), Err)
+    }
+}
+
+/// Outputs that could not be written.
+#[derive(Debug)]
+pub struct NotWritten {
+    /// A sentence that names them.
+    pub sentence: String,
+    /// Nothing but the user, who asked for the end while they waited for their readers, kept them from being written.
+    pub given_up: bool,
+}
+
+impl NotWritten {
+    fn new(name: &str, error: &std::io::Error) -> Self {
+        let given_up = was_given_up(error);
+        // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
+        let why = if given_up {
+            error.to_string()
+        } else {
+            format!("{}{}", error.kind(), limit(error))
+        };
+        Self {
+            sentence: format!("cannot write {name}: {why}"),
+            given_up,
+        }
+    }
+
+    fn both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(Self {
+                sentence: format!("{}; {}", one.sentence, other.sentence),
+                given_up: one.given_up && other.given_up,
+            }),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+/// What was seen of the rounds that a timeline follows is written too, where a format has it.
 pub fn publish_seen(
     report: &Report,
     timelines: &[Timeline],
     format: &Format,
     style: &Style,
     files: &Files,
-) -> Result<u8, String> {
-    let printed = printed(|stdout| report::write_seen(report, timelines, format, style, stdout));
-    files.write(report, timelines, style).and(printed)?;
-    Ok(report.verdict.exit_code)
+) -> Published {
+    let printed = printed(&files.stop, |stdout| {
+        report::write_seen(report, timelines, format, style, stdout)
+    });
+    let code = report.verdict.exit_code;
+    let (whole, failure) = files.write(report, timelines, style);
+    Published {
+        code,
+        whole,
+        failure: NotWritten::both(failure, printed.err()),
+    }
+}
+
+/// Writes all of a report to a new file of any name in this folder.
+///
+/// # Errors
+///
+/// It cannot be written there; nothing is left then.
+pub fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
+    let mut file = tempfile::Builder::new()
+        .prefix("peerscope-")
+        .suffix(".json")
+        .tempfile_in(folder)?;
+    report::write_seen(report, &[], &json::FORMAT, &Style::PLAIN, &mut file)?;
+    file.as_file().sync_all()?;
+    Ok(file.keep().map_err(|error| error.error)?.1)
 }
 
 /// Files to write in addition to stdout, checked before anything is measured: the name as it was given, the
 /// place that it leads to, and the format.
-pub struct Files(Vec<(PathBuf, PathBuf, &'static Format)>);
+pub struct Files {
+    files: Vec<(PathBuf, PathBuf, &'static Format)>,
+    /// Once it is set, readers who are late are not waited for any longer.
+    stop: Arc<AtomicBool>,
+}
 
 impl Files {
     /// Checks that each file's format is known and fits these reports, and that its folder is writable.
@@ -114,7 +201,10 @@ impl Files {
     ///
     /// A sentence that names the file.
     pub fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
-        let mut files = Self(Vec::new());
+        let mut files = Self {
+            files: Vec::new(),
+            stop: Arc::default(),
+        };
         for path in paths {
             let format = format_of(path)?;
             if report::formats(of).all(|allowed| allowed != format) {
@@ -123,10 +213,18 @@ impl Files {
                     path.display()
                 ));
             }
-            let Whole { path, place } = files.beside(path)?;
-            files.0.push((path, place, format));
+            let Whole { path, place, .. } = files.beside(path)?;
+            files.files.push((path, place, format));
         }
         Ok(files)
+    }
+
+    /// The same, and stdout, for as long as this is not set: then their readers are not waited for any longer.
+    pub fn until(self, stop: &Arc<AtomicBool>) -> Self {
+        Self {
+            stop: Arc::clone(stop),
+            ..self
+        }
     }
 
     /// Checks that another file can be written, which is none of these.
@@ -152,7 +250,7 @@ impl Files {
                 ));
             }
             temporary_beside(&place).map_err(|error| cannot_write(path, &error))?;
-            if let Some((other, ..)) = self.0.iter().find(|(_, other, _)| *other == place) {
+            if let Some((other, ..)) = self.files.iter().find(|(_, other, _)| *other == place) {
                 let (path, other) = (path.display(), other.display());
                 return Err(format!(
                     "cannot write {path}: -o {other} is the same file, and would be replaced"
@@ -162,6 +260,7 @@ impl Files {
         Ok(Whole {
             path: path.to_owned(),
             place,
+            stop: Arc::clone(&self.stop),
         })
     }
 
@@ -173,7 +272,7 @@ impl Files {
     pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
         let files = Self::prepare(&args.output, Of::All)?;
         let mut formats = files
-            .0
+            .files
             .iter()
             .map(|(.., format)| *format)
             .chain([args.format]);
@@ -185,8 +284,14 @@ impl Files {
         Ok(files)
     }
 
-    /// Writes every file, whole or not at all. After a failure the others are still written.
-    fn write(&self, report: &Report, timelines: &[Timeline], style: &Style) -> Result<(), String> {
+    /// Writes every file, whole or not at all. After a failure the others are still written. Gives one that has the whole
+    /// report.
+    fn write(
+        &self,
+        report: &Report,
+        timelines: &[Timeline],
+        style: &Style,
+    ) -> (Option<PathBuf>, Option<NotWritten>) {
         self.each(style, &|format, style, to| {
             report::write_seen(report, timelines, format, style, to)
         })
@@ -202,12 +307,17 @@ impl Files {
         style: &Style,
         render: &dyn Fn(&Format, &Style) -> String,
     ) -> Result<(), String> {
-        self.each(style, &|format, style, to| {
+        let (_, failure) = self.each(style, &|format, style, to| {
             to.write_all(render(format, style).as_bytes())
-        })
+        });
+        failure.map_or(Ok(()), |failure| Err(failure.sentence))
     }
 
-    fn each(&self, style: &Style, contents: Formatted<'_>) -> Result<(), String> {
+    fn each(
+        &self,
+        style: &Style,
+        contents: Formatted<'_>,
+    ) -> (Option<PathBuf>, Option<NotWritten>) {
         let style = Style {
             width: Style::PLAIN.width,
             color: false,
@@ -215,11 +325,20 @@ impl Files {
             ascii: false,
             ..*style
         };
-        let mut failure = Ok(());
-        for (path, place, format) in &self.0 {
-            failure = failure.and(write_to(path, place, &|to| contents(format, &style, to)));
+        let (mut whole, mut failure) = (None, None);
+        // What may wait for a reader comes last, and keeps nothing else from being written.
+        let (late, first): (Vec<_>, Vec<_>) = self
+            .files
+            .iter()
+            .partition(|(_, place, _)| is_open_ended(place));
+        for (path, place, format) in first.iter().chain(&late) {
+            let written = write_to(path, place, &self.stop, &|to| contents(format, &style, to));
+            if written.is_ok() && **format == json::FORMAT && !is_open_ended(place) {
+                whole.get_or_insert_with(|| path.clone());
+            }
+            failure = NotWritten::both(failure, written.err());
         }
-        failure
+        (whole, failure)
     }
 }
 
@@ -227,6 +346,7 @@ impl Files {
 pub struct Whole {
     path: PathBuf,
     place: PathBuf,
+    stop: Arc<AtomicBool>,
 }
 
 impl Whole {
@@ -234,19 +354,39 @@ impl Whole {
     ///
     /// # Errors
     ///
-    /// A sentence that names it.
-    pub fn write(&self, text: &str) -> Result<(), String> {
-        write_to(&self.path, &self.place, &|to| to.write_all(text.as_bytes()))
+    /// That it could not be written.
+    pub fn write(&self, text: &str) -> Result<(), NotWritten> {
+        write_to(&self.path, &self.place, &self.stop, &|to| {
+            to.write_all(text.as_bytes())
+        })
     }
 }
 
-fn write_to(path: &Path, place: &Path, contents: Contents<'_>) -> Result<(), String> {
-    let write = if is_open_ended(place) {
-        write_through
+fn write_to(
+    path: &Path,
+    place: &Path,
+    stop: &Arc<AtomicBool>,
+    contents: Contents<'_>,
+) -> Result<(), NotWritten> {
+    let written = if is_open_ended(place) {
+        // A file that the caller has opened may have something in it.
+        Outlet::open(place, stop).and_then(|mut outlet| write_through(&mut outlet, contents))
     } else {
-        write_whole
+        write_whole(place, contents)
     };
-    write(place, contents).map_err(|error| cannot_write(path, &error))
+    written.map_err(|error| {
+        let NotWritten { sentence, given_up } =
+            NotWritten::new(&path.display().to_string(), &error);
+        let advice = if given_up {
+            ""
+        } else {
+            "; choose another place"
+        };
+        NotWritten {
+            sentence: sentence + advice,
+            given_up,
+        }
+    })
 }
 
 /// Writes what a file of a format is to have.
@@ -258,40 +398,24 @@ type Formatted<'a> = &'a dyn Fn(&Format, &Style, &mut dyn Write) -> std::io::Res
 ///
 /// Another failure, such as a full disk.
 pub fn print(text: &str) -> Result<(), String> {
-    printed(|stdout| stdout.write_all(text.as_bytes()))
+    printed(&Arc::default(), |stdout| stdout.write_all(text.as_bytes()))
+        .map_err(|failure| failure.sentence)
 }
 
-fn printed(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), String> {
-    let mut stdout = Patient(std::io::stdout().lock());
-    match write(&mut stdout).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to stdout: {error}{}", limit(&error)))
+fn printed(
+    stop: &Arc<AtomicBool>,
+    write: impl Fn(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), NotWritten> {
+    match write_through(&mut Outlet::new(std::io::stdout().lock(), stop), &write) {
+        // As the standard library has it: who closed it wants nothing.
+        Err(error) if error.raw_os_error() != Some(rustix::io::Errno::BADF.raw_os_error()) => {
+            let given_up = was_given_up(&error);
+            Err(NotWritten {
+                sentence: format!("cannot write to stdout: {error}{}", limit(&error)),
+                given_up,
+            })
         }
         _ => Ok(()),
-    }
-}
-
-/// Waits where the caller made stdout one that does not (`O_NONBLOCK`): such a one would lose the report as soon as its
-/// reader is late.
-struct Patient<W>(W);
-
-impl<W: Write> Write for Patient<W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        patiently(|| self.0.write(bytes))
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        patiently(|| self.0.flush())
-    }
-}
-
-fn patiently<T>(mut attempt: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
-    loop {
-        match attempt() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(READER),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => return result,
-        }
     }
 }
 
@@ -339,11 +463,13 @@ fn is_open_ended(path: &Path) -> bool {
 /// Writes what a file is to have.
 type Contents<'a> = &'a dyn Fn(&mut dyn Write) -> std::io::Result<()>;
 
-/// Writes to what is there. As on stdout, a reader that has closed its end has read what it wanted.
-fn write_through(path: &Path, contents: Contents<'_>) -> std::io::Result<()> {
-    // A file that the caller has opened may have something in it.
-    let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
-    match contents(&mut file) {
+/// Writes to what is there. A reader that has closed its end has read what it wanted.
+fn write_through<F: AsFd>(outlet: &mut Outlet<F>, contents: Contents<'_>) -> std::io::Result<()> {
+    let mut buffered = BufWriter::new(outlet);
+    let written = contents(&mut buffered).and_then(|()| buffered.flush());
+    // What an output did not take it is not offered again.
+    let _ = buffered.into_parts();
+    match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
         _ => Ok(()),
     }

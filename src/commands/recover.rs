@@ -28,13 +28,37 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
     };
-    let (report, timelines) = report(load(&path)?, &Judging::with(cli, &args.out)?);
+    let journal = load(&path)?;
+    let mut unread = journal.1.not_read().to_vec();
+    let (report, timelines) = report(journal, &Judging::with(cli, &args.out)?);
     let report =
         bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let style = output::style_of(cli, &args.out);
-    let code = output::publish_seen(&report, &timelines, args.out.format, &style, &files)?;
-    trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_RECORDED)?;
-    if found {
+    let published = output::publish_seen(&report, &timelines, args.out.format, &style, &files);
+    let drawn = trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_RECORDED);
+    let code = published
+        .and(drawn)
+        .code()
+        .map_err(|failure| failure.sentence)?;
+    let held = report
+        .measurements
+        .as_ref()
+        .filter(|measured| diagnose::outcomes(measured).0 > 0)
+        .map(report::held);
+    if held.is_none() {
+        unread.push("it holds no measurement".into());
+    }
+    if found && !unread.is_empty() {
+        // Not all of it is in the report, and somebody may make more of it.
+        let holds = held
+            .map(|held| format!("; it holds {held}"))
+            .unwrap_or_default();
+        remark(&format!(
+            "the journal {} is kept: {}{holds}",
+            path.display(),
+            unread.join(", and ")
+        ));
+    } else if found {
         // Only JSON has everything that the journal has, but for the timeline.
         let drawn = drawing.is_some() || timelines.is_empty();
         let is_json =
@@ -137,6 +161,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "scripts/fuzz runs it"]
     fn fuzz_journals() {
         use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::output::{Files, Whole};
+use super::output::{Files, NotWritten, Whole};
 use super::remark;
 use crate::cli::CheckArgs;
 use model::report::Report;
@@ -46,13 +46,13 @@ pub const NOT_RECORDED: &str =
 ///
 /// # Errors
 ///
-/// A sentence that names the file.
+/// That the file could not be written.
 pub fn write(
     file: Option<&Whole>,
     timelines: &[Timeline],
     report: &Report,
     nothing: &str,
-) -> Result<(), String> {
+) -> Result<(), NotWritten> {
     let Some(file) = file else { return Ok(()) };
     if trace::is_empty(timelines) {
         remark(&format!("--trace: {nothing}, so there is no file"));

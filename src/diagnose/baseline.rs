@@ -103,7 +103,7 @@ impl<'a> Beside<'a> {
             .iter()
             .filter(|gpu| !self.today.contains_key(&gpu.index));
         others
-            .filter(|gpu| !may_leave_out(evidence.request, gpu))
+            .filter(|gpu| !is_left_out(evidence.request, gpu))
             .collect()
     }
 
@@ -116,15 +116,14 @@ impl<'a> Beside<'a> {
             .iter()
             .filter(|gpu| !known.contains(&&gpu.index));
         others
-            .filter(|gpu| !may_leave_out(&self.old.request, gpu))
+            .filter(|gpu| !is_left_out(&self.old.request, gpu))
             .collect()
     }
 
     /// Whether today's report looked at what this finding of then is about.
     pub fn is_looked_at(&self, evidence: &Evidence<'_>, then: &Finding) -> bool {
-        let left_out = |gpu: &Gpu| {
-            !self.today.contains_key(&gpu.index) && may_leave_out(evidence.request, gpu)
-        };
+        let left_out =
+            |gpu: &Gpu| !self.today.contains_key(&gpu.index) && is_left_out(evidence.request, gpu);
         let seen = |index: u32| !self.old.snapshot.gpu(index).is_some_and(left_out);
         let both_seen = |pair: &Pair| seen(pair.source) && seen(pair.destination);
         let Scope { pairs, gpus, .. } = &then.scope;
@@ -232,15 +231,12 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// Whether `--gpus` left this GPU of the other report out, or may have: where only the number of the GPUs that it
-/// left out is known, any may be one of them.
-fn may_leave_out(request: &Request, gpu: &Gpu) -> bool {
-    let unnamed = request.left_out_gpus.len() < request.gpus_left_out as usize;
-    unnamed
-        || request
-            .left_out_gpus
-            .iter()
-            .any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
+/// Whether `--gpus` left this GPU of the other report out.
+fn is_left_out(request: &Request, gpu: &Gpu) -> bool {
+    request
+        .left_out_gpus
+        .iter()
+        .any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
 }
 
 /// What tells where a GPU of a report sits.

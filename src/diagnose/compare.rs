@@ -10,7 +10,7 @@ use super::judge::judge;
 use super::rule::Rule;
 use super::rules::{baseline_not_compared, changed_since_baseline, fell_since_baseline};
 use super::settings::Settings;
-use super::verdict::{Terms, verdict};
+use super::verdict::{Terms, is_gap, verdict};
 use model::finding::Finding;
 use model::flow::Setup;
 use model::placement::{Pair, Path};
@@ -177,6 +177,11 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
     let known: BTreeSet<_> = before.iter().map(key).collect();
     let still: BTreeSet<_> = now.iter().map(key).collect();
+    let gaps: Vec<_> = now
+        .iter()
+        .filter(|finding| is_gap(&finding.code))
+        .cloned()
+        .collect();
     let appeared: Vec<_> = now
         .into_iter()
         .filter(|finding| !known.contains(&key(finding)))
@@ -192,8 +197,14 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         .filter(|finding| !still.contains(&key(finding)) && seen(finding))
         .collect();
 
-    // A fault that the earlier report had not is worse than it was, whatever the figures say.
-    let all: Vec<_> = findings.iter().chain(&appeared).cloned().collect();
+    // A fault that the earlier report had not is worse than it was, whatever the figures say. What the later one did not
+    // test is not known, whether or not the earlier one did.
+    let all: Vec<_> = findings
+        .iter()
+        .chain(&appeared)
+        .chain(&gaps)
+        .cloned()
+        .collect();
     let tested = u32::try_from(compared).unwrap_or(u32::MAX);
     let untested = u32::try_from(not_compared).unwrap_or(u32::MAX);
     let verdict = Verdict {

@@ -85,6 +85,15 @@ pub struct Coverage {
     pub reasons: BTreeMap<String, u32>,
 }
 
+/// Measurements that have an outcome, whatever it is, and all that there were to be.
+pub fn outcomes(measurements: &Measurements) -> (usize, usize) {
+    let has_outcome = |cell: &Cell<'_>| cell.status != Status::Skipped;
+    (
+        cells(measurements).filter(has_outcome).count(),
+        cells(measurements).count(),
+    )
+}
+
 /// Counts what was tested and what was not.
 pub fn coverage(measurements: &Measurements) -> Coverage {
     let mut coverage = Coverage::default();
@@ -107,6 +116,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
         };
         *coverage.reasons.entry(reason).or_default() += 1;
     }
+    coverage.untested = coverage.untested.saturating_add(measurements.absent);
     // What could have been measured with a GPU that cannot be used is not known: its pairs count as
     // one each.
     let gpus: Vec<u32> = measurements

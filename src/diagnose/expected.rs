@@ -368,7 +368,7 @@ mod tests {
         theoretical * row.share.floor_percent() / 100.0
     }
 
-    /// Every figure of facts.md section 5 that a healthy machine reached, with its theoretical rate.
+    /// Every figure of docs/facts.md, "Rates that healthy machines reach", with its theoretical rate.
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
         for (row, theoretical, lowest) in [

@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Every figure of facts.md section 5 between host and GPU that a healthy machine reached.
+    /// Every figure between host and GPU of docs/facts.md, "Rates that healthy machines reach".
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
         for (theoretical, lowest) in [

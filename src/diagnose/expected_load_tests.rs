@@ -42,7 +42,7 @@ fn predicted(machine: &Snapshot, flows: &[Flow]) -> LoadPattern {
     measurements.load.remove(0)
 }
 
-/// Every figure of several flows in facts.md, sections 1 and 7, within the 3% that the issue asks for.
+/// Every figure with 8 GPUs of docs/facts.md, "Flows at the same time". The 3% are chosen.
 #[test]
 fn figures_of_eight_h200_are_predicted_within_three_per_cent() {
     let machine = h200_vm(8);

@@ -1,6 +1,7 @@
 //! Facts, topology and figures → findings and a verdict. Nothing here sees a machine: a saved
 //! report can be judged again anywhere.
 
+mod absent;
 mod advice;
 mod baseline;
 mod causes;
@@ -30,8 +31,9 @@ mod suspects;
 mod verdict;
 mod words;
 
+pub use absent::{PEERS, note_absent};
 pub use advice::advise;
-pub use coverage::cells;
+pub use coverage::{cells, outcomes};
 pub use evidence::Evidence;
 pub use judge::{judge, silenced};
 pub use manual::explain;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Evidence, Settings, judge, verdict};
-use model::finding::{Finding, Severity};
+use model::finding::{Finding, Severity, Subject};
 use model::flow::{HostMemory, Setup};
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::measurement::{
@@ -208,15 +208,29 @@ pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
 
 /// The only finding, which has this code and severity.
 pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
-    let [finding] = findings else {
-        panic!("not one finding: {findings:#?}")
+    match findings {
+        [finding] if &*finding.code == code && finding.severity == severity => finding.clone(),
+        _ => panic!(
+            "wanted {code} ({severity:?}) alone, found {}:\n{}",
+            findings.len(),
+            in_lines(findings)
+        ),
+    }
+}
+
+/// A line for each finding: code, severity, subject and message.
+pub fn in_lines(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let Finding {
+            code,
+            severity,
+            subject,
+            message,
+            ..
+        } = finding;
+        format!("  {code} ({severity:?}) {subject}: {message}")
     };
-    assert_eq!(
-        (&*finding.code, finding.severity),
-        (code, severity),
-        "{finding:#?}"
-    );
-    finding.clone()
+    findings.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The exit code with `--fail-on error`.
@@ -260,4 +274,21 @@ pub fn with_memory(
         .map(other)
         .collect();
     measurements.host.extend(added);
+}
+
+#[test]
+fn findings_are_a_line_each() {
+    let finding = |subject| {
+        Finding::new(
+            model::finding::RuleId::new("pcie-narrow"),
+            Severity::Error,
+            subject,
+            "4 of 16 lanes",
+            "seat it",
+        )
+    };
+    let findings = [Subject::Gpu { index: 3 }, Subject::Machine].map(finding);
+    let wanted =
+        "  pcie-narrow (Error) GPU 3: 4 of 16 lanes\n  pcie-narrow (Error) machine: 4 of 16 lanes";
+    assert_eq!(in_lines(&findings), wanted);
 }

@@ -78,13 +78,13 @@ fn docs_rules_hold_what_the_rules_say() {
     expected.sort();
     assert_eq!(
         there, expected,
-        "run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules"
+        "docs/rules has other files: scripts/goldens writes those that lack"
     );
     for (name, text) in files {
         let written = std::fs::read_to_string(folder.join(&name)).unwrap();
         assert_eq!(
             written, text,
-            "docs/rules/{name}: run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules"
+            "docs/rules/{name} is not up to date: scripts/goldens writes it"
         );
     }
 }

@@ -1,13 +1,14 @@
 //! A report in little: what a fleet keeps of it, a few kilobytes for a machine of eight GPUs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::excerpt::{Excerpt, Shape};
+use super::excerpt::{Excerpt, Peer, Route, Shape};
 use super::kind::{Figure, Figures, Kind};
+use diagnose::PEERS;
 use model::finding::{Severity, Subject};
-use model::placement::Pair;
+use model::placement::{Pair, Path};
 use model::report::{Conclusion, MOST_GPUS, Report, SCHEMA, Verdict};
 use model::topology::LinkClass;
 
@@ -144,7 +145,106 @@ pub fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, No
             "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
         )));
     }
+    if let Some(gpu) = stranger(&excerpt) {
+        return Err(NoReport::Broken(format!(
+            "cannot be a report: snapshot.gpus has no GPU {gpu}, and other rows have it"
+        )));
+    }
     Ok(digest(file, excerpt))
+}
+
+/// A GPU of a route or of a measurement that the facts do not have.
+fn stranger(excerpt: &Excerpt) -> Option<u32> {
+    let gpus: HashSet<u32> = excerpt.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    let of_pair = |pair: Pair| [pair.source, pair.destination];
+    let routes = excerpt
+        .topology
+        .pairs
+        .iter()
+        .flat_map(|route| of_pair(route.pair()));
+    let cells = excerpt.measurements.iter().flat_map(|measured| {
+        let latency = measured
+            .latency
+            .iter()
+            .flat_map(|cell| [cell.source, cell.destination]);
+        let single = measured
+            .local
+            .iter()
+            .map(|cell| cell.gpu)
+            .chain(measured.host.iter().filter_map(|cell| cell.gpu));
+        measured
+            .peer
+            .iter()
+            .flat_map(move |cell| of_pair(cell.pair()))
+            .chain(latency)
+            .chain(single)
+    });
+    routes.chain(cells).find(|gpu| !gpus.contains(gpu))
+}
+
+/// Pairs of GPUs of a report that is healthy by its own words whose copies it has no row of, on the path that they have.
+/// Of single rows a fleet does not know whether they are all there; `diagnose` does.
+fn pairs_without_a_row(excerpt: &Excerpt) -> usize {
+    let asked = !excerpt
+        .request
+        .probes_left_out
+        .iter()
+        .any(|group| group == PEERS);
+    let Some(measured) = excerpt.measurements.as_ref().filter(|_| asked) else {
+        return 0;
+    };
+    let direct = measured
+        .peer
+        .iter()
+        .filter(|cell| cell.path == Path::Direct)
+        .map(Peer::pair);
+    let (direct, any): (HashSet<Pair>, HashSet<Pair>) = (
+        direct.collect(),
+        measured.peer.iter().map(Peer::pair).collect(),
+    );
+    let reach = excerpt
+        .topology
+        .pairs
+        .iter()
+        .filter(|route| route.peer_access.is_direct())
+        .map(Route::pair);
+    let reach: HashSet<Pair> = reach.collect();
+    let gpus: Vec<u32> = excerpt.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    let lacks = |pair: &Pair| {
+        if reach.contains(pair) {
+            !direct.contains(pair)
+        } else {
+            !any.contains(pair)
+        }
+    };
+    Pair::ordered(&gpus)
+        .iter()
+        .filter(|pair| lacks(pair))
+        .count()
+}
+
+/// Makes a healthy report inconclusive that has no row of some pairs.
+fn doubt(excerpt: &mut Excerpt) {
+    if excerpt.verdict.verdict != Conclusion::Healthy {
+        return;
+    }
+    let lacking = pairs_without_a_row(excerpt);
+    if lacking == 0 {
+        return;
+    }
+    excerpt.verdict.verdict = Conclusion::Inconclusive;
+    excerpt.verdict.untested = excerpt
+        .verdict
+        .untested
+        .max(u32::try_from(lacking).unwrap_or(u32::MAX));
+    excerpt.findings.push(super::excerpt::Finding {
+        code: "not-tested".into(),
+        severity: Severity::Warning,
+        subject: Subject::Machine,
+        message: format!(
+            "The report has no row of copies of {lacking} of its pairs of GPUs: they were taken out of it"
+        ),
+    });
 }
 
 fn refusal(text: &[u8], why: &serde_json::Error) -> NoReport {
@@ -177,7 +277,8 @@ fn of_schema(schema: &str) -> NoReport {
     ))
 }
 
-fn digest(file: &str, excerpt: Excerpt) -> Digest {
+fn digest(file: &str, mut excerpt: Excerpt) -> Digest {
+    doubt(&mut excerpt);
     let node = name(file, &excerpt);
     let Excerpt {
         tool,

@@ -36,6 +36,7 @@ pub struct Tool {
 #[serde(default)]
 pub struct Request {
     pub gpus_left_out: u32,
+    pub probes_left_out: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,6 +102,8 @@ pub struct Route {
     pub source: u32,
     pub destination: u32,
     pub class: LinkClass,
+    #[serde(default)]
+    pub peer_access: Access,
 }
 
 impl Route {
@@ -109,6 +112,20 @@ impl Route {
             source: self.source,
             destination: self.destination,
         }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Access {
+    pub cuda: Option<bool>,
+    pub cuda_failure: Option<String>,
+}
+
+impl Access {
+    /// Whether CUDA lets the GPUs reach each other.
+    pub fn is_direct(&self) -> bool {
+        self.cuda == Some(true) && self.cuda_failure.is_none()
     }
 }
 
@@ -149,6 +166,15 @@ pub struct Peer {
     pub status: Status,
     #[serde(default)]
     pub disturbed: bool,
+}
+
+impl Peer {
+    pub const fn pair(&self) -> Pair {
+        Pair {
+            source: self.source,
+            destination: self.destination,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

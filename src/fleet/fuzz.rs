@@ -72,6 +72,7 @@ fn among_others(text: &[u8]) -> Result<(), String> {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_fleets_with_a_report_of_broken_structure() {
     let strategy = (0..BASES.len(), fuzz::mutations(), proptest::bool::ANY);
     fuzz::run(
@@ -92,6 +93,7 @@ fn fuzz_fleets_with_a_report_of_broken_structure() {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_fleets_with_a_report_of_broken_text() {
     let strategy = (0..TEXTS.len(), fuzz::edits(4));
     fuzz::run("fleet, text", 0.03, &strategy, |(base, edits)| {

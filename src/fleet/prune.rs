@@ -36,7 +36,7 @@ const REPORT: Rules = &[
         "topology",
         Rule::Members(&[
             ("links", Rule::Elements(&[("pcie", Rule::Keep)])),
-            ("pairs", Rule::Elements(&[])),
+            ("pairs", Rule::Elements(&[("peer_access", Rule::Keep)])),
         ]),
     ),
     (

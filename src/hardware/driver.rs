@@ -95,6 +95,11 @@ pub trait Driver: HostDriver {
     /// dead host leaves no stuck GPU.
     fn hold(&self, stream: Stream) -> Result<(), HardwareError>;
 
+    /// Waits until every device has come to where its streams were held since the last release, at most so long: the
+    /// devices that have not. Those are left out of which that cannot be told, and a stream that work stands before is
+    /// not come to.
+    fn late(&self, limit: Duration) -> Vec<Device>;
+
     /// Opens every stream that is held.
     fn release(&self);
 

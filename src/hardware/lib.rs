@@ -232,8 +232,8 @@ pub struct Moved {
     pub answered: Duration,
     /// Data sent and received over all NVLinks, bytes.
     pub nvlink: Option<[u64; 2]>,
-    /// Bytes sent and received over PCIe, from a counter that wraps.
-    pub pcie: Option<[u32; 2]>,
+    /// Bytes sent and received over PCIe, from a counter that begins anew after 2^32 on some GPUs.
+    pub pcie: Option<[u64; 2]>,
     /// Rates over PCIe, sent and received, where there is no counter.
     pub pcie_rates: Option<[GbPerSecond; 2]>,
     /// Share of the last fraction of a second in which it did something, per cent.
@@ -253,8 +253,8 @@ pub struct Counts {
     pub nvlink: Option<[u64; 2]>,
     /// The same of single NVLinks, by NVML's number, of those that were asked for and are counted.
     pub links: Vec<(u8, [u64; 2])>,
-    /// Bytes sent and received over PCIe, from a counter that wraps.
-    pub pcie: Option<[u32; 2]>,
+    /// Bytes sent and received over PCIe, from a counter that begins anew after 2^32 on some GPUs.
+    pub pcie: Option<[u64; 2]>,
     /// Why something of this could not be read; none where this GPU or driver does not have it.
     pub failure: Option<String>,
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use super::counters::wrapping_added;
 use hardware::{Moved, Telemetry, limits};
 use model::background::{Background, LeftAlone, Moment};
 use model::units::GbPerSecond;
@@ -158,7 +159,7 @@ fn nvlink(from: &Moved, to: &Moved, way: usize) -> Option<GbPerSecond> {
 }
 
 fn pcie(from: &Moved, to: &Moved, way: usize) -> Option<f64> {
-    rate(to.pcie?[way].wrapping_sub(from.pcie?[way]).into(), from, to).map(|rate| rate.0)
+    rate(wrapping_added(from.pcie?[way], to.pcie?[way]), from, to).map(|rate| rate.0)
 }
 
 fn rate(bytes: u64, from: &Moved, to: &Moved) -> Option<GbPerSecond> {
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use sim::spec::OthersWork;
 
-    fn look(at: u64, nvlink: u64, pcie: u32, utilization: u8) -> Moved {
+    fn look(at: u64, nvlink: u64, pcie: u64, utilization: u8) -> Moved {
         Moved {
             asked: Duration::from_millis(at),
             answered: Duration::from_millis(at),
@@ -196,9 +197,19 @@ mod tests {
         // 60 GB/s from the host: 1.8 GB in 30 ms, 60 GB in a second, of which the counter shows little.
         let start = u32::MAX - 1000;
         let looks = [
-            look(0, 0, start, 0),
-            look(30, 12_000_000_000, start.wrapping_add(1_800_000_000), 97),
-            look(1000, 400_000_000_000, start.wrapping_add(5_000_000), 98),
+            look(0, 0, start.into(), 0),
+            look(
+                30,
+                12_000_000_000,
+                start.wrapping_add(1_800_000_000).into(),
+                97,
+            ),
+            look(
+                1000,
+                400_000_000_000,
+                start.wrapping_add(5_000_000).into(),
+                98,
+            ),
         ];
         let seen = super::seen(of(3), Moment::Start, looks.clone());
         assert_eq!(

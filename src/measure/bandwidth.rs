@@ -22,7 +22,7 @@ const MORE_ROWS: u32 = 4;
 /// is not counted.
 const MARKED_COPIES: u32 = 4;
 /// A row of several pairs at once may differ by this much, in per cent, from that of one of them alone:
-/// NVSwitch shows no difference (facts.md, section 7).
+/// NVSwitch shows no difference (docs/facts.md, "Flows at the same time").
 pub(super) const APART_PERCENT: f64 = 0.3;
 
 impl Bench<'_> {

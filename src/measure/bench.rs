@@ -18,6 +18,12 @@ use model::placement::{Pair, Path, Placement, Side, StreamKind};
 use model::units::Bytes;
 use plan::{Round, stream_of};
 
+/// How long devices may take to come to their gates. A launch begins after some 10 us, and the host has enqueued a row by
+/// then; a GPU that several programs share in time slices has each for about this long. Chosen.
+const GATE_PATIENCE: Duration = Duration::from_millis(2);
+/// Tries of a row with a gate that its device has not come to in time. Chosen.
+const GATE_TRIES: u32 = 3;
+
 /// One device, ready.
 pub(super) struct Seat {
     pub device: Device,
@@ -57,7 +63,7 @@ pub struct Bench<'a> {
     /// Nanoseconds that a copy takes beyond that in another placement, as last seen of any pair, by setup of any size.
     pub(super) placement_ns: RefCell<Map<Setup, f64>>,
     pub(super) seeds: Seeds,
-    /// With what each GPU's send buffer was filled.
+    /// With what each GPU's send buffer was filled, all of it.
     pub(super) contents: RefCell<Map<u32, u64>>,
     pub(super) at_once: RefCell<AtOnce>,
     pub(super) following: Following,
@@ -385,19 +391,59 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs something that closes gates, and opens them whatever comes of it: a closed gate would
-    /// hold up all that follows.
+    /// hold up all that follows. Before that, every device must have come to its gate: one that comes later begins later
+    /// than the others, and nothing would show it. Then what was enqueued is void, and is enqueued again once it is done.
+    ///
+    /// # Errors
+    ///
+    /// That of what was enqueued; or a device was late every time, which says nothing about the hardware.
     pub(super) fn gated<T>(
         &self,
-        enqueue: impl FnOnce() -> Result<T, HardwareError>,
+        mut enqueue: impl FnMut() -> Result<T, HardwareError>,
     ) -> Result<T, HardwareError> {
-        let result = enqueue();
-        let release = || {
-            self.driver.release();
-            Ok(())
-        };
-        let opened = self.call(|| OPEN_GATES.into(), release);
-        self.released.set(self.driver.now());
-        opened.and(result)
+        let mut late = Vec::new();
+        for _ in 0..GATE_TRIES {
+            let result = enqueue();
+            // Where something could not be enqueued, it may be a gate.
+            late = if result.is_ok() {
+                self.driver.late(GATE_PATIENCE)
+            } else {
+                Vec::new()
+            };
+            let release = || {
+                self.driver.release();
+                Ok(())
+            };
+            let opened = self.call(|| OPEN_GATES.into(), release);
+            self.released.set(self.driver.now());
+            if late.is_empty() {
+                return opened.and(result);
+            }
+            self.seats
+                .values()
+                .try_for_each(|seat| self.driver.drain(seat.device))?;
+            // What has opened by itself meanwhile is void as well.
+            self.driver.expired();
+        }
+        Err(self.used_by_others(&late))
+    }
+
+    /// These devices came to their gates too late.
+    fn used_by_others(&self, late: &[Device]) -> HardwareError {
+        let own = self
+            .seats
+            .iter()
+            .filter(|(_, seat)| late.contains(&seat.device));
+        let gpus: BTreeSet<u32> = own.map(|(index, _)| *index).collect();
+        let gpus: Vec<String> = gpus.iter().map(|index| format!("GPU {index}")).collect();
+        let are = if gpus.len() == 1 { "is" } else { "are" };
+        let why = format!(
+            "{} {are} used by other programs: what was enqueued did not begin there within {} ms, {GATE_TRIES} times \
+             one after the other",
+            gpus.join(", "),
+            GATE_PATIENCE.as_millis()
+        );
+        HardwareError::new(ErrorKind::Hindered, why)
     }
 
     /// Where times of a device are counted from: the opening of its gate.

@@ -67,15 +67,15 @@ impl Check {
 }
 
 impl Bench<'_> {
-    /// Fills what these pairs send with patterns that no buffer has held before, all at once, as many bytes
-    /// as both buffers of a pair hold.
+    /// Fills what these pairs send with patterns that no buffer has held before, all at once. The whole buffers, also
+    /// where the other end of a pair holds less: what is sent to somebody else later is the same pattern.
     pub(super) fn fill(&self, pairs: &[Pair], setup: Setup) -> Result<(), HardwareError> {
         for &pair in pairs {
             let seed = self
                 .seeds
                 .next(pair, setup.engine, setup.issuer, setup.path);
-            let (source, bytes) = (self.seat(pair.source)?, self.both_hold(pair)?);
-            self.driver.fill(source.send, bytes, seed)?;
+            let send = self.seat(pair.source)?.send;
+            self.driver.fill(send, send.bytes, seed)?;
             self.contents.borrow_mut().insert(pair.source, seed);
         }
         self.settle(pairs, |pair| pair.source)
@@ -154,6 +154,86 @@ impl Bench<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Outcome, Selection};
+    use hardware::{DeviceInfo, Driver};
+    use model::load::Pattern;
+    use model::units::MIB;
+    use plan::{Action, Round, Task};
+
+    /// GPU 2 has room for buffers of 66 MiB.
+    fn with_a_small_one() -> Box<dyn Driver> {
+        let mut spec = sim::builtin::get("h200x8").unwrap();
+        spec.gpus[2].memory_free = Bytes(200 * MIB);
+        sim::driver(spec).unwrap()
+    }
+
+    fn bench(driver: &dyn Driver) -> Bench<'_> {
+        let select = |info: &DeviceInfo| Selection {
+            index: info.device.0,
+            uuid: info.uuid.clone(),
+            pci: info.pci,
+            ..Selection::default()
+        };
+        let all: Vec<_> = driver.devices().iter().map(select).collect();
+        Bench::open(driver, &all, Bytes(1024 * MIB))
+    }
+
+    fn round(action: Action, pairs: &[(u32, u32)], mib: u64) -> Round {
+        let flows = pairs
+            .iter()
+            .map(|&(source, destination)| {
+                Pair {
+                    source,
+                    destination,
+                }
+                .into()
+            })
+            .collect();
+        let task = Task {
+            setup: Setup::REFERENCE.with_bytes(Bytes(mib * MIB)),
+            action,
+        };
+        let deadline = std::time::Duration::from_secs(5);
+        Round {
+            id: 0,
+            slot: 0,
+            flows,
+            task,
+            deadline,
+            timeline: false,
+            name: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_sent_to_a_small_buffer_does_not_spoil_what_a_larger_one_receives() {
+        let driver = with_a_small_one();
+        let bench = bench(driver.as_ref());
+        let verify = |to: u32, mib| bench.run_one(&round(Action::Verify, &[(0, to)], mib));
+        let right = |outcome: Outcome| match outcome {
+            Outcome::Verified { flows } => assert_eq!(flows, [Check::OK]),
+            Outcome::Rows { rows } => assert_eq!(rows[0].check, Some(Check::OK)),
+            Outcome::Load { load } => assert_eq!(load.checks, [Some(Check::OK), Some(Check::OK)]),
+            outcome => panic!("{outcome:?}"),
+        };
+        right(verify(1, 256));
+        right(verify(2, 64));
+        // A row that is tried again behind the verification of another pair.
+        right(bench.run_one(&round(
+            Action::Bandwidth { rows: 1, copies: 1 },
+            &[(0, 1)],
+            256,
+        )));
+        right(verify(1, 256));
+        right(verify(2, 64));
+        let load = Action::Load {
+            pattern: Pattern::TwoIntoOne,
+            rows: 1,
+            copies: 4,
+            counted: false,
+        };
+        right(bench.run_one(&round(load, &[(0, 1), (3, 1)], 108)));
+    }
 
     fn check(wrong: u64, poisoned: u64) -> Check {
         Check::of(&PatternCheck {

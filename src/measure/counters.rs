@@ -9,7 +9,7 @@ use super::foreign::{Whole, foreign};
 use hardware::{Counts, Telemetry};
 use model::background::Background;
 use model::flow::{Endpoint, Flow};
-use model::load::{Counted, LinkShare};
+use model::load::{Counted, LinkShare, PCIE_COUNTER_RANGE};
 use model::reading::Reading;
 use model::snapshot::Snapshot;
 use model::units::Bytes;
@@ -161,11 +161,7 @@ fn counted(
         ))
     };
     (counted.nvlink_sent_bytes, counted.nvlink_received_bytes) = (added(0), added(1));
-    let added = |way: usize| {
-        Some(Bytes(
-            after.pcie?[way].wrapping_sub(before.pcie?[way]).into(),
-        ))
-    };
+    let added = |way: usize| Some(Bytes(wrapping_added(before.pcie?[way], after.pcie?[way])));
     (counted.pcie_sent_bytes, counted.pcie_received_bytes) = (added(0), added(1));
     counted.links = watched
         .links
@@ -175,6 +171,15 @@ fn counted(
     counted.share();
     counted.reason = missing(watched, before, after);
     Some(counted)
+}
+
+/// What a counter of PCIe bytes has added, at least: where it has 32 bits, it may have begun anew. Nothing where one of more
+/// bits was set back.
+pub(super) const fn wrapping_added(before: u64, after: u64) -> u64 {
+    match after.checked_sub(before) {
+        Some(added) => added,
+        None => (after + PCIE_COUNTER_RANGE).saturating_sub(before),
+    }
 }
 
 /// What one link counted, where it was read both times.

@@ -263,3 +263,25 @@ fn what_others_move_while_any_pattern_runs_is_seen() {
     // What was copied is not known where something went wrong.
     assert_eq!(foreign(spec, &[SENT, SENT], true), []);
 }
+
+#[test]
+fn a_counter_of_32_bits_wraps_and_one_of_64_is_not_cut() {
+    assert_eq!(wrapping_added(10, 30), 20);
+    assert_eq!(
+        wrapping_added(u64::from(u32::MAX), 9),
+        10,
+        "it has wrapped once"
+    );
+    let wide = 7 << 32;
+    assert_eq!(wrapping_added(wide, wide + (5 << 32)), 5 << 32);
+    assert_eq!(
+        wrapping_added(100, 5 << 32),
+        (5 << 32) - 100,
+        "it passed 32 bits meanwhile"
+    );
+    assert_eq!(
+        wrapping_added(wide, 0),
+        0,
+        "it was set back: nothing is known"
+    );
+}

@@ -228,6 +228,7 @@ impl Bench<'_> {
         let (began, bytes) = (self.driver.now(), setup.bytes.0);
         let (mut gated, mut host) = (false, Vec::new());
         self.gated(|| {
+            host.clear();
             if legs.iter().all(|leg| leg.memory != HostMemory::Pageable) {
                 gated = self.shut_legs(legs)?;
             }

@@ -126,6 +126,7 @@ impl Bench<'_> {
         let mut gated = false;
         let began = self.driver.now();
         self.gated(|| {
+            host.fill(HostTime::default());
             // The staged path is not gated: its calls hold the host until staging buffers are
             // free, which a closed gate would never let happen.
             if shape.path == Path::Direct {

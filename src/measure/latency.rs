@@ -24,7 +24,7 @@ impl Bench<'_> {
         let (mut rows, mut host_ns) = (Vec::new(), Vec::new());
         // The first row warms up and is not counted.
         for _ in 0..=samples {
-            let began = self.driver.now();
+            let (began, mut enqueue_ns) = (self.driver.now(), 0.0);
             self.gated(|| {
                 if setup.path == Path::Direct {
                     let opened = self.close_gate(pair.source)?;
@@ -35,10 +35,10 @@ impl Bench<'_> {
                     self.driver
                         .copy(stream, destination.receive, source.send, setup.bytes.0)
                 };
-                let host = self.timed(|| (0..LATENCY_COPIES).try_for_each(|_| copy()))?;
-                host_ns.push(host / f64::from(LATENCY_COPIES));
+                enqueue_ns = self.timed(|| (0..LATENCY_COPIES).try_for_each(|_| copy()))?;
                 self.driver.record(events[1], stream)
             })?;
+            host_ns.push(enqueue_ns / f64::from(LATENCY_COPIES));
             self.driver.synchronize(stream)?;
             self.gates_held()?;
             let origin = match setup.path {

@@ -233,11 +233,10 @@ impl Bench<'_> {
             }
             // Which of them it was shows when each is run by itself. If none is, it must not be lost.
             Some(Err(error)) => {
-                let ways: Vec<_> = rounds.iter().map(Round::way).collect();
-                tell(Told::Remark(format!(
-                    "{} at once: {error}; they were tried one by one",
-                    ways.join(", ")
-                )));
+                rounds
+                    .first()
+                    .into_iter()
+                    .for_each(|head| tell(Told::Apart(head, error.clone())));
                 // What cannot be waited for shows again.
                 let _ = rounds.iter().try_for_each(|round| self.drain(round));
             }
@@ -341,8 +340,8 @@ pub enum Told<'r> {
     Together(Vec<(&'r Round, Outcome)>),
     /// What was seen of a round that is followed; told before its end.
     Seen(&'r Round, Timeline),
-    /// Something went wrong that is not that of a single round.
-    Remark(String),
+    /// Those that begin with this one went wrong at once, and are run one by one.
+    Apart(&'r Round, HardwareError),
 }
 
 /// The tables of all rounds, with theory and verification beside each figure; a round without outcome was

@@ -20,12 +20,10 @@ use model::load::{LoadFlow, LoadPattern};
 use model::measurement::{Status, Verified};
 use model::placement::{Engine as Mover, Pair, Path, Side};
 use model::units::{Bytes, GbPerSecond, MIB};
-use plan::{AREA_STEP, Action, Round};
+use plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
 
 /// The copy in front of a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// Copies of each flow in the row that shows how fast it is.
-const TRIAL_COPIES: u32 = 2;
 /// The most copies of one flow in a row. One that is faster than that beside the slowest is not measured to its end.
 const MOST_COPIES: u32 = 128;
 
@@ -269,8 +267,10 @@ impl Bench<'_> {
         copies: &[u32],
     ) -> Result<Vec<Ran>, HardwareError> {
         let marks = self.marks(runs, copies)?;
-        let mut opened: BTreeMap<u32, Event> = BTreeMap::new();
+        let (mut opened, mut tries) = (BTreeMap::<u32, Event>::new(), 0);
         self.gated(|| {
+            opened.clear();
+            tries += 1;
             for run in runs.iter() {
                 let open = match opened.get(&run.gpu) {
                     Some(open) => *open,
@@ -303,7 +303,8 @@ impl Bench<'_> {
                 .copied()
                 .ok_or_else(|| HardwareError::new(ErrorKind::Other, "no gate"))?;
             let spans = self.spans(self.opening(open), marks)?;
-            run.copied += WARM_BYTES.min(bytes) + bytes * u64::from(*copies);
+            // Counters see rows that are void too.
+            run.copied += tries * (WARM_BYTES.min(bytes) + bytes * u64::from(*copies));
             let begin = spans.first().map_or(0.0, |span| span.start_ns);
             let ends = spans.iter().map(|span| span.end_ns).collect();
             ran.push(Ran {
@@ -433,13 +434,29 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
         .map(|sample: &Sample| sample.gbps)
         .collect();
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
-    let flow = |(flow, rate): (&Flow, &f64)| LoadFlow {
-        achieved_gbps: Some(GbPerSecond(*rate)),
-        ..LoadFlow::of(*flow)
+    let checks: Vec<Check> = load
+        .checks
+        .iter()
+        .map(|check| check.clone().unwrap_or_else(unchecked))
+        .collect();
+    let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
+        let check = checks.get(at);
+        LoadFlow {
+            achieved_gbps: Some(GbPerSecond(*rate)),
+            verified: check.map(|check| check.verified),
+            verification_detail: check.and_then(|check| check.detail.clone()),
+            ..LoadFlow::of(*flow)
+        }
     };
-    let Check { verified, detail } = worst(&round.flows, &load.checks);
+    let Check { verified, detail } = worst(&round.flows, &checks);
     Some(LoadPattern {
-        flows: round.flows.iter().zip(&medians).map(flow).collect(),
+        flows: round
+            .flows
+            .iter()
+            .zip(&medians)
+            .enumerate()
+            .map(flow)
+            .collect(),
         achieved_gbps: median(&totals).map(GbPerSecond),
         fairness: jain(&medians),
         samples: count(&totals),
@@ -450,16 +467,20 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     })
 }
 
+fn unchecked() -> Check {
+    Check::inconclusive("not checked, since the GPU kernels could not be loaded")
+}
+
 /// What the checks of all flows come to: bytes that are known to be wrong first.
-fn worst(flows: &[Flow], checks: &[Option<Check>]) -> Check {
-    let unchecked = Check::inconclusive("not checked, since the GPU kernels could not be loaded");
-    let of = |(flow, check): (&Flow, &Option<Check>)| {
-        let check = check.clone().unwrap_or_else(|| unchecked.clone());
+fn worst(flows: &[Flow], checks: &[Check]) -> Check {
+    let of = |(flow, check): (&Flow, &Check)| {
+        let detail = check
+            .detail
+            .as_ref()
+            .map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
         Check {
-            detail: check
-                .detail
-                .map(|detail| format!("{} → {}: {detail}", flow.from, flow.to)),
-            ..check
+            verified: check.verified,
+            detail,
         }
     };
     let checks: Vec<Check> = flows.iter().zip(checks).map(of).collect();

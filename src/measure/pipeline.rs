@@ -201,6 +201,7 @@ impl Bench<'_> {
         let mut enqueue_ns = 0.0;
         let mut launched = Vec::new();
         let start = self.gated(|| {
+            launched.clear();
             let start = if shape.gated {
                 self.close_gate(ground.gpu)?
             } else {

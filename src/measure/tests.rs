@@ -7,6 +7,7 @@ use model::measurement::Verified;
 use model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
 use model::units::{Bytes, MIB};
 use plan::{Action, Round, Task};
+use sim::spec::LateGate;
 
 const PAIR: Pair = Pair {
     source: 0,
@@ -292,7 +293,7 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
                 }))
             }
             Told::Ended(_, outcome) => panic!("{outcome:?}"),
-            Told::Remark(problem) => panic!("{problem}"),
+            Told::Apart(_, error) => panic!("{error}"),
             Told::Seen(..) => panic!("nothing is followed"),
         });
         found
@@ -377,6 +378,64 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
             "{outcome:?}"
         );
     }
+}
+
+/// Two rows both ways, a small copy and an overlap, where GPU 1 begins its gate 5 ms late so often.
+fn beside_a_late_gate(times: Option<u32>) -> Vec<Outcome> {
+    let mut spec = sim::builtin::get("h200x2").unwrap();
+    spec.faults.late_gates.push(LateGate {
+        gpu: 1,
+        us: 5000.0,
+        times,
+    });
+    let tasks = [
+        row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
+        Task {
+            setup: Setup::REFERENCE.with_bytes(Bytes(300 * MIB)),
+            action: Action::Overlap { samples: 1 },
+        },
+        Task {
+            setup: Setup::REFERENCE.with_bytes(Bytes(16)),
+            action: Action::Latency { samples: 1 },
+        },
+    ];
+    run_on(sim::driver(spec).unwrap(), &tasks)
+}
+
+#[test]
+fn a_row_whose_gate_was_late_is_run_again() {
+    let healthy = beside_a_late_gate(Some(0));
+    let both_ways = rate(&healthy[0]);
+    for times in [1, 2] {
+        let outcomes = beside_a_late_gate(Some(times));
+        assert!(
+            (rate(&outcomes[0]) / both_ways - 1.0).abs() < 1e-3,
+            "{} {both_ways}",
+            rate(&outcomes[0])
+        );
+        let Outcome::Rows { rows } = &outcomes[0] else {
+            panic!("{outcomes:?}")
+        };
+        assert!(figures::at_the_same_time(&rows[0], &rows[1]), "{rows:?}");
+        assert_eq!(rows[0].host_ns.len(), rows[0].rows.len());
+    }
+}
+
+#[test]
+fn a_gpu_whose_gates_are_always_late_is_another_program_s_and_no_figure() {
+    let outcomes = beside_a_late_gate(None);
+    for outcome in &outcomes[..2] {
+        let Outcome::Failed { error } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(error.kind, ErrorKind::Hindered, "{error}");
+        assert!(
+            error.message.starts_with("GPU 1 is used by other programs"),
+            "{error}"
+        );
+    }
+    // GPU 0 alone is held there.
+    assert!(matches!(outcomes[2], Outcome::Rows { .. }), "{outcomes:?}");
 }
 
 #[test]

@@ -340,7 +340,7 @@ mod tests {
                     assert!(!matches!(outcome, Outcome::Failed { .. }), "{outcome:?}")
                 }
                 Told::Together(_) => panic!("one round was run"),
-                Told::Remark(problem) => panic!("{problem}"),
+                Told::Apart(_, error) => panic!("{error}"),
             });
         }
         seen

@@ -101,6 +101,7 @@ impl fmt::Display for Place {
 
 /// Bytes from one endpoint to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Flow {
     /// Where they come from.
     pub from: Endpoint,

@@ -1,11 +1,11 @@
-//! What no run can have written: figures that are no quantities, shares that cannot be, and the same
-//! measurement twice. A report with one of them is refused when it is read, since nothing can be said of a
+//! What no run can have written: figures that are no quantities, shares that cannot be, the same
+//! measurement twice, and measurements of GPUs that the report does not have. A report with one of them is refused when it is read, since nothing can be said of a
 //! machine by it; a run that comes to such a figure sets it aside. Rates that only the links rule out are judged
 //! by a rule instead: which links there are is a fact that may be wrong too.
 
 use std::collections::HashSet;
 
-use super::flow::{Flow, Setup};
+use super::flow::{Endpoint, Flow, Setup};
 use super::host::{HostCopy, Pinning};
 use super::load::LoadPattern;
 use super::measurement::{
@@ -37,7 +37,41 @@ pub fn in_report(report: &Report) -> Option<String> {
             Some(format!("topology, {}: {}", route.pair, no_rate(key, rate)?))
         })
     });
-    of_route.or_else(|| in_measurements(report.measurements.as_ref()?))
+    of_route
+        .or_else(|| in_measurements(report.measurements.as_ref()?))
+        .or_else(|| of_strangers(report))
+}
+
+/// The first row of a GPU that the facts do not have, or of a pair without a route. A run measures the GPUs of its facts,
+/// and finds the routes of all their pairs.
+fn of_strangers(report: &Report) -> Option<String> {
+    let gpus: HashSet<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    let stranger = |flow: Flow| {
+        flow.ends()
+            .into_iter()
+            .filter_map(Endpoint::gpu)
+            .find(|gpu| !gpus.contains(gpu))
+    };
+    let no_gpu = |what: String, gpu: u32| format!("{what}: snapshot.gpus has no GPU {gpu}");
+    let routes = &report.topology.pairs;
+    let route = routes
+        .iter()
+        .find_map(|route| Some((route.pair, stranger(route.pair.into())?)));
+    if let Some((pair, gpu)) = route {
+        return Some(no_gpu(format!("topology, {pair}"), gpu));
+    }
+    let cells = || report.measurements.iter().flat_map(Measurements::cells);
+    let cell = cells().find_map(|cell| Some((cell, stranger(cell.flow)?)));
+    if let Some((cell, gpu)) = cell {
+        return Some(no_gpu(format!("{}, {}", cell.probe, cell.flow), gpu));
+    }
+    let routes: HashSet<Pair> = routes.iter().map(|route| route.pair).collect();
+    let pair = cells()
+        .filter_map(|cell| cell.flow.pair())
+        .find(|pair| !routes.contains(pair))?;
+    Some(format!(
+        "{pair} is measured, and topology.pairs has no route for it"
+    ))
 }
 
 fn in_measurements(measurements: &Measurements) -> Option<String> {

@@ -4,6 +4,7 @@
 pub mod advice;
 pub mod asynchrony;
 pub mod background;
+pub mod broken_off;
 pub mod cells;
 pub mod collective;
 pub mod cuda;
@@ -29,7 +30,7 @@ pub mod restore;
 pub mod rounding;
 mod rule_id;
 #[cfg(any(test, feature = "testing"))]
-mod schema;
+pub mod schema;
 #[cfg(test)]
 mod schema_tests;
 pub mod snapshot;

@@ -9,6 +9,13 @@ use super::probe::{Cell, Probe};
 use super::status::{Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
+/// NVML's counter of PCIe bytes has 32 bits on H200: it begins anew after so many.
+pub const PCIE_COUNTER_RANGE: u64 = 1 << 32;
+
+/// The most bytes that pass a PCIe link for each byte of payload, per cent: 24 to 28 bytes around the smallest payload of 128
+/// (PCI Express Base Specification, transaction and data link layer). With payloads of 256 bytes H200 counts 108 to 109.
+pub const MOST_WITH_PACKETS_PERCENT: u64 = 125;
+
 /// What the flows of a load have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -66,7 +73,7 @@ impl fmt::Display for Pattern {
 }
 
 /// One flow of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LoadFlow {
     /// Where its bytes come from.
@@ -78,17 +85,31 @@ pub struct LoadFlow {
     /// Its max-min fair share of the hops on its way. Null where no rate on the way is known.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
+    /// Whether its bytes arrived. Null where nothing was copied, and in reports that have this of the whole pattern alone.
+    #[serde(default)]
+    pub verified: Option<Verified>,
+    /// What was wrong with its bytes, in words; left out when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification_detail: Option<String>,
 }
 
 impl LoadFlow {
     /// A flow of which nothing is measured yet.
     pub const fn of(flow: Flow) -> Self {
+        let Flow { from, to } = flow;
         Self {
-            from: flow.from,
-            to: flow.to,
+            from,
+            to,
             achieved_gbps: None,
             expected_gbps: None,
+            verified: None,
+            verification_detail: None,
         }
+    }
+
+    /// Whether it is known that its bytes are wrong.
+    pub fn is_wrong(&self) -> bool {
+        self.verified.is_some_and(Verified::is_wrong)
     }
 
     /// From where to where.
@@ -142,7 +163,7 @@ pub struct LoadPattern {
     pub spread_percent: Option<f64>,
     /// Whether the bytes of all flows arrived.
     pub verified: Verified,
-    /// What was wrong with the bytes, in words; null when nothing was.
+    /// What was wrong with the bytes of the first flow whose bytes are wrong, in words; null when nothing was.
     #[serde(default)]
     pub verification_detail: Option<String>,
     /// How the measurement ended.

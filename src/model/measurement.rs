@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::asynchrony::{Hazard, HostCall, LaunchLoop};
 use super::background::Background;
+use super::broken_off::BrokenOff;
 use super::collective::AllReduce;
 pub use super::cuda::{
     CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport,
@@ -88,6 +89,9 @@ pub struct Measurements {
     /// Figures that cannot be, which the run came to and set aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub impossible: Vec<Impossible>,
+    /// Rounds that broke off and worked when their flows were tried again: no cell shows it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken_off: Vec<BrokenOff>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
     /// What a limit of the process kept from being watched while copies ran, a sentence each.
@@ -107,6 +111,10 @@ pub struct Measurements {
     /// rounds without an outcome are missing, and counters that are read at the end.
     #[serde(default)]
     pub cut_off: bool,
+    /// How many measurements were asked for of which a saved report has no row. Not written: what was asked for and the
+    /// rows that are there say it when the report is read.
+    #[serde(skip)]
+    pub absent: u32,
 }
 
 impl Measurements {

@@ -164,7 +164,8 @@ pub fn join<T, F: TryInto<T, Error: fmt::Display>>(
 /// Declares a struct whose `readings` are written as the value or null, each null with its reason
 /// in a map `unknown` beside the fields, as the report contract has it.
 ///
-/// The fields before `=> readings` are plain: always there. A reading `width: Lanes as u8` is read from a
+/// The fields before `=> readings` are plain: always there. The schema requires these alone, since a report of an
+/// earlier version may lack any reading that came later; one that it lacks is unknown. A reading `width: Lanes as u8` is read from a
 /// report as that number, and is unknown where there is no such value.
 macro_rules! facts {
     (
@@ -233,7 +234,8 @@ macro_rules! facts {
                     #[allow(dead_code, reason = "only its schema is used")]
                     struct Described {
                         $( $(#[$plain_meta])* $plain: $plain_type, )*
-                        $( $(#[$field_meta])* $field: Option<$type>, )*
+                        // A default for reading, as `Read` has: any fact may have come later.
+                        $( $(#[$field_meta])* #[serde(default)] $field: Option<$type>, )*
                         /// Why each of the fields that are null is not known.
                         #[serde(skip_serializing_if = "Option::is_none")]
                         unknown: Option<Reasons>,

@@ -13,6 +13,9 @@ use super::request::Request;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
 
+/// The program's name, as reports and lists of processes have it.
+pub const PROGRAM: &str = "peerscope";
+
 /// The name and version of the report format.
 pub const SCHEMA: &str = "peerscope.report/1";
 
@@ -121,7 +124,7 @@ impl Tool {
     /// This build.
     pub fn this() -> Self {
         Self {
-            name: env!("CARGO_PKG_NAME").into(),
+            name: PROGRAM.into(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
     }

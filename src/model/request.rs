@@ -15,7 +15,7 @@ pub struct Request {
     pub gpus: Vec<String>,
     /// How many GPUs of the machine that left out, those among them that NVML should list and does not.
     pub gpus_left_out: u32,
-    /// Which ones these are. Reports of earlier versions have their number alone.
+    /// Which ones these are.
     pub left_out_gpus: Vec<LeftOutGpu>,
     /// `--only` as it was given.
     pub only: Vec<String>,

@@ -1,14 +1,13 @@
 //! What is typed in memory and not in so many words in a saved report: put back once, when a report is
 //! read, and nowhere else.
 //!
-//! Reports of before return codes were written beside sentences have them in the sentences alone. The
-//! scope of a finding is never written: subject and facts have it.
+//! The scope of a finding is never written: subject and facts have it.
 
 use std::collections::BTreeSet;
 
 use super::fact::Fact;
 use super::finding::{Finding, Scope};
-use super::measurement::{CudaPeerAccess, DriverFacts, Hidden};
+use super::measurement::CudaPeerAccess;
 use super::placement::Pair;
 use super::report::{MOST_GPUS, MOST_GPUS_IN_FULL, Report};
 use super::snapshot::GpuPair;
@@ -27,7 +26,6 @@ pub fn restore(report: &mut Report) {
     for finding in &mut report.findings {
         finding.scope = scope(finding);
     }
-    codes(report);
     if report.snapshot.gpus.len() > MOST_GPUS_IN_FULL {
         rows(report);
     }
@@ -96,100 +94,4 @@ fn scope(finding: &Finding) -> Scope {
         }
     }
     scope
-}
-
-fn codes(report: &mut Report) {
-    let snapshot = &mut report.snapshot;
-    if snapshot
-        .problems
-        .iter()
-        .any(|problem| problem.contains("kernel module and NVML library disagree (18)"))
-    {
-        snapshot.nvml_failure_code = Some(NVML_VERSION_MISMATCH);
-    }
-    let Some(measurements) = &mut report.measurements else {
-        return;
-    };
-    let DriverFacts {
-        failure,
-        failure_code,
-        devices,
-        peer_access,
-        ..
-    } = &mut measurements.driver;
-    fill(failure_code, failure.as_deref());
-    for device in devices {
-        let why = device.failure.as_deref();
-        fill(&mut device.failure_code, why);
-        if let Some(why) = why.and_then(|why| why.strip_prefix("CUDA does not show this GPU")) {
-            let masked = why.starts_with(", CUDA_VISIBLE_DEVICES is");
-            device.hidden = device.hidden.or(Some(if masked {
-                Hidden::Masked
-            } else {
-                Hidden::Unexplained
-            }));
-        }
-    }
-    for access in peer_access {
-        fill(&mut access.failure_code, access.failure.as_deref());
-    }
-}
-
-fn fill(code: &mut Option<u32>, sentence: Option<&str>) {
-    *code = code.or_else(|| sentence.and_then(code_in));
-}
-
-/// The code in `cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY, 802); ...`, in
-/// `cuInit: CUDA error (4711)`, or in `cuInit: not ready (CUDA error 802)`.
-fn code_in(sentence: &str) -> Option<u32> {
-    // A call of CUDA's and what it returned; what follows a semicolon is advice.
-    let sentence = sentence
-        .split(';')
-        .next()
-        .filter(|sentence| sentence.starts_with("cu"))?;
-    let inside = |part: &str| Some(part.split_once(')')?.0.to_owned());
-    let number = |text: String| {
-        let digits = text
-            .strip_prefix("CUDA")
-            .map_or(Some(text.as_str()), |rest| rest.rsplit([' ', ',']).next());
-        digits?.parse().ok()
-    };
-    sentence
-        .split('(')
-        .skip(1)
-        .filter_map(inside)
-        .find_map(number)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_found_where_older_versions_wrote_them_and_nowhere_else() {
-        for (sentence, code) in [
-            (
-                "cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY, 802); see systemctl (x)",
-                Some(802),
-            ),
-            ("cuInit: CUDA error (4711)", Some(4711)),
-            (
-                "cuCtxEnablePeerAccess: too many peers (CUDA error 711)",
-                Some(711),
-            ),
-            (
-                "it could not be identified (failed: NVML: the GPU is lost (15))",
-                None,
-            ),
-            (
-                "cuInit: something; this system allows a GPU few peers (8)",
-                None,
-            ),
-            ("the CUDA driver did not start within 802 s", None),
-            ("the worker process ended (signal 9): 802", None),
-            ("", None),
-        ] {
-            assert_eq!(code_in(sentence), code, "{sentence}");
-        }
-    }
 }

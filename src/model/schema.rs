@@ -9,6 +9,29 @@ use super::snapshot::BoundDriver;
 use super::topology::LinkClass;
 use super::units::{Generation, Lanes, PciAddress};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::Value;
+
+/// Takes the keys with a default for reading out of those that a schema requires.
+pub fn later_keys_are_optional(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            let later: Vec<String> = object
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+                .filter(|(_, property)| property.get("default").is_some())
+                .map(|(key, _)| key.clone())
+                .collect();
+            if let Some(Value::Array(required)) = object.get_mut("required") {
+                required.retain(|key| later.iter().all(|later| key != later));
+            }
+            object.values_mut().for_each(later_keys_are_optional);
+        }
+        Value::Array(values) => values.iter_mut().for_each(later_keys_are_optional),
+        _ => {}
+    }
+}
 
 impl JsonSchema for PciAddress {
     fn schema_name() -> Cow<'static, str> {

@@ -2,15 +2,32 @@
 //!
 //! `PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-model schema` writes the file again.
 
+use std::path::{Path, PathBuf};
+
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::report::{Report, SCHEMA};
+use super::schema::later_keys_are_optional;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
 
-/// The schema of what is written: every key that is always there is required. A key that came later
-/// (it has a default for reading) is not, since reports without it are of the same format.
+/// The facts that the contract promises: the schema requires them.
+const PROMISED_FACTS: (&str, [&str; 6]) = (
+    "Gpu",
+    [
+        "uuid",
+        "pci",
+        "name",
+        "pcie_generation",
+        "pcie_width",
+        "nvlinks",
+    ],
+);
+
+/// The schema of what is written: every key that is always there is required. A key with a default for reading
+/// came later, or is a fact, of which any may come later: it is not required, since reports without it are of the
+/// same format.
 fn schema() -> Value {
     let generator = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -25,28 +42,11 @@ fn schema() -> Value {
     let finding = &mut schema["$defs"]["Finding"]["properties"];
     finding["code"]["pattern"] = json!("^[a-z0-9]+(-[a-z0-9]+)*$");
     later_keys_are_optional(&mut schema);
-    schema
-}
-
-fn later_keys_are_optional(schema: &mut Value) {
-    match schema {
-        Value::Object(object) => {
-            let later: Vec<String> = object
-                .get("properties")
-                .and_then(Value::as_object)
-                .into_iter()
-                .flatten()
-                .filter(|(_, property)| property.get("default").is_some())
-                .map(|(key, _)| key.clone())
-                .collect();
-            if let Some(Value::Array(required)) = object.get_mut("required") {
-                required.retain(|key| later.iter().all(|later| key != later));
-            }
-            object.values_mut().for_each(later_keys_are_optional);
-        }
-        Value::Array(values) => values.iter_mut().for_each(later_keys_are_optional),
-        _ => {}
+    let (facts, promised) = PROMISED_FACTS;
+    if let Value::Array(required) = &mut schema["$defs"][facts]["required"] {
+        required.extend(promised.map(Value::from));
     }
+    schema
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_schema_in_docs_is_that_of_the_types() {
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
     assert!(
         made == kept,
-        "docs/report.schema.json is not up to date: PEERSCOPE_WRITE_SCHEMA=1 cargo test --lib schema, and commit it"
+        "docs/report.schema.json is not up to date: scripts/goldens writes it"
     );
 }
 
@@ -110,10 +110,12 @@ fn it_requires_what_the_contract_promises() {
         !required(&defs["Gpu"]).contains("unknown"),
         "left out where everything is known"
     );
-    assert!(
-        !required(&defs["PeerBandwidth"]).contains("fixed_cost_us"),
-        "came later"
-    );
+    for (def, key) in [("PeerBandwidth", "fixed_cost_us"), ("Host", "xids")] {
+        assert!(
+            !required(&defs[def]).contains(key),
+            "{def}.{key} came later"
+        );
+    }
     let text = schema.to_string();
     assert!(
         !text.contains("\"additionalProperties\":false"),
@@ -121,18 +123,51 @@ fn it_requires_what_the_contract_promises() {
     );
 }
 
+/// Every report in a folder of recorded ones and below it.
+fn recorded(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let of = |path: PathBuf| match path.extension() {
+        _ if path.is_dir() => recorded(&path),
+        Some(extension) if extension == "json" => vec![path],
+        _ => Vec::new(),
+    };
+    files.flat_map(of).collect()
+}
+
+#[test]
+fn every_recorded_report_of_an_earlier_version_is_valid() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    let files = recorded(Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/data"
+    )));
+    assert!(files.len() > 10, "{files:?}");
+    let mut wrong = Vec::new();
+    for file in files {
+        let report = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let errors: Vec<_> = validator
+            .iter_errors(&report)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        if let Some(first) = errors.first() {
+            let name = file.file_name().unwrap().display();
+            wrong.push(format!("{name}: {} errors, first {first}", errors.len()));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "a key that an earlier version did not write must be optional (CONTRIBUTING.md):\n{}",
+        wrong.join("\n")
+    );
+}
+
 #[test]
 fn what_is_not_a_report_does_not_pass() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
-    // Read and written again: facts that came later are null in it, and not absent.
-    let report: Report =
+    let report: Value =
         serde_json::from_str(include_str!("../../tests/data/h200x4-worker-killed.json")).unwrap();
-    let report = serde_json::to_value(report).unwrap();
-    let errors: Vec<_> = validator
-        .iter_errors(&report)
-        .map(|error| error.to_string())
-        .collect();
-    assert!(errors.is_empty(), "{errors:#?}");
     for (pointer, value) in [
         ("/schema", json!("peerscope.report/99")),
         ("/verdict/verdict", json!("splendid")),

@@ -202,8 +202,8 @@ pub fn two_sockets_with_narrow_gpu() -> Snapshot {
     machine
 }
 
-/// A virtual machine with H200 behind NVSwitch as in shared/reference: flat tree, links to a
-/// switch whose address is hidden.
+/// A virtual machine with H200 behind NVSwitch (docs/facts.md, "An H200 server in a virtual machine"): flat tree,
+/// links to a switch whose address is hidden.
 pub fn h200_vm(gpus: u32) -> Snapshot {
     let mut machine = empty();
     machine.host.virtual_machine = Reading::Known(true);

@@ -1,8 +1,8 @@
 //! Which pairs can be copied at once: those that have neither a GPU nor a link in common.
 //!
 //! A GPU that sends and receives at the same time loses 1.1% on H200, disjoint one-way pairs lose nothing
-//! (facts.md, section 7). The pairs are taken as in a round-robin tournament (the circle method), in which every
-//! GPU is in one pair of each heat; what shares a link is put into heats of its own.
+//! (docs/facts.md, "Flows at the same time"). The pairs are taken as in a round-robin tournament (the circle method),
+//! in which every GPU is in one pair of each heat; what shares a link is put into heats of its own.
 
 use std::collections::BTreeSet;
 

@@ -8,6 +8,7 @@ use super::patterns::{Planned, patterns};
 use super::peers::copy_bytes;
 use super::{Action, Group, Request, Round, Task, deadline, host};
 use model::flow::{Endpoint, Flow, Setup};
+use model::load::{MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::units::{Bytes, MIB};
 
 /// Time that one copy of a flow alone should take, milliseconds: long against the 8 us that a copy with its event costs
@@ -15,6 +16,11 @@ use model::units::{Bytes, MIB};
 const COPY_MS: f64 = 0.5;
 /// Buffers begin at multiples of this: large pages of the GPU.
 pub const AREA_STEP: u64 = 2 * MIB;
+/// Copies of each flow in the row that shows how fast it is.
+pub const TRIAL_COPIES: u32 = 2;
+/// The most that a GPU sends or receives around which counters are read: should it all go over PCIe, its counter must show
+/// how much that was.
+const MOST_COUNTED: u64 = PCIE_COUNTER_RANGE / MOST_WITH_PACKETS_PERCENT * 100;
 /// Size of copies of a route whose rate is not known.
 const UNKNOWN_ROUTE: u64 = 64 * MIB;
 
@@ -51,13 +57,17 @@ pub(super) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
         counted,
     } in patterns(request)
     {
-        let Some(bytes) = bytes(request, &flows) else {
+        let Some(mut bytes) = bytes(request, &flows) else {
             continue;
         };
+        let mut copies = copies.max(2);
+        if counted {
+            (copies, bytes) = countable(&flows, rows, copies, bytes);
+        }
         let action = Action::Load {
             pattern,
             rows,
-            copies: copies.max(2),
+            copies,
             counted,
         };
         let task = Task {
@@ -93,6 +103,16 @@ fn most_at_one_end(flows: &[Flow]) -> (u64, u64) {
         count.into_values().max().unwrap_or(1)
     };
     (most(|flow| flow.to), most(|flow| flow.from))
+}
+
+/// Copies of each row and their bytes, so that counters show all that they come to: first fewer copies, then smaller ones.
+fn countable(flows: &[Flow], rows: u32, copies: u32, Bytes(bytes): Bytes) -> (u32, Bytes) {
+    let (into, out_of) = most_at_one_end(flows);
+    let most = MOST_COUNTED / into.max(out_of);
+    let fit = (most / bytes.max(1)).saturating_sub(u64::from(TRIAL_COPIES)) / u64::from(rows);
+    let copies = copies.min(u32::try_from(fit).unwrap_or(u32::MAX).max(four()));
+    let all = TRIAL_COPIES.saturating_add(rows.saturating_mul(copies));
+    (copies, Bytes(bytes.min(most / u64::from(all) / MIB * MIB)))
 }
 
 /// Bytes of a copy, so that the buffer of every GPU has an area for each flow into it. None where they would be too few.

@@ -191,3 +191,49 @@ fn flows_without_access_are_left_out() {
     );
     assert!(counts(&rounds).contains_key(&Pattern::HostToAll));
 }
+
+#[test]
+fn counted_copies_between_gpus_fit_a_counter_of_32_bits_where_they_went_over_pcie() {
+    for (machine, name) in [
+        ("h200x8", Name::Standard),
+        ("h200x8", Name::Full),
+        ("nvl72", Name::Standard),
+        ("nvl72", Name::Full),
+    ] {
+        let rounds = planned(machine, name, true, false);
+        let ring = rounds
+            .iter()
+            .find(|round| pattern(round) == Pattern::Ring)
+            .unwrap();
+        let Action::Load {
+            rows,
+            copies,
+            counted,
+            ..
+        } = ring.task.action
+        else {
+            panic!("{ring:?}")
+        };
+        assert!(counted);
+        let sent = u64::from(TRIAL_COPIES + rows * copies) * ring.task.setup.bytes.0;
+        // A quarter more for packets, and the 1 MiB before each row.
+        assert!(
+            sent / 4 * 5 < 1 << 32,
+            "{machine}: {sent} in {rows} rows of {copies}"
+        );
+        // As many rows as of the others, and copies that are long against what each costs beside its bytes.
+        let other = rounds
+            .iter()
+            .find(|round| pattern(round) == Pattern::Shift)
+            .unwrap();
+        let Action::Load { rows: of_other, .. } = other.task.action else {
+            panic!("{other:?}")
+        };
+        assert_eq!((rows, copies >= 4), (of_other, true), "{machine}");
+        assert!(
+            2 * ring.task.setup.bytes.0 > other.task.setup.bytes.0,
+            "{machine}: {}",
+            ring.task.setup.bytes
+        );
+    }
+}

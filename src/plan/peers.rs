@@ -13,7 +13,8 @@ use model::units::{Bytes, GbPerSecond, MIB};
 /// and the events around a row weigh; on H200 with 1 GiB of memory a copy has 510 MiB, as many as
 /// nvbandwidth's (512), within 0.1% (docs/measurement.md).
 pub(super) const DIRECT_COPY_MS: f64 = 1.2;
-/// Size of a staged copy: as fast as larger ones (37.3 of 37.5 GB/s on H200; facts.md, section 7).
+/// Size of a staged copy: as fast as larger ones (37.3 of 37.5 GB/s on H200; docs/facts.md, "Copies through host
+/// memory").
 const STAGED_COPY: u64 = 64 * MIB;
 /// Time that a staged copy should take at most, milliseconds.
 const STAGED_COPY_MS: f64 = 4.0;

@@ -99,6 +99,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "scripts/fuzz runs it"]
     fn fuzz_profiles() {
         let strategy = (0..3_usize, fuzz::edits(5));
         fuzz::run("profile", 4.0, &strategy, |(base, edits)| {

@@ -1,14 +1,13 @@
 //! What a run finds, in the order in which it finds it.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use discover::LinksOfGpu;
 use hardware::LinkSample;
 use measure::Outcome;
 use measure::watch::Counted;
 use model::background::Background;
+use model::broken_off::BrokenOff;
 use model::load;
 use model::measurement::DriverFacts;
 use model::report::Tool;
@@ -18,7 +17,7 @@ use model::timeline::Timeline;
 use plan::Round;
 
 /// The name and version of the journal's format.
-pub const SCHEMA: &str = "peerscope.journal/4";
+pub const SCHEMA: &str = "peerscope.journal/5";
 
 /// Which run it is: the first line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,13 +43,12 @@ pub struct Header {
 pub struct Entry {
     /// When, seconds since the run began.
     pub at: f64,
-    #[serde(flatten)]
     pub event: Event,
 }
 
 /// What a run can find.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "entry")]
+#[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Event {
     /// The facts, of the GPUs that were asked for. The topology follows from them.
@@ -80,9 +78,8 @@ pub enum Event {
     },
     /// What is to be measured.
     Plan {
-        /// All of it, what cannot be run included. Shared with whoever runs them: 256 GPUs have 130 thousand.
-        #[serde(serialize_with = "shared", deserialize_with = "share")]
-        rounds: Arc<Vec<Round>>,
+        /// All of it, what cannot be run included.
+        rounds: Vec<Round>,
         /// What of the profile was left out on purpose, a sentence each.
         left_out: Vec<String>,
         /// What of it is measured on some pairs only, a sentence each.
@@ -111,6 +108,11 @@ pub enum Event {
         /// A sentence.
         problem: String,
     },
+    /// A round broke off, or what came of trying it again: this replaces an earlier account of the same round.
+    BrokenOff {
+        /// What is known of it by now.
+        broken: BrokenOff,
+    },
     /// A limit of the process kept something from being read or measured.
     Limited {
         /// A sentence.
@@ -127,17 +129,5 @@ pub enum Event {
         interrupted: bool,
     },
     /// The links are watched no more, and the counters were read again.
-    Counted {
-        #[serde(flatten)]
-        counted: Counted,
-    },
-}
-
-/// Shared rounds are written like any others.
-fn shared<S: Serializer>(rounds: &Arc<Vec<Round>>, to: S) -> Result<S::Ok, S::Error> {
-    rounds.as_ref().serialize(to)
-}
-
-fn share<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<Round>>, D::Error> {
-    Vec::deserialize(from).map(Arc::new)
+    Counted { counted: Counted },
 }

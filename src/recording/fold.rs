@@ -1,7 +1,6 @@
 //! From the entries of a run to what it came to.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::disturbed;
 use super::entry::{Entry, Event};
@@ -12,6 +11,7 @@ use measure::readings::Readings;
 use measure::watch::{Counted, summary};
 use measure::{Outcome, Outcomes, assemble};
 use model::background::Background;
+use model::broken_off::BrokenOff;
 use model::impossible;
 use model::load;
 use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
@@ -29,12 +29,15 @@ pub struct Recording {
     request: Request,
     snapshot: Option<Snapshot>,
     driver: Option<DriverFacts>,
-    rounds: Arc<Vec<Round>>,
+    rounds: Vec<Round>,
     left_out: Vec<String>,
     thinned_out: Vec<String>,
     outcomes: Outcomes,
     timelines: Vec<Timeline>,
     problems: Vec<String>,
+    /// What of the journal could not be read, a clause each.
+    unread: Vec<String>,
+    broken_off: Vec<BrokenOff>,
     background: Vec<Background>,
     /// What counters saw of known traffic.
     traffic: Vec<load::Counted>,
@@ -153,6 +156,14 @@ impl Recording {
                 self.outcomes.insert(id, outcome);
             }
             Event::Problem { problem } => self.problems.push(problem),
+            Event::BrokenOff { broken } => match self
+                .broken_off
+                .iter_mut()
+                .find(|known| known.is_of(&broken))
+            {
+                Some(known) => *known = broken,
+                None => self.broken_off.push(broken),
+            },
             Event::Limited { why } => self.limited.push(why),
             Event::Measured { interrupted } => {
                 self.interrupted = interrupted;
@@ -198,9 +209,16 @@ impl Recording {
         self.ended = true;
     }
 
-    /// Takes a remark on the recording itself.
-    pub fn problem(&mut self, problem: String) {
-        self.problems.push(problem);
+    /// Notes something of its journal that could not be read: `its last line is not complete`.
+    pub fn unread(&mut self, what: String) {
+        self.problems
+            .push(format!("the journal was not read in full: {what}"));
+        self.unread.push(what);
+    }
+
+    /// What of its journal could not be read.
+    pub fn not_read(&self) -> &[String] {
+        &self.unread
     }
 
     /// The GPUs whose routes are made before anything else is looked at.
@@ -232,7 +250,7 @@ impl Recording {
             ..DriverFacts::default()
         });
         if cut_off.is_some() {
-            for round in self.rounds.iter() {
+            for round in &self.rounds {
                 if self.outcomes.get(round.id).is_none() {
                     let reason = "the run was cut off before this measurement".into();
                     self.outcomes.insert(
@@ -281,6 +299,7 @@ impl Recording {
             aer_added_around_load: load.map(|load| load.aer.clone()).unwrap_or_default(),
             background: self.background,
             counted: self.traffic,
+            broken_off: self.broken_off,
             problems: self.problems,
             limited: self.limited,
             left_out: self.left_out,

@@ -5,10 +5,13 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
 use super::entry::{Entry, Header};
+use super::outlet::{Outlet, was_given_up};
 use super::place;
 use hardware::limits;
 
@@ -17,7 +20,7 @@ use hardware::limits;
 #[derive(Debug)]
 pub struct Journal {
     /// None where none is kept, or no longer.
-    file: Option<File>,
+    to: Option<To>,
     /// Where it is, where this run made it.
     path: Option<PathBuf>,
     failure: Option<String>,
@@ -29,7 +32,7 @@ impl Journal {
     /// No journal.
     pub fn none() -> Self {
         Self {
-            file: None,
+            to: None,
             path: None,
             failure: None,
             line: Vec::new(),
@@ -43,7 +46,14 @@ impl Journal {
         for folder in folders {
             match place::ready(folder).and_then(|()| create(&folder.join(place::file_name(header))))
             {
-                Ok((file, path)) => return Self::started(file, Some(path), header),
+                Ok((file, path)) => {
+                    let mut journal = Self::started(To::File(file), Some(path), header);
+                    let Some(why) = journal.failure() else {
+                        return journal;
+                    };
+                    journal.remove();
+                    failure = failure.or(Some(why));
+                }
                 // The first folder is the one that should have been.
                 Err(why) => {
                     failure = failure.or(Some(format!("{}: {}", folder.display(), why.kind())))
@@ -56,13 +66,13 @@ impl Journal {
         }
     }
 
-    /// Begins a journal in a file.
+    /// Begins a journal in a file. Where it is a pipe whose reader is late, that is waited for until `stop` is set.
     ///
     /// # Errors
     ///
     /// A sentence, where the file is there already: it may be the journal of another run. Whatever
     /// else keeps it from being written is a [`Journal::failure`].
-    pub fn begin_at(path: &Path, header: &Header) -> Result<Self, String> {
+    pub fn begin_at(path: &Path, header: &Header, stop: &Arc<AtomicBool>) -> Result<Self, String> {
         let name = path.display();
         if path.is_file() {
             return Err(format!(
@@ -72,23 +82,22 @@ impl Journal {
         }
         // A device or a pipe is written to and not made.
         let made = !path.exists();
-        let opened = if made {
-            create(path).map(|(file, _)| file)
-        } else {
-            OpenOptions::new().write(true).open(path)
+        let opened = match made {
+            true => create(path).map(|(file, _)| To::File(file)),
+            false => Outlet::open(path, stop).map(To::Reader),
         };
         Ok(match opened {
-            Ok(file) => Self::started(file, made.then(|| path.to_owned()), header),
+            Ok(to) => Self::started(to, made.then(|| path.to_owned()), header),
             Err(why) => Self {
-                failure: Some(format!("{name}: {}", why.kind())),
+                failure: Some(format!("{name}: {}", reason(&why))),
                 ..Self::none()
             },
         })
     }
 
-    fn started(file: File, path: Option<PathBuf>, header: &Header) -> Self {
+    fn started(to: To, path: Option<PathBuf>, header: &Header) -> Self {
         let mut journal = Self {
-            file: Some(file),
+            to: Some(to),
             path,
             ..Self::none()
         };
@@ -102,10 +111,10 @@ impl Journal {
     }
 
     fn put(&mut self, value: &impl Serialize) {
-        let Some(file) = &mut self.file else { return };
+        let Some(to) = &mut self.to else { return };
         self.line.clear();
         let mut line = Line {
-            file,
+            to: to.as_write(),
             text: &mut self.line,
         };
         let written = serde_json::to_writer(&mut line, value).map_err(std::io::Error::from);
@@ -118,14 +127,19 @@ impl Journal {
             let limit = limits::of_error(&why)
                 .map(|limit| format!(": {limit}"))
                 .unwrap_or_default();
-            self.failure = Some(format!("{name}{}{limit}", why.kind()));
-            self.file = None;
+            self.failure = Some(format!("{name}{}{limit}", reason(&why)));
+            self.to = None;
         }
     }
 
     /// Why no journal is kept any more; reported once.
     pub fn failure(&mut self) -> Option<String> {
         self.failure.take()
+    }
+
+    /// Whether everything up to now is in it.
+    pub fn is_whole(&self) -> bool {
+        self.to.is_some()
     }
 
     /// Where the journal is, as far as it goes.
@@ -142,12 +156,39 @@ impl Journal {
     }
 }
 
+/// Where the entries go.
+#[derive(Debug)]
+enum To {
+    /// A file that this run made.
+    File(File),
+    /// A pipe or a device.
+    Reader(Outlet<File>),
+}
+
+impl To {
+    fn as_write(&mut self) -> &mut dyn Write {
+        match self {
+            Self::File(file) => file,
+            Self::Reader(outlet) => outlet,
+        }
+    }
+}
+
+/// The kind of an error alone, as in every other sentence about a file.
+fn reason(error: &std::io::Error) -> String {
+    if was_given_up(error) {
+        error.to_string()
+    } else {
+        error.kind().to_string()
+    }
+}
+
 /// A line of more bytes than this, the plan of very many GPUs, is written in parts.
 const LONGEST: usize = 1 << 20;
 
 /// A line on its way. The page cache outlives the process: nothing is lost but by a machine that goes down.
 struct Line<'a> {
-    file: &'a mut File,
+    to: &'a mut dyn Write,
     text: &'a mut Vec<u8>,
 }
 
@@ -155,14 +196,14 @@ impl Line<'_> {
     /// Writes it in one call, so that a process that is killed leaves whole lines.
     fn end(self) -> std::io::Result<()> {
         self.text.push(b'\n');
-        self.file.write_all(self.text)
+        self.to.write_all(self.text)
     }
 }
 
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.text.len() > LONGEST {
-            self.file.write_all(self.text)?;
+            self.to.write_all(self.text)?;
             self.text.clear();
         }
         self.text.extend_from_slice(bytes);

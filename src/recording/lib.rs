@@ -6,6 +6,7 @@ mod disturbed;
 mod entry;
 mod fold;
 mod journal;
+pub mod outlet;
 pub mod place;
 mod read;
 mod together;

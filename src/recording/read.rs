@@ -36,7 +36,7 @@ pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// Reads a journal: which run it is, and the fold over its entries. A line that makes no sense is left
-/// out and counted, which is a problem of the recording; the last line may be torn.
+/// out and counted, and so is a last line that is torn, each a problem of the recording.
 ///
 /// # Errors
 ///
@@ -64,10 +64,13 @@ pub fn read(bytes: &[u8]) -> Result<(Header, Recording), String> {
             Err(_) => unreadable += 1,
         }
     }
-    if unreadable > 0 {
-        recording.problem(format!(
-            "{unreadable} lines of the journal could not be read and were left out"
-        ));
+    match unreadable {
+        0 => {}
+        1 => recording.unread("1 of its lines could not be read".into()),
+        _ => recording.unread(format!("{unreadable} of its lines could not be read")),
+    }
+    if bytes.last() != Some(&b'\n') {
+        recording.unread("its last line is not complete".into());
     }
     Ok((header, recording))
 }

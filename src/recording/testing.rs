@@ -1,7 +1,7 @@
 //! A whole recording of a small run, made by the real rooms.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use super::{Event, Header, Journal, Recorded, Recorder, SCHEMA};
@@ -56,7 +56,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         args: Vec::new(),
     };
     let mut recorder = Recorder::new(
-        Journal::begin_at(&path, &header).unwrap(),
+        Journal::begin_at(&path, &header, &Arc::default()).unwrap(),
         "quick",
         Instant::now(),
     );
@@ -68,7 +68,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         facts,
     });
     recorder.take(Event::Plan {
-        rounds: rounds.clone().into(),
+        rounds: rounds.clone(),
         left_out: vec!["nothing".into()],
         thinned_out: Vec::new(),
     });

@@ -1,9 +1,10 @@
 //! The page for people, shared by text and HTML: what must be known first, the verdict, what is wrong
 //! and what to do, then the figures. Without measurements it is the page of `topo`.
 
-use super::digest::{Caveat, Digest, Figures};
+use super::digest::{Caveat, Digest};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
+use super::pair_figures::Figures;
 use super::{advice, findings, gaps, host, load, machine, partial, streams, tables, topo};
 use model::measurement::{Measurements, Status};
 use model::placement::{Pair, Path};
@@ -14,7 +15,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     let report = digest.report;
     top(&mut page, digest, Expected::Said);
-    look_above(&mut page, digest);
+    standing(&mut page, digest);
     findings::write(&mut page, report);
     not_tested(&mut page, report);
     machine::write(&mut page, report);
@@ -66,10 +67,10 @@ pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
     }
 }
 
-/// Where to look if a program is slow on a machine of which everything was tested and nothing is at fault.
-pub(super) fn look_above(page: &mut Page, digest: &Digest<'_>) {
-    if let Some(sentence) = digest.look_above() {
-        page.line(Paint::Faint, sentence);
+/// How what was tested stands to what is expected, where nothing is at fault.
+pub(super) fn standing(page: &mut Page, digest: &Digest<'_>) {
+    if let Some(sentence) = digest.standing() {
+        page.line(Paint::Faint, &sentence);
     }
 }
 
@@ -117,7 +118,14 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
         .filter(|cell| cell.setup.path == Path::Staged);
     let direct = summary_of(Figures::of(direct), pairs, "directly", expected);
     let staged = summary_of(Figures::of(staged), pairs, "through host memory", expected);
-    let all: Vec<String> = direct.into_iter().chain(staged).collect();
+    let mut all: Vec<String> = direct.into_iter().chain(staged).collect();
+    let without = pairs.saturating_sub(digest.pairs.len());
+    if let Some(last) = all.last_mut().filter(|_| without > 0) {
+        *last += &format!(
+            "; {without} {} not measured",
+            if without == 1 { "was" } else { "were" }
+        );
+    }
     match (&digest.report.measurements, all.is_empty()) {
         (Some(measurements), true) => host::summary(measurements).into_iter().collect(),
         _ => all,

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::digest::{Digest, Figures};
+use super::digest::Digest;
 use super::figures::{Spread, count, ranges};
 use super::marks::{self, Figure};
 use super::matrix::{Align, Cell, Table};
 use super::page::{Page, Paint};
+use super::pair_figures::Figures;
 use super::paths;
 use model::flow::Setup;
 use model::measurement::PeerBandwidth;

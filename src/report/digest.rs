@@ -3,13 +3,15 @@
 //! judged by.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use super::figures::{Spread, count};
+use super::pair_figures::{Figures, is_sound, sound_latencies};
 use super::partial;
+use super::standing::{self, Judged};
 use model::finding::{Finding, Severity};
 use model::flow::Setup;
-use model::measurement::{Latency, Measurements, PeerBandwidth, Status};
+use model::measurement::{Measurements, PeerBandwidth, Status};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::timeline::Timeline;
@@ -62,9 +64,10 @@ impl Caveat {
             Self::Interrupted => measured?.interrupted.then(|| {
                 "INTERRUPTED: this report is partial and has what was measured before the interruption".to_owned()
             }),
-            Self::Recovered => measured?
-                .cut_off
-                .then(|| "RECOVERED: the run was cut off, and this report was made from its journal".to_owned()),
+            Self::Recovered => measured.filter(|measured| measured.cut_off).map(|measured| {
+                let held = held(measured);
+                format!("RECOVERED: the run was cut off, and this report was made from its journal, which holds {held}")
+            }),
             Self::Partial => {
                 let left_out = partial::left_out(report);
                 (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
@@ -74,6 +77,15 @@ impl Caveat {
                 Some(format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration")))
             }
         }
+    }
+}
+
+/// How much of what a run was to measure was recorded: `20 of 96 measurements`.
+pub fn held(measurements: &Measurements) -> String {
+    match diagnose::outcomes(measurements) {
+        (0, _) => "no measurement".to_owned(),
+        (held, planned) if held == planned => format!("all {planned} measurements"),
+        (held, planned) => format!("{held} of {planned} measurements"),
     }
 }
 
@@ -169,20 +181,51 @@ impl<'a> Digest<'a> {
         less
     }
 
-    /// Where to look if a program is slow on a machine of which everything was tested and nothing is at fault.
-    pub(super) fn look_above(&self) -> Option<&'static str> {
-        let sound = self.report.verdict.verdict == Conclusion::Healthy
+    /// How what was tested stands to what is expected, where no finding says more than that: what is below, or, where
+    /// nothing is and nothing was left out, where to look if a program is slow here.
+    pub(super) fn standing(&self) -> Option<String> {
+        let measured = self
+            .report
+            .measurements
+            .as_ref()
+            .filter(|_| self.is_without_complaint())?;
+        let judged = standing::all(measured);
+        let below: Vec<_> = judged
+            .iter()
+            .filter(|judged| !judged.standing.is_fine())
+            .map(Judged::below)
+            .collect();
+        if !below.is_empty() {
+            return Some(format!(
+                "Below expected, by less than any rule reports: {}.",
+                below.join(", ")
+            ));
+        }
+        let mut tests: Vec<&str> = judged.iter().map(|judged| judged.test).collect();
+        tests.dedup();
+        (!tests.is_empty() && self.is_whole()).then(|| {
+            let tests = tests.join(", ");
+            format!(
+                "As expected: {tests}. If a program is slow, look above: NCCL_DEBUG=INFO, IPC of containers, versions."
+            )
+        })
+    }
+
+    /// Whether the machine is healthy and there is no warning.
+    fn is_without_complaint(&self) -> bool {
+        self.report.verdict.verdict == Conclusion::Healthy
             && self
                 .findings
                 .iter()
-                .all(|finding| finding.severity < Severity::Warning);
-        let whole = self.less().is_empty()
+                .all(|finding| finding.severity < Severity::Warning)
+    }
+
+    /// Whether nothing was left out: no GPU, no probe, no rule, nothing that the plan has elsewhere.
+    fn is_whole(&self) -> bool {
+        !self.is(Caveat::Partial)
+            && !self.is(Caveat::Silenced)
             && self.without_load().is_empty()
-            && self.report.measurements.is_some();
-        (sound && whole && self.gpus().len() > 1).then_some(
-            "The hardware is as it should be. If a program is slow here, look above it: NCCL's variables \
-             (NCCL_DEBUG=INFO), IPC between containers, versions.",
-        )
+            && self.gpus().len() > 1
     }
 
     /// That it is not known what several flows reach at once, to follow what was tested; else nothing.
@@ -300,80 +343,6 @@ fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
         }
     }
     pairs
-}
-
-/// Whether a cell has a valid rate: it was measured, the bytes arrived, and no other program disturbed it.
-pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
-    cell.cell().tested() && !cell.verified.is_wrong()
-}
-
-/// Pairs whose bytes did not arrive on this path: what else was measured of such copies means nothing.
-pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pair> {
-    let wrong = measurements
-        .peer
-        .iter()
-        .filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
-    wrong.map(|cell| cell.pair).collect()
-}
-
-/// The times of small copies that were measured, between pairs whose bytes arrive.
-pub(super) fn sound_latencies(measurements: &Measurements) -> impl Iterator<Item = &Latency> {
-    let [direct, staged] = [Path::Direct, Path::Staged].map(|path| wrong_pairs(measurements, path));
-    let arrives = move |cell: &&Latency| match cell.path {
-        Path::Direct => !direct.contains(&cell.pair),
-        Path::Staged => !staged.contains(&cell.pair),
-    };
-    measurements
-        .latency
-        .iter()
-        .filter(|cell| cell.cell().tested())
-        .filter(arrives)
-}
-
-/// Figures over some pairs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Figures {
-    /// Number of pairs in the plan.
-    pub(super) planned: usize,
-    /// GB/s.
-    pub(super) rates: Option<Spread>,
-    /// Achieved as per cent of theoretical.
-    pub(super) percents: Option<Spread>,
-    /// The lowest and the highest rate that is expected of them, GB/s.
-    pub(super) expected: Option<[f64; 2]>,
-}
-
-impl Figures {
-    /// The figures of these cells, as far as they are sound.
-    pub(super) fn of<'a>(cells: impl IntoIterator<Item = &'a PeerBandwidth>) -> Self {
-        let cells: Vec<_> = cells.into_iter().collect();
-        let sound = || cells.iter().filter(|cell| is_sound(cell));
-        Self {
-            planned: cells.len(),
-            rates: Spread::of(sound().filter_map(|cell| Some(cell.achieved_gbps?.0))),
-            percents: Spread::of(sound().filter_map(|cell| cell.percent)),
-            expected: expected(sound().copied()),
-        }
-    }
-}
-
-/// Rates of copies within a GPU, over all GPUs.
-pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
-    let sound = measurements
-        .local
-        .iter()
-        .filter(|local| local.cell().tested());
-    Spread::of(sound.filter_map(|local| Some(local.achieved_gbps?.0)))
-}
-
-/// The range of what healthy machines reach where these cells were measured: what they are known to have
-/// reached, or the figure that is expected where that is all there is.
-fn expected<'a>(cells: impl Iterator<Item = &'a PeerBandwidth>) -> Option<[f64; 2]> {
-    let ranges = cells.filter_map(|cell| {
-        let low = cell.expected_low_gbps.or(cell.expected_gbps)?;
-        Some([low.0, cell.expected_high_gbps.or(cell.expected_gbps)?.0])
-    });
-    ranges.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
 }
 
 /// Figures of one class of link and one path.

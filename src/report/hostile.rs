@@ -201,6 +201,7 @@ fn syntax(graph: &str) -> Result<String, String> {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_names_in_every_format() {
     let strategy = (0..BASES.len(), names());
     fuzz::run("names, every format", 0.1, &strategy, |(base, names)| {
@@ -251,6 +252,7 @@ fn texts(report: &Value) -> Vec<(String, Option<&Value>)> {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_names_by_themselves() {
     fuzz::run("names, cleaned", 4.0, &fuzz::evil(), |name| {
         is_inert(&escape::clean(&name).replace('\n', ""))?;

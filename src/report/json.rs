@@ -13,7 +13,7 @@ use model::report::{MOST_GPUS_IN_FULL, Report};
 use model::rounding::four_places;
 
 /// JSON.
-pub(super) const FORMAT: Format = Format::new("json", &["json"], "For scripts", render);
+pub const FORMAT: Format = Format::new("json", &["json"], "For scripts", render);
 
 /// The report as indented JSON with a newline at the end, keys in the order of the contract.
 fn render(digest: &Digest<'_>, _: &Style) -> String {

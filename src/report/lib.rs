@@ -46,6 +46,7 @@ mod nfd;
 mod nvbandwidth;
 pub mod page;
 pub mod paint;
+mod pair_figures;
 mod partial;
 mod paths;
 mod phrases;
@@ -54,6 +55,7 @@ pub mod prometheus;
 pub mod read;
 mod rows;
 pub mod rules;
+mod standing;
 mod streams;
 mod tables;
 mod terse;
@@ -63,6 +65,7 @@ pub mod text;
 mod topo;
 mod wrap;
 
+pub use digest::held;
 pub use format::{Format, Of, Style};
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::digest::{Caveat, Digest, Figures};
+use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::figures::{count, ranges};
 use super::findings::{Alike, by_rule, parts, sentence};
 use super::format::{Format, Style};
 use super::page::GLUE;
+use super::pair_figures::Figures;
 use super::{evidence, gaps, machine, partial, rows};
 use model::finding::{Finding, Severity, Subject};
 use model::measurement::PeerBandwidth;
@@ -341,17 +342,6 @@ fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     };
     if digest.is(Caveat::Simulated) {
         let _ = write!(command, " --machine {}", word(&report.machine));
-    }
-    // A report of an earlier version has no request.
-    let indices: Vec<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    if report.request.gpus.is_empty()
-        && indices
-            .iter()
-            .zip(0..)
-            .any(|(&index, place)| index != place)
-    {
-        let indices: Vec<_> = indices.iter().map(ToString::to_string).collect();
-        let _ = write!(command, " --gpus {}", indices.join(","));
     }
     for [option, value] in partial::every_option(&report.request) {
         let _ = write!(command, " {option} {}", word(&value));

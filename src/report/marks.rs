@@ -1,9 +1,9 @@
 //! The cell of a pair in a matrix: a figure, or a word for the reason why there is none.
 
-use super::digest::is_sound;
 use super::highlight::Highlights;
 use super::matrix::Cell;
 use super::page::Paint;
+use super::pair_figures::is_sound;
 use model::measurement::{PeerBandwidth, Status, Verified};
 use model::placement::{Pair, Path};
 use model::rounding::{percent, tight_rate};

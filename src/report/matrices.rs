@@ -3,12 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::crowd;
-use super::digest::{Digest, Figures, wrong_pairs};
+use super::digest::Digest;
 use super::figures::Spread;
 use super::highlight::Highlights;
 use super::marks::{self, Figure, cells, legend};
 use super::matrix::{Cell, pair_matrix};
 use super::page::{Page, Paint};
+use super::pair_figures::{Figures, wrong_pairs};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Status};
 use model::placement::{Pair, Path, Placement, Side};

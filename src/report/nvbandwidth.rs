@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::digest::{Digest, is_sound};
+use super::digest::Digest;
 use super::escape::clean;
 use super::format::{Format, Of, Style};
 use super::json;
+use super::pair_figures::is_sound;
 use model::flow::Setup;
 use model::host::{HostDirection, HostWay};
 use model::measurement::Measurements;

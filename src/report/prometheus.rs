@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES, local_rates, sound_latencies};
+use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
 use super::format::{Format, Style};
 use super::gauges::{Labels, Metrics};
 use super::host::Ways;
 use super::load::Kind;
+use super::pair_figures::{local_rates, sound_latencies};
 use super::partial;
 use model::host::{HostCopy, HostWay, Pinning};
 use model::one_gpu::OneGpu;

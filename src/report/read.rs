@@ -107,7 +107,9 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
         return Err(format!("cannot be a report: {why}"));
     }
     restore::restore(&mut report);
-    bounded(report)
+    let mut report = bounded(report)?;
+    diagnose::note_absent(&mut report);
+    Ok(report)
 }
 
 /// The report, unless it has more GPUs than tables are made of.

@@ -1,9 +1,9 @@
 //! What was measured of single GPUs, in a line for each way to do it.
 
-use super::digest::local_rates;
 use super::figures::Spread;
 use super::host::Ways;
 use super::load::{self, Kind};
+use super::pair_figures::local_rates;
 use super::streams;
 use model::measurement::Measurements;
 use model::rounding::{range, rate, short};

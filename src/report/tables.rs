@@ -1,9 +1,9 @@
 //! Tables over all pairs: the eight placements, other configurations, latency, links under load.
 
-use super::digest::{Figures, is_sound, local_rates, wrong_pairs};
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
+use super::pair_figures::{Figures, is_sound, local_rates, wrong_pairs};
 use model::flow::Setup;
 use model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
 use model::placement::{Path, Placement, Side};

@@ -31,20 +31,8 @@ pub fn build(snapshot: &Snapshot) -> Topology {
     }
 }
 
-/// Draws the graph of a report again whose version did not keep yet what its PCIe links are. Its routes stay,
-/// but for readings that its figures refute.
+/// Puts the routes of a report of very many GPUs back: what follows from the facts is not written.
 pub fn complete(report: &mut Report) {
-    if report.topology.gpu_paths.is_empty() {
-        let pairs = std::mem::take(&mut report.topology.pairs);
-        report.topology = Topology {
-            pairs,
-            ..graph::draw(&report.snapshot)
-        };
-    }
-    if report.topology.adapter_paths.is_empty() {
-        report.topology.adapter_paths = routes::to_adapters(&report.snapshot, &report.topology);
-    }
-    // Of very many GPUs, what follows from the facts is not written.
     if report
         .topology
         .pairs
@@ -60,24 +48,8 @@ pub fn complete(report: &mut Report) {
             Some(measurements) => with_cuda(rebuilt, &measurements.driver),
             None => rebuilt,
         };
-    }
-    if let Some(measurements) = &mut report.measurements {
-        refute::readings(&report.snapshot, &mut report.topology, measurements);
-        // What was written was found from rates with more places.
-        if measurements
-            .host
-            .iter()
-            .all(|copy| copy.theoretical_gbps.is_none())
-        {
-            host::fill(&report.snapshot, &report.topology, &mut measurements.host);
-        }
-        load::refuse(&report.snapshot, &report.topology, measurements);
-        if measurements
-            .load
-            .iter()
-            .all(|pattern| pattern.theoretical_gbps.is_none())
-        {
-            load::fill(&report.snapshot, &report.topology, &mut measurements.load);
+        if let Some(measurements) = &mut report.measurements {
+            refute::readings(&report.snapshot, &mut report.topology, measurements);
         }
     }
 }

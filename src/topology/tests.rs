@@ -1,10 +1,9 @@
-use super::{build, class, complete, with_cuda};
+use super::{build, class, with_cuda};
 use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
 use model::node::NodeId;
 use model::pcie::Narrow;
 use model::placement::Pair;
 use model::reading::{Reading, Unknown};
-use model::report::Report;
 use model::snapshot::{
     Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind, Snapshot,
 };
@@ -214,25 +213,6 @@ fn a_link_says_what_it_is_what_it_could_be_and_where() {
     assert_eq!(uplink.gpus, [2, 3]);
     assert_eq!(uplink.port_possible.to_string(), "Gen5 x16");
     assert!(topology.gpu_path(9).is_empty());
-}
-
-#[test]
-fn the_graph_of_a_report_without_links_is_drawn_again() {
-    let kept: Report =
-        serde_json::from_str(include_str!("../../tests/data/h200x8-standard.json")).unwrap();
-    assert!(
-        kept.topology.gpu_paths.is_empty(),
-        "kept by an earlier version"
-    );
-    let mut report = kept.clone();
-    complete(&mut report);
-    assert_eq!(report.topology.pairs, kept.topology.pairs);
-    assert!(
-        (0..8).all(|gpu| report.topology.pcie_link_of(gpu).unwrap().now.to_string() == "Gen5 x16")
-    );
-    let drawn = report.topology.clone();
-    complete(&mut report);
-    assert_eq!(report.topology, drawn);
 }
 
 #[test]

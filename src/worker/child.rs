@@ -74,7 +74,7 @@ pub fn serve(
         };
         bench.run(&rounds, &mut |what| {
             let replies = match what {
-                Told::Remark(problem) => vec![Reply::Remark { problem }],
+                Told::Apart(head, error) => vec![Reply::Apart { id: head.id, error }],
                 Told::Seen(round, timeline) => vec![Reply::Seen {
                     id: round.id,
                     timeline,

@@ -14,6 +14,7 @@ use super::process::{End, Mortal};
 use super::protocol::{self, Reply, Request, SUBCOMMAND};
 use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError, Kills, Machine};
+use model::broken_off::{Break, How};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
@@ -66,6 +67,24 @@ pub(super) struct Death {
     pub how: String,
     /// Whether something outside ended it, which says nothing about what it was doing.
     pub from_outside: bool,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Its exit code.
+    pub exit_code: Option<i32>,
+}
+
+impl Death {
+    /// That it crashed, in these words; none where it was ended from outside, or in order: after an error that is
+    /// explained by a limit of the process it ends with 0.
+    pub fn crash(&self, reason: &str) -> Option<Break> {
+        let crashed = !self.from_outside && self.exit_code != Some(0);
+        let (signal, exit_code) = (self.signal, self.exit_code);
+        crashed.then(|| Break {
+            signal,
+            exit_code,
+            ..Break::of(How::Crashed, reason.to_owned())
+        })
+    }
 }
 
 /// The result of waiting for a worker.
@@ -111,7 +130,7 @@ impl Worker {
         let mut command = Command::new("/proc/self/exe");
         environment::prepare(&mut command, machine, visible);
         let mut child = command
-            .arg0(env!("CARGO_PKG_NAME"))
+            .arg0(model::report::PROGRAM)
             .args(["--driver-deadline", &start_limit.as_secs_f64().to_string()])
             .args([SUBCOMMAND, "--parent", &std::process::id().to_string()])
             .args(which)
@@ -285,7 +304,12 @@ impl Worker {
         if !words.is_empty() {
             how = format!("{how}; its last output: {words}");
         }
-        Death { how, from_outside }
+        Death {
+            how,
+            from_outside,
+            signal,
+            exit_code: status.and_then(|status| status.code()),
+        }
     }
 
     /// The end of a dead worker's stderr, on one line.

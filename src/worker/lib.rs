@@ -2,6 +2,7 @@
 //! lines and answers each. A copy that hangs or a driver that crashes costs the pair at fault; the
 //! parent ends the child and starts another.
 
+mod again;
 pub mod child;
 pub mod environment;
 mod handle;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use measure::Outcome;
+use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
 use plan::Round;
 
@@ -22,6 +23,9 @@ pub trait Listener {
 
     /// A round that is followed was seen; its outcome comes next.
     fn seen(&mut self, _timeline: Timeline) {}
+
+    /// A round broke off, and its flows are tried again; or what came of that.
+    fn broke_off(&mut self, _broken: &BrokenOff) {}
 
     /// A problem that is not that of a single round.
     fn problem(&mut self, problem: &str);

@@ -56,10 +56,12 @@ pub enum Reply {
         /// Seconds that the driver's initialisation and the contexts alone took.
         floor_seconds: f64,
     },
-    /// Something went wrong that is not that of a single round.
-    Remark {
-        /// A sentence.
-        problem: String,
+    /// Rounds that ran at once went wrong, and the worker goes on with them one by one.
+    Apart {
+        /// The number of the first.
+        id: u32,
+        /// Why.
+        error: HardwareError,
     },
     /// What was seen of a round that is followed; its end is told next.
     Seen { id: u32, timeline: Timeline },

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::again::{TriedAgain, failed};
 use super::handle::{Received, Worker};
 use super::hangs::Hangs;
 pub use super::listener::Listener;
@@ -12,9 +13,14 @@ use super::protocol::{Reply, Request};
 use super::start::{Launch, LeftOut, StartError, start, stuck};
 use hardware::{ErrorKind, HardwareError};
 use measure::Outcome;
+use model::broken_off::{Again, Break, How};
 use model::flow::{Endpoint, Flow, Place};
 use model::measurement::Status;
 use plan::Round;
+
+mod together;
+
+use together::Together;
 
 /// Rounds sent ahead, so that the worker never waits for the pipe; and at least those of the slot behind the running one,
 /// or it would wait after every slot until all of its outcomes are recorded. With 256 GPUs a slot has up to 256.
@@ -71,6 +77,8 @@ pub(super) fn run_with(
         tried: HashMap::new(),
         killed: 0,
         apart: HashSet::new(),
+        all_apart: false,
+        again: TriedAgain::default(),
         total: rounds.len(),
         results: Results::default(),
         listener,
@@ -94,6 +102,10 @@ struct Session<'r, 'l> {
     killed: usize,
     /// Slots in which something went wrong, whose rounds are run one by one.
     apart: HashSet<u32>,
+    /// Whether all rounds are, from now on.
+    all_apart: bool,
+    /// Rounds that broke off and are tried again.
+    again: TriedAgain<'r>,
     total: usize,
     results: Results,
     listener: &'l mut dyn Listener,
@@ -104,8 +116,27 @@ enum Served<'r> {
     All,
     Interrupted,
     Lost(&'r Round, Status, String),
-    Again(&'r Round, String),
-    Apart(Vec<&'r Round>, String),
+    /// Whose worker ended; with the crash, if it was one.
+    Again(&'r Round, String, Option<Break>),
+    /// Rounds that ran at once; with how they broke off, unless somebody ended the worker.
+    Apart(Vec<&'r Round>, String, Option<Break>),
+}
+
+/// The flows of rounds that run at once, for people.
+fn ways(rounds: &[&Round]) -> String {
+    rounds
+        .iter()
+        .map(|round| round.way())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// What an outcome says of a round that is tried again.
+fn result_of(outcome: &Outcome) -> Again {
+    match outcome {
+        Outcome::Failed { error } => Again::BrokeOff(failed(error)),
+        _ => Again::Worked,
+    }
 }
 
 impl<'r> Session<'r, '_> {
@@ -116,9 +147,13 @@ impl<'r> Session<'r, '_> {
     ) {
         let mut worker = Some(first);
         loop {
+            let mut once_more = None;
             if self.waiting.is_empty() && !self.take_up() {
-                self.results.idle = worker;
-                return;
+                once_more = self.once_more();
+                if once_more.is_none() {
+                    self.results.idle = worker;
+                    return;
+                }
             }
             let Some(mut current) = worker.take() else {
                 match self.restart(spawn) {
@@ -137,6 +172,14 @@ impl<'r> Session<'r, '_> {
                 }
                 continue;
             };
+            if let Some(rounds) = once_more {
+                match self.run_together(&mut current, &rounds) {
+                    Together::Usable => worker = Some(current),
+                    Together::Ended => {}
+                    Together::Interrupted => return self.interrupt(),
+                }
+                continue;
+            }
             match self.serve(&mut current) {
                 Served::All => worker = Some(current),
                 Served::Interrupted => {
@@ -147,14 +190,18 @@ impl<'r> Session<'r, '_> {
                         .for_each(|problem| self.problem(problem));
                     return self.interrupt();
                 }
-                Served::Again(round, reason) => {
+                Served::Again(round, reason, crash) => {
+                    let broken = crash.and_then(|crash| self.again.broke_off_alone(round, crash));
+                    self.broke_off(broken);
                     self.problem(format!(
                         "{}: {reason}; it was tried again with another worker",
                         round.way()
                     ));
                     self.waiting.push_front(round);
                 }
-                Served::Apart(rounds, reason) => self.one_by_one(&rounds, &reason, current.stuck()),
+                Served::Apart(rounds, reason, broke) => {
+                    self.one_by_one(&rounds, &reason, broke, current.stuck())
+                }
                 Served::Lost(round, status, reason) => {
                     self.lost(round, status, reason, current.stuck())
                 }
@@ -191,8 +238,8 @@ impl<'r> Session<'r, '_> {
             }
             let received = worker.receive(Instant::now() + head.deadline, self.stop);
             let received = match received {
-                Received::Reply(Reply::Remark { problem }) => {
-                    self.problem(problem);
+                Received::Reply(Reply::Apart { id, error }) if id == head.id => {
+                    self.went_wrong_at_once(head, &error);
                     continue;
                 }
                 Received::Reply(Reply::Seen { id, timeline }) if id == head.id => {
@@ -215,10 +262,12 @@ impl<'r> Session<'r, '_> {
                         let with = self.at_once_with(head);
                         return match with.len() {
                             1 => Served::Lost(head, Status::Failed, error.message.clone()),
-                            _ => Served::Apart(with, error.message.clone()),
+                            _ => Served::Apart(with, error.message.clone(), Some(failed(error))),
                         };
                     }
                     self.listener.ends(id, &outcome);
+                    let broken = self.again.ended(head, result_of(&outcome));
+                    self.broke_off(broken);
                     if self
                         .waiting
                         .front()
@@ -239,7 +288,9 @@ impl<'r> Session<'r, '_> {
                     let with = self.at_once_with(head);
                     return match with.len() {
                         1 => Served::Lost(head, Status::Hung, reason),
-                        _ => Served::Apart(with, reason),
+                        _ => {
+                            Served::Apart(with, reason.clone(), Some(Break::of(How::Hung, reason)))
+                        }
                     };
                 }
                 Received::Gone => {
@@ -249,12 +300,19 @@ impl<'r> Session<'r, '_> {
                     if with.len() > 1 {
                         self.tried
                             .extend(with.iter().map(|round| (round.id, death.from_outside)));
-                        return Served::Apart(with, reason);
+                        let crash = death.crash(&reason);
+                        return Served::Apart(with, reason, crash);
                     }
                     return match self.tried.insert(head.id, death.from_outside) {
-                        None => Served::Again(head, reason),
+                        None => {
+                            let crash = death.crash(&reason);
+                            Served::Again(head, reason, crash)
+                        }
                         // It takes two crashes to blame what was copied.
                         Some(false) if !death.from_outside => {
+                            let again = death.crash(&reason).map(Again::BrokeOff);
+                            let broken = again.and_then(|again| self.again.ended(head, again));
+                            self.broke_off(broken);
                             Served::Lost(head, Status::Failed, reason)
                         }
                         Some(_) => {
@@ -280,12 +338,17 @@ impl<'r> Session<'r, '_> {
     fn is_one_slot(&self, sent: usize) -> bool {
         let slot = |place: usize| self.waiting.get(place).map(|round| round.slot);
         let last = sent.checked_sub(1).and_then(slot);
-        last == slot(0) && last.is_some_and(|slot| !self.apart.contains(&slot))
+        last == slot(0) && last.is_some_and(|slot| !self.is_apart(slot))
+    }
+
+    /// Whether the rounds of this slot are run one by one.
+    fn is_apart(&self, slot: u32) -> bool {
+        self.all_apart || self.apart.contains(&slot)
     }
 
     /// A round that waits no more, and those that were run at once with it.
     fn at_once_with(&self, head: &'r Round) -> Vec<&'r Round> {
-        let is_apart = self.apart.contains(&head.slot);
+        let is_apart = self.is_apart(head.slot);
         let rest = self
             .waiting
             .iter()
@@ -297,7 +360,7 @@ impl<'r> Session<'r, '_> {
     /// The waiting rounds from this place on that are run at once.
     fn slot_at(&self, place: usize) -> impl Iterator<Item = &'r Round> {
         let head = self.waiting.get(place).copied();
-        let apart = head.is_some_and(|head| self.apart.contains(&head.slot));
+        let apart = head.is_some_and(|head| self.is_apart(head.slot));
         let of_slot = move |round: &&&'r Round| head.is_some_and(|head| head.slot == round.slot);
         let most = if apart { 1 } else { usize::MAX };
         let rounds: Vec<_> = self
@@ -313,16 +376,30 @@ impl<'r> Session<'r, '_> {
 
     /// Rounds that were run at once ended their worker, or left it stuck: which of them it was is seen when each
     /// is run by itself.
-    fn one_by_one(&mut self, rounds: &[&'r Round], reason: &str, pid: Option<u32>) {
-        let ways: Vec<_> = rounds.iter().map(|round| round.way()).collect();
+    fn one_by_one(
+        &mut self,
+        rounds: &[&'r Round],
+        reason: &str,
+        broke: Option<Break>,
+        pid: Option<u32>,
+    ) {
+        let broken = broke.and_then(|broke| self.again.broke_off(rounds, broke));
+        self.broke_off(broken);
         let stuck = pid
             .map(|pid| format!("; {}", stuck(pid)))
             .unwrap_or_default();
         self.problem(format!(
             "{} at once: {reason}{stuck}; they were tried one by one with another worker",
-            ways.join(", ")
+            ways(rounds)
         ));
         self.apart.extend(rounds.iter().map(|round| round.slot));
+        if self.again.is_enough() && !self.all_apart {
+            self.all_apart = true;
+            self.problem(
+                "rounds at once went wrong again and again: the rest was run one at a time"
+                    .to_owned(),
+            );
+        }
         // The others are still there.
         rounds
             .iter()
@@ -347,6 +424,14 @@ impl<'r> Session<'r, '_> {
             round.task,
             round.way()
         );
+        let again = match How::try_from(status) {
+            Ok(how) => Again::BrokeOff(Break::of(how, reason.clone())),
+            Err(()) => Again::NotRun {
+                why: reason.clone(),
+            },
+        };
+        let broken = self.again.ended(round, again);
+        self.broke_off(broken);
         self.listener
             .ends(round.id, &Outcome::Lost { status, reason });
         // One replacement for the same flows at most, or a broken driver would be restarted again and again.
@@ -468,6 +553,15 @@ impl<'r> Session<'r, '_> {
                 queue.drain(..).partition(|round| is_lost(round));
             *queue = kept;
             for round in lost {
+                let broken = self.again.ended(
+                    round,
+                    Again::NotRun {
+                        why: reason.to_owned(),
+                    },
+                );
+                broken
+                    .iter()
+                    .for_each(|broken| self.listener.broke_off(broken));
                 let outcome = Outcome::Lost {
                     status: Status::Skipped,
                     reason: reason.to_owned(),

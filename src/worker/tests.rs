@@ -9,6 +9,7 @@ use super::supervisor::{Listener, run_with};
 use super::testing::{GOING_ON, launch, ready, worker, worker_that_dies};
 use hardware::HardwareError;
 use measure::Outcome;
+use model::broken_off::BrokenOff;
 use model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
 use model::measurement::Status;
 use model::placement::Pair;
@@ -16,12 +17,15 @@ use plan::{Action, Round, Task};
 
 mod ahead;
 mod counted;
+mod together;
 
 /// What came of a run.
 #[derive(Default)]
 struct Heard {
     outcomes: HashMap<u32, Outcome>,
     problems: Vec<String>,
+    /// The last account of each round that broke off.
+    broken: Vec<BrokenOff>,
 }
 
 impl Listener for Heard {
@@ -32,6 +36,11 @@ impl Listener for Heard {
             self.outcomes.insert(id, outcome.clone()).is_none(),
             "a round ends once: {id}"
         );
+    }
+
+    fn broke_off(&mut self, broken: &BrokenOff) {
+        self.broken.retain(|known| !known.is_of(broken));
+        self.broken.push(broken.clone());
     }
 
     fn problem(&mut self, problem: &str) {

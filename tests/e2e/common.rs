@@ -187,7 +187,14 @@ pub fn golden(name: &str, text: &str) {
     let mut settings = insta::Settings::new();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    settings.bind(|| insta::assert_snapshot!(name, text));
+    let compare = || settings.bind(|| insta::assert_snapshot!(name, text));
+    // insta prints the difference; its own message names neither the file nor what to do.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(compare));
+    assert!(
+        result.is_ok(),
+        "tests/e2e/snapshots/{name}.snap is another text; the difference is printed above. If it is intended, \
+         scripts/goldens writes the file: look at every changed line"
+    );
 }
 
 /// Takes out what differs from run to run: the version, and what a clock said.
@@ -219,6 +226,46 @@ pub fn read_json(path: impl AsRef<Path>) -> Value {
 /// Writes a JSON file into a folder.
 pub fn write_json(folder: &Path, name: &str, value: &Value) -> String {
     write(folder, name, &value.to_string())
+}
+
+/// The report as it would be if NVML had not listed this GPU.
+pub fn without_gpu(report: &mut Value, gpu: u32) {
+    let is_of = |row: &Value| {
+        ["index", "gpu", "source", "destination"]
+            .iter()
+            .any(|key| row[*key] == gpu)
+    };
+    let facts = [
+        "snapshot/gpus",
+        "snapshot/pairs",
+        "topology/pairs",
+        "driver/devices",
+        "driver/peer_access",
+    ];
+    let figures = [
+        "links",
+        "background",
+        "peer",
+        "overlap",
+        "latency",
+        "local",
+        "host",
+        "pipeline",
+        "engines",
+        "calls",
+    ];
+    for table in facts.into_iter().chain(figures) {
+        for room in ["", "/measurements"] {
+            if let Some(rows) = report
+                .pointer_mut(&format!("{room}/{table}"))
+                .and_then(Value::as_array_mut)
+            {
+                rows.retain(|row| !is_of(row));
+            }
+        }
+    }
+    // All that is left was measured.
+    report["verdict"]["tested"] = every_cell(report).count().into();
 }
 
 /// The report from hardware after a change, as a file in a folder that vanishes with its guard.

@@ -262,11 +262,9 @@ fn of_several_reports_of_a_node_the_newest_counts() {
 #[test]
 fn what_is_said_of_a_small_fleet() {
     let reports = folder(&["r1n1", "r1n2", "r1n3", "r1n4", "r2n1"], &["r2n2", "r2n3"]);
-    std::fs::write(
-        reports.path().join("broken.json"),
-        &HEALTHY[..HEALTHY.len() / 2],
-    )
-    .unwrap();
+    // Cut off where the words of the error do not depend on how long a report is.
+    let (begin, _) = HEALTHY.split_once(",\n  \"verdict\"").unwrap();
+    std::fs::write(reports.path().join("broken.json"), begin).unwrap();
     let ran = fleet(reports.path(), &["--nodes", "r1n[1-4],r2n[1-4]"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let place = text_of(reports.path());

@@ -245,11 +245,16 @@ fn a_narrow_slot_is_named() {
 #[test]
 fn a_report_without_a_single_figure_never_passes() {
     for table in ["peer", "overlap", "latency"] {
-        let (ran, _) = after(|report| report["measurements"][table] = json!([]));
+        let (ran, report) = after(|report| report["measurements"][table] = json!([]));
         assert_eq!(
             ran.code,
-            Some(0),
-            "without {table} something else was measured"
+            Some(3),
+            "without {table} less is there than was asked for"
+        );
+        assert!(
+            codes(&report).contains(&"not-tested"),
+            "{table}: {:?}",
+            codes(&report)
         );
     }
     let (ran, report) = after(|report| {

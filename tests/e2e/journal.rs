@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    Ran, cells, check, codes, every_cell, finish, list, peerscope, place, read_json, say, signal,
-    skipped, text_of, wait, wait_with_output, with,
+    Ran, cells, check, codes, every_cell, finish, flowing, list, peerscope, place, read_json, say,
+    signal, skipped, text_of, wait, wait_with_output, with,
 };
 use crate::worker_faults::{PATIENCE, child_of, is_running, until};
 
@@ -32,13 +32,16 @@ fn journals(state: &Path) -> Vec<PathBuf> {
     found.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The lines of a journal, read by other means; the last may be torn.
+/// The events of this kind in a journal, read by other means; the last line may be torn.
 fn entries(journal: &Path, kind: &str) -> Vec<Value> {
     let text = std::fs::read(journal).unwrap();
     let lines = text
         .split(|byte| *byte == b'\n')
         .filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-    lines.filter(|line| line["entry"] == kind).collect()
+    lines
+        .map(|line| line["event"][kind].clone())
+        .filter(|event| !event.is_null())
+        .collect()
 }
 
 /// A run that was killed after its journal had at least so many outcomes.
@@ -341,11 +344,12 @@ fn what_could_not_be_written_at_the_end_is_kept() {
     assert_eq!(list(&recovered["measurements"]["links"]).len(), 2);
 }
 
-/// A disk of 256 KiB in a name space of its own, on which a script runs.
-fn on_a_small_disk(script: &str) -> Option<std::process::Output> {
+/// A disk of so many KiB in a name space of its own, on which a script runs, with journals there and `$elsewhere` on
+/// another disk, which has the folder for temporary files.
+fn on_a_small_disk(kib: u32, script: &str, elsewhere: &Path) -> Option<std::process::Output> {
     let (folder, _) = place("disk");
     let mount = format!(
-        "mount -t tmpfs -o size=256k tmpfs '{0}' && cd '{0}' && {script}",
+        "mount -t tmpfs -o size={kib}k tmpfs '{0}' && cd '{0}' && {script}",
         text_of(folder.path())
     );
     let usable = Command::new("unshare")
@@ -366,6 +370,7 @@ fn on_a_small_disk(script: &str) -> Option<std::process::Output> {
         env!("CARGO_BIN_EXE_peerscope"),
     ]);
     command.env("XDG_STATE_HOME", folder.path().join("state"));
+    command.env("TMPDIR", elsewhere).env("elsewhere", elsewhere);
     Some(command.output().unwrap())
 }
 
@@ -373,7 +378,8 @@ fn on_a_small_disk(script: &str) -> Option<std::process::Output> {
 fn a_full_disk_is_reported_and_the_text_printed() {
     // The journal fills the disk first; then there is no room for files either.
     let script = r#""$1" check --machine pcie16 --profile quick -o r.json; echo "code $?"; ls -A"#;
-    let Some(output) = on_a_small_disk(script) else {
+    let (elsewhere, _) = place("");
+    let Some(output) = on_a_small_disk(256, script, elsewhere.path()) else {
         return;
     };
     let (text, told) = (
@@ -403,7 +409,7 @@ fn a_full_disk_is_reported_and_the_text_printed() {
         r#""$1" recover '{}' -o r.json; echo "code $?"; ls -A"#,
         text_of(&journal)
     );
-    let Some(output) = on_a_small_disk(&script) else {
+    let Some(output) = on_a_small_disk(256, &script, elsewhere.path()) else {
         return;
     };
     let (text, told) = (
@@ -419,4 +425,235 @@ fn a_full_disk_is_reported_and_the_text_printed() {
         "{text}"
     );
     assert!(journal.exists());
+}
+
+/// What is behind `before` in a text, up to `after`.
+fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
+    let begin = text
+        .split_once(before)
+        .unwrap_or_else(|| panic!("no '{before}' in {text}"))
+        .1;
+    begin
+        .split_once(after)
+        .unwrap_or_else(|| panic!("no '{after}' behind '{before}' in {text}"))
+        .0
+}
+
+/// The measurements of a report that have an outcome, and all of them.
+fn recorded(report: &Value) -> (usize, usize) {
+    (
+        every_cell(report)
+            .filter(|cell| cell["status"] != "skipped")
+            .count(),
+        every_cell(report).count(),
+    )
+}
+
+/// Nothing else takes a report.
+const ALL_FULL: &str = "mount -t tmpfs -o size=4k tmpfs /var/tmp; mount -t tmpfs -o size=4k tmpfs /dev/shm; \
+                        export TMPDIR=$PWD; ";
+
+#[test]
+fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
+    let (elsewhere, _) = place("");
+    for (kib, more) in [(1200, ""), (64, ""), (64, "--no-journal")] {
+        let script = format!(
+            r#""$1" check --machine demo {more} -o r.json; echo "code $?"; ls -A; ls -A state/peerscope 2>/dev/null"#
+        );
+        let Some(output) = on_a_small_disk(kib, &script, elsewhere.path()) else {
+            return;
+        };
+        let (text, told) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        let what = format!("{kib} KiB {more}: {told}");
+        assert!(text.contains("all 2066 measurements made"), "{what}");
+        let end = if more.is_empty() {
+            "code 2\nstate\n"
+        } else {
+            "code 2\n"
+        };
+        assert!(
+            text.ends_with(end),
+            "no half-written file, and no journal of what is in a report: {what}{text}"
+        );
+        assert!(
+            told.contains("cannot write r.json: no storage space"),
+            "{what}"
+        );
+        assert!(
+            !told.contains("are kept") && !told.contains("peerscope recover"),
+            "{what}"
+        );
+        assert!(
+            !told.contains("its measurements are lost"),
+            "a part of them is in the journal: {what}"
+        );
+        match (kib, more) {
+            (1200, _) => {
+                let took = between(&told, "The journal took ", " of 2066 measurements")
+                    .parse::<u32>()
+                    .unwrap();
+                assert!((1..2066).contains(&took), "{what}");
+            }
+            (_, "") => assert!(
+                told.contains("The journal took none of the 2066 measurements"),
+                "{what}"
+            ),
+            _ => assert!(told.contains("There is no journal"), "{what}"),
+        }
+        let rescued = PathBuf::from(between(&told, "the whole report is in ", "\n"));
+        assert_eq!(rescued.parent(), Some(elsewhere.path()), "{what}");
+        let report = read_json(&rescued);
+        assert_eq!(
+            (
+                &report["verdict"]["tested"],
+                &report["verdict"]["exit_code"]
+            ),
+            (&2066.into(), &1.into())
+        );
+        std::fs::remove_file(rescued).unwrap();
+        assert_eq!(
+            std::fs::read_dir(elsewhere.path()).unwrap().count(),
+            0,
+            "{what}"
+        );
+    }
+    // Nor is it written twice: another -o has all of it.
+    let script = r#""$1" check --machine demo -o r.md -o "$elsewhere/whole.json""#;
+    let Some(output) = on_a_small_disk(64, script, elsewhere.path()) else {
+        return;
+    };
+    let told = String::from_utf8_lossy(&output.stderr);
+    let whole = elsewhere.path().join("whole.json");
+    assert!(
+        told.contains("cannot write r.md: no storage space"),
+        "{told}"
+    );
+    assert!(
+        told.contains(&format!("the whole report is in {}\n", text_of(&whole))),
+        "{told}"
+    );
+    assert_eq!(recorded(&read_json(whole)), (2066, 2066));
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn where_every_disk_is_full_the_journal_is_kept_and_counted() {
+    let (elsewhere, recovered) = place("recovered.json");
+    for kib in [1200, 64] {
+        // Twice: what recover could not use in full it must not take away.
+        let recover = r#"XDG_STATE_HOME=$PWD/state "$1" recover -o "$elsewhere/recovered.json""#;
+        let script = format!(
+            r#"{ALL_FULL}"$1" check --machine demo -o r.json; echo "code $?"; ls /var/tmp /dev/shm; {recover}; echo "code $?"; {recover} >/dev/null 2>&1; ls -A state/peerscope"#
+        );
+        let Some(output) = on_a_small_disk(kib, &script, elsewhere.path()) else {
+            return;
+        };
+        let (text, told) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        let what = format!("{kib} KiB: {told}");
+        assert!(
+            text.contains("all 2066 measurements made"),
+            "the text is there: {what}"
+        );
+        assert!(
+            text.contains("code 2\n/dev/shm:\n\n/var/tmp:\n"),
+            "nothing half-written: {what}{text}"
+        );
+        assert!(
+            told.contains("cannot write r.json: no storage space"),
+            "{what}"
+        );
+        assert!(
+            told.contains("no other place took the report (")
+                && told.contains("/dev/shm: no storage space"),
+            "{what}"
+        );
+        assert!(!told.contains("are kept"), "{what}");
+        let report = read_json(&recovered);
+        let (took, planned) = recorded(&report);
+        let (check, recover) = (told.lines().nth(1).unwrap(), told.lines().nth(2).unwrap());
+        if kib == 64 {
+            assert!(
+                check.contains("The journal took none of the 2066 measurements"),
+                "{what}"
+            );
+            assert!(!check.contains("peerscope recover"), "{what}");
+            assert_eq!(took, 0);
+            assert!(
+                recover.contains("is kept: ") && recover.contains("it holds no measurement"),
+                "{what}"
+            );
+            assert!(
+                flowing(&text).contains("made from its journal, which holds no measurement"),
+                "{text}"
+            );
+        } else {
+            assert_eq!(planned, 2066);
+            assert!(
+                check.contains(&format!("The journal took {took} of 2066 measurements")),
+                "{took}: {what}"
+            );
+            assert!(check.contains("peerscope recover "), "{what}");
+            assert!(
+                recover.contains("is kept: ") && recover.contains("its last line is not complete"),
+                "{what}"
+            );
+            assert!(
+                recover.contains(&format!("{took} of 2066 measurements")),
+                "{took}: {what}"
+            );
+            let holds = format!("its journal, which holds {took} of 2066 measurements");
+            assert!(flowing(&text).contains(&holds), "{text}");
+        }
+        assert!(
+            text.trim_end().ends_with(".jsonl"),
+            "the journal is kept: {what}{text}"
+        );
+    }
+}
+
+#[test]
+fn recover_takes_no_journal_away_that_it_could_not_use() {
+    let (_folder, state) = place("state");
+    let journal = killed_after(200, &state);
+    let whole = std::fs::read_to_string(&journal).unwrap();
+    let first = whole
+        .lines()
+        .position(|line| line.contains(r#"{"outcome":"#))
+        .unwrap();
+    let facts: String = whole.split_inclusive('\n').take(first).collect();
+    let (_other, file) = place("report.json");
+    for (text, why) in [
+        (
+            format!("{whole}{{\"at\":1.5,\"event\":{{\"outc"),
+            "its last line is not complete",
+        ),
+        (
+            format!("{whole}{{}}\n{{}}\n"),
+            "2 of its lines could not be read",
+        ),
+        (facts, "it holds no measurement"),
+    ] {
+        std::fs::write(&journal, text).unwrap();
+        let ran = run_in(&["recover", "-o", &text_of(&file)], &state);
+        assert_eq!(ran.code, Some(3), "{ran:?}");
+        let kept = format!("the journal {} is kept: ", text_of(&journal));
+        assert!(
+            ran.stderr.contains(&kept) && ran.stderr.contains(why),
+            "{why}: {ran:?}"
+        );
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+        assert_eq!(journals(&state), std::slice::from_ref(&journal), "{why}");
+    }
+    std::fs::write(&journal, whole).unwrap();
+    assert_eq!(
+        run_in(&["recover", "-o", &text_of(&file)], &state).stderr,
+        ""
+    );
+    assert!(journals(&state).is_empty(), "all of it is in the report");
 }

@@ -2,7 +2,7 @@
 //! of real hardware, and on this machine.
 //!
 //! One crate, so that it links once and its tests run side by side. Golden files are under
-//! `snapshots`; `INSTA_UPDATE=always cargo test --test e2e golden` writes them again.
+//! `snapshots`; `scripts/goldens` writes them again.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,15 +11,20 @@
 
 mod common;
 
+mod as_expected;
+mod blocked;
 mod browser;
 mod demo;
 mod descriptions;
 mod exit_codes;
+mod exit_codes_page;
 #[path = "../machines/fake.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
 mod fleet;
 mod formats;
+mod full;
+mod gates;
 mod generated;
 mod golden;
 mod hardware_bench;
@@ -27,6 +32,7 @@ mod hardware_faults;
 mod hardware_report;
 mod host_over_time;
 mod impossible;
+mod in_company;
 mod installed;
 mod journal;
 mod limits;
@@ -37,6 +43,7 @@ mod over_time;
 mod plumbing;
 mod provisioning;
 mod recorded;
+mod removed_rows;
 mod scale;
 mod second_reading;
 mod selection;

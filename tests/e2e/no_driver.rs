@@ -8,6 +8,7 @@ const SENTENCE: &str = "no NVIDIA driver: libnvidia-ml.so.1 was not found; insta
 /// The same question that the binary asks the dynamic loader.
 fn has_driver() -> bool {
     // SAFETY: NVIDIA's library does nothing of note in its initialisers.
+    #[allow(unsafe_code, reason = "loading a library runs its code")]
     let found = unsafe { libloading::Library::new("libnvidia-ml.so.1") }.is_ok();
     if found {
         skipped("this machine has an NVIDIA driver; what is said without one was not looked at");

@@ -115,7 +115,7 @@ fn what_could_not_be_tested_drains_with_what_was_said_of_it() {
             let (ran, reason) = slurm(&does, job);
             assert_eq!(
                 reason,
-                Some(format!("could not test: {wanted}")),
+                Some(format!("no verdict: {wanted}")),
                 "{does}: {ran:?}"
             );
         }
@@ -174,7 +174,7 @@ fn a_wait_that_used_up_the_limit_says_nothing_about_the_node() {
     let untested = "echo 'PEERSCOPE UNKNOWN - not-tested: GPU 2 | errors=0'; exit 3";
     assert_eq!(
         slurm(&format!("{waits}\n{untested}"), None).1.as_deref(),
-        Some("could not test: not-tested: GPU 2")
+        Some("no verdict: not-tested: GPU 2")
     );
 }
 
@@ -189,7 +189,7 @@ fn the_report_of_another_run_decides_nothing() {
     );
     assert_eq!(
         reason.as_deref(),
-        Some("could not test: not-tested: GPU 2"),
+        Some("no verdict: not-tested: GPU 2"),
         "{ran:?}"
     );
     for waited in [

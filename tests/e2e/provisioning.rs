@@ -127,7 +127,7 @@ fn state_with_a_journal() -> (tempfile::TempDir, PathBuf) {
     let journals = state.join("peerscope");
     std::fs::create_dir_all(&journals).unwrap();
     let header = serde_json::json!({
-        "schema": "peerscope.journal/4", "tool": {"name": "peerscope", "version": "0.1.0"},
+        "schema": "peerscope.journal/5", "tool": {"name": "peerscope", "version": "0.1.0"},
         "started_at": "2026-11-20T03:00:00Z", "machine": "live", "profile": "quick", "pid": 1, "args": ["check"],
     });
     write(
@@ -342,7 +342,7 @@ fn slurm_drains_with_the_finding_as_its_reason() {
         ),
         (
             "exclusive",
-            Some("Reason=peerscope: could not test: SIMULATED exclusive: not-tested: "),
+            Some("Reason=peerscope: no verdict: SIMULATED exclusive: not-tested: "),
         ),
         ("h200x2", None),
     ] {

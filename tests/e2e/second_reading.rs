@@ -166,36 +166,13 @@ fn readings_that_copies_refute_are_refuted_in_saved_reports_too() {
     };
     assert_eq!(refuted(&kept).len(), 1);
 
-    // As an earlier version wrote it, whose theory was that of the reading.
-    let mut earlier = kept.clone();
-    earlier["topology"]
-        .as_object_mut()
-        .unwrap()
-        .remove("gpu_paths");
-    for table in ["/topology/pairs", "/measurements/peer"] {
-        for entry in earlier.pointer_mut(table).unwrap().as_array_mut().unwrap() {
-            if entry["source"].as_u64().unwrap() / 4 != entry["destination"].as_u64().unwrap() / 4 {
-                entry["theoretical_gbps"] = json!(4.0);
-            }
-        }
-    }
-    for report in [&kept, &earlier] {
-        std::fs::write(&saved, report.to_string()).unwrap();
-        let ran = run(&["diagnose", &saved, "-o", &again]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let judged = read_json(std::path::Path::new(&again));
-        assert_eq!(refuted(&judged), refuted(&kept));
-        assert_eq!(judged["findings"], kept["findings"]);
-        for (table, key) in [("topology", "pairs"), ("measurements", "peer")] {
-            for (one, other) in list(&judged[table][key])
-                .iter()
-                .zip(list(&kept[table][key]))
-            {
-                assert_eq!(
-                    one["theoretical_gbps"], other["theoretical_gbps"],
-                    "{table} {one}"
-                );
-            }
-        }
+    std::fs::write(&saved, kept.to_string()).unwrap();
+    let ran = run(&["diagnose", &saved, "-o", &again]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let judged = read_json(std::path::Path::new(&again));
+    assert_eq!(refuted(&judged), refuted(&kept));
+    assert_eq!(judged["findings"], kept["findings"]);
+    for table in ["topology", "measurements"] {
+        assert_eq!(judged[table], kept[table], "{table}");
     }
 }

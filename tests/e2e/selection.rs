@@ -641,7 +641,7 @@ fn a_partial_run_that_was_killed_stays_partial() {
             .unwrap();
         until("some outcomes", PATIENCE, || {
             let written = std::fs::read_to_string(&journal).unwrap_or_default();
-            (written.matches("\"entry\":\"outcome\"").count() > 20).then_some(())
+            (written.matches("\"event\":{\"outcome\":").count() > 20).then_some(())
         });
         killed.kill().unwrap();
         killed.wait().unwrap();

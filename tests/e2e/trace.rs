@@ -448,7 +448,7 @@ fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
     let is_drawn = |line: &usize| {
         let entry: Value = serde_json::from_slice(lines[*line]).unwrap_or_default();
         // Some have clocks alone.
-        entry["timeline"]["parts"]
+        entry["event"]["timeline"]["timeline"]["parts"]
             .as_array()
             .is_some_and(|parts| !parts.is_empty())
     };

@@ -354,13 +354,17 @@ fn a_worker_that_cannot_wait_for_what_an_error_left_is_replaced() {
     assert!(said.contains("the worker was replaced"), "{said}");
 }
 
-/// What crashes by itself twice is reported; once is not enough.
+/// What crashes by itself twice accuses a pair; once leaves the verdict open.
 #[test]
 fn a_driver_that_crashes_twice_in_the_same_round_is_reported() {
     let fake = Fake::new("h200x2");
     let run = |faults: &str| finish(fake.command(&LONG).env(fake_machine::FAULTS, faults));
     let once = run("cuMemcpyPeerAsync@20=abort");
-    assert_eq!(once.code, Some(0), "{once:?}");
+    assert_eq!(
+        (once.code, codes(&once.json())),
+        (Some(3), vec!["copy-failed-once"]),
+        "{once:?}"
+    );
     assert!(once.stdout.contains("signal 6"), "{once:?}");
     let (ran, report) = quick_json("crash");
     assert_eq!(

@@ -8,7 +8,7 @@ use fake_machine::calls;
 use model::units::{Bytes, MIB};
 use serde_json::Value;
 use sim::Simulated;
-use sim::spec::MachineSpec;
+use sim::spec::{LateGate, MachineSpec};
 
 use crate::common::finish;
 use crate::fake::{CUDA, Fake, NVML, library, unexpected};
@@ -73,6 +73,8 @@ pub fn all() -> Vec<Bed> {
             &[],
             &[],
         ),
+        // The driver is asked for a stream whose device has not come to its gate.
+        Bed::new("late", late(three_h200()), "", &[], &[]),
         Bed::with(
             "load",
             sparing(three_h200()),
@@ -81,6 +83,7 @@ pub fn all() -> Vec<Bed> {
             &[],
             &["--profile", "full", "--only", "load"],
         ),
+        Bed::with("at-once", sparing(four_h200()), "", &[], &[], QUICK),
         Bed::with(
             "host",
             one_h200(),
@@ -111,9 +114,24 @@ fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
 }
 
+/// Two pairs that share nothing are copied at once.
+fn four_h200() -> MachineSpec {
+    keep(Simulated::find("h200x8").unwrap().spec, 4)
+}
+
 /// One that works, and one to wait for.
 fn two_h200() -> MachineSpec {
     sparing(keep(Simulated::find("h200x8").unwrap().spec, 2))
+}
+
+/// The same where a GPU comes late to its first gate.
+fn late(mut spec: MachineSpec) -> MachineSpec {
+    spec.faults.late_gates.push(LateGate {
+        gpu: 1,
+        us: 5000.0,
+        times: Some(1),
+    });
+    spec
 }
 
 fn one_h200() -> MachineSpec {

@@ -11,22 +11,23 @@ pub const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
 /// ready; memory; device gone; the driver's own "unknown".
 const CUDA_CODES: [u32; 12] = [919, 700, 719, 802, 2, 46, 101, 999, 1, 214, 304, 400];
 /// Codes that fit one function.
-const CUDA_SPECIAL: [(&str, &[u32]); 6] = [
+const CUDA_SPECIAL: [(&str, &[u32]); 7] = [
     ("cuInit", &[34, 100, 803]),
     ("cuDevicePrimaryCtxRetain", &[216]),
     ("cuCtxEnablePeerAccess", &[217, 704, 711]),
     ("cuCtxDisablePeerAccess", &[705]),
     ("cuModuleLoadData", &[209, 218, 221, 222, 223]),
     ("cuStreamWaitValue32_v2", &[801]),
+    ("cuStreamWriteValue32_v2", &[801]),
 ];
 /// Codes of NVML: undocumented, uninitialised, argument, not supported, no permission, not found,
 /// driver not loaded, timeout, function not found, lost, needs a reset, versions differ, memory,
 /// structure's version, unknown.
 const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 25, 999];
 
-/// The bed whose patterns of several flows are tried beside what the first beds call, and how: a code, one that breaks the
+/// The beds on which several flows run at once, tried beside what the first beds call, and how: a code, one that breaks the
 /// context, a worker that ends, a lie.
-const LOAD: [&str; 1] = ["load"];
+const LOAD: [&str; 2] = ["load", "at-once"];
 /// The beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
 pub const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
 const LOAD_ACTIONS: [Action; 4] = [

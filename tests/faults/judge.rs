@@ -72,6 +72,7 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
             Err("the fault was not reached".into())
         };
     }
+    what_went_wrong_in_company_is_a_finding(&report)?;
     let expected = expected_code(&report);
     if code != expected {
         return Err(format!(
@@ -155,6 +156,57 @@ fn one_cause_is_one_finding(bed: &Bed, case: &Case, report: &Value) -> Result<()
     Ok(())
 }
 
+/// What broke off and worked when it was tried again has a figure in every cell. It must be a finding all the same, and
+/// the list must have what `problems` says of rounds at once and of workers that ended by themselves.
+fn what_went_wrong_in_company_is_a_finding(report: &Value) -> Result<(), String> {
+    let broken = report["measurements"]["broken_off"]
+        .as_array()
+        .map_or(0, Vec::len);
+    let codes: BTreeSet<&str> = list(&report["findings"])
+        .iter()
+        .filter_map(|finding| finding["code"].as_str())
+        .collect();
+    let serious = [
+        "copy-failed-once",
+        "load-copy-failed",
+        "peer-copy-failed",
+        "peer-copy-hung",
+        "host-copy-failed",
+    ];
+    if broken > 0 && !serious.iter().any(|code| codes.contains(code)) {
+        return Err(format!(
+            "{broken} rounds broke off, and no finding says so: {codes:?}; {}",
+            reasons(report)
+        ));
+    }
+    let problems = list(&report["measurements"]["problems"])
+        .iter()
+        .filter_map(Value::as_str);
+    let of_its_own = |problem: &str| {
+        let explained = [
+            "out of memory",
+            "OUT_OF_MEMORY",
+            "801)",
+            "711)",
+            "ulimit",
+            "exited with code 0",
+        ];
+        let ended =
+            problem.contains(" at once: ") || problem.contains("tried again with another worker");
+        ended
+            && !problem.contains("once more")
+            && !explained.iter().any(|words| problem.contains(words))
+    };
+    let told = problems.filter(|problem| of_its_own(problem)).count();
+    if told > broken {
+        return Err(format!(
+            "{told} rounds broke off, and broken_off has {broken}; {}",
+            reasons(report)
+        ));
+    }
+    Ok(())
+}
+
 /// The exit code that the cells of a report ask for.
 fn expected_code(report: &Value) -> i32 {
     let error = list(&report["findings"])
@@ -179,6 +231,11 @@ fn expected_code(report: &Value) -> i32 {
     let failed =
         failed || statuses(report, "pinning").any(|status| ["failed", "hung"].contains(&status));
     let whole = whole && is_pinning_whole(report);
+    // It proves nothing, and a sound machine does not do it.
+    let possible = possible
+        && list(&report["findings"])
+            .iter()
+            .all(|finding| finding["code"] != "copy-failed-once");
     match (error || failed, measured > 0 && whole && usable && possible) {
         (true, _) => 1,
         (false, true) => 0,
@@ -341,6 +398,10 @@ fn may_go_unnamed(case: &Case) -> bool {
         ("cuCtxEnablePeerAccess", Some(Action::Code(711))) => !case.lasting,
         // A stream that cannot be held: one direction by itself is measured all the same.
         ("cuStreamWaitValue32_v2", Some(Action::Code(801))) => true,
+        // Nobody knows then whether a device has come to its gate, and rows are as good as they were.
+        ("cuStreamWriteValue32_v2", Some(Action::Code(801))) => true,
+        // Asked only so that the driver submits what it has; what went wrong comes to light when that is waited for.
+        ("cuStreamQuery", Some(Action::Code(_))) => true,
         // NVML's way to say that there is no such link.
         ("nvmlDeviceGetNvLinkState", Some(Action::Code(2))) => true,
         // Words for an error, or one of several ways to know a device by.

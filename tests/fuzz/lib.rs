@@ -1,20 +1,25 @@
 //! Hostile input for the tests of every room that reads what it did not write: valid input, broken
-//! in its structure. Short by default; `scripts/fuzz` makes it a million cases and more.
+//! in its structure. Such a test is named `fuzz_...` and ignored by `cargo test`; `scripts/fuzz` runs it.
 
 use std::cell::Cell;
 use std::fmt::Debug;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestError, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use serde_json::{Map, Value};
 
 /// How many cases make up a run of weight 1, and where it is not given.
 const CASES: &str = "PEERSCOPE_FUZZ_CASES";
 const CASES_BY_DEFAULT: u32 = 1000;
+
+/// Where the inputs start: the same seed gives the same inputs. A new one where it is not given.
+const SEED: &str = "PEERSCOPE_FUZZ_SEED";
 
 /// No case may take more processor time: some thousand times what most take. A busy machine makes
 /// nothing fail by it.
@@ -25,7 +30,7 @@ const HANG: Duration = Duration::from_secs(60);
 
 /// Runs `case` on inputs of this strategy, `weight` times as many as the environment says, with
 /// 1 for a target whose cases take about a millisecond. Fails on a panic, an error, or a case
-/// beyond its time, with the smallest input that shows it; prints how many there were.
+/// beyond its time, with the smallest input that shows it and the seed that repeats it; prints how many there were.
 pub fn run<S: Strategy>(
     target: &str,
     weight: f64,
@@ -34,23 +39,46 @@ pub fn run<S: Strategy>(
 ) where
     S::Value: Clone + Debug,
 {
-    let cases = std::env::var(CASES)
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-        .unwrap_or(CASES_BY_DEFAULT);
+    let cases = number(CASES).unwrap_or(CASES_BY_DEFAULT);
+    // The keys of a hash map are random.
+    let seed = number(SEED).unwrap_or_else(|| RandomState::new().build_hasher().finish());
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a count within u32"
     )]
-    let cases = ((f64::from(cases) * weight) as u32).max(1);
+    let weighted = ((f64::from(cases) * weight) as u32).max(1);
+    let again = format!("{SEED}={seed} {CASES}={cases} repeats it");
+    run_from(target, (seed, weighted), &again, strategy, case);
+}
+
+/// A variable of the environment as a number.
+fn number<T: FromStr>(variable: &str) -> Option<T> {
+    let text = std::env::var(variable).ok()?;
+    let number = text.parse().ok();
+    assert!(number.is_some(), "{variable} is no number: {text:?}");
+    number
+}
+
+/// Runs so many cases from this seed; `again` is the sentence for a failure.
+fn run_from<S: Strategy>(
+    target: &str,
+    (seed, cases): (u64, u32),
+    again: &str,
+    strategy: &S,
+    case: impl Fn(S::Value) -> Result<(), String>,
+) where
+    S::Value: Clone + Debug,
+{
     let config = Config {
         cases,
         failure_persistence: None,
         max_shrink_iters: 2000,
+        rng_seed: RngSeed::Fixed(seed),
         ..Config::default()
     };
-    let (began, watchdog, done) = (Instant::now(), Watchdog::start(target), Cell::new(0_u64));
+    let watchdog = Watchdog::start(&format!("{target} ({again})"));
+    let (began, done) = (Instant::now(), Cell::new(0_u64));
     let result = TestRunner::new(config).run(strategy, |input| {
         watchdog.begin(&input);
         let started = processor_time();
@@ -70,8 +98,10 @@ pub fn run<S: Strategy>(
     );
     match result {
         Ok(()) => {}
-        Err(TestError::Fail(why, input)) => panic!("{target}: {why}\nsmallest input: {input:#?}"),
-        Err(TestError::Abort(why)) => panic!("{target}: {why}"),
+        Err(TestError::Fail(why, input)) => {
+            panic!("{target}: {why}\nsmallest input: {input:#?}\n{again}")
+        }
+        Err(TestError::Abort(why)) => panic!("{target}: {why}\n{again}"),
     }
 }
 
@@ -237,24 +267,61 @@ pub fn mutations() -> impl Strategy<Value = Vec<(Vec<u16>, Mutation)>> {
     prop::collection::vec((path(), mutation()), 1..6)
 }
 
+/// How much longer the text of a value becomes by mutations that copy what is there, bytes. Without an end,
+/// repetitions of nests and of one another multiply: three mutations made 12 MB of a reply, four used up the memory of a
+/// machine, and such a case takes the time of making its own input. Chosen: the largest recorded reports have 0.7 MB.
+const MOST_ADDED: usize = 1_000_000;
+
 /// The value with these mutations, one after the other.
 pub fn mutated(base: &Value, mutations: &[(Vec<u16>, Mutation)]) -> Value {
     let mut value = base.clone();
+    let most = length(base) + MOST_ADDED;
     for (path, mutation) in mutations {
-        apply(&mut value, path, mutation);
+        let room = most.saturating_sub(length(&value));
+        apply(&mut value, path, mutation, room);
     }
     value
 }
 
-fn apply(root: &mut Value, path: &[u16], mutation: &Mutation) {
+/// About how long the text of a value is, bytes.
+fn length(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(elements) => 2 + elements.iter().map(length).sum::<usize>(),
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| key.len() + 4 + length(value);
+            2 + fields.iter().map(field).sum::<usize>()
+        }
+        _ => 4,
+    }
+}
+
+/// Does nothing where a copy of what is there would take more than `room` bytes of text.
+fn apply(root: &mut Value, path: &[u16], mutation: &Mutation, room: usize) {
     let copy = match mutation {
-        Mutation::CopyOf(from) => Some(at_mut(root, from).clone()),
+        Mutation::CopyOf(from) => {
+            let copied = at_mut(root, from);
+            if length(copied) > room {
+                return;
+            }
+            Some(copied.clone())
+        }
         _ => None,
     };
     let Some((last, way)) = path.split_last() else {
         return;
     };
     let parent = at_mut(root, way);
+    let repeated = match (mutation, &*parent) {
+        (Mutation::Repeat(times), Value::Array(elements)) if !elements.is_empty() => {
+            length(&elements[usize::from(*last) % elements.len()]) * usize::from(*times)
+        }
+        (Mutation::Repeat(times), _) => length(parent) * usize::from(*times),
+        _ => 0,
+    };
+    if repeated > room {
+        return;
+    }
     match parent {
         Value::Array(elements) if !elements.is_empty() => {
             let place = usize::from(*last) % elements.len();
@@ -394,5 +461,55 @@ pub fn assert_is_sentence(error: &str) -> Result<(), String> {
         Err("an error without a word".to_owned())
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What a run from this seed fails with, and the inputs that it tried.
+    fn failure(seed: u64) -> (String, Vec<String>) {
+        let tried = Mutex::new(Vec::new());
+        let run = || {
+            run_from("names", (seed, 50), "AGAIN", &evil(), |name| {
+                tried.lock().unwrap().push(name.clone());
+                if name.len() > 20 {
+                    Err("too long".to_owned())
+                } else {
+                    Ok(())
+                }
+            });
+        };
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap().clone();
+        (message, tried.into_inner().unwrap())
+    }
+
+    #[test]
+    fn a_failure_names_what_repeats_it_and_the_same_seed_does() {
+        let (message, tried) = failure(7);
+        assert!(message.starts_with("names: too long"), "{message}");
+        assert!(message.ends_with("\nAGAIN"), "{message}");
+        assert_eq!(failure(7), (message, tried.clone()));
+        assert_ne!(failure(8).1, tried);
+    }
+
+    #[test]
+    fn mutations_do_not_multiply_each_other_without_end() {
+        let deep = |depth| vec![0; depth];
+        let mutations = [
+            (deep(1), Mutation::Nest(207)),
+            (deep(7), Mutation::Repeat(194)),
+            (deep(3), Mutation::Repeat(160)),
+            (deep(2), Mutation::Repeat(199)),
+        ];
+        let text = mutated(&serde_json::json!([0]), &mutations).to_string();
+        assert!(text.len() < 2 * MOST_ADDED, "{} bytes", text.len());
+        // One alone is not held back.
+        let text = mutated(&serde_json::json!([0]), &mutations[..2]).to_string();
+        assert!(text.len() > 194 * 200, "{} bytes", text.len());
     }
 }

@@ -1,8 +1,8 @@
 //! One test for every machine and file: built-in machines, labelled cases, injected faults, saved
-//! reports. Each is named after it, so that a failure says which: `cargo test --test machines demo`.
+//! reports. Each is named after it, so that a failure says which: `cargo test --test machines live::demo case::acs-slows`.
 //!
 //! The names are found when the tests start, so this has a harness of its own. Golden files are those of
-//! tests/e2e/snapshots; `INSTA_UPDATE=always cargo test --test machines builtin` writes them again.
+//! tests/e2e/snapshots. Labels that are wrong end it before the first test.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,67 @@ mod reports;
 
 use std::path::Path;
 
+use clap::Parser;
 use libtest_mimic::{Arguments, Trial};
+
+/// The arguments of libtest's harness, which takes several filters.
+#[derive(Parser)]
+struct Given {
+    #[command(flatten)]
+    arguments: Arguments,
+    /// More filters: a test that has one of them in its name runs.
+    #[arg(value_name = "FILTER")]
+    more: Vec<String>,
+}
+
+impl Given {
+    /// The tests that one of the filters names, and what is left for the harness to choose by.
+    fn choose(mut self, trials: Vec<Trial>) -> (Arguments, Vec<Trial>) {
+        if self.more.is_empty() {
+            return (self.arguments, trials);
+        }
+        let filters: Vec<_> = self
+            .arguments
+            .filter
+            .take()
+            .into_iter()
+            .chain(self.more)
+            .collect();
+        let exact = self.arguments.exact;
+        let is_named = |trial: &Trial| {
+            let fits = |filter: &String| match exact {
+                true => trial.name() == filter,
+                false => trial.name().contains(filter),
+            };
+            filters.iter().any(fits)
+        };
+        (
+            self.arguments,
+            trials.into_iter().filter(is_named).collect(),
+        )
+    }
+}
+
+fn several_filters_choose_the_tests_of_each() {
+    let chosen = |arguments: &[&str]| {
+        let given = Given::parse_from([&["machines"], arguments].concat());
+        let trials = ["live::demo", "case::demo", "case::x"].map(|name| trial(name.into(), || {}));
+        let (arguments, chosen) = given.choose(trials.into());
+        let left = chosen
+            .iter()
+            .filter(|trial| !arguments.is_filtered_out(trial));
+        left.map(|trial| trial.name().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(chosen(&[]).len(), 3);
+    assert_eq!(chosen(&["case"]), ["case::demo", "case::x"]);
+    assert_eq!(chosen(&["case::x", "live"]), ["live::demo", "case::x"]);
+    assert_eq!(chosen(&["--exact", "case", "case::x"]), ["case::x"]);
+    assert_eq!(
+        chosen(&["demo", "x", "--skip", "live"]),
+        ["case::demo", "case::x"]
+    );
+}
 
 /// A test of this name.
 fn trial(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
@@ -60,7 +120,7 @@ fn assert_is_of_this_source(program: &Path) {
 }
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let given = Given::parse();
     if std::env::var_os(common::PROGRAM).is_some() {
         let program = common::program();
         assert_is_of_this_source(&program);
@@ -69,7 +129,17 @@ fn main() {
             program.display()
         ));
     }
+    let wrong = cases::wrong_labels();
+    if !wrong.is_empty() {
+        common::say(&format!("no test has run: {}", wrong.join("\n")));
+        std::process::exit(101);
+    }
+    let harness = trial(
+        "harness::several_filters_choose_the_tests_of_each".into(),
+        several_filters_choose_the_tests_of_each,
+    );
     let rooms = [
+        vec![harness],
         builtin::trials(),
         live::trials(),
         cases::trials(),
@@ -77,7 +147,8 @@ fn main() {
         injected::trials(),
         reports::trials(),
     ];
-    let conclusion = libtest_mimic::run(&arguments, rooms.into_iter().flatten().collect());
+    let (arguments, trials) = given.choose(rooms.into_iter().flatten().collect());
+    let conclusion = libtest_mimic::run(&arguments, trials);
     cases::summarise();
     conclusion.exit();
 }

@@ -1,12 +1,13 @@
 //! # What it means
 //!
 //! An earlier report was given for comparison, but none of its bandwidth figures matches a figure
-//! of this report.
+//! of this report, or it is not whole.
 //!
 //! # How it is detected
 //!
 //! The two reports share no figure with the same GPUs (by PCI address), streams, issuer, engine,
-//! direction and path, and none of the same GPU and the host; or one of them measured nothing.
+//! direction and path, and none of the same GPU and the host; or one of them measured nothing. Or the earlier
+//! report has fewer rows than its verdict counts: they were taken out of it.
 //!
 //! # Why it matters
 //!
@@ -21,6 +22,7 @@
 //!
 //! None: it is about the two reports.
 
+use super::not_tested;
 use super::prelude::*;
 use crate::baseline::Beside;
 use crate::host_figures;
@@ -37,6 +39,23 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else {
         return Vec::new();
     };
+    if let Some(absent) = beside
+        .old
+        .measurements
+        .as_ref()
+        .map(|then| then.absent)
+        .filter(|absent| *absent > 0)
+    {
+        let message = format!(
+            "The earlier report ({}, machine {}) has no row of {absent} of its measurements: what they reached then is not \
+             known",
+            beside.old.started_at, beside.old.machine
+        );
+        return vec![
+            RULE.finding(Subject::Machine, message, not_tested::WHOLE_REPORT)
+                .fact("absent", absent),
+        ];
+    }
     let pairs = beside
         .figures(evidence)
         .iter()

@@ -1,7 +1,7 @@
 //! What the rules on counters share: the counts that something is known of.
 
 use super::prelude::*;
-use model::load::Counted;
+use model::load::{Counted, MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::units::Bytes;
 
 /// The least traffic that counters are judged by. Chosen: a thousand times what small copies and calls add.
@@ -28,6 +28,23 @@ pub struct Direction {
     pub nvlink: Option<u64>,
     /// Bytes over PCIe.
     pub pcie: Option<u64>,
+}
+
+impl Direction {
+    /// What the NVLinks lack of what was copied between GPUs.
+    pub fn lacks(&self) -> u64 {
+        self.known.saturating_sub(self.nvlink.unwrap_or(self.known))
+    }
+
+    /// Whether PCIe may have carried what the NVLinks lack although its counter shows less: it is not known, or has begun
+    /// anew so often that what passed, with its packets, comes to what it shows.
+    pub fn may_be_over_pcie(&self) -> bool {
+        let Some(shown) = self.pcie else { return true };
+        let least = self.lacks().saturating_add(self.with_host);
+        let most = least / 100 * MOST_WITH_PACKETS_PERCENT;
+        let wraps = least.saturating_sub(shown).div_ceil(PCIE_COUNTER_RANGE);
+        shown.saturating_add(wraps.saturating_mul(PCIE_COUNTER_RANGE)) <= most
+    }
 }
 
 /// Both directions, where enough was copied between GPUs to judge by.

@@ -101,6 +101,42 @@ fn traffic_that_took_pcie_is_an_error_of_its_gpu() {
 }
 
 #[test]
+fn a_lack_that_wraps_may_hide_accuses_nobody() {
+    // The ring of 4 x H200 in `full`, all of it over PCIe with 8% for packets: of 4.87 GB a counter of 32 bits shows 0.58.
+    let ring = 4_513_071_104_u64;
+    let counts = |of_pcie: u64| {
+        found(|seen| {
+            (seen.sent_bytes, seen.nvlink_sent_bytes) = (Bytes(ring), Some(Bytes(0)));
+            seen.pcie_sent_bytes = Some(Bytes(of_pcie));
+        })
+    };
+    let shown = ring * 108 / 100 % (1 << 32);
+    let unknown = counts(shown);
+    let unknown = only(&unknown, "counters-disagree", Severity::Info);
+    assert!(
+        unknown
+            .message
+            .contains("whether PCIe carried the rest cannot be told"),
+        "{}",
+        unknown.message
+    );
+    // One of 64 bits shows all of it.
+    only(
+        &counts(ring * 108 / 100),
+        "traffic-over-pcie",
+        Severity::Error,
+    );
+    // No number of wraps makes that.
+    let little = counts(1 << 20);
+    let little = only(&little, "counters-disagree", Severity::Warning);
+    assert!(
+        little.message.contains("PCIe did not carry the rest"),
+        "{}",
+        little.message
+    );
+}
+
+#[test]
 fn counts_that_lack_bytes_disagree_and_more_than_was_copied_is_another_s() {
     let less = found(|seen| seen.nvlink_received_bytes = Some(Bytes(9 * GIB)));
     let less = only(&less, "counters-disagree", Severity::Warning);

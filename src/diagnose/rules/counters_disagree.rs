@@ -7,7 +7,8 @@
 //!
 //! Counters are read around known traffic (`measurements.counted`). All copies of a GPU go over NVLink as the graph has
 //! it, and its links counted less than was copied by more than `below_percent`, and PCIe did not carry the rest
-//! (`traffic-over-pcie` reports that). Where they counted more by as much on every GPU alike, they count something else
+//! (`traffic-over-pcie` reports that). Where PCIe bytes are not counted, or their counter may have begun anew meanwhile (after
+//! 4 GiB on some GPUs), which way the rest went cannot be told, and it is information. Where they counted more by as much on every GPU alike, they count something else
 //! than data, and it is information; where they did so on some, somebody else moved data (`gpu-busy`).
 //!
 //! # Why it matters
@@ -60,43 +61,70 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             ))
         })
         .collect();
-    let less: Vec<_> = all
-        .iter()
-        .filter(|(.., percent)| *percent < 100.0 - most)
-        .collect();
+    let lack = all.iter().filter(|(.., percent)| *percent < 100.0 - most);
+    let (unknown, less): (Vec<_>, Vec<_>) =
+        lack.partition(|(_, direction, _)| direction.may_be_over_pcie());
     let more: Vec<_> = all
         .iter()
         .filter(|(.., percent)| *percent > 100.0 + most)
         .collect();
-    let deepest = less.iter().min_by(|one, other| one.2.total_cmp(&other.2));
-    let highest = more.iter().max_by(|one, other| one.2.total_cmp(&other.2));
-    let of = |found: &[&(&Counted, Direction, f64)]| {
-        found
+    let of = |(found, odd): (Vec<&(&Counted, Direction, f64)>, Odd)| {
+        let off = |(.., percent): &(&Counted, Direction, f64)| (percent - 100.0).abs();
+        let worst = found
             .iter()
-            .map(|(seen, ..)| seen.gpu)
-            .collect::<BTreeSet<u32>>()
+            .max_by(|one, other| off(one).total_cmp(&off(other)))?;
+        Some(finding(
+            worst,
+            &found.iter().map(|(seen, ..)| seen.gpu).collect(),
+            odd,
+        ))
     };
-    let less = deepest.map(|worst| finding(worst, &of(&less), RULE.severity));
-    let more = highest.map(|worst| finding(worst, &of(&more), Severity::Info));
-    less.into_iter().chain(more).collect()
+    [
+        (less, Odd::Less),
+        (unknown, Odd::Unknown),
+        (more, Odd::More),
+    ]
+    .into_iter()
+    .filter_map(of)
+    .collect()
+}
+
+/// What NVLinks counted beside what was copied.
+#[derive(Clone, Copy)]
+enum Odd {
+    /// Less, and PCIe did not carry the rest.
+    Less,
+    /// Less, and PCIe may have carried the rest.
+    Unknown,
+    /// More.
+    More,
 }
 
 fn finding(
     (seen, direction, percent): &(&Counted, Direction, f64),
     gpus: &BTreeSet<u32>,
-    severity: Severity,
+    odd: Odd,
 ) -> Finding {
     let gpus: Vec<u32> = gpus.iter().copied().collect();
     let (copied, counted) = (
         Bytes(direction.known),
         Bytes(direction.nvlink.unwrap_or_default()),
     );
-    let (what, next_step) = match severity {
-        Severity::Info => (
+    let severity = if matches!(odd, Odd::Less) {
+        RULE.severity
+    } else {
+        Severity::Info
+    };
+    let (what, next_step) = match odd {
+        Odd::More => (
             "more than was copied: they count something else than data, or another program copied as much everywhere",
             "See that no other program uses these GPUs, update the driver, and check again",
         ),
-        _ => (
+        Odd::Unknown => (
+            "less than was copied; whether PCIe carried the rest cannot be told from its counter",
+            "Update the driver and check again; with the profile standard fewer bytes are copied around the counters",
+        ),
+        Odd::Less => (
             "less than was copied, and PCIe did not carry the rest",
             "Update the driver and check again; if it stays, report it with the JSON report. Until then which way the bytes went is \
              not proven",

@@ -3,6 +3,7 @@
 
 use super::prelude::*;
 use crate::expected_load::{self, Alone, Predicted};
+use model::flow::Flow;
 use model::load::{LoadFlow, LoadPattern};
 use model::node::NodeId;
 use model::topology::{Link, LinkKind};
@@ -491,11 +492,12 @@ pub fn is_all_known(judged: &Judged<'_>) -> bool {
 
 /// The flows of a pattern as words: `GPU 1 → GPU 0, GPU 2 → GPU 0 and 5 more`.
 pub fn flows(of: &[LoadFlow]) -> String {
-    let named: Vec<String> = of
-        .iter()
-        .take(3)
-        .map(|flow| flow.flow().to_string())
-        .collect();
+    flow_names(&of.iter().map(LoadFlow::flow).collect::<Vec<Flow>>())
+}
+
+/// The same of flows without figures.
+pub fn flow_names(of: &[Flow]) -> String {
+    let named: Vec<String> = of.iter().take(3).map(ToString::to_string).collect();
     match of.len().saturating_sub(3) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),

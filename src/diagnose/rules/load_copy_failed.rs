@@ -4,8 +4,12 @@
 //!
 //! # How it is detected
 //!
-//! A pattern of several flows (`measurements.load`) ended with an error of the driver, or not before its deadline.
-//! Patterns with a flow whose copies fail alone are left out: those copies have findings of their own.
+//! A pattern of several flows (`measurements.load`) ended with an error of the driver, or not before its deadline. Or
+//! rounds of pairs that were copied at once hung, failed or crashed the process that ran them, at least twice in the run
+//! (`measurements.broken_off`), and worked one by one: the same round when it was run together once more, or another
+//! one. Two rounds count like one round twice: the flows differ, and what they have in common is that several ran.
+//! One such event alone is `copy-failed-once`. Patterns and rounds with a flow whose copies fail alone are left out: those
+//! copies have findings of their own.
 //!
 //! # Why it matters
 //!
@@ -14,15 +18,18 @@
 //! # What to do
 //!
 //! Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it repeats: reset the
-//! GPUs or power-cycle the machine, and check subsets of them (`--gpus`) to see which ones it needs.
+//! GPUs or power-cycle the machine, and check subsets of them (`--gpus`) to see which ones it needs. Compare with
+//! `--serial`, which copies one pair at a time. Then reseat GPUs, bridges, risers and cables, and check power cables and
+//! power supplies: bad contacts and weak supplies show under load first.
 //!
 //! # Sources
 //!
 //! Public cases of collectives that hang where pairs pass (nccl issues 557 and 606).
 
-use super::load;
-use super::load_data_wrong::fails_alone;
+use super::load_data_wrong::pattern_fails_alone;
 use super::prelude::*;
+use super::{broken_off, load};
+use model::broken_off::{BrokenOff, How};
 use model::flow::Endpoint;
 use model::load::LoadPattern;
 
@@ -33,53 +40,119 @@ pub const RULE: Rule = Rule::new(
     judge,
 );
 
-fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else {
-        return Vec::new();
-    };
+/// Patterns that failed although each of their flows works alone.
+fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
     let is_bad = |pattern: &&LoadPattern| {
         matches!(pattern.status, Status::Failed | Status::Hung)
-            && !fails_alone(measurements, pattern)
+            && !pattern_fails_alone(measurements, pattern)
     };
-    let bad: Vec<&LoadPattern> = measurements.load.iter().filter(is_bad).collect();
-    let Some(first) = bad.iter().min_by_key(|pattern| pattern.flows.len()) else {
+    measurements.load.iter().filter(is_bad).collect()
+}
+
+/// Rounds that broke off in company.
+fn in_company(measurements: &Measurements) -> Vec<&BrokenOff> {
+    broken_off::unexplained(measurements)
+        .into_iter()
+        .filter(|broken| broken.in_company())
+        .collect()
+}
+
+/// Whether something went wrong in company that is more than one event: what this rule reports.
+pub fn is_repeated(measurements: &Measurements) -> bool {
+    let events: usize = in_company(measurements)
+        .iter()
+        .map(|broken| broken.events().count())
+        .sum();
+    events > 1 || !failed(measurements).is_empty()
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence
+        .measurements
+        .filter(|measurements| is_repeated(measurements))
+    else {
         return Vec::new();
     };
-    let hung = bad
-        .iter()
-        .filter(|pattern| pattern.status == Status::Hung)
-        .count();
-    let what = match hung {
-        0 => "fail",
-        all if all == bad.len() => "never end",
-        _ => "fail or never end",
+    let (bad, broken) = (failed(measurements), in_company(measurements));
+    let of_patterns = bad.iter().map(|pattern| {
+        if pattern.status == Status::Hung {
+            How::Hung
+        } else {
+            How::Failed
+        }
+    });
+    let kinds: BTreeSet<How> = of_patterns
+        .chain(broken.iter().flat_map(|of| of.events()).map(|of| of.how))
+        .collect();
+    let word = |how: &How| match how {
+        How::Hung => "never end",
+        How::Crashed => "crash the process that runs them",
+        How::Failed => "fail",
     };
+    // What fails first, as it always was said.
+    let what = kinds
+        .iter()
+        .rev()
+        .map(word)
+        .collect::<Vec<_>>()
+        .join(" or ");
     let groups = by_reason(&bad);
-    let all: Vec<String> = groups
+    let mut all: Vec<String> = groups
         .iter()
         .map(|(reason, patterns)| format!("{}: {reason}", names(patterns)))
         .collect();
+    all.extend(
+        broken
+            .iter()
+            .flat_map(|of| of.events())
+            .map(|of| of.reason.clone()),
+    );
+    // A summary ends at the colon.
+    let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
+    let flows = if flows.is_empty() {
+        flows
+    } else {
+        format!(" ({flows})")
+    };
     let message = format!(
-        "Copies {what} while several run at once: {}",
+        "Copies {what} while several run at once{flows}: {}",
         all.join("; ")
     );
-    let reasons = words::distinct(groups.iter().map(|(reason, _)| *reason));
-    let next_step = "Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it \
-        repeats: reset the GPUs or power-cycle the machine, and check subsets of them (--gpus) to see which ones it needs";
-    let gpus = first
-        .flows
-        .iter()
-        .flat_map(|flow| flow.flow().ends())
-        .filter_map(Endpoint::gpu);
-    let gpus: Vec<u32> = gpus.collect::<BTreeSet<u32>>().into_iter().collect();
-    vec![
-        RULE.finding(Subject::Machine, message, next_step)
-            .gpus(&gpus)
-            .about_pairs(lost_pairs(measurements, &bad))
-            .fact("pattern", first.name())
-            .fact("patterns", bad.len())
-            .fact("reasons", reasons),
-    ]
+    let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
+    let mut gpus: BTreeSet<u32> = broken_off::gpus(&broken).into_iter().collect();
+    gpus.extend(
+        first
+            .iter()
+            .flat_map(|first| &first.flows)
+            .flat_map(|flow| flow.flow().ends())
+            .filter_map(Endpoint::gpu),
+    );
+    let reasons = groups.iter().map(|(reason, _)| *reason);
+    let reasons = words::distinct(
+        reasons.chain(
+            broken
+                .iter()
+                .flat_map(|of| of.events())
+                .map(|of| of.reason.as_str()),
+        ),
+    );
+    let next_step = match broken.is_empty() {
+        true => "Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it \
+            repeats: reset the GPUs or power-cycle the machine, and check subsets of them (--gpus) to see which ones it needs"
+            .to_owned(),
+        false => broken_off::next_step(evidence, &broken),
+    };
+    let found = RULE
+        .finding(Subject::Machine, message, next_step)
+        .gpus(&gpus.into_iter().collect::<Vec<_>>())
+        .about_pairs(lost_pairs(measurements, &bad))
+        .fact("pattern", first.map(|first| first.name()))
+        .fact("patterns", (!bad.is_empty()).then_some(bad.len()))
+        .fact("reasons", reasons);
+    if broken.is_empty() {
+        return vec![found];
+    }
+    vec![broken_off::with_facts(found, &broken).suspecting(broken_off::suspects(evidence, &broken))]
 }
 
 /// The pairs of patterns that failed, and of those that were left out since they copy all of that and more.

@@ -4,8 +4,11 @@
 //!
 //! # How it is detected
 //!
-//! After a pattern of several flows (`measurements.load`) every destination is checked. Patterns with a flow whose copies
-//! fail alone are left out: those copies have findings of their own.
+//! After a pattern of several flows (`measurements.load`) every destination is checked. The finding is about the flows
+//! whose bytes are wrong (`verified` of the flow), and about what they have in common where there are several; the flows
+//! that ran beside them and arrived are `beside` in its evidence. In reports of earlier versions, which do not have this
+//! of each flow, it is about the machine and all flows of the pattern. Patterns with a flow whose copies fail alone are
+//! left out: those copies have findings of their own.
 //!
 //! # Why it matters
 //!
@@ -14,7 +17,8 @@
 //! # What to do
 //!
 //! Take the machine out of service. Look for Xid messages (dmesg | grep -i xid) and for error counters of the links that
-//! these flows share, check again with the IOMMU in pass-through (iommu=pt) and ACS off, and swap what they share.
+//! these flows pass, check again with the IOMMU in pass-through (iommu=pt) and ACS off, and swap the GPUs of one such
+//! flow, or what several of them share.
 //!
 //! # Sources
 //!
@@ -24,8 +28,9 @@ use super::load;
 use super::load_steps;
 use super::prelude::*;
 use super::remedy;
-use model::flow::Endpoint;
-use model::load::LoadPattern;
+use model::flow::{Endpoint, Flow};
+use model::load::{LoadFlow, LoadPattern};
+use model::measurement::Probe;
 
 pub const RULE: Rule = Rule::new(
     "load-data-wrong",
@@ -38,75 +43,181 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {
         return Vec::new();
     };
-    let is_new =
-        |pattern: &&LoadPattern| pattern.verified.is_wrong() && !fails_alone(measurements, pattern);
+    let is_new = |pattern: &&LoadPattern| {
+        pattern.verified.is_wrong() && !pattern_fails_alone(measurements, pattern)
+    };
     let wrong: Vec<&LoadPattern> = measurements.load.iter().filter(is_new).collect();
+    let flows = || wrong.iter().flat_map(|pattern| &pattern.flows);
+    if !flows().any(LoadFlow::is_wrong) {
+        return of_unknown_flows(evidence, &wrong).into_iter().collect();
+    }
+    let pairs = |is_meant: fn(&&LoadFlow) -> bool| -> Vec<Pair> {
+        words::unique(
+            flows()
+                .filter(is_meant)
+                .filter_map(|flow| flow.flow().pair())
+                .collect(),
+        )
+    };
+    let (bad, seen) = (
+        pairs(|flow| flow.is_wrong()),
+        pairs(|flow| flow.verified == Some(Verified::Ok)),
+    );
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let of_pairs = groups.iter().filter_map(|group| {
+        let is_meant = |flow: Flow| flow.pair().is_some_and(|pair| group.pairs.contains(&pair));
+        Some(finding(evidence, group.subject(), &wrong, &is_meant)?.pairs(&group.pairs))
+    });
+    let with_host = |flow: Flow| flow.pair().is_none();
+    let gpus = gpus_of(flows().filter(|flow| flow.is_wrong() && with_host(flow.flow())));
+    let of_host = finding(evidence, Subject::of_gpus(&gpus), &wrong, &with_host);
+    of_pairs
+        .chain(of_host.map(|found| found.gpus(&gpus)))
+        .collect()
+}
+
+fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
+    let gpus = flows
+        .flat_map(|flow| flow.flow().ends())
+        .filter_map(Endpoint::gpu);
+    gpus.collect::<BTreeSet<u32>>().into_iter().collect()
+}
+
+/// The finding on those flows of these patterns that are meant and whose bytes are wrong; none where there are none.
+fn finding(
+    evidence: &Evidence<'_>,
+    subject: Subject,
+    wrong: &[&LoadPattern],
+    is_meant: &dyn Fn(Flow) -> bool,
+) -> Option<Finding> {
+    let is_wrong = |flow: &&LoadFlow| flow.is_wrong() && is_meant(flow.flow());
+    let shows = |pattern: &&&LoadPattern| pattern.flows.iter().any(|flow| is_wrong(&flow));
+    let patterns: Vec<&LoadPattern> = wrong.iter().filter(shows).copied().collect();
     // The smallest pattern says most of where it is.
-    let Some(first) = wrong.iter().min_by_key(|pattern| pattern.flows.len()) else {
-        return Vec::new();
-    };
-    let what = if wrong
+    let first = patterns.iter().min_by_key(|pattern| pattern.flows.len())?;
+    let all: Vec<&LoadFlow> = patterns
         .iter()
-        .any(|pattern| pattern.verified == Verified::Corrupt)
-    {
-        "arrive wrong"
-    } else {
-        "never arrive"
+        .flat_map(|pattern| &pattern.flows)
+        .filter(is_wrong)
+        .collect();
+    let detail = first
+        .flows
+        .iter()
+        .find(is_wrong)
+        .and_then(|flow| flow.verification_detail.as_deref());
+    let flows: Vec<Flow> = all
+        .iter()
+        .map(|flow| flow.flow())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let beside: Vec<Flow> = first
+        .flows
+        .iter()
+        .filter(|flow| !flow.is_wrong())
+        .map(LoadFlow::flow)
+        .filter(|flow| !flows.contains(flow))
+        .collect();
+    let message = format!(
+        "{}: bytes {} while other copies run ({}, {} beside){}",
+        load::flow_names(&flows),
+        arrive(all.iter().filter_map(|flow| flow.verified)),
+        first.name(),
+        beside.len(),
+        detail
+            .map(|detail| format!(": {detail}"))
+            .unwrap_or_default()
+    );
+    let swap = match flows.as_slice() {
+        [flow] => {
+            let gpus: Vec<u32> = flow.ends().into_iter().filter_map(Endpoint::gpu).collect();
+            format!(
+                "swap {} with another and see whether it moves",
+                words::gpus(&gpus).replace(" and ", " or ")
+            )
+        }
+        _ => "swap what they share".to_owned(),
     };
+    Some(
+        RULE.finding(subject, message, next_step(evidence, &flows, &swap))
+            .fact("beside", named_or_pairs(&beside))
+            .fact("pattern", first.name())
+            .fact("patterns", patterns.len()),
+    )
+}
+
+/// The finding where a report has of patterns alone that bytes were wrong, as those of earlier versions do.
+fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<Finding> {
+    let first = wrong.iter().min_by_key(|pattern| pattern.flows.len())?;
+    let flows: Vec<Flow> = first.flows.iter().map(LoadFlow::flow).collect();
     let detail = first
         .verification_detail
         .as_deref()
         .map(|detail| format!(": {detail}"))
         .unwrap_or_default();
     let message = format!(
-        "Bytes {what} while several copies run at once ({}: {}){detail}",
+        "Bytes {} while several copies run at once ({}: {}){detail}",
+        arrive(wrong.iter().map(|pattern| pattern.verified)),
         first.name(),
-        load::flows(&first.flows)
+        load::flow_names(&flows)
     );
-    let pairs = words::unique(
-        first
-            .flows
-            .iter()
-            .filter_map(|flow| flow.flow().pair())
-            .collect(),
-    );
+    Some(
+        RULE.finding(
+            Subject::Machine,
+            message,
+            next_step(evidence, &flows, "swap what they share"),
+        )
+        .gpus(&gpus_of(first.flows.iter()))
+        .pairs(&words::unique(
+            flows.iter().filter_map(|flow| flow.pair()).collect(),
+        ))
+        .fact("pattern", first.name())
+        .fact("patterns", wrong.len()),
+    )
+}
+
+fn arrive(mut verified: impl Iterator<Item = Verified>) -> &'static str {
+    if verified.any(|verified| verified == Verified::Corrupt) {
+        "arrive wrong"
+    } else {
+        "never arrive"
+    }
+}
+
+/// Pairs where all are pairs of GPUs, else the flows by name.
+fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
+    let pairs: Option<Vec<Pair>> = flows.iter().map(|flow| flow.pair()).collect();
+    let names = || Fact::Texts(flows.iter().map(ToString::to_string).collect());
+    (!flows.is_empty()).then(|| pairs.map_or_else(names, Fact::Pairs))
+}
+
+fn next_step(evidence: &Evidence<'_>, flows: &[Flow], swap: &str) -> String {
+    let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()).collect());
     let settings: String = remedy::settings(evidence, &pairs)
         .iter()
         .map(|step| format!("; {step}"))
         .collect();
-    let next_step = format!(
+    format!(
         "Take the machine out of service: results computed on it may be wrong. Look for Xid messages (dmesg | grep -i xid) \
-         and for error counters of the links that these copies share ({}){settings}; then swap what they share",
-        load_steps::counters_of(evidence, first)
-    );
-    let gpus = first
-        .flows
-        .iter()
-        .flat_map(|flow| flow.flow().ends())
-        .filter_map(Endpoint::gpu);
-    let gpus: Vec<u32> = gpus.collect::<BTreeSet<u32>>().into_iter().collect();
-    vec![
-        RULE.finding(Subject::Machine, message, next_step)
-            .gpus(&gpus)
-            .pairs(&pairs)
-            .fact("pattern", first.name())
-            .fact("patterns", wrong.len()),
-    ]
+         and for error counters of the links that these copies pass ({}){settings}; then {swap}",
+        load_steps::counters_of(evidence, flows)
+    )
 }
 
 /// Whether copies of a flow of this pattern fail, hang or lose bytes by themselves too.
-pub fn fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
-    let peer = measurements.peer.iter().map(PeerBandwidth::cell);
-    let mut alone = peer
-        .chain(measurements.host.iter().map(model::host::HostCopy::cell))
+pub fn pattern_fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
+    let flows: Vec<Flow> = pattern.flows.iter().map(|flow| flow.flow()).collect();
+    fails_alone(measurements, &flows)
+}
+
+/// Whether copies of one of these flows fail, hang or lose bytes by themselves.
+pub fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
+    let mut alone = measurements
+        .cells()
+        .filter(|cell| cell.probe != Probe::Load)
         .filter(|cell| {
             cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung)
         });
-    let places = |flow: model::flow::Flow| flow.ends().map(Endpoint::place);
-    alone.any(|cell| {
-        pattern
-            .flows
-            .iter()
-            .any(|flow| places(flow.flow()) == places(cell.flow))
-    })
+    let places = |flow: Flow| flow.ends().map(Endpoint::place);
+    alone.any(|cell| flows.iter().any(|flow| places(*flow) == places(cell.flow)))
 }

@@ -3,7 +3,7 @@
 
 use super::load::Low;
 use super::prelude::*;
-use model::load::LoadPattern;
+use model::flow::Flow;
 use model::topology::{Link, LinkKind};
 
 /// Where the error counters of such a link are read.
@@ -15,12 +15,8 @@ pub fn counters(link: &Link) -> &'static str {
 }
 
 /// The same for all links that these flows pass.
-pub fn counters_of(evidence: &Evidence<'_>, pattern: &LoadPattern) -> &'static str {
-    let pairs: Vec<Pair> = pattern
-        .flows
-        .iter()
-        .filter_map(|flow| flow.flow().pair())
-        .collect();
+pub fn counters_of(evidence: &Evidence<'_>, flows: &[Flow]) -> &'static str {
+    let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
     match pairs.iter().all(|pair| evidence.over_nvlink(*pair)) {
         true if !pairs.is_empty() => "nvidia-smi nvlink -e",
         _ => "lspci -vvv",

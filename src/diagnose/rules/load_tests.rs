@@ -2,6 +2,7 @@
 
 use crate::testing::prelude::*;
 use crate::testing::{codes, with_host};
+use model::fact::Fact;
 use model::finding::{Severity, Subject};
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::load::{LoadPattern, Pattern};
@@ -310,6 +311,106 @@ fn wrong_bytes_and_failures_under_load_are_errors_of_their_own() {
     let found = only(&found, "load-copy-failed", Severity::Error);
     assert!(
         found.message.contains("never end") && found.message.contains("no answer"),
+        "{}",
+        found.message
+    );
+}
+
+#[test]
+fn wrong_bytes_are_those_of_the_flows_that_have_them() {
+    let machine = h200_vm(4);
+    let all_to_one = |gpu: u32, wrong: &[u32]| {
+        let sources = (0..4).filter(|source| *source != gpu);
+        let flows: Vec<(Flow, f64)> = sources.map(|source| (pair(source, gpu), 133.0)).collect();
+        let mut load = pattern(Pattern::AllToOne, &format!("GPU {gpu}"), &flows);
+        for flow in &mut load.flows {
+            let is_wrong = flow
+                .flow()
+                .pair()
+                .is_some_and(|pair| wrong.contains(&pair.source));
+            flow.verified = Some(if is_wrong {
+                Verified::Corrupt
+            } else {
+                Verified::Ok
+            });
+            flow.verification_detail = is_wrong.then(|| "8 B are wrong".into());
+        }
+        load.verified = if wrong.is_empty() {
+            Verified::Ok
+        } else {
+            Verified::Corrupt
+        };
+        load
+    };
+    let judged = |patterns: Vec<LoadPattern>| {
+        let found = findings(&machine, Some(&loaded(&machine, 0.88, patterns)));
+        found
+            .into_iter()
+            .filter(|found| found.code == "load-data-wrong")
+            .collect::<Vec<_>>()
+    };
+    let pairs = |all: &[(u32, u32)]| -> Vec<Pair> {
+        all.iter()
+            .map(|&(source, destination)| Pair {
+                source,
+                destination,
+            })
+            .collect()
+    };
+    let one = judged(vec![all_to_one(0, &[2]), all_to_one(1, &[])]);
+    let [one] = one.as_slice() else {
+        panic!("{one:#?}")
+    };
+    assert_eq!(
+        (&one.subject, &one.scope.pairs),
+        (&Subject::Pair(pairs(&[(2, 0)])[0]), &pairs(&[(2, 0)]))
+    );
+    assert!(one.message.starts_with(
+        "GPU 2 → GPU 0: bytes arrive wrong while other copies run (all to one, GPU 0, 2 beside)"
+    ));
+    assert_eq!(
+        (&one.evidence)
+            .into_iter()
+            .find(|(key, _)| *key == "beside")
+            .map(|(_, fact)| fact),
+        Some(&Fact::Pairs(pairs(&[(1, 0), (3, 0)])))
+    );
+    // Several flows into one GPU have that GPU in common.
+    let several = judged(vec![all_to_one(0, &[1, 2, 3])]);
+    let [several] = several.as_slice() else {
+        panic!("{several:#?}")
+    };
+    assert_eq!(several.scope.pairs, pairs(&[(1, 0), (2, 0), (3, 0)]));
+    assert_eq!(several.subject, Subject::Gpu { index: 0 }, "{several:#?}");
+    // Two that have nothing in common are two findings.
+    let apart = judged(vec![all_to_one(0, &[1]), all_to_one(3, &[2])]);
+    assert_eq!(
+        apart
+            .iter()
+            .map(|found| found.scope.pairs.clone())
+            .collect::<Vec<_>>(),
+        [pairs(&[(1, 0)]), pairs(&[(2, 3)])]
+    );
+    // The memory of the host has no pair.
+    let mut host = pattern(
+        Pattern::HostToAll,
+        "",
+        &(0..4).map(|gpu| (up(gpu), 13.3)).collect::<Vec<_>>(),
+    );
+    host.flows
+        .iter_mut()
+        .for_each(|flow| flow.verified = Some(Verified::Ok));
+    (host.flows[2].verified, host.verified) = (Some(Verified::Dropped), Verified::Dropped);
+    let found = judged(vec![host]);
+    let [found] = found.as_slice() else {
+        panic!("{found:#?}")
+    };
+    assert_eq!(
+        (&found.subject, &found.scope.gpus),
+        (&Subject::Gpu { index: 2 }, &vec![2])
+    );
+    assert!(
+        found.message.contains("GPU 2: bytes never arrive") && found.scope.pairs.is_empty(),
         "{}",
         found.message
     );

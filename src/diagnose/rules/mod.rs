@@ -5,6 +5,7 @@ use super::rule::Rule;
 mod alike;
 mod bandwidth;
 mod bridges;
+mod broken_off;
 mod counted;
 mod fabric_words;
 mod host;
@@ -115,6 +116,7 @@ rules! {
     adapter_link_narrow
     payload_below_siblings
     software_restricts
+    copy_failed_once
 }
 
 pub fn find(code: &str) -> Option<&'static Rule> {

@@ -7,7 +7,8 @@
 //! Measurements were skipped, or have a figure but it is not known whether their bytes arrived, or
 //! a GPU that was asked for could not be used: in exclusive or prohibited compute mode, in MIG
 //! mode, out of memory. `devices-hidden` reports GPUs that CUDA does not show. Or the run was cut
-//! off and its report was recovered. Copies that failed or hung have findings of their own. A pair
+//! off and its report was recovered. Or a saved report has fewer rows than its verdict counts, or no
+//! row of a pair of its GPUs. Copies that failed or hung have findings of their own. A pair
 //! that CUDA denies peer access is tested by its staged copies.
 //!
 //! # Why it matters
@@ -18,14 +19,14 @@
 //! # What to do
 //!
 //! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`,
-//! `--skip`).
+//! `--skip`). Where rows were taken out of a saved report, get it as it was written.
 //!
 //! # Sources
 //!
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
-use super::load_data_wrong::fails_alone;
+use super::load_data_wrong::pattern_fails_alone;
 use super::prelude::*;
 use crate::coverage::{self, Coverage, coverage};
 use model::load::LoadPattern;
@@ -52,14 +53,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if coverage.tested_ways + coverage.set_aside == 0 {
         return Vec::new();
     }
-    let parts: Vec<_> = [
+    let parts = [
         cut_off(measurements),
+        absent(measurements, &coverage),
         skipped(&coverage),
         unverified(measurements, &coverage),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
     if parts.is_empty() {
         return Vec::new();
     }
@@ -87,6 +87,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
     let whole = coverage(measurements).unverified > 0
         || measurements.cut_off
+        || measurements.absent > 0
         || measurements.driver.failure.is_some()
         || coverage::unusable(measurements).next().is_some();
     let single = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
@@ -94,13 +95,19 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
     let load = measurements
         .load
         .iter()
-        .filter(|load| load.rate().is_none() && !fails_alone(measurements, load));
+        .filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
     let all = single.chain(load.flat_map(LoadPattern::cells));
     let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
 }
 
+/// What to do about a saved report that lacks rows.
+pub const WHOLE_REPORT: &str = "Get the report as check wrote it, with all rows, or check again";
+
 fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
+    if measurements.absent > 0 {
+        return WHOLE_REPORT.to_owned();
+    }
     let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
         let gpus =
             coverage::unusable(measurements).filter_map(|(index, _)| evidence.snapshot.gpu(index));
@@ -146,6 +153,17 @@ fn cut_off(measurements: &Measurements) -> Option<String> {
     measurements
         .cut_off
         .then(|| "The run was cut off before its end".to_owned())
+}
+
+/// That a saved report has fewer rows than were asked for.
+fn absent(measurements: &Measurements, coverage: &Coverage) -> Option<String> {
+    let all = coverage.tested.saturating_add(coverage.untested);
+    let absent = measurements.absent;
+    (absent > 0).then(|| {
+        format!(
+            "The report has no row of {absent} of the {all} measurements that were asked for: they were taken out of it"
+        )
+    })
 }
 
 fn skipped(coverage: &Coverage) -> Option<String> {

@@ -5,7 +5,7 @@
 //! # How it is detected
 //!
 //! No measurement that was asked for has an answer, or there is no GPU to look at, or another peerscope
-//! was checking the machine.
+//! was checking the machine. Or a saved report has none of the rows that its verdict counts.
 //!
 //! # Why it matters
 //!
@@ -76,7 +76,12 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     }
     let failed = coverage::cells(measurements).filter_map(|cell| cell.reason);
     let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}"));
+    let absent = match measurements.absent {
+        0 => String::new(),
+        absent => format!("the report has no row of the {absent} measurements that were asked for"),
+    };
     let reasons = [
+        absent,
         measurements.driver.failure.clone().unwrap_or_default(),
         measurements
             .driver
@@ -107,6 +112,12 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
     let driver = evidence
         .measurements
         .map(|measurements| &measurements.driver);
+    if evidence
+        .measurements
+        .is_some_and(|measurements| measurements.absent > 0)
+    {
+        return not_tested::WHOLE_REPORT;
+    }
     let codes = driver.into_iter().flat_map(|driver| match driver.failure {
         Some(_) => vec![driver.failure_code],
         None => driver

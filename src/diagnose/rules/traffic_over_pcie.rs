@@ -6,7 +6,7 @@
 //!
 //! Counters are read around known traffic (`measurements.counted`). The graph says that all copies of a GPU go over
 //! NVLink; its NVLinks counted less than `least_nvlink_percent` of what was copied, and its PCIe link at least as much
-//! as they lack (its counter wraps, so it shows the least that passed).
+//! as they lack. On some GPUs that counter begins anew after 4 GiB; less than that is copied around it.
 //!
 //! # Why it matters
 //!
@@ -85,9 +85,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 pub fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
     let least = RULE.parameter(evidence, &LEAST);
     let took = |direction: &Direction| {
-        let lacks = direction
-            .known
-            .saturating_sub(direction.nvlink.unwrap_or(direction.known));
+        let lacks = direction.lacks();
         let of_others = direction
             .pcie
             .unwrap_or_default()

@@ -22,6 +22,10 @@ impl Active {
         self.met.push(Met::default());
         self.left.push(bytes);
         self.rates.push(rate);
+        let flows = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
+        self.met
+            .iter_mut()
+            .for_each(|met| met.flows = met.flows.max(flows));
     }
 
     /// When the first of them will have ended.

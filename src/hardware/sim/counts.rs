@@ -81,7 +81,7 @@ impl Counters {
             clippy::cast_possible_truncation,
             reason = "a counter that wraps, as the real one does"
         )]
-        let pcie = counter.pcie.map(|bytes| bytes as u32);
+        let pcie = counter.pcie.map(|bytes| u64::from(bytes as u32));
         let now = STEP * counter.looks;
         Counts {
             asked: now,
@@ -227,7 +227,7 @@ mod tests {
         let counts = sent(&astray);
         assert_eq!(
             (counts.nvlink, counts.pcie),
-            (Some([0, 0]), Some([BYTES as u32, 0]))
+            (Some([0, 0]), Some([BYTES, 0]))
         );
         assert!(astray.joined_by_nvlink(0, 1), "NVML still says so");
     }

@@ -189,15 +189,26 @@ impl Engine {
                 continue;
             }
             let state = self.op(gate);
-            let Work::Gate { late, .. } = state.submission.work else {
-                continue;
+            let (late, waits) = match state.submission.work {
+                Work::Waiting(late) => (late, true),
+                // It opens when its turn comes: work still stands before it, or the device has not begun it.
+                Work::Gate { late, .. } => (late, false),
+                _ => continue,
             };
             state.submission.work = Work::Opened(time + late);
-            // A gate that work still stands before opens when its turn comes.
-            if state.waits_for == 0 {
+            if waits {
                 self.schedule(time + late, gate, Event::End);
             }
         }
+    }
+
+    /// Whether a gate's turn has not come yet.
+    pub fn is_before(&self, gate: Op) -> bool {
+        let work = gate
+            .0
+            .checked_sub(self.forgotten)
+            .map(|place| &self.ops[place].submission.work);
+        matches!(work, Some(Work::Gate { .. }))
     }
 
     /// Whether a gate opened by itself since the last call.
@@ -250,7 +261,8 @@ impl Engine {
         Some((op, event))
     }
 
-    fn next_time(&self) -> Option<f64> {
+    /// When something happens next, if anything does.
+    pub fn next_time(&self) -> Option<f64> {
         let agenda = self
             .next_entry()
             .map_or(f64::INFINITY, |((time, ..), _)| time.0);
@@ -347,8 +359,11 @@ impl Engine {
                 self.schedule(self.now + flow.each_ns + besides, op, Event::FirstByte);
             }
             Work::Opened(at) => self.schedule(self.now.max(*at), op, Event::End),
-            Work::Gate { limit, .. } => self.expire(self.now + limit, op),
-            Work::Never => {}
+            &Work::Gate { limit, late } => {
+                self.op(op).submission.work = Work::Waiting(late);
+                self.expire(self.now + limit, op);
+            }
+            Work::Waiting(_) | Work::Never => {}
         }
     }
 

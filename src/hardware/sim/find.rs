@@ -35,7 +35,7 @@ impl Simulated {
         }
         let text = read(Path::new(name))
             .map_err(|error| format!("cannot read the machine '{name}': {error}"))?;
-        let spec = load::parse(&text)
+        let spec = load::parse_in(&text, Path::new(name).parent())
             .map_err(|error| format!("the machine '{name}' is not usable: {error}"))?;
         Ok(Self {
             name: name.to_owned(),
@@ -44,7 +44,12 @@ impl Simulated {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
+/// The text of a description.
+///
+/// # Errors
+///
+/// Why it cannot be read.
+pub(super) fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
     let read = file

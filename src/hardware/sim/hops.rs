@@ -134,6 +134,7 @@ impl Hops {
                     others: any(|place| place.flows > 1),
                     third: any(|place| place.third),
                     host: any(|place| place.host),
+                    flows: 0,
                 }
             })
             .collect();

@@ -3,6 +3,7 @@
 
 mod active;
 mod alone;
+mod base;
 pub mod builtin;
 mod counts;
 mod driver;

@@ -1,10 +1,13 @@
 //! Reading the description of a simulated machine.
 
 use std::ops::Range;
+use std::path::Path;
 
+use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, Deserializer};
 
+use super::base;
 use super::spec::{MachineSpec, Problem};
 
 /// Why a description is no machine.
@@ -12,24 +15,67 @@ use super::spec::{MachineSpec, Problem};
 #[error("{0}")]
 pub struct LoadError(String);
 
-/// Reads a description, fills in what it leaves out, and checks that it holds together.
+/// Reads a description, fills in what it leaves out, and checks that it holds together. Its base, if it has one, is a
+/// built-in machine.
 ///
 /// # Errors
 ///
 /// Line and key, and what is wrong with it.
 pub fn parse(text: &str) -> Result<MachineSpec, LoadError> {
-    let mut spec: MachineSpec = toml::from_str(text).map_err(|error| misread(text, &error))?;
+    parse_in(text, None)
+}
+
+/// The same of a file in this folder, whose base may be another file.
+///
+/// # Errors
+///
+/// Line and key, and what is wrong with it.
+pub(crate) fn parse_in(text: &str, folder: Option<&Path>) -> Result<MachineSpec, LoadError> {
+    let mut table = DeTable::parse(text).map_err(|error| misread(text, None, &error))?;
+    let at_base = |message: String, place: Range<usize>| {
+        let line = line_at(text, place.start);
+        LoadError(format!("line {line}, {}: {message}", base::KEY))
+    };
+    let named = base::take(table.get_mut()).map_err(|(message, place)| at_base(message, place))?;
+    let Some(name) = named else {
+        return completed(text, &table);
+    };
+    let (place, name) = (name.span(), name.into_inner());
+    let below = base::text(&name, folder).map_err(|message| at_base(message, place.clone()))?;
+    let unusable = |why: String| {
+        at_base(
+            format!("the machine '{name}' is not usable: {why}"),
+            place.clone(),
+        )
+    };
+    let of_base = |error: toml::de::Error| unusable(misread(&below, None, &error).to_string());
+    let mut below_table = DeTable::parse(&below).map_err(of_base)?;
+    if below_table.get_mut().remove(base::KEY).is_some() {
+        return Err(unusable("it has a base itself".to_owned()));
+    }
+    // So that a mistake in the base is found there, and not here.
+    completed(&below, &below_table).map_err(|error| unusable(error.to_string()))?;
+    let span = table.span();
+    let merged = base::merged(below_table.into_inner(), table.into_inner(), &place);
+    completed(text, &Spanned::new(span, merged))
+}
+
+/// The machine of the values of this text.
+fn completed(text: &str, table: &Spanned<DeTable<'_>>) -> Result<MachineSpec, LoadError> {
+    let mut spec: MachineSpec = MachineSpec::deserialize(Deserializer::from(table.clone()))
+        .map_err(|error| misread(text, Some(table.get_ref()), &error))?;
     spec.complete();
-    spec.check()
-        .map_err(|Problem { key, message }| match line_of(text, &key) {
+    spec.check().map_err(|Problem { key, message }| {
+        match line_of(text, table.get_ref(), &key) {
             Some(line) => LoadError(format!("line {line}, {key}: {message}")),
             None => LoadError(format!("{key}: {message}")),
-        })?;
+        }
+    })?;
     Ok(spec)
 }
 
 /// What is no TOML, or does not have the keys and types that it should.
-fn misread(text: &str, error: &toml::de::Error) -> LoadError {
+fn misread(text: &str, table: Option<&DeTable<'_>>, error: &toml::de::Error) -> LoadError {
     // TOML has keys where serde has fields.
     let message = error
         .message()
@@ -40,8 +86,8 @@ fn misread(text: &str, error: &toml::de::Error) -> LoadError {
     };
     let line = line_at(text, span.start);
     let mut best: Option<(usize, String)> = None;
-    if let Ok(table) = DeTable::parse(text) {
-        around(table.get_ref(), "", &span, &mut best);
+    if let Some(table) = table {
+        around(table, "", &span, &mut best);
     }
     match best {
         Some((_, key)) => LoadError(format!("line {line}, {key}: {message}")),
@@ -105,8 +151,7 @@ fn offer(span: Range<usize>, place: &Range<usize>, path: &str, best: &mut Option
 }
 
 /// The line of a key such as `pci[3].parent`, or of the nearest above it that the text has.
-fn line_of(text: &str, key: &str) -> Option<usize> {
-    let table = DeTable::parse(text).ok()?;
+fn line_of(text: &str, table: &DeTable<'_>, key: &str) -> Option<usize> {
     let mut offset = None;
     let mut below: Option<&Spanned<DeValue<'_>>> = None;
     for step in key.split(['.', '[']) {
@@ -117,8 +162,7 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
                 .get(number.parse::<usize>().ok()?)
                 .map(|it| (it.span(), it)),
             None => {
-                let table =
-                    below.map_or(Some(table.get_ref()), |value| value.get_ref().as_table())?;
+                let table = below.map_or(Some(table), |value| value.get_ref().as_table())?;
                 let entry = table.iter().find(|(key, _)| key.get_ref() == step);
                 entry.map(|(key, value)| (key.span(), value))
             }

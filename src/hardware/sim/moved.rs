@@ -64,7 +64,7 @@ impl Looks {
             clippy::cast_possible_truncation,
             reason = "a counter that wraps, as the real one does"
         )]
-        let wrapped = sum(|others| others.pcie).map(|bytes: u64| bytes as u32);
+        let wrapped = sum(|others| others.pcie).map(|bytes: u64| u64::from(bytes as u32));
         Moved {
             asked: STEP * look,
             answered: STEP * look,

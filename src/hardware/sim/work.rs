@@ -13,6 +13,8 @@ pub struct Met {
     pub third: bool,
     /// A flow with the host had one of its places.
     pub host: bool,
+    /// The most flows that were on their way at the same time, this one included.
+    pub flows: u32,
 }
 
 /// An operation.
@@ -56,6 +58,8 @@ pub enum Work {
         /// Nanoseconds from the opening of all gates to that of this one.
         late: f64,
     },
+    /// A gate whose turn has come: so much later than the others it opens.
+    Waiting(f64),
     /// A gate that was opened, from this time on.
     Opened(f64),
     /// Never ends.

@@ -3,9 +3,10 @@
 
 use maud::{Markup, html};
 
-use super::super::digest::{Digest, Figures, is_sound, wrong_pairs};
+use super::super::digest::Digest;
 use super::super::figures::Spread;
 use super::super::host::Ways;
+use super::super::pair_figures::{Figures, is_sound, wrong_pairs};
 use super::super::streams;
 use super::bar::bar;
 use super::load;

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use maud::{Markup, html};
 
-use super::super::digest::{Digest, wrong_pairs};
+use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::figures::Spread;
 use super::super::marks::{Figure, meaning};
+use super::super::pair_figures::wrong_pairs;
 use super::host_map;
 use super::map_cells::{Ground, Heat, LOW, MOST, STEPS, dress, head};
 use model::flow::Setup;

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::crowd;
-use super::super::digest::{Digest, Figures, is_sound, wrong_pairs};
+use super::super::digest::Digest;
 use super::super::figures::{Spread, count};
 use super::super::highlight;
 use super::super::matrices::Matrices;
 use super::super::page::{Page, Paint};
+use super::super::pair_figures::{Figures, is_sound, wrong_pairs};
+use super::super::standing::{ALIKE_PERCENT, Standing, after_comma, by_way, of_copies, way};
 use super::super::tables;
-use super::standing::{Standing, after_comma};
-use super::{ALIKE_PERCENT, HANG, load};
+use super::{HANG, load};
 use model::finding::Severity;
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Verified};
-use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use model::placement::{Pair, Path, Placement};
 use model::rounding::{percent, range, rate, short};
 use model::topology::LinkClass;
 
@@ -147,24 +148,6 @@ fn is_within(spread: Spread, percent: f64) -> bool {
     spread.min >= spread.max * (1.0 - percent / 100.0)
 }
 
-/// The rate of a copy with the lowest and the highest that is expected of it. Of staged copies no figure says what healthy
-/// machines reach: that of their route is the most that they can, and no rule judges them by it.
-fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
-    if cell.setup.path == Path::Staged {
-        return None;
-    }
-    Some((cell.achieved_gbps?.0, Figures::of([cell]).expected?))
-}
-
-fn standing(cells: &[&PeerBandwidth]) -> Option<Standing> {
-    Standing::of(
-        cells
-            .iter()
-            .filter(|cell| is_sound(cell))
-            .filter_map(|cell| expected(cell)),
-    )
-}
-
 /// `all 56 pairs: 397 of 450 GB/s, 88%, as expected; bytes verified`
 fn sentence(cells: &[&PeerBandwidth], path: Path, pairs: usize) -> String {
     let figures = Figures::of(cells.iter().copied());
@@ -194,7 +177,7 @@ fn sentence(cells: &[&PeerBandwidth], path: Path, pairs: usize) -> String {
         .map(|of| format!(", {}%", range(of.min, of.max, percent, " to ")));
     let verified = cells.iter().all(|cell| cell.verified == Verified::Ok);
     let verified = if verified { "; bytes verified" } else { "" };
-    let standing = after_comma(standing(cells));
+    let standing = after_comma(of_copies(cells));
     format!(
         "{number}{path}: {rates}{theory} GB/s{}{standing}{verified}",
         share.unwrap_or_default()
@@ -263,30 +246,22 @@ fn streams(measurements: &Measurements) -> Option<Line> {
 /// all its placements.
 fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
     let path = tables::path_of_placements(measurements);
-    let mut groups: Vec<(Setup, Vec<&PeerBandwidth>)> = Vec::new();
-    for setup in measurements.setups() {
-        let name = setup.with_placement(Placement::REFERENCE);
-        let cells = measurements
-            .in_setup(setup)
-            .into_values()
-            .filter(|cell| is_sound(cell));
-        match groups.iter_mut().find(|(known, _)| *known == name) {
-            _ if name == Setup::REFERENCE.with_path(path) => {}
-            Some((_, members)) => members.extend(cells),
-            None => groups.push((name, cells.collect())),
-        }
-    }
+    let mut groups = by_way(measurements);
+    groups.retain(|(setup, _)| *setup != Setup::REFERENCE.with_path(path));
     let all: Vec<&PeerBandwidth> = groups
         .iter()
         .flat_map(|(_, cells)| cells)
         .copied()
         .collect();
-    let (all, fine) = (standing(&all), standing(&all).is_none_or(Standing::is_fine));
+    let (all, fine) = (
+        of_copies(&all),
+        of_copies(&all).is_none_or(Standing::is_fine),
+    );
     let part = |(setup, cells): &(Setup, Vec<&PeerBandwidth>)| {
         let rates = Figures::of(cells.iter().copied()).rates?;
         let of: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
         let of = (of.len() < pairs).then(|| count(of.len(), "pair"));
-        let below = standing(cells)
+        let below = of_copies(cells)
             .filter(|standing| !standing.is_fine())
             .map(Standing::words);
         let notes: Vec<String> = of.into_iter().chain(below).collect();
@@ -308,23 +283,6 @@ fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
         String::new()
     };
     (!parts.is_empty()).then(|| format!("{} GB/s{all}", parts.join(", ")))
-}
-
-/// A way in few words.
-fn way(setup: Setup) -> String {
-    let mover = match (setup.engine, setup.issuer) {
-        (Engine::Copy, Side::Source) => None,
-        (Engine::Copy, Side::Destination) => Some("issued by destination"),
-        (Engine::Kernel, Side::Source) => Some("kernel writes"),
-        (Engine::Kernel, Side::Destination) => Some("kernel reads"),
-    };
-    let both = (setup.direction == Direction::BothWays).then_some("both ways");
-    let staged = (setup.path == Path::Staged).then_some("staged");
-    [mover, both, staged]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 /// `2.82 us direct, 16.2 us staged, for 16 B`

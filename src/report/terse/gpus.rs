@@ -1,12 +1,13 @@
 //! Each GPU by itself and with the memory of the host: a line for each thing that was measured.
 
-use super::super::digest::{Digest, local_rates};
+use super::super::digest::Digest;
 use super::super::figures::Spread;
 use super::super::host::{self, Ways};
 use super::super::page::{Page, Paint};
+use super::super::pair_figures::local_rates;
+use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
-use super::standing::{Standing, after_comma};
 use model::asynchrony::{Call, HostCall};
 use model::finding::Severity;
 use model::flow::HostMemory;
@@ -18,7 +19,7 @@ use model::rounding::{percent, range, rate, short};
 
 /// Everything of single GPUs.
 pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
-    let below = host_standing(measurements).is_some_and(|standing| !standing.is_fine());
+    let below = of_host(measurements).is_some_and(|standing| !standing.is_fine());
     // What no rule has found at fault is said in a word.
     let table = below && digest.count_of(Severity::Error) + digest.count_of(Severity::Warning) > 0;
     if table {
@@ -44,14 +45,6 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
         page.item(2, HANG, label, Paint::Faint, text);
     }
     host::apart(page, measurements);
-}
-
-fn host_standing(measurements: &Measurements) -> Option<Standing> {
-    Standing::of(measurements.host.iter().filter_map(|copy| {
-        let low = copy.expected_low_gbps.or(copy.expected_gbps)?;
-        let high = copy.expected_high_gbps.or(copy.expected_gbps)?;
-        Some((copy.rate()?.0, [low.0, high.0]))
-    }))
 }
 
 type Lines = Vec<(&'static str, String)>;
@@ -90,7 +83,7 @@ fn copies(measurements: &Measurements) -> Lines {
     }
     let mut lines = Lines::new();
     if !pinned.is_empty() {
-        let standing = after_comma(host_standing(measurements));
+        let standing = after_comma(of_host(measurements));
         lines.push(("pinned", format!("{} GB/s{standing}", pinned.join(", "))));
     }
     if !other.is_empty() {

@@ -3,8 +3,8 @@
 use super::super::figures::Spread;
 use super::super::load::{self as tables, Kind};
 use super::super::page::{Page, Paint};
-use super::standing::Standing;
-use super::{ALIKE_PERCENT, HANG};
+use super::super::standing::{Standing, of_load};
+use super::HANG;
 use model::measurement::Measurements;
 use model::rounding::{range, rate};
 
@@ -34,12 +34,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 
 /// `ring 3115, shift 3115, two into one 396 GB/s, as expected`; none where one is below.
 fn patterns(kinds: &[Kind<'_>]) -> Option<String> {
-    let shares = kinds
-        .iter()
-        .flat_map(|kind| &kind.all)
-        .filter_map(|load| load.expected_percent);
-    let standing =
-        Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])));
+    let standing = of_load(kinds);
     if !standing.is_none_or(Standing::is_fine) {
         return None;
     }

@@ -12,7 +12,6 @@ use model::rounding::short;
 mod between;
 mod gpus;
 mod load;
-mod standing;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -20,14 +19,11 @@ mod tests;
 /// Column at which the text of a line about a figure starts.
 const HANG: usize = 14;
 
-/// Figures that differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
-const ALIKE_PERCENT: f64 = 5.0;
-
 /// The whole page, for lines of this width.
 pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
     let (mut page, report) = (Page::new(false), digest.report);
     body::top(&mut page, digest, Expected::Below);
-    body::look_above(&mut page, digest);
+    body::standing(&mut page, digest);
     summary::write(&mut page, digest, width, summary::Of::EachRule);
     findings::worse(&mut page, report);
     body::not_tested_at_all(&mut page, report);

@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{CUfunction, CUstream};
 
+use super::gate::Words;
 use super::table::Table;
 use hardware::HardwareError;
 
@@ -80,23 +81,23 @@ impl Kernels {
         })
     }
 
-    /// Holds the stream until the word at `flag` reaches `generation`, or `timeout_ns` have passed,
-    /// when it sets the word at `expired`.
-    /// Both words must be host memory that the device can reach.
+    /// Writes `generation` to the word `arrived`, and holds the stream until the word `flag` reaches it, or
+    /// `timeout_ns` have passed, when it sets the word `expired`.
+    /// The words must be host memory that the device can reach.
     pub fn gate(
         &self,
         table: &Table,
         stream: CUstream,
-        mut flag: u64,
+        mut words: Words,
         mut generation: u32,
         mut timeout_ns: u64,
-        mut expired: u64,
     ) -> Result<(), HardwareError> {
         let arguments = [
-            argument(&mut flag),
+            argument(&mut words.flag),
             argument(&mut generation),
             argument(&mut timeout_ns),
-            argument(&mut expired),
+            argument(&mut words.expired),
+            argument(&mut words.arrived),
         ];
         launch(table, self.gate, (1, 1), stream, arguments)
     }

@@ -29,8 +29,12 @@ use hardware::{
 use model::measurement::RdmaSupport;
 
 /// How long a held stream stays closed when nobody opens it. Longer than any enqueueing takes,
-/// shorter than the deadline of a round, so that the report has the cause rather than a hang.
-const GATE_TIMEOUT: Duration = Duration::from_secs(3);
+/// shorter than the deadline of a round, so that the report has the cause rather than a hang, and shorter than the 2 s
+/// after which Windows resets a GPU whose kernel does not end (TdrDelay; below WSL2 as well).
+const GATE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// After so long the driver is asked for a stream whose device does not wait yet, which makes it submit what it has
+/// collected: below WSL2 it collects launches. Chosen: ten times what a launch takes to begin.
+const SUBMIT_AFTER: Duration = Duration::from_micros(100);
 
 /// Share of the time limit for the driver's start after which contexts that are not ready are left
 /// behind. At the end of the limit, the parent gives up the whole worker.
@@ -41,6 +45,8 @@ const KERNELS_UNTIL: f64 = 0.9;
 const STREAM_NON_BLOCKING: u32 = 1;
 /// CU_STREAM_WAIT_VALUE_GEQ: wraps around, as the gate kernel's comparison does.
 const WAIT_VALUE_GEQ: u32 = 0;
+/// CU_STREAM_WRITE_VALUE_DEFAULT: what was done before is seen before.
+const WRITE_VALUE_DEFAULT: u32 = 0;
 
 impl Driver for CudaDriver {
     fn devices(&self) -> &[DeviceInfo] {
@@ -78,18 +84,18 @@ impl Driver for CudaDriver {
         let Some(&(_, first, ..)) = usable.first() else {
             return results;
         };
-        let places: Vec<_> = usable
-            .iter()
-            .map(|&(_, _, handle, context)| (handle, context))
-            .collect();
-        let loaded = match self.enter(first).and_then(|()| self.gate()) {
-            Ok(gate) => startup::kernels(
-                self.table,
-                places,
-                gate.addresses(),
-                self.left(KERNELS_UNTIL),
-            ),
-            Err(error) => places
+        let places = self
+            .enter(first)
+            .and_then(|()| self.gate())
+            .and_then(|gate| {
+                let place = |&(_, device, handle, context): &(_, _, _, _)| {
+                    Ok((handle, context, gate.addresses(device)?))
+                };
+                usable.iter().map(place).collect()
+            });
+        let loaded = match places {
+            Ok(places) => startup::kernels(self.table, places, self.left(KERNELS_UNTIL)),
+            Err(error) => usable
                 .iter()
                 .map(|_| Answer::Given(Err(error.clone())))
                 .collect(),
@@ -372,13 +378,16 @@ impl Driver for CudaDriver {
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
         let gate = self.gate()?;
-        let (flag, expired) = gate.addresses();
+        let (words, tells) = (gate.addresses(stream.device)?, gate.tells(stream.device));
         let generation = gate.close();
+        let held = || self.held.borrow_mut().extend(tells.then_some(stream));
         if !self.kernels_failures.borrow().contains_key(&stream.device) {
             let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
-            return self.with_kernels(stream.device, |kernels, _| {
-                kernels.gate(self.table, handle, flag, generation, timeout, expired)
-            });
+            return self
+                .with_kernels(stream.device, |kernels, _| {
+                    kernels.gate(self.table, handle, words, generation, timeout)
+                })
+                .map(|()| held());
         }
         let wait = self.table.stream_wait_value.ok_or_else(|| {
             HardwareError::new(
@@ -386,13 +395,43 @@ impl Driver for CudaDriver {
                 "streams cannot be held: no kernels, and no cuStreamWaitValue32",
             )
         })?;
-        // SAFETY: the word is pinned host memory, mapped into every context.
-        self.table.check("cuStreamWaitValue32", unsafe {
-            wait(handle, flag, generation, WAIT_VALUE_GEQ)
-        })
+        if let Some(write) = self.table.stream_write_value {
+            // SAFETY: the word is pinned host memory, mapped into every context.
+            let written = unsafe { write(handle, words.arrived, generation, WRITE_VALUE_DEFAULT) };
+            match self.table.check("cuStreamWriteValue32", written) {
+                // Then nothing is written, and the device is none that tells.
+                Err(error) if error.kind == ErrorKind::Unsupported => {}
+                written => written?,
+            }
+        }
+        // SAFETY: as above.
+        let waits = unsafe { wait(handle, words.flag, generation, WAIT_VALUE_GEQ) };
+        self.table
+            .check("cuStreamWaitValue32", waits)
+            .map(|()| held())
+    }
+
+    fn late(&self, limit: Duration) -> Vec<Device> {
+        let Some(gate) = self.gate.get() else {
+            return Vec::new();
+        };
+        let (mut held, began, mut submitted) = (self.held.take(), Instant::now(), false);
+        loop {
+            // Before the look: where this thread did not run meanwhile, it looks once more.
+            let waited = began.elapsed();
+            held.retain(|stream| !gate.has(stream.device));
+            if !held.is_empty() && !submitted && waited >= SUBMIT_AFTER {
+                submitted = true;
+                held.iter().for_each(|stream| self.submit(*stream));
+            } else if held.is_empty() || waited >= limit {
+                return held.into_iter().map(|stream| stream.device).collect();
+            }
+            std::hint::spin_loop();
+        }
     }
 
     fn release(&self) {
+        self.held.take();
         if let Some(gate) = self.gate.get() {
             gate.open();
         }
@@ -483,6 +522,18 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
+    /// Makes the driver submit what it has collected for a stream.
+    fn submit(&self, stream: Stream) {
+        if let (Some(query), Ok(handle), Ok(())) = (
+            self.table.stream_query,
+            self.stream(stream),
+            self.enter(stream.device),
+        ) {
+            // SAFETY: the stream is alive. What goes wrong with it comes to light when it is waited for.
+            let _ = unsafe { query(handle) };
+        }
+    }
+
     /// Runs a kernel that writes to this much of a buffer, on the legacy default stream, and waits.
     fn write(
         &self,

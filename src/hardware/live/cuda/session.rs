@@ -39,6 +39,8 @@ pub struct CudaDriver {
     pub(super) hosts: RefCell<Vec<Option<Held>>>,
     pub(super) current: Cell<Option<Device>>,
     pub(super) gate: OnceCell<Gate>,
+    /// Streams that were held since the last release, of devices that say when they wait.
+    pub(super) held: RefCell<Vec<Stream>>,
     pub(super) affinity: Affinity,
 }
 
@@ -87,6 +89,7 @@ impl CudaDriver {
             hosts: RefCell::new(Vec::new()),
             current: Cell::new(None),
             gate: OnceCell::new(),
+            held: RefCell::default(),
             affinity: Affinity::default(),
         })
     }
@@ -184,7 +187,7 @@ impl CudaDriver {
     /// The gate, whose words are taken when it is first needed. Some context must be current.
     pub(super) fn gate(&self) -> Result<&Gate, HardwareError> {
         if self.gate.get().is_none() {
-            let gate = Gate::new(self.table)?;
+            let gate = Gate::new(self.table, self.devices.len())?;
             // Nobody else can have set it: the cell belongs to this thread.
             let _ = self.gate.set(gate);
         }

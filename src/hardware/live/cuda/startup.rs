@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 
 use super::error::code;
+use super::gate::Words;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
@@ -88,19 +89,18 @@ pub fn contexts(
     )
 }
 
-/// Loads the kernels into these contexts. `gate` holds the addresses of the gate's two words, which
-/// are never given back. What takes longer than `limit` is left behind.
+/// Loads the kernels into these contexts. The words of the gate are never given back. What takes longer than `limit` is
+/// left behind.
 pub fn kernels(
     table: &'static Table,
-    places: Vec<(CUdevice, Context)>,
-    gate: (u64, u64),
+    places: Vec<(CUdevice, Context, Words)>,
     limit: Duration,
 ) -> Vec<Answer<Loaded>> {
     in_parallel(
         places,
         limit,
         "the GPU kernels were not loaded onto it",
-        move |(device, context)| load_kernels(table, device, context, gate),
+        move |(device, context, words)| load_kernels(table, device, context, words),
     )
 }
 
@@ -109,7 +109,7 @@ fn load_kernels(
     table: &Table,
     device: CUdevice,
     context: Context,
-    gate: (u64, u64),
+    gate: Words,
 ) -> Result<Loaded, HardwareError> {
     // SAFETY: the context was retained and is never released; this thread ends after the call.
     table.check("cuCtxSetCurrent", unsafe {
@@ -124,7 +124,7 @@ fn load_kernels(
     let kernels = Kernels::load(table, u32::try_from(multiprocessors).unwrap_or(1).max(1))?;
     let counts = allocate(table, 3 * 8)?;
     let stream = std::ptr::null_mut();
-    kernels.gate(table, stream, gate.0, 0, 0, gate.1)?;
+    kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, counts, counts, 0)?;
     kernels.fill(table, counts, 0, 1)?;

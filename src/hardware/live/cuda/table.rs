@@ -89,6 +89,8 @@ table! {
         device_get_uuid_v2 = b"cuDeviceGetUuid_v2": (*mut CUuuid, CUdevice);
         device_get_uuid = b"cuDeviceGetUuid": (*mut CUuuid, CUdevice);
         stream_wait_value = b"cuStreamWaitValue32_v2": (CUstream, CUdeviceptr, u32, c_uint);
+        stream_write_value = b"cuStreamWriteValue32_v2": (CUstream, CUdeviceptr, u32, c_uint);
+        stream_query = b"cuStreamQuery": (CUstream);
         host_free = b"cuMemFreeHost": (*mut c_void);
         host_register = b"cuMemHostRegister_v2": (*mut c_void, usize, c_uint);
         host_unregister = b"cuMemHostUnregister": (*mut c_void);

@@ -16,7 +16,7 @@ const fn nvlink_data(scope: u32) -> [Field; 2] {
 /// or of all links with this one.
 const ALL_LINKS: u32 = u32::MAX;
 const NVLINK_DATA: [Field; 2] = nvlink_data(ALL_LINKS);
-/// `NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `…_RX_BYTES`. Bytes modulo 2^32, on H200.
+/// `NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `…_RX_BYTES`. Bytes: modulo 2^32 on H200, in 64 bits elsewhere.
 const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, scope: 0 }];
 
 /// What it has moved up to now; when that was is for the caller to fill in. Takes 2 to 3 ms on H200, and 40 where
@@ -36,7 +36,7 @@ pub(super) fn read(device: &Opened) -> Moved {
     let mut failure = None;
     Moved {
         nvlink: kept(nvlink, &mut failure).map(bytes),
-        pcie: kept(pcie, &mut failure).map(|bytes| bytes.map(wrapped)),
+        pcie: kept(pcie, &mut failure),
         pcie_rates: kept(pcie_rates, &mut failure),
         utilization_percent: kept(share, &mut failure)
             .and_then(|share| u8::try_from(share.gpu).ok()),
@@ -56,7 +56,7 @@ pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
     let counts = ask(device, |device| Raw::new(device).fields(&fields));
     let mut failure = None;
     let nvlink = kept(both(&counts, 0), &mut failure).map(bytes);
-    let pcie = kept(both(&counts, 2), &mut failure).map(|counted| counted.map(wrapped));
+    let pcie = kept(both(&counts, 2), &mut failure);
     let link = |(place, &link): (usize, &u8)| {
         let counted = kept(both(&counts, 4 + 2 * place), &mut failure)?;
         Some((link, bytes(counted)))
@@ -104,15 +104,6 @@ fn kept<T>(reading: Result<T, Unknown>, failure: &mut Option<String>) -> Option<
             None
         }
     }
-}
-
-/// A count that some drivers hand out in more bits than others.
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the counter is one of 32 bits"
-)]
-const fn wrapped(bytes: u64) -> u32 {
-    bytes as u32
 }
 
 /// Rates that NVML takes over 20 ms each.

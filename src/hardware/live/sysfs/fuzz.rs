@@ -230,6 +230,7 @@ fn read_everything(sysfs: &Sysfs) -> Result<(), String> {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_files_of_a_kernel() {
     let strategy = prop::collection::vec((any::<usize>(), broken()), 1..4);
     fuzz::run("sysfs, files", 0.5, &strategy, |breaks| {
@@ -238,6 +239,7 @@ fn fuzz_files_of_a_kernel() {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_configuration_space() {
     static BASE: LazyLock<Vec<u8>> = LazyLock::new(|| space(6, Some(0x1d)));
     let dir = tempfile::tempdir().unwrap();
@@ -273,6 +275,7 @@ fn fuzz_configuration_space() {
 }
 
 #[test]
+#[ignore = "scripts/fuzz runs it"]
 fn fuzz_small_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");

@@ -18,13 +18,24 @@ pub struct Servers {
     pub multiprocessors: Server,
 }
 
+/// An error that comes to light in a later call.
+#[derive(Debug, Clone, Copy)]
+pub struct Due {
+    /// CUDA's code.
+    pub code: u32,
+    /// Which call it is, counted from now.
+    pub calls: u32,
+    /// Whether every later call gives it too.
+    pub lasts: bool,
+}
+
 /// A device that is open.
 #[derive(Debug)]
 pub struct Context {
     pub servers: Servers,
     pub broken: Option<HardwareError>,
     /// The error of this code, and calls that the device still serves before it gives it.
-    pub due: Option<(u32, u32)>,
+    pub due: Option<Due>,
     /// In the order in which they were made: the default stream's comes first.
     pub lanes: Vec<Lane>,
 }

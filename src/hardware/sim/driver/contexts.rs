@@ -111,18 +111,23 @@ impl State {
     /// The same for a new call: errors of earlier work come to light in one.
     pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
         if let Some(context) = self.context_mut(device)
-            && let Some((code, calls)) = &mut context.due
+            && let Some(due) = &mut context.due
         {
-            *calls = calls.saturating_sub(1);
-            if *calls == 0 {
+            due.calls = due.calls.saturating_sub(1);
+            if due.calls == 0 {
                 let meaning = "an error of earlier work on this device";
-                context.broken = Some(failed(
-                    ErrorKind::Sticky,
-                    "cuCtxSynchronize",
-                    meaning,
-                    *code,
-                ));
+                let kind = if due.lasts {
+                    ErrorKind::Sticky
+                } else {
+                    ErrorKind::Other
+                };
+                let error = failed(kind, "cuCtxSynchronize", meaning, due.code);
+                let lasts = due.lasts;
                 context.due = None;
+                if !lasts {
+                    return Err(error);
+                }
+                context.broken = Some(error);
             }
         }
         self.usable_device(device)

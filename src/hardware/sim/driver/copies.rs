@@ -15,8 +15,8 @@ use super::state::{SharedPath, State};
 const ILLEGAL_ACCESS_NS: f64 = 5e3;
 
 /// What the first copy of a row costs besides does not all come at once. Single copies on H200 took
-/// 9.3 us more than their bytes at 397.41 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (facts.md,
-/// section 1): of 9.5 us beside the 2.26 of every copy, this share comes at once,
+/// 9.3 us more than their bytes at 397.41 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (docs/facts.md,
+/// "Direct copies over NVLink"): of 9.5 us beside the 2.26 of every copy, this share comes at once,
 const FIRST_AT_ONCE: f64 = 0.72;
 /// and the rest with the first of so many bytes. Copies that the destination issues do not have it.
 const FIRST_BYTES: f64 = 16.0 * MIB as f64;
@@ -107,7 +107,11 @@ impl State {
                 flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
             }
             self.delay(&mut flow, pair, fault);
-            match fault.map(|fault| fault.fault) {
+            // Whether others are on their way shows at its end.
+            match fault
+                .filter(|fault| !fault.is_conditional())
+                .map(|fault| fault.fault)
+            {
                 Some(CopyFault::Hangs) => (Work::Never, None),
                 Some(CopyFault::Crashes) => std::process::abort(),
                 _ => {

@@ -352,24 +352,34 @@ impl Driver for SimDriver {
                 "streams cannot be held",
             ));
         }
-        let late = state.gpu(stream.device)?.gate_delay_us * 1e3;
-        state
-            .enqueue(
-                stream,
-                None,
-                None,
-                Work::Gate {
-                    limit: HOLD_LIMIT_NS,
-                    late,
-                },
-            )
-            .map(drop)
+        state.hold(stream, HOLD_LIMIT_NS)
+    }
+
+    fn late(&self, limit: Duration) -> Vec<Device> {
+        let mut state = self.state.borrow_mut();
+        let until = state.clock_ns + limit.as_secs_f64() * 1e9;
+        loop {
+            state.catch_up();
+            let before = state
+                .held
+                .iter()
+                .filter(|(gate, _)| state.engine.is_before(*gate));
+            let late: Vec<Device> = before.map(|(_, device)| *device).collect();
+            if late.is_empty() || state.clock_ns >= until {
+                return late;
+            }
+            state.clock_ns = state
+                .engine
+                .next_time()
+                .map_or(until, |next| next.clamp(state.clock_ns, until));
+        }
     }
 
     fn release(&self) {
         let mut state = self.state.borrow_mut();
         state.call();
         let now = state.clock_ns;
+        state.held.clear();
         state.engine.open_gates(now);
         state.catch_up();
     }

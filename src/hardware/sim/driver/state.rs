@@ -12,7 +12,7 @@ use crate::work::Met;
 use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 use model::maps::Map;
 
-use super::context::Context;
+use super::context::{Context, Due};
 use super::effect::Effect;
 use super::failed;
 use super::tables::{Access, Effects, Paths};
@@ -64,6 +64,12 @@ pub struct State {
     ended: Vec<Ended>,
     /// By the number of a buffer.
     last_use: Vec<Option<Op>>,
+    /// Faults that show a limited number of times, and how often they have.
+    shown: Vec<(PairFault, u32)>,
+    /// What holds streams until the next release, with its device.
+    pub held: Vec<(Op, Device)>,
+    /// How often streams of each device were held.
+    holds: Vec<u32>,
 }
 
 impl State {
@@ -86,6 +92,9 @@ impl State {
             effects: Effects::default(),
             ended: Vec::new(),
             last_use: Vec::new(),
+            shown: Vec::new(),
+            held: Vec::new(),
+            holds: vec![0; devices],
         }
     }
 
@@ -284,6 +293,42 @@ impl State {
         }))
     }
 
+    /// Enqueues a gate.
+    pub fn hold(&mut self, stream: Stream, limit: f64) -> Result<(), HardwareError> {
+        let late = self.gpu(stream.device)?.gate_delay_us * 1e3;
+        let lanes = Few::one(self.lane(stream)?);
+        self.call();
+        let at = self.clock_ns + self.begins_late(stream.device)?;
+        let work = Work::Gate { limit, late };
+        let op = self.engine.enqueue(Submission {
+            lanes,
+            after: None,
+            at,
+            servers: Few::NONE,
+            work,
+        });
+        self.held.push((op, stream.device));
+        Ok(())
+    }
+
+    /// Nanoseconds after which a device begins with the gate that it is given now.
+    fn begins_late(&mut self, device: Device) -> Result<f64, HardwareError> {
+        let gpu = self.index(device)?;
+        let before = self
+            .holds
+            .get_mut(device.0 as usize)
+            .map_or(0, |holds| std::mem::replace(holds, *holds + 1));
+        let fault = self
+            .spec
+            .faults
+            .late_gates
+            .iter()
+            .find(|fault| fault.gpu == gpu);
+        Ok(fault
+            .filter(|fault| fault.times.is_none_or(|times| before < times))
+            .map_or(0.0, |fault| fault.us * 1e3))
+    }
+
     /// Enqueues what the host has made ready, with what happens at its end.
     pub fn submit(&mut self, submission: Submission, buffers: [Buffer; 2], effect: Option<Effect>) {
         let op = self.engine.enqueue(submission);
@@ -313,15 +358,20 @@ impl State {
                     bytes,
                     fault,
                 }) => {
-                    let fault = fault
-                        .filter(|fault| shows(fault, met))
-                        .map(|fault| fault.fault);
-                    if let Some(CopyFault::LateError { code, calls }) = fault {
-                        self.context_mut(issuer).into_iter().for_each(|context| {
-                            context.due.get_or_insert((code, calls));
-                        });
+                    let fault = fault.filter(|fault| shows(fault, met) && self.counts(fault));
+                    match fault.map(|fault| fault.fault) {
+                        Some(CopyFault::LateError { code, calls }) => {
+                            let lasts = fault.is_some_and(|fault| fault.times.is_none());
+                            self.context_mut(issuer).into_iter().for_each(|context| {
+                                context.due.get_or_insert(Due { code, calls, lasts });
+                            });
+                        }
+                        Some(CopyFault::Hangs) => never(),
+                        Some(CopyFault::Crashes) => std::process::abort(),
+                        _ => {}
                     }
-                    self.memory.copy(destination, source, bytes, fault);
+                    self.memory
+                        .copy(destination, source, bytes, fault.map(|fault| fault.fault));
                 }
                 Some(Effect::Reached(event)) => {
                     // Unless it was recorded again meanwhile.
@@ -344,13 +394,26 @@ impl State {
         self.ended = ended;
     }
 
+    /// Whether a fault shows once more. It is counted where that is limited.
+    fn counts(&mut self, fault: &PairFault) -> bool {
+        let Some(most) = fault.times else { return true };
+        let place = self
+            .shown
+            .iter()
+            .position(|(known, _)| known == fault)
+            .unwrap_or_else(|| {
+                self.shown.push((*fault, 0));
+                self.shown.len() - 1
+            });
+        self.shown[place].1 += 1;
+        self.shown[place].1 <= most
+    }
+
     /// The host waits for an operation. One that never ends is really waited for: that is what deadlines are for.
     pub fn wait_for(&mut self, op: Op) {
         match self.engine.run_until_ended(op) {
             Ok(end) => self.clock_ns = self.clock_ns.max(end),
-            Err(_) => loop {
-                std::thread::sleep(Duration::from_secs(3600));
-            },
+            Err(_) => never(),
         }
         self.catch_up();
     }
@@ -406,8 +469,17 @@ impl State {
 }
 
 /// Whether a fault shows in a copy that met this on its way.
-const fn shows(fault: &PairFault, met: Met) -> bool {
-    (!fault.both_ways || met.opposite)
+fn shows(fault: &PairFault, met: Met) -> bool {
+    let enough = fault.flows_at_once.is_none_or(|flows| met.flows >= flows);
+    enough
+        && (!fault.both_ways || met.opposite)
         && (!fault.under_load || met.others)
         && (!fault.beside_third || met.third)
+}
+
+/// The host waits, and nothing comes.
+fn never() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
 }

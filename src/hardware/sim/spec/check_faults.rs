@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::numbers::{HIGHEST_RATE, copy_fault, error_code, milliseconds, number, rate};
+use super::numbers::{
+    HIGHEST_RATE, copy_fault, error_code, microseconds, milliseconds, number, rate,
+};
 use super::problem::{Checked, Problem, ensure, problem};
 use super::{Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared};
 use crate::routes::Hop;
@@ -69,6 +71,11 @@ impl MachineSpec {
             )?;
         }
         self.counters(faults)?;
+        for (place, fault) in faults.late_gates.iter().enumerate() {
+            let key = |name: &str| format!("faults.late_gates[{place}].{name}");
+            self.gpu_index(fault.gpu, || key("gpu"))?;
+            microseconds(&key("us"), fault.us)?;
+        }
         for (place, drift) in faults.drifts.iter().enumerate() {
             let key = |name: &str| format!("faults.drifts[{place}].{name}");
             self.gpu_index(drift.gpu, || key("gpu"))?;
@@ -232,8 +239,32 @@ fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
             | CopyFault::Hangs
             | CopyFault::Crashes
     );
+    let met_at_end = matches!(
+        fault.fault,
+        CopyFault::Slow { .. } | CopyFault::Unstable { .. } | CopyFault::Outliers { .. }
+    );
     ensure!(
-        !(fault.is_conditional() && at_once),
+        !(fault.flows_at_once.is_some() && met_at_end),
+        key("flows_at_once"),
+        "how many flows are on their way changes no rate by itself: describe what they share"
+    );
+    ensure!(
+        fault.flows_at_once.is_none_or(|flows| flows > 1),
+        key("flows_at_once"),
+        "one flow is always on its way"
+    );
+    ensure!(
+        fault.times.is_none() || matches!(fault.fault, CopyFault::LateError { .. }),
+        key("times"),
+        "only a late error can be counted: what hangs or crashes starts the driver again"
+    );
+    ensure!(
+        fault.times != Some(0),
+        key("times"),
+        "what never shows is no fault"
+    );
+    ensure!(
+        !((fault.both_ways || fault.under_load || fault.beside_third) && at_once),
         key(condition),
         "only the rate of copies, the bytes that arrive and late errors can depend on what else is busy"
     );

@@ -10,11 +10,12 @@ use model::units::{Bytes, GIB, MIB};
 /// No tree is deeper. A real one has 256 buses at most.
 pub(super) const DEEPEST: usize = 64;
 
-/// Copies over NVLink, as H200 reached them (facts.md, sections 1 and 7). In rows without events between
-/// the copies a write took 2.26 us beside its bytes at 397.41 GB/s, and the first of a row 9.5 us more: 396.4
-/// GB/s for eight of 512 MiB, 395.8 for three, 4.9 us for one of 1 MiB. A read took 9.8 us more: 393.7, 393.3,
-/// 14.7 us. Small copies in a row took 2.8 us. With an event between, a write took 2.9 us longer, and a read of 1 MiB 6 us, of 512 MiB 3.
-/// A kernel reached 365 and 370. Both ways at once 392 were left of 396, and 377 of 388 while a GPU copied with its host.
+/// Copies over NVLink, as H200 reached them (docs/facts.md, "Direct copies over NVLink", "Events between copies" and
+/// "Flows at the same time"). In rows without events between the copies a write took 2.26 us beside its bytes at
+/// 397.41 GB/s, and the first of a row 9.5 us more: 396.4 GB/s for eight of 512 MiB, 395.8 for three, 4.9 us for one
+/// of 1 MiB. A read took 9.8 us more: 393.7, 393.3, 14.7 us. Small copies in a row took 2.8 us. With an event
+/// between, a write took 2.9 us longer, and a read of 1 MiB 6 us, of 512 MiB 3. A kernel reached 365 and 370. Both
+/// ways at once 392 were left of 396, and 377 of 388 while a GPU copied with its host.
 pub(super) const NVLINK: PathSpeed = PathSpeed {
     copy: 397.41 / 450.0,
     push: 366.0 / 450.0,

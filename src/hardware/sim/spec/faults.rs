@@ -29,6 +29,9 @@ pub struct Faults {
     pub kernels: Option<String>,
     /// Streams cannot be held either.
     pub no_hold: bool,
+    /// GPUs that begin late with what holds their streams.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub late_gates: Vec<LateGate>,
     /// What other programs do with GPUs. It shows in counters alone: copies that it slows down are
     /// described as pairs.
     pub others: Vec<OthersWork>,
@@ -53,6 +56,19 @@ pub struct Faults {
     /// How page-locking memory of the host fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinning: Option<InitFault>,
+}
+
+/// A GPU that begins late with what holds its streams, as one does that other programs use.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LateGate {
+    /// NVML's index.
+    pub gpu: u32,
+    /// How late, microseconds.
+    pub us: f64,
+    /// How often, from the start of the driver on; always where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
 }
 
 /// A GPU whose direct copies, to it and from it, grow slower evenly over a time and stay so.
@@ -201,6 +217,12 @@ pub struct PairFault {
     /// Only while one of the two GPUs copies with somebody else as well.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub beside_third: bool,
+    /// Only while at least so many flows are on their way on the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows_at_once: Option<u32>,
+    /// How often it shows at most until the driver is started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
 }
 
 impl PairFault {
@@ -208,6 +230,7 @@ impl PairFault {
     pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
         let (engine, issuer, path) = (None, None, Path::Direct);
         let (both_ways, under_load, beside_third) = (false, false, false);
+        let (flows_at_once, times) = (None, None);
         Self {
             pairs,
             fault,
@@ -217,12 +240,14 @@ impl PairFault {
             both_ways,
             under_load,
             beside_third,
+            flows_at_once,
+            times,
         }
     }
 
     /// Whether it depends on what else is busy.
     pub const fn is_conditional(&self) -> bool {
-        self.both_ways || self.under_load || self.beside_third
+        self.both_ways || self.under_load || self.beside_third || self.flows_at_once.is_some()
     }
 }
 

@@ -42,10 +42,10 @@ pub struct HostSpeeds {
     pub touch_ms_per_gib: f64,
 }
 
-/// As an H200 server on PCIe Gen5 x16 reached them (facts.md, sections 1 and 7): 55.3 of 63.0 GB/s each way, 51.2 with
-/// both busy, 8.5 from and 13.5 to pageable memory, 1.15 s to allocate 2 GiB page-locked. The shares hold for other
-/// generations too: 80 to 88% are published. Chosen, since not measured: what kernels reach, the processor's rate, and
-/// what freeing, registering and touching cost.
+/// As an H200 server on PCIe Gen5 x16 reached them (docs/facts.md, "Copies between host and GPU"): 55.3 of 63.0 GB/s
+/// each way, 51.2 with both busy, 8.5 from and 13.5 to pageable memory, 1.15 s to allocate 2 GiB page-locked. The
+/// shares hold for other generations too: 80 to 88% are published. Chosen, since not measured: what kernels reach,
+/// the processor's rate, and what freeing, registering and touching cost.
 impl Default for HostSpeeds {
     fn default() -> Self {
         Self {

@@ -23,7 +23,7 @@ use model::snapshot::{BoundDriver, ConfidentialComputing, PciKind, PciPower, Pci
 use model::units::{Bytes, PciAddress, PcieLink};
 
 pub use faults::{
-    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault,
+    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
     LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, Shared, Starved,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};

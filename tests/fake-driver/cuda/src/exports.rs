@@ -283,7 +283,16 @@ exports! {
     }
 
     fn cuStreamWaitValue32_v2(stream: *mut c_void, address: u64, value: u32, _flags: c_uint) {
-        with(|fake| fake.hold(stream, address, value, 0))
+        with(|fake| fake.hold(stream, address, value, [0, 0]))
+    }
+
+    fn cuStreamWriteValue32_v2(stream: *mut c_void, address: u64, value: u32, _flags: c_uint) {
+        with(|fake| fake.write(stream, address, value))
+    }
+
+    fn cuStreamQuery(stream: *mut c_void) {
+        // Not ready: it is asked for streams that are held alone.
+        with(|fake| fake.stream(stream).and(Err(code::NOT_READY)))
     }
 
     fn cuEventCreate(event: *mut *mut c_void, _flags: c_uint) {
@@ -335,7 +344,7 @@ exports! {
         }
         let number = |index| argument::<u64>(arguments, index);
         let launched = with(|fake| match fake.kernel(function)? {
-            Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), number(3)),
+            Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), [number(3), number(4)]),
             Kernel::Spin => fake.spin(stream, number(0)),
             Kernel::Copy => fake.kernel_copy(stream, number(0), number(1), number(2) * 16),
             Kernel::Fill => {

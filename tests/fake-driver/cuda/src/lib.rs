@@ -5,6 +5,7 @@
 //! driver does not know of is done here: real bytes for the check kernel's counts, the gate's flag
 //! in host memory, kernels by name. Errors of the simulated driver become their codes.
 
+#![allow(unsafe_code, reason = "the functions of cuda.h are C")]
 #![allow(clippy::missing_safety_doc, reason = "cuda.h documents the functions")]
 
 mod exports;

@@ -26,6 +26,7 @@ pub mod code {
     pub const OPERATING_SYSTEM: u32 = 304;
     pub const INVALID_HANDLE: u32 = 400;
     pub const NOT_FOUND: u32 = 500;
+    pub const NOT_READY: u32 = 600;
     pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
     pub const NOT_SUPPORTED: u32 = 801;
@@ -72,6 +73,9 @@ struct Shut {
     flag: u64,
     generation: u32,
     expired: u64,
+    /// Where its device says that it waits; 0 once it has, and where it has no such word.
+    arrived: u64,
+    device: Device,
 }
 
 /// See the module's documentation.
@@ -133,6 +137,7 @@ pub fn with<T>(work: impl FnOnce(&mut Fake) -> Result<T, u32>) -> Result<T, u32>
     let fake = fake.as_mut().ok_or(code::NOT_INITIALIZED)?;
     fake.open_gates();
     let result = work(fake);
+    fake.arrive();
     if fake.driver.expired() {
         for shut in fake.shut.drain(..).filter(|shut| shut.expired != 0) {
             word(shut.expired).store(1, Ordering::Release);
@@ -452,7 +457,7 @@ impl Fake {
         stream: *const c_void,
         flag: u64,
         generation: u32,
-        expired: u64,
+        [expired, arrived]: [u64; 2],
     ) -> Result<(), u32> {
         let stream = self.stream(stream)?;
         if flag == 0 {
@@ -462,12 +467,42 @@ impl Fake {
             flag,
             generation,
             expired,
+            arrived,
+            device: stream.device,
         };
         if !shut.is_open() {
             self.driver.hold(stream).map_err(code_of)?;
             self.shut.push(shut);
+        } else if arrived != 0 {
+            word(arrived).store(generation, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Writes a word of host memory. Work that stands before it on its stream is not waited for: there is none where
+    /// streams are written to.
+    pub fn write(&self, stream: *const c_void, address: u64, value: u32) -> Result<(), u32> {
+        self.stream(stream)?;
+        if address == 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        word(address).store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Lets the devices that have come to their gates say so.
+    fn arrive(&mut self) {
+        if self.shut.iter().all(|shut| shut.arrived == 0) {
+            return;
+        }
+        let late = self.driver.late(Duration::ZERO);
+        for shut in self
+            .shut
+            .iter_mut()
+            .filter(|shut| shut.arrived != 0 && !late.contains(&shut.device))
+        {
+            word(std::mem::take(&mut shut.arrived)).store(shut.generation, Ordering::Release);
+        }
     }
 
     fn open_gates(&mut self) {

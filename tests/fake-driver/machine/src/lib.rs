@@ -1,6 +1,8 @@
 //! What the fake CUDA and NVML libraries share: the machine that they answer from, the faults that
 //! they are to show, and the files of that machine's kernel.
 
+#![allow(unsafe_code, reason = "faults end a process and read a C environment")]
+
 pub mod calls;
 pub mod plan;
 pub mod sysfs;

@@ -367,7 +367,11 @@ fn under_load(index: u32, way: usize) -> Result<u64, u32> {
 fn over_pcie(index: u32, way: usize) -> Result<u64, u32> {
     let others = moved(index).pcie.ok_or(code::NOT_SUPPORTED)?[way];
     let own = copied(index)?.pcie.ok_or(code::NOT_SUPPORTED)?[way];
-    Ok(others.wrapping_add(own).into())
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a counter that wraps, as the real one does"
+    )]
+    Ok(u64::from((others + own) as u32))
 }
 
 /// What each GPU had moved when it was asked last: one call for several fields is one look.

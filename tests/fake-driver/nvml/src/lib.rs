@@ -3,6 +3,7 @@
 //! there too, say "function not found" and leave a note: a call that nobody thought of is seen by the
 //! tests.
 
+#![allow(unsafe_code, reason = "the functions of nvml.h are C")]
 #![allow(clippy::missing_safety_doc, reason = "nvml.h documents the functions")]
 
 mod answers;

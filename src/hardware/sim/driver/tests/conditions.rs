@@ -345,3 +345,43 @@ fn what_shows_beside_a_third_gpu_shows_there_alone() {
     let beside = gbps(&driver, &[leg(0, 1), leg(1, 2)], 256 * MIB, 4)[0];
     assert!(beside < 0.7 * alone, "{beside} of {alone}");
 }
+
+#[test]
+fn what_needs_several_flows_at_once_shows_then_alone_and_as_often_as_it_is_told() {
+    let mut spec = builtin::get("h200x8").unwrap();
+    let late = PairFault::new(Pairs::All, CopyFault::LateError { code: 1, calls: 1 });
+    spec.faults.pairs.push(PairFault {
+        flows_at_once: Some(2),
+        times: Some(1),
+        ..late
+    });
+    let driver = open_spec(spec);
+    enable(&driver, 0, 1);
+    enable(&driver, 2, 3);
+    // Errors of the copies: what the devices say when they have ended, and in a call behind that.
+    let errors = |pairs: &[(u32, u32)]| {
+        for &(from, to) in pairs {
+            let [source, destination] =
+                [from, to].map(|gpu| driver.allocate(Device(gpu), 64 * MIB).unwrap());
+            driver
+                .copy(
+                    Stream::default_of(Device(from)),
+                    destination,
+                    source,
+                    64 * MIB,
+                )
+                .unwrap();
+        }
+        let drained = (0..4)
+            .filter(|gpu| driver.drain(Device(*gpu)).is_err())
+            .count();
+        drained
+            + (0..4)
+                .filter(|gpu| driver.allocate(Device(*gpu), MIB).is_err())
+                .count()
+    };
+    assert_eq!(
+        [&[(0, 1)][..], &[(0, 1), (2, 3)], &[(0, 1), (2, 3)]].map(errors),
+        [0, 1, 0]
+    );
+}

@@ -1,6 +1,7 @@
 //! What a row of copies costs beside its bytes.
 
 use super::*;
+use crate::spec::LateGate;
 
 /// Nanoseconds of a gated row of copies from GPU 0 to 1, in all; with an event between them or only around them.
 fn row(driver: &SimDriver, issuer: u32, bytes: u64, count: u32, events_between: bool) -> f64 {
@@ -33,7 +34,7 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
     let rate = |issuer, mib: u64, count, events| {
         (mib * MIB) as f64 * f64::from(count) / row(&driver, issuer, mib * MIB, count, events)
     };
-    // facts.md, section 7: plain, and with events between; GB/s of large copies.
+    // docs/facts.md, "Events between copies": plain, and with events between; GB/s of large copies.
     for (issuer, mib, count, plain, events, percent) in [
         (0, 512, 8, 396.42, 395.63, 0.03),
         (0, 301, 8, 395.6, 394.3, 0.05),
@@ -105,6 +106,76 @@ fn staged_copies_share_the_rates_of_the_memory_that_they_pass() {
         15.0,
         1.0,
     );
+}
+
+#[test]
+fn a_gate_that_its_device_has_not_begun_is_late() {
+    let mut spec = builtin::get("h200x2").unwrap();
+    spec.faults.late_gates.push(LateGate {
+        gpu: 1,
+        us: 3000.0,
+        times: Some(1),
+    });
+    let driver = open_spec(spec);
+    let streams = [0, 1].map(|gpu| driver.create_stream(Device(gpu)).unwrap());
+    let hold = || {
+        streams
+            .into_iter()
+            .for_each(|stream| driver.hold(stream).unwrap())
+    };
+    let limit = Duration::from_millis(2);
+    assert_eq!(driver.late(limit), []);
+    hold();
+    let began = driver.now();
+    assert_eq!(driver.late(limit), [Device(1)]);
+    assert_eq!(driver.now() - began, limit);
+    assert_eq!(driver.late(limit), [], "it begins within the next 2 ms");
+    assert!(
+        driver.now() - began < Duration::from_micros(3010),
+        "{:?}",
+        driver.now() - began
+    );
+    driver.release();
+    streams
+        .into_iter()
+        .for_each(|stream| driver.synchronize(stream).unwrap());
+    // Once only; and nobody waits for what has come to its gate.
+    let began = driver.now();
+    hold();
+    assert_eq!(driver.late(limit), []);
+    assert!(driver.now() - began < Duration::from_micros(50));
+    driver.release();
+    // Opened before its device has begun it: it is through as soon as that does.
+    let mut spec = builtin::get("h200x2").unwrap();
+    spec.faults.late_gates.push(LateGate {
+        gpu: 0,
+        us: 3000.0,
+        times: None,
+    });
+    let driver = open_spec(spec);
+    let (stream, began) = (driver.create_stream(Device(0)).unwrap(), driver.now());
+    driver.hold(stream).unwrap();
+    driver.release();
+    driver.synchronize(stream).unwrap();
+    let through = driver.now() - began;
+    assert!(
+        (Duration::from_millis(3)..Duration::from_micros(3050)).contains(&through),
+        "{through:?}"
+    );
+    assert!(!driver.expired());
+}
+
+#[test]
+fn a_gate_behind_work_is_late_until_that_is_done() {
+    let driver = open("h200x2");
+    let stream = driver.create_stream(Device(0)).unwrap();
+    driver.spin(stream, Duration::from_millis(1)).unwrap();
+    driver.hold(stream).unwrap();
+    assert_eq!(driver.late(Duration::ZERO), [Device(0)]);
+    assert_eq!(driver.late(Duration::from_millis(2)), []);
+    driver.release();
+    driver.synchronize(stream).unwrap();
+    assert!(!driver.expired());
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::*;
 use model::placement::{HostMode, Placement, Side, StreamKind};
 
-/// The experiment of facts.md section 2 in one placement: per cent of the kernel that overlapped.
+/// The experiment of docs/facts.md, "Stream placement and overlap", in one placement: per cent of the kernel that
+/// overlapped.
 fn overlap(placement: Placement, compute_on: Side) -> f64 {
     let driver = open("h200x2");
     enable(&driver, 0, 1);

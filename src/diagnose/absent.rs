@@ -1,0 +1,94 @@
+//! What a saved report has no row of although it was asked for: whoever takes rows out of a report must not make a
+//! healthy one of it.
+
+use std::collections::HashSet;
+
+use super::coverage::coverage;
+use super::verdict::exit_code;
+use model::measurement::Measurements;
+use model::placement::{Pair, Path};
+use model::report::{Conclusion, Report};
+use plan::is_direct;
+
+/// The probe group of copies between GPUs, as `--skip` names it.
+pub const PEERS: &str = "peers";
+
+/// Notes of a saved report how many measurements were asked for of which it has no row. Its verdict counts all that its
+/// run planned; where that says less, every pair of GPUs that could be used has a row. A report that lacks rows is not
+/// healthy, whatever it says.
+pub fn note_absent(report: &mut Report) {
+    let Some(measurements) = &report.measurements else {
+        return;
+    };
+    let there = coverage(measurements);
+    let planned = report
+        .verdict
+        .tested
+        .saturating_add(report.verdict.untested);
+    // Of a run that planned nothing, nothing is absent; it is not healthy anyway.
+    let planned_any = planned > 0 || !measurements.peer.is_empty();
+    let of_pairs = if planned_any {
+        pairs_without_a_row(report, measurements)
+    } else {
+        0
+    };
+    let of_pairs = u32::try_from(of_pairs).unwrap_or(u32::MAX);
+    let absent = planned
+        .saturating_sub(there.tested.saturating_add(there.untested))
+        .max(of_pairs);
+    if absent == 0 {
+        return;
+    }
+    let verdict = &mut report.verdict;
+    (verdict.tested, verdict.untested) = (there.tested, there.untested.saturating_add(absent));
+    if verdict.verdict == Conclusion::Healthy {
+        (verdict.verdict, verdict.exit_code) = (Conclusion::Inconclusive, exit_code::INCOMPLETE);
+    }
+    if let Some(measurements) = &mut report.measurements {
+        measurements.absent = absent;
+    }
+}
+
+/// How many pairs of GPUs that could be used have no row of copies on the path that they have.
+fn pairs_without_a_row(report: &Report, measurements: &Measurements) -> usize {
+    let driver = &measurements.driver;
+    let ended = driver.failure.is_none() && !measurements.interrupted && !measurements.cut_off;
+    if !ended
+        || report
+            .request
+            .probes_left_out
+            .iter()
+            .any(|group| group == PEERS)
+    {
+        return 0;
+    }
+    let is_out_of_use = |gpu: u32| {
+        let device = driver.devices.iter().find(|device| device.index == gpu);
+        device.is_some_and(|device| device.failure.is_some() || device.budget_bytes.is_none())
+    };
+    let gpus: Vec<u32> = report
+        .snapshot
+        .gpus
+        .iter()
+        .map(|gpu| gpu.index)
+        .filter(|gpu| !is_out_of_use(*gpu))
+        .collect();
+    let any: HashSet<Pair> = measurements.peer.iter().map(|cell| cell.pair).collect();
+    let direct = measurements
+        .peer
+        .iter()
+        .filter(|cell| cell.setup.path == Path::Direct);
+    let direct: HashSet<Pair> = direct.map(|cell| cell.pair).collect();
+    let lacks = |pair: &Pair| {
+        !if is_direct(driver, *pair) {
+            &direct
+        } else {
+            &any
+        }
+        .contains(pair)
+    };
+    Pair::ordered(&gpus)
+        .iter()
+        .filter(|pair| lacks(pair))
+        .count()
+}

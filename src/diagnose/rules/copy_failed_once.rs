@@ -1,0 +1,212 @@
+//! # What it means
+//!
+//! Copies hung, failed or crashed the process that ran them, once. The same copies worked when they were tried again.
+//!
+//! # How it is detected
+//!
+//! `measurements.broken_off` has every such event. Several pairs that share nothing are copied at once. If such a round
+//! does not end before its deadline, ends with an error of the driver (one after which CUDA cannot be used, or one that
+//! no limit and no full memory explains), or crashes the worker, its flows are tried one by one. If all of them work,
+//! the round is run together once more at the end of the run. This rule reports it where that worked too, or could
+//! not be done: the message says which. A crash while one flow runs by itself is tried again once, and reported here if
+//! the second try worked.
+//!
+//! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code. A worker
+//! that somebody killed (SIGKILL, SIGTERM, the kernel for want of memory) is not reported. What happens again in company
+//! is `load-copy-failed`; a flow that hangs or fails by itself is `peer-copy-hung` or `peer-copy-failed`, and explains
+//! what happened to others in its company.
+//!
+//! # Why it matters
+//!
+//! A sound machine never does this. Bad contacts and weak power supplies fail now and then, and first under load: the
+//! next job may hang or crash. It proves no fault either, so the verdict is inconclusive and the exit code 3.
+//!
+//! # What to do
+//!
+//! Look for Xid messages of that time (`dmesg | grep -i xid`) and at the error counters of the links. Check again several
+//! times, also with `--serial`: what happens only without it needs several flows at once. If it comes again, reseat the
+//! GPUs, bridges, risers and cables, and check power cables and power supplies. In a virtual machine, tell whoever runs the host.
+//!
+//! # Sources
+//!
+//! NVIDIA's Xid errors page (many have a bus, power or seating among their causes). That a sound machine shows none of
+//! this is chosen: no run on hardware of this project did.
+
+use super::broken_off::{again, flows, gpus, next_step, suspects, unexplained, what, with_facts};
+use super::load_copy_failed;
+use super::prelude::*;
+use model::broken_off::BrokenOff;
+
+/// The rule.
+pub const RULE: Rule = Rule::new(
+    "copy-failed-once",
+    Severity::Warning,
+    include_str!("copy_failed_once.rs"),
+    judge,
+)
+.for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
+    let repeated = load_copy_failed::is_repeated(measurements);
+    let once = unexplained(measurements)
+        .into_iter()
+        .filter(|broken| !(broken.in_company() && repeated));
+    once.map(|broken| finding(evidence, broken)).collect()
+}
+
+fn finding(evidence: &Evidence<'_>, broken: &BrokenOff) -> Finding {
+    let all = [broken];
+    let (what, which, reason) = (what(broken.events()), flows(broken), &broken.first.reason);
+    let message = if broken.in_company() {
+        format!(
+            "Copies {what} once while several ran at once ({which}): {reason}; each alone worked{}",
+            again(broken)
+        )
+    } else {
+        format!(
+            "Copies of one flow ({which}) {what} once: {reason}{}",
+            again(broken)
+        )
+    };
+    let subject = match (broken.flows.as_slice(), gpus(&all).as_slice()) {
+        ([flow], of) => flow
+            .pair()
+            .map_or_else(|| Subject::of_gpus(of), Subject::Pair),
+        _ => Subject::Machine,
+    };
+    with_facts(
+        RULE.finding(subject, message, next_step(evidence, &all)),
+        &all,
+    )
+    .gpus(&gpus(&all))
+    .suspecting(suspects(evidence, &all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use model::broken_off::{Again, Break, How};
+    use model::flow::Flow;
+
+    fn broken(round: u32, pairs: &[(u32, u32)], how: How, again: Again) -> BrokenOff {
+        let flows = pairs
+            .iter()
+            .map(|&(source, destination)| {
+                Flow::from(Pair {
+                    source,
+                    destination,
+                })
+            })
+            .collect();
+        let first = Break {
+            signal: (how == How::Crashed).then_some(6),
+            ..Break::of(how, "no answer after 5 s".into())
+        };
+        BrokenOff {
+            round,
+            measurement: "bandwidth".into(),
+            flows,
+            first,
+            again,
+        }
+    }
+
+    fn not_run() -> Again {
+        Again::NotRun {
+            why: "the run ended before that".into(),
+        }
+    }
+
+    fn with(all: Vec<BrokenOff>) -> (Vec<Finding>, u8) {
+        let machine = h200_vm(4);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.broken_off = all;
+        let found = findings(&machine, Some(&measurements));
+        let code = exit(&found, Some(&measurements));
+        (found, code)
+    }
+
+    #[test]
+    fn once_is_a_warning_and_no_verdict() {
+        for how in [How::Hung, How::Crashed, How::Failed] {
+            for again in [Again::Worked, not_run()] {
+                let (found, code) = with(vec![broken(7, &[(0, 1), (2, 3)], how, again)]);
+                let own = only(&found, "copy-failed-once", Severity::Warning);
+                assert_eq!((code, &own.subject), (3, &Subject::Machine));
+                let flows =
+                    "(GPU 0 → GPU 1, GPU 2 → GPU 3): no answer after 5 s; each alone worked; ";
+                assert!(own.message.contains(flows), "{}", own.message);
+            }
+        }
+    }
+
+    #[test]
+    fn again_in_company_is_an_error_whether_in_the_same_round_or_another() {
+        let again = Again::BrokeOff(Break::of(How::Failed, "gone (719)".into()));
+        let same = vec![broken(7, &[(0, 1), (2, 3)], How::Hung, again)];
+        let other = vec![
+            broken(7, &[(0, 1), (2, 3)], How::Hung, not_run()),
+            broken(9, &[(0, 2), (1, 3)], How::Crashed, not_run()),
+        ];
+        for all in [same, other] {
+            let (found, code) = with(all);
+            let own = only(&found, "load-copy-failed", Severity::Error);
+            assert_eq!(code, 1);
+            assert!(
+                own.message.contains("GPU 0 → GPU 1, GPU 2 → GPU 3"),
+                "{}",
+                own.message
+            );
+        }
+    }
+
+    #[test]
+    fn a_crash_of_one_flow_at_a_time_stays_a_warning_for_each() {
+        let (found, code) = with(vec![
+            broken(7, &[(0, 1)], How::Crashed, Again::Worked),
+            broken(9, &[(2, 3)], How::Crashed, Again::Worked),
+        ]);
+        assert_eq!((found.len(), code), (2, 3), "{found:#?}");
+        assert_eq!(
+            found[0].subject,
+            Subject::Pair(Pair {
+                source: 0,
+                destination: 1
+            })
+        );
+        assert!(
+            found.iter().all(|found| *found.code == *"copy-failed-once"),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn what_a_flow_does_alone_explains_what_happened_in_its_company() {
+        let machine = h200_vm(4);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.broken_off = vec![broken(7, &[(0, 1), (2, 3)], How::Hung, not_run())];
+        let bad = |cell: &&mut PeerBandwidth| {
+            cell.pair
+                == Pair {
+                    source: 2,
+                    destination: 3,
+                }
+        };
+        for cell in measurements.peer.iter_mut().filter(bad) {
+            (cell.status, cell.reason) = (Status::Hung, Some("no answer after 5 s".into()));
+        }
+        let found = findings(&machine, Some(&measurements));
+        assert!(
+            found.iter().any(|found| *found.code == *"peer-copy-hung"),
+            "{found:#?}"
+        );
+        assert!(
+            found.iter().all(|found| *found.code != *"copy-failed-once"),
+            "{found:#?}"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! A description that starts from another one: `base = "a100x8"` or `base = "bases/x.toml"`.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{builtin, find};
+use model::nearest::did_you_mean;
+use model::units::PciAddress;
+
+/// The key that names the base.
+pub(super) const KEY: &str = "base";
+
+/// Lists at the top whose tables are found again by an address, and the key that has it.
+const BY_ADDRESS: [(&str, &str); 3] = [("pci", "address"), ("gpus", "pci"), ("adapters", "pci")];
+
+/// The text of the base of this name: a built-in machine, or with a slash or a dot a file beside the description.
+///
+/// # Errors
+///
+/// A sentence: there is none, or it cannot be read.
+pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str>, String> {
+    if let Some(text) = builtin::description(name) {
+        return Ok(text.into());
+    }
+    match folder {
+        Some(folder) if name.contains(['/', '.']) => find::read(&folder.join(name))
+            .map(Cow::Owned)
+            .map_err(|error| format!("cannot read the machine '{name}': {error}")),
+        _ => Err(format!(
+            "there is no machine '{name}'{}: a base is a built-in machine, or a file that ends in .toml",
+            did_you_mean(name, builtin::names())
+        )),
+    }
+}
+
+/// Takes the base's name out of a description.
+///
+/// # Errors
+///
+/// It is no text; with its place.
+pub(super) fn take<'a>(
+    table: &mut DeTable<'a>,
+) -> Result<Option<Spanned<Cow<'a, str>>>, (String, Range<usize>)> {
+    let Some(value) = table.remove(KEY) else {
+        return Ok(None);
+    };
+    let span = value.span();
+    match value.into_inner() {
+        DeValue::String(name) => Ok(Some(Spanned::new(span, name))),
+        _ => Err((
+            "a base is the name of a machine, in quotes".to_owned(),
+            span,
+        )),
+    }
+}
+
+/// The base with what the description has in its place. All of the base is at `place` in the description's text, the
+/// value of the key `base`.
+pub(super) fn merged<'a>(base: DeTable<'a>, own: DeTable<'a>, place: &Range<usize>) -> DeTable<'a> {
+    let DeValue::Table(mut base) = moved(DeValue::Table(base), place) else {
+        return own;
+    };
+    for (key, value) in own {
+        let keyed = BY_ADDRESS.iter().find(|(list, _)| *list == key.get_ref());
+        let span = value.span();
+        let value = match (
+            keyed,
+            base.remove(&key).map(Spanned::into_inner),
+            value.into_inner(),
+        ) {
+            (Some((_, address)), Some(DeValue::Array(base)), DeValue::Array(own)) => {
+                DeValue::Array(by_address(base.into_iter().collect(), own, address))
+            }
+            (_, Some(base), own) => over(base, own),
+            (_, None, own) => own,
+        };
+        base.insert(key, Spanned::new(span, value));
+    }
+    base
+}
+
+/// A value in place of another: of tables, key by key.
+fn over<'a>(base: DeValue<'a>, own: DeValue<'a>) -> DeValue<'a> {
+    let (DeValue::Table(mut base), DeValue::Table(own)) = (base, own.clone()) else {
+        return own;
+    };
+    for (key, value) in own {
+        let span = value.span();
+        let value = match base.remove(&key) {
+            Some(below) => over(below.into_inner(), value.into_inner()),
+            None => value.into_inner(),
+        };
+        base.insert(key, Spanned::new(span, value));
+    }
+    DeValue::Table(base)
+}
+
+/// A list in which a table changes the base's of the same address; the others come after these.
+fn by_address<'a>(
+    mut list: Vec<Spanned<DeValue<'a>>>,
+    own: toml::de::DeArray<'a>,
+    key: &str,
+) -> toml::de::DeArray<'a> {
+    let mut addresses: Vec<_> = list.iter().map(|element| address(element, key)).collect();
+    for element in own {
+        let at = address(&element, key)
+            .and_then(|address| addresses.iter().position(|known| *known == Some(address)));
+        match at {
+            Some(at) => {
+                // Twice in the description is a mistake, which the check of the machine reports.
+                addresses[at] = None;
+                let span = element.span();
+                let base = std::mem::replace(
+                    &mut list[at],
+                    Spanned::new(span.clone(), DeValue::Boolean(false)),
+                );
+                list[at] = Spanned::new(span, over(base.into_inner(), element.into_inner()));
+            }
+            None => list.push(element),
+        }
+    }
+    list.into_iter().collect()
+}
+
+fn address(element: &Spanned<DeValue<'_>>, key: &str) -> Option<PciAddress> {
+    let value = element.get_ref().as_table()?.get(key)?;
+    value.get_ref().as_str()?.parse().ok()
+}
+
+/// A value with all that is in it at this place.
+fn moved<'a>(value: DeValue<'a>, place: &Range<usize>) -> DeValue<'a> {
+    let at =
+        |value: Spanned<DeValue<'a>>| Spanned::new(place.clone(), moved(value.into_inner(), place));
+    match value {
+        DeValue::Array(values) => DeValue::Array(values.into_iter().map(at).collect()),
+        DeValue::Table(table) => DeValue::Table(
+            table
+                .into_iter()
+                .map(|(key, value)| (Spanned::new(place.clone(), key.into_inner()), at(value)))
+                .collect(),
+        ),
+        other => other,
+    }
+}

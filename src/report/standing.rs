@@ -1,0 +1,232 @@
+//! How figures stand to what is expected of them, in a word; and of everything that is judged, how it stands.
+
+use super::figures::Spread;
+use super::load::Kind;
+use super::pair_figures::{Figures, is_sound};
+use model::flow::Setup;
+use model::measurement::{Measurements, PeerBandwidth};
+use model::placement::{Direction, Engine, Path, Placement, Side};
+use model::rounding::percent;
+
+/// Figures that differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
+pub(super) const ALIKE_PERCENT: f64 = 5.0;
+
+/// Below the lowest rate that is expected by less than this share is as expected: figures are rounded.
+const JUST_BELOW: f64 = 0.99;
+
+/// Above the highest one by less than this share too: repeats spread by 5 to 10% (cuda-samples issue 449).
+const JUST_ABOVE: f64 = 1.05;
+
+/// Figures beside what is expected of them: where they stand lowest and highest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Standing {
+    /// The least share of the lowest rate that is expected.
+    low: f64,
+    /// The largest share of the highest one.
+    high: f64,
+}
+
+impl Standing {
+    /// Of rates, each with the lowest and the highest that is expected of it; none where nothing is.
+    pub(super) fn of(rates: impl IntoIterator<Item = (f64, [f64; 2])>) -> Option<Self> {
+        let (mut low, mut high) = (Vec::new(), Vec::new());
+        for (rate, [least, most]) in rates {
+            low.push(rate / least);
+            high.push(rate / most);
+        }
+        Some(Self {
+            low: Spread::of(low)?.min,
+            high: Spread::of(high)?.max,
+        })
+    }
+
+    /// Whether none is below.
+    pub(super) fn is_fine(self) -> bool {
+        self.low >= JUST_BELOW
+    }
+
+    /// How far the lowest lies below, as people read it: `6%`.
+    pub(super) fn below(self) -> String {
+        format!("{}%", percent(100.0 - 100.0 * self.low))
+    }
+
+    /// In words.
+    pub(super) fn words(self) -> String {
+        if !self.is_fine() {
+            return format!("{} below expected", self.below());
+        }
+        if self.high > JUST_ABOVE {
+            "more than expected"
+        } else {
+            "as expected"
+        }
+        .to_owned()
+    }
+}
+
+/// `, as expected`, or nothing where nothing is expected.
+pub(super) fn after_comma(standing: Option<Standing>) -> String {
+    standing
+        .map(|standing| format!(", {}", standing.words()))
+        .unwrap_or_default()
+}
+
+/// The rate of a copy with the lowest and the highest that is expected of it. Of staged copies no figure says what healthy
+/// machines reach: that of their route is the most that they can, and no rule judges them by it.
+fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
+    if cell.setup.path == Path::Staged {
+        return None;
+    }
+    Some((cell.achieved_gbps?.0, Figures::of([cell]).expected?))
+}
+
+/// How copies between GPUs stand.
+pub(super) fn of_copies(cells: &[&PeerBandwidth]) -> Option<Standing> {
+    Standing::of(
+        cells
+            .iter()
+            .filter(|cell| is_sound(cell))
+            .filter_map(|cell| expected(cell)),
+    )
+}
+
+/// How copies between host and GPU stand.
+pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
+    Standing::of(measurements.host.iter().filter_map(|copy| {
+        let low = copy.expected_low_gbps.or(copy.expected_gbps)?;
+        let high = copy.expected_high_gbps.or(copy.expected_gbps)?;
+        Some((copy.rate()?.0, [low.0, high.0]))
+    }))
+}
+
+/// How the sums of several flows at once stand.
+pub(super) fn of_load(kinds: &[Kind<'_>]) -> Option<Standing> {
+    let shares = kinds
+        .iter()
+        .flat_map(|kind| &kind.all)
+        .filter_map(|load| load.expected_percent);
+    Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])))
+}
+
+/// The sound copies between GPUs of each way, over all its placements and sizes.
+pub(super) fn by_way(measurements: &Measurements) -> Vec<(Setup, Vec<&PeerBandwidth>)> {
+    let mut groups: Vec<(Setup, Vec<&PeerBandwidth>)> = Vec::new();
+    for setup in measurements.setups() {
+        let name = setup.with_placement(Placement::REFERENCE);
+        let cells = measurements
+            .in_setup(setup)
+            .into_values()
+            .filter(|cell| is_sound(cell));
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, members)) => members.extend(cells),
+            None => groups.push((name, cells.collect())),
+        }
+    }
+    groups
+}
+
+/// A way of copying between GPUs in few words; empty for that of the reference setup.
+pub(super) fn way(setup: Setup) -> String {
+    let mover = match (setup.engine, setup.issuer) {
+        (Engine::Copy, Side::Source) => None,
+        (Engine::Copy, Side::Destination) => Some("issued by destination"),
+        (Engine::Kernel, Side::Source) => Some("kernel writes"),
+        (Engine::Kernel, Side::Destination) => Some("kernel reads"),
+    };
+    let both = (setup.direction == Direction::BothWays).then_some("both ways");
+    let staged = (setup.path == Path::Staged).then_some("staged");
+    [mover, both, staged]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Something that was measured and has an expectation.
+pub(super) struct Judged {
+    /// The test that it belongs to.
+    pub(super) test: &'static str,
+    /// What it is, where the test has several.
+    what: Option<String>,
+    pub(super) standing: Standing,
+    /// How far the lowest lies below, as the rest of the page has it.
+    below: String,
+}
+
+impl Judged {
+    /// `copies between GPUs by up to 6%`.
+    pub(super) fn below(&self) -> String {
+        format!(
+            "{} by up to {}",
+            self.what.as_deref().unwrap_or(self.test),
+            self.below
+        )
+    }
+}
+
+/// Everything that was measured and has an expectation, in the order of the page.
+pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
+    let copies = by_way(measurements)
+        .into_iter()
+        .filter_map(|(setup, cells)| {
+            let what = Some(way(setup)).filter(|way| !way.is_empty());
+            let standing = of_copies(&cells)?;
+            Some(Judged {
+                test: "copies between GPUs",
+                what,
+                standing,
+                below: standing.below(),
+            })
+        });
+    let load = of_load(&Kind::of(measurements)).map(|standing| {
+        // The table beside it has the share of what is expected, without a margin.
+        let least = Spread::of(
+            measurements
+                .load
+                .iter()
+                .filter_map(|load| load.expected_percent),
+        );
+        let below = least
+            .map(|share| format!("{}%", percent(100.0 - share.min)))
+            .unwrap_or_default();
+        Judged {
+            test: "several flows at once",
+            what: None,
+            standing,
+            below,
+        }
+    });
+    let host = of_host(measurements);
+    let host = host.map(|standing| Judged {
+        test: "copies with the host",
+        what: None,
+        standing,
+        below: standing.below(),
+    });
+    copies.chain(load).chain(host).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_decides() {
+        let words =
+            |rates: &[(f64, [f64; 2])]| Standing::of(rates.iter().copied()).map(Standing::words);
+        assert_eq!(words(&[]), None);
+        assert_eq!(words(&[(395.0, [390.0, 397.0])]).unwrap(), "as expected");
+        assert_eq!(
+            words(&[(388.0, [390.0, 397.0]), (402.0, [390.0, 397.0])]).unwrap(),
+            "as expected"
+        );
+        assert_eq!(
+            words(&[(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])]).unwrap(),
+            "50% below expected"
+        );
+        assert_eq!(
+            words(&[(500.0, [390.0, 397.0])]).unwrap(),
+            "more than expected"
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! What the page says of a machine that has no fault: "as expected" where all of it is, and nothing was left out.
+
+use std::fmt::Write;
+
+use crate::common::{check, place, run, with, write};
+
+/// Where the page sends whoever has a slow program on a machine that is as expected.
+const LOOK_ABOVE: &str = "If a program is slow, look above";
+
+/// 8 x H100 behind NVSwitch whose copies between GPUs all reach this share of what is usual.
+fn all_at(share: f64) -> String {
+    let mut text =
+        "summary = \"8 x H100\"\nnuma_nodes = [{ cpus = \"0-47\" }, { cpus = \"48-95\" }]\n"
+            .to_owned();
+    for gpu in 1..=8 {
+        let node = usize::from(gpu > 4);
+        writeln!(
+            text,
+            "[[pci]]\naddress = \"0000:{gpu}0:00.0\"\nmax = \"Gen5 x16\"\nnuma_node = {node}"
+        )
+        .unwrap();
+    }
+    for gpu in 1..=8 {
+        writeln!(
+            text,
+            "[[gpus]]\nname = \"NVIDIA H100 80GB HBM3\"\narchitecture = \"Hopper\"\nmemory = \"80GiB\"\n\
+             pci = \"0000:{gpu}0:00.0\"\nnvlinks = [{{ count = 18, version = \"4.0\", remote = \"switch\" }}]"
+        )
+        .unwrap();
+    }
+    text + &format!(
+        "[[faults.pairs]]\npairs = \"all\"\nfault = {{ slow = {{ share = {share} }} }}\n"
+    )
+}
+
+#[test]
+fn a_machine_with_figures_below_expected_is_not_called_as_expected() {
+    let (folder, html) = place("page.html");
+    let machine = write(folder.path(), "slow.toml", &all_at(0.88));
+    let html = html.to_str().unwrap();
+    for more in [
+        &["-o", html][..],
+        &["--verbose"],
+        &["--gpus", "0-3"],
+        &["--skip", "load"],
+    ] {
+        let ran = run(&with(check(&machine, "standard"), more));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let page = ran.flowing();
+        assert!(
+            !page.contains(LOOK_ABOVE) && !page.contains("hardware is as it should be"),
+            "{page}"
+        );
+        assert!(
+            page.contains(
+                "Below expected, by less than any rule reports: copies between GPUs by up to 6%"
+            ),
+            "{page}"
+        );
+    }
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(
+        !page.contains(LOOK_ABOVE) && page.contains("Below expected, by less than"),
+        "{page}"
+    );
+    let saved = write(folder.path(), "saved.html", &page);
+    let again = run(&["diagnose", &saved]).flowing();
+    assert!(
+        !again.contains(LOOK_ABOVE) && again.contains("Below expected, by less than"),
+        "{again}"
+    );
+}
+
+#[test]
+fn as_expected_names_what_was_tested_and_needs_all_of_it() {
+    let whole = run(&check("h200x8", "standard")).flowing();
+    let names = "As expected: copies between GPUs, several flows at once, copies with the host. If a program is slow, look above";
+    assert!(whole.contains(names), "{whole}");
+    for more in [
+        &["--profile", "quick"][..],
+        &["--skip", "load"],
+        &["--skip", "host"],
+        &["--only", "peers"],
+        &["--gpus", "0-3"],
+    ] {
+        let args = [&["check", "--machine", "h200x8"][..], more].concat();
+        let page = run(&args).flowing();
+        assert!(
+            !page.contains("As expected: ") && !page.contains("Below expected"),
+            "{more:?}: {page}"
+        );
+    }
+}
+
+#[test]
+fn no_page_says_as_expected_beside_a_figure_below() {
+    let mut said = 0;
+    for machine in [
+        "h200x8",
+        "h200x2",
+        "a100x8",
+        "pcie16",
+        "two-sockets",
+        "nvlink12",
+        "rtx4090x4",
+        "single",
+    ] {
+        for more in [&[][..], &["--verbose"]] {
+            let page = run(&with(check(machine, "standard"), more)).flowing();
+            let below = page.contains("% below expected");
+            assert!(!(below && page.contains(LOOK_ABOVE)), "{machine}: {page}");
+            said += usize::from(page.contains(LOOK_ABOVE));
+        }
+    }
+    assert!(said > 4, "{said}");
+}
+
+/// 8 x H100 of which copies from GPU 0 to GPU 5 arrive wrong while a third copy runs.
+fn wrong_beside_a_third() -> String {
+    let healthy = all_at(1.0);
+    let healthy = healthy.split("[[faults").next().unwrap();
+    format!(
+        "{healthy}[[faults.pairs]]\npairs = {{ ordered = [0, 5] }}\nbeside_third = true\nfault = {{ corrupt = {{ words = 1 }} }}\n"
+    )
+}
+
+#[test]
+fn a_flow_that_arrives_wrong_beside_others_is_named_first_and_alone() {
+    let (folder, _) = place("x");
+    let machine = write(folder.path(), "wrong.toml", &wrong_beside_a_third());
+    let ran = run(&with(check(&machine, "standard"), &["--format", "json"]));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let report = ran.json();
+    let finding = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|finding| finding["code"] == "load-data-wrong");
+    let finding = finding.unwrap();
+    assert_eq!(finding["subject"]["kind"], "pair", "{finding}");
+    assert_eq!(
+        (
+            finding["subject"]["source"].as_u64(),
+            finding["subject"]["destination"].as_u64()
+        ),
+        (Some(0), Some(5))
+    );
+    assert_eq!(
+        finding["evidence"]["pairs"],
+        serde_json::json!(["GPU 0 → GPU 5"]),
+        "{finding}"
+    );
+    assert!(finding["evidence"]["gpus"].is_null(), "{finding}");
+    let beside = finding["evidence"]["beside"].as_array().unwrap();
+    assert_eq!(beside.len(), 6, "{finding}");
+    assert!(
+        !beside.contains(&serde_json::json!("GPU 0 → GPU 5")),
+        "{finding}"
+    );
+    for columns in ["80", "110"] {
+        let mut command =
+            crate::common::peerscope(&with(check(&machine, "standard"), &["--brief"]));
+        let brief = crate::common::finish(command.env("COLUMNS", columns)).stdout;
+        let line = brief
+            .lines()
+            .find(|line| line.contains("[load-data-wrong]"))
+            .unwrap();
+        assert!(
+            line.contains("GPU 0 → GPU 5") && line.contains("arrive wrong"),
+            "{columns}: {brief}"
+        );
+    }
+}

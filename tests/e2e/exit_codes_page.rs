@@ -1,0 +1,381 @@
+//! docs/exit-codes.md against the program: every row of its tables and every console block is run, or names the test
+//! that has its situation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{
+    HARDWARE_REPORT, check, finish, peerscope, place, read_json, signal, text_of, wait, write_json,
+};
+use crate::worker_faults::hanging_run;
+
+const PAGE: &str = include_str!("../../docs/exit-codes.md");
+
+/// A table of the page.
+struct Table {
+    /// Where it begins, for people.
+    line: usize,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    /// The line above it, if that is a comment.
+    above: Option<&'static str>,
+}
+
+/// The tables, and the console blocks: a prompt or what it showed, line by line.
+fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
+    let (mut tables, mut blocks) = (Vec::<Table>::new(), Vec::new());
+    let (mut fence, mut last, mut above) = (None, "", None);
+    for (number, line) in PAGE.lines().enumerate() {
+        match (line.strip_prefix("```"), fence) {
+            (Some(language), None) => {
+                assert!(
+                    ["console", "text", "bash", "sh"].contains(&language),
+                    "line {}: {line}",
+                    number + 1
+                );
+                fence = Some(language);
+                if language == "console" {
+                    blocks.push(Vec::new());
+                }
+            }
+            (Some(_), Some(_)) => fence = None,
+            (None, Some("console")) => blocks.last_mut().unwrap().push(line),
+            (None, Some(language)) => assert!(
+                !line.starts_with("$ "),
+                "a command in a block of {language}: {line}"
+            ),
+            (None, None) if line.starts_with('|') => {
+                let cells = line
+                    .trim_matches('|')
+                    .split(" | ")
+                    .map(|cell| cell.trim().to_owned())
+                    .collect();
+                if !last.starts_with('|') {
+                    tables.push(Table {
+                        line: number + 1,
+                        header: cells,
+                        rows: Vec::new(),
+                        above,
+                    });
+                } else if !line.starts_with("|--") {
+                    tables.last_mut().unwrap().rows.push(cells);
+                }
+            }
+            (None, None) => {}
+        }
+        // An empty line between a comment and its table.
+        above = if line.is_empty() {
+            above
+        } else {
+            line.strip_prefix("<!-- not run here: ")
+        };
+        last = line;
+    }
+    (tables, blocks)
+}
+
+/// Reports and journals that commands of the page name.
+fn files() -> tempfile::TempDir {
+    let (folder, _) = place("");
+    for (machine, name) in [
+        ("h200x2", "report.json"),
+        ("demo", "faulty.json"),
+        ("none", "incomplete.json"),
+    ] {
+        let args = [
+            check(machine, "quick"),
+            vec!["-o".into(), text_of(&folder.path().join(name))],
+        ]
+        .concat();
+        finish(&mut peerscope(&args));
+    }
+    let mut changed = read_json(folder.path().join("report.json"));
+    changed["measurements"]["interrupted"] = true.into();
+    write_json(folder.path(), "interrupted.json", &changed);
+    let mut slower = read_json(HARDWARE_REPORT);
+    write_json(folder.path(), "before.json", &slower);
+    for cell in slower["measurements"]["peer"].as_array_mut().unwrap() {
+        cell["achieved_gbps"] = cell["achieved_gbps"].as_f64().map(|rate| rate / 2.0).into();
+    }
+    write_json(folder.path(), "slower.json", &slower);
+    slower["measurements"]["peer"]
+        .as_array_mut()
+        .unwrap()
+        .clear();
+    write_json(folder.path(), "empty.json", &slower);
+    folder
+}
+
+/// A whole journal of this machine, whose report could not be written.
+fn journal(folder: &Path, machine: &str) {
+    let file = folder.join(machine).with_extension("jsonl");
+    let mut run = peerscope(
+        &[
+            check(machine, "quick"),
+            vec!["--journal".into(), text_of(&file)],
+        ]
+        .concat(),
+    );
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(
+        wait(&mut run.stdout(full).stderr(Stdio::null()).spawn().unwrap()).code(),
+        Some(2)
+    );
+    assert!(file.exists());
+}
+
+fn command(line: &str, folder: &Path) -> Command {
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words.first(), Some(&"peerscope"), "{line}");
+    let mut command = peerscope(&words[1..]);
+    command.current_dir(folder);
+    command
+}
+
+fn code(line: &str, folder: &Path) -> Option<i32> {
+    finish(&mut command(line, folder)).code
+}
+
+/// `FILE FUNCTION -->`: a test that is there.
+fn assert_is_test(named: &str, what: &str) {
+    let named = named
+        .split_once("-->")
+        .unwrap_or_else(|| panic!("{what}: {named}"))
+        .0;
+    let (file, function) = named
+        .trim()
+        .split_once(' ')
+        .unwrap_or_else(|| panic!("{what}: no function: {named}"));
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
+    let text = text.unwrap_or_else(|error| panic!("{what}: {file}: {error}"));
+    assert!(
+        text.contains(&format!("fn {function}(")),
+        "{what}: {file} has no {function}"
+    );
+}
+
+/// The first number of a cell such as `1 warning`.
+fn number(cell: &str) -> Option<i32> {
+    cell.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn every_row_of_the_page_is_what_the_program_does() {
+    let (tables, _) = parsed();
+    let folder = files();
+    let mut run = 0;
+    for Table {
+        line,
+        header,
+        rows,
+        above,
+    } in &tables
+    {
+        let what = format!("docs/exit-codes.md, line {line}, {}", header.join(" | "));
+        assert!(!rows.is_empty(), "{what}");
+        assert!(
+            rows.iter().all(|row| row.len() == header.len()),
+            "{what}: a row has other cells"
+        );
+        let column = |name: &str| header.iter().position(|cell| cell == name);
+        if let Some(named) = above {
+            assert_is_test(named, &what);
+            continue;
+        }
+        if header[0] == "command" {
+            assert_commands(rows, folder.path());
+            continue;
+        }
+        for row in rows {
+            if let Some(named) = row
+                .iter()
+                .find_map(|cell| Some(cell.split_once("<!-- not run here: ")?.1))
+            {
+                assert_is_test(named, &row.join(" | "));
+                continue;
+            }
+            let example = column("example").map(|example| &row[example]);
+            let cell = example
+                .unwrap_or_else(|| panic!("{what}: no example, and no test is named: {row:?}"));
+            let shown = cell
+                .strip_prefix('`')
+                .and_then(|cell| cell.strip_suffix('`'));
+            let shown = shown.unwrap_or_else(|| panic!("{what}: no command: {cell}"));
+            // Where the table has no codes, all of it is refused.
+            let expected = match column("code").or(column("default")) {
+                Some(codes) => number(&row[codes]),
+                None => Some(2),
+            };
+            assert_eq!(code(shown, folder.path()), expected, "{what}: {shown}");
+            if let Some(nagios) = column("nagios") {
+                let shown = format!("{shown} --exit-contract nagios");
+                assert_eq!(
+                    code(&shown, folder.path()),
+                    number(&row[nagios]),
+                    "{what}: {shown}"
+                );
+            }
+            run += 1;
+        }
+    }
+    assert!(
+        tables.len() >= 7 && run >= 20,
+        "{} tables, {run} commands: the page is not read right",
+        tables.len()
+    );
+}
+
+/// Every command of the table has exactly the codes that it says: each is shown by a run, and none is missing.
+fn assert_commands(rows: &[Vec<String>], folder: &Path) {
+    let mut seen: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
+    for machine in ["demo", "h200x2"] {
+        journal(folder, machine);
+    }
+    for line in [
+        "check --machine h200x2 --profile quick",
+        "check --machine demo --profile quick",
+        "check --machine none",
+        "check --machine nosuch",
+        "topo --machine h200x2",
+        "topo --machine demo",
+        "topo --machine none",
+        "topo --machine nosuch",
+        "diagnose report.json",
+        "diagnose faulty.json",
+        "diagnose incomplete.json",
+        "diagnose interrupted.json",
+        "diagnose report.json --gpus 0",
+        "diagnose report.json --machine demo",
+        "recover demo.jsonl",
+        "recover h200x2.jsonl",
+        "recover nosuch.jsonl",
+        "compare before.json before.json",
+        "compare before.json slower.json",
+        "compare before.json empty.json",
+        "compare before.json nosuch.json",
+        "fleet report.json",
+        "fleet faulty.json",
+        "fleet incomplete.json",
+        "fleet nosuch.json",
+        "fleet report.json -o /nowhere/fleet.html",
+        "expect report.json",
+        "expect nosuch.json",
+        "explain",
+        "explain nosuch",
+        "machines",
+        "machines --show nosuch",
+        "completions bash",
+        "completions nosuch",
+    ] {
+        let name = line.split(' ').next().unwrap();
+        seen.entry(name)
+            .or_default()
+            .insert(code(&format!("peerscope {line}"), folder).unwrap());
+    }
+    let (mut interrupted, _) = hanging_run(&text_of(&folder.join("stopped.json")));
+    signal("INT", interrupted.id());
+    seen.get_mut("check")
+        .unwrap()
+        .insert(wait(&mut interrupted).code().unwrap());
+
+    let mut documented: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
+    for row in rows {
+        let codes: BTreeSet<i32> = row[1]
+            .split(", ")
+            .map(|code| code.parse().unwrap())
+            .collect();
+        for name in row[0].split(", ") {
+            let name = name.trim_matches('`').split(' ').next().unwrap();
+            assert!(
+                documented.insert(name, codes.clone()).is_none(),
+                "{name} is there twice"
+            );
+        }
+    }
+    assert_eq!(
+        documented, seen,
+        "docs/exit-codes.md, By command; and what the commands do"
+    );
+    // All that there are, but for those that only a package or peerscope itself starts.
+    let help = finish(&mut peerscope(&["--help"])).stdout;
+    let list = help
+        .split("Commands:\n")
+        .nth(1)
+        .unwrap()
+        .split("\n\n")
+        .next()
+        .unwrap();
+    let listed: BTreeSet<_> = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let known: BTreeSet<_> = documented.keys().copied().chain(["help"]).collect();
+    let missing: Vec<_> = listed
+        .iter()
+        .filter(|name| peerscope_has(name) && !known.contains(*name))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/exit-codes.md, By command, has no row for {missing:?}"
+    );
+}
+
+/// A line of the list of commands may be the rest of a sentence.
+fn peerscope_has(name: &str) -> bool {
+    finish(&mut peerscope(&[name, "--help"])).code == Some(0)
+}
+
+/// What differs from run to run.
+fn without_time(line: &str) -> String {
+    line.split(' ')
+        .map(|word| {
+            if word.starts_with("time=") {
+                "time="
+            } else {
+                word
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn every_console_block_of_the_page_shows_what_happens() {
+    let (_, blocks) = parsed();
+    let (folder, _) = place("");
+    let mut run = 0;
+    for block in blocks {
+        let mut lines = block.into_iter().peekable();
+        while let Some(prompt) = lines.next() {
+            let shown = prompt
+                .strip_prefix("$ ")
+                .unwrap_or_else(|| panic!("no prompt: {prompt}"));
+            let line = shown
+                .strip_suffix("; echo $?")
+                .unwrap_or_else(|| panic!("it shows no code: {shown}"));
+            let mut expected: Vec<_> =
+                std::iter::from_fn(|| lines.next_if(|line| !line.starts_with("$ "))).collect();
+            let code = expected.pop().and_then(|code| code.parse().ok());
+            let (line, quiet) = line
+                .strip_suffix(" >/dev/null")
+                .map_or((line, false), |line| (line, true));
+            let ran = finish(&mut command(line, folder.path()));
+            assert_eq!(ran.code, code, "{shown}: {ran:?}");
+            let stdout = if quiet { "" } else { &ran.stdout };
+            let printed: Vec<_> = stdout
+                .lines()
+                .chain(ran.stderr.lines())
+                .map(without_time)
+                .collect();
+            assert_eq!(
+                printed,
+                expected.into_iter().map(without_time).collect::<Vec<_>>(),
+                "{shown}"
+            );
+            run += 1;
+        }
+    }
+    assert!(run >= 5, "{run} commands: the page is not read right");
+}

@@ -1,0 +1,59 @@
+//! The profile `full` over labelled machines: tests/machines runs them with `standard`.
+
+use serde_json::Value;
+
+use crate::common::{codes, finish, list, peerscope, text_of};
+
+/// A report of `full` over a machine of tests/cases, and the exit code.
+fn full(case: &str, more: &[&str]) -> (Value, Option<i32>) {
+    let file =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cases/{case}.toml"));
+    let file = text_of(&file);
+    let mut args = vec![
+        "check",
+        "--machine",
+        &file,
+        "--profile",
+        "full",
+        "--no-journal",
+        "--format",
+        "json",
+    ];
+    args.extend(more);
+    let mut command = peerscope(&args);
+    let ran = finish(command.env_remove("CUDA_VISIBLE_DEVICES"));
+    (ran.json(), ran.code)
+}
+
+/// Codes at warning and above.
+fn complaints(report: &Value) -> Vec<&str> {
+    let all = list(&report["findings"])
+        .iter()
+        .filter(|finding| finding["severity"] != "info");
+    all.filter_map(|finding| finding["code"].as_str()).collect()
+}
+
+#[test]
+fn buffers_of_unlike_sizes_accuse_nobody() {
+    // The group async fills the buffers anew.
+    for more in [&[][..], &["--skip", "async"]] {
+        let (report, code) = full("healthy-one-gpu-nearly-full", more);
+        assert_eq!(
+            (complaints(&report), code),
+            (vec![], Some(0)),
+            "{more:?}: {:?}",
+            codes(&report)
+        );
+    }
+}
+
+#[test]
+fn a_pcie_counter_that_could_have_wrapped_accuses_no_driver() {
+    let (report, code) = full("copies-over-pcie-although-nvlink-is-up", &[]);
+    assert_eq!(
+        (complaints(&report), code),
+        (vec!["traffic-over-pcie"], Some(1)),
+        "{:?}",
+        codes(&report)
+    );
+}
