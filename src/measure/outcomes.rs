@@ -40,6 +40,8 @@ impl Outcomes {
         }
     }
 
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.placed.iter().flatten().count() + self.others.len()
     }

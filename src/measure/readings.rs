@@ -9,6 +9,7 @@ use hardware::LinkSample;
 pub struct Readings {
     /// Each with how often it came in a row.
     runs: Vec<(LinkSample, usize)>,
+    /// All of them.
     len: usize,
 }
 
@@ -25,6 +26,8 @@ impl Readings {
         }
     }
 
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -55,6 +58,7 @@ impl Readings {
         part
     }
 
+    /// The last one.
     pub fn last(&self) -> Option<&LinkSample> {
         self.runs.last().map(|(sample, _)| sample)
     }

@@ -1,5 +1,7 @@
 //! Small machines for tests.
 
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
+
 use super::flow::HostMemory;
 use super::host::{Allocation, HostCopy, HostDirection, Pinning};
 use super::measurement::{Overlap, Status, Verified};

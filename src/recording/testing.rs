@@ -1,5 +1,7 @@
 //! A whole recording of a small run, made by the real rooms.
 
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};

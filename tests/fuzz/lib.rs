@@ -1,6 +1,8 @@
 //! Hostile input for the tests of every room that reads what it did not write: valid input, broken
 //! in its structure. Such a test is named `fuzz_...` and ignored by `cargo test`; `scripts/fuzz` runs it.
 
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
+
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher, RandomState};

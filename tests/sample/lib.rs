@@ -1,5 +1,7 @@
 //! Reports for tests: facts of simulated machines, judged by the rules.
 
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
+
 use std::time::Duration;
 
 use diagnose::{self, Evidence, Settings, collectives, expected, expected_host, expected_load};

@@ -7,9 +7,12 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{builtin, find};
+use super::{descriptions, text as file};
 use model::nearest::did_you_mean;
 use model::units::PciAddress;
+
+/// A name with its place.
+type Named<'a> = Spanned<Cow<'a, str>>;
 
 /// The key that names the base.
 pub(super) const KEY: &str = "base";
@@ -23,16 +26,16 @@ const BY_ADDRESS: [(&str, &str); 3] = [("pci", "address"), ("gpus", "pci"), ("ad
 ///
 /// A sentence: there is none, or it cannot be read.
 pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str>, String> {
-    if let Some(text) = builtin::description(name) {
+    if let Some(text) = descriptions::description(name) {
         return Ok(text.into());
     }
     match folder {
-        Some(folder) if name.contains(['/', '.']) => find::read(&folder.join(name))
+        Some(folder) if name.contains(['/', '.']) => file::read(&folder.join(name))
             .map(Cow::Owned)
             .map_err(|error| format!("cannot read the machine '{name}': {error}")),
         _ => Err(format!(
             "there is no machine '{name}'{}: a base is a built-in machine, or a file that ends in .toml",
-            did_you_mean(name, builtin::names())
+            did_you_mean(name, descriptions::names())
         )),
     }
 }
@@ -44,7 +47,7 @@ pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str
 /// It is no text; with its place.
 pub(super) fn take<'a>(
     table: &mut DeTable<'a>,
-) -> Result<Option<Spanned<Cow<'a, str>>>, (String, Range<usize>)> {
+) -> Result<Option<Named<'a>>, (String, Range<usize>)> {
     let Some(value) = table.remove(KEY) else {
         return Ok(None);
     };

@@ -6,6 +6,7 @@ mod alone;
 mod base;
 pub mod builtin;
 mod counts;
+mod descriptions;
 mod driver;
 mod engine;
 mod find;
@@ -18,6 +19,7 @@ mod routes;
 pub mod sharing;
 pub mod spec;
 mod telemetry;
+mod text;
 mod work;
 
 use std::sync::Arc;

@@ -61,9 +61,8 @@ impl CudaDriver {
         let started = Instant::now();
         let table: &'static Table = Box::leak(Box::new(Table::load()?));
         // SAFETY: the first call into the library, with the only flag value there is.
-        table
-            .check("cuInit", unsafe { (table.init)(0) })
-            .map_err(no_driver)?;
+        let code = unsafe { (table.init)(0) };
+        table.check("cuInit", code).map_err(no_driver)?;
         let init_seconds = started.elapsed().as_secs_f64();
 
         let (devices, handles) = startup::devices(table)
