@@ -123,7 +123,6 @@ mod tests {
         Structure(Vec<(Vec<u16>, fuzz::Mutation)>),
         /// A report of broken text.
         Text(Vec<(u32, fuzz::Edit)>),
-        /// A page.
         Page,
         /// So many bytes, all alike, which pack to almost nothing.
         Bomb(u32),

@@ -89,7 +89,6 @@ fn lock(pace: &Mutex<Pace>) -> std::sync::MutexGuard<'_, Pace> {
 struct Pace {
     /// Rounds in all.
     rounds: usize,
-    /// Those that have ended.
     ended: usize,
     /// Those of them that counted for the time of one: what ran into its deadline does not.
     counted: usize,

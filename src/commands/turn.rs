@@ -19,7 +19,6 @@ const LAST_WORKER: Duration = Duration::from_secs(20);
 /// thousand.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What came of it.
 pub enum Turn {
     /// The machine is this run's until the lock is dropped.
     Ours(Lock),

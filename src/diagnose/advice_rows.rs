@@ -9,7 +9,6 @@ use model::placement::Path;
 use model::reading::Unknown;
 use model::snapshot::{NvSwitch, Snapshot};
 
-/// All of them.
 pub(super) fn all() -> Vec<Row> {
     [link_rows(), setting_rows(), lost_rows(), shared_rows()]
         .into_iter()

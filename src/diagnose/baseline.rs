@@ -15,7 +15,6 @@ use model::units::PciAddress;
 
 /// Today's machine beside an earlier report of it.
 pub struct Beside<'a> {
-    /// The earlier report.
     pub old: &'a Report,
     /// Index today of the GPU that had this index then.
     today: HashMap<u32, u32>,
@@ -29,7 +28,6 @@ type Key = (Pair, Setup);
 pub struct Figures<'a> {
     /// The pair by today's indices.
     pub pair: Pair,
-    /// Then.
     pub old: &'a PeerBandwidth,
     /// Today; none where it was not measured.
     pub new: Option<&'a PeerBandwidth>,
@@ -56,7 +54,6 @@ pub struct HostFigures {
     pub gpu: u32,
     /// What it is of.
     pub what: What,
-    /// Then.
     pub old: Figure,
     /// Today; none where it was not measured.
     pub new: Option<Figure>,

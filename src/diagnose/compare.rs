@@ -26,14 +26,11 @@ static OF_BOTH: [Rule; 3] = [
 /// Schema of the JSON form.
 pub const SCHEMA: &str = "peerscope.comparison/1";
 
-/// What is different.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The earlier report.
     pub old: Side,
-    /// The later report.
     pub new: Side,
     /// Figures that both have: bandwidth of pairs, and those of host and GPU.
     pub compared: usize,
@@ -117,12 +114,9 @@ impl Change {
     }
 }
 
-/// Which report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Side {
-    /// When it was made.
     pub started_at: String,
-    /// Of which machine.
     pub machine: String,
     /// How many of its GPUs `--gpus` left out.
     pub gpus_left_out: u32,

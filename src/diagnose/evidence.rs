@@ -19,7 +19,6 @@ use model::topology::{LinkClass, Topology};
 pub struct Evidence<'a> {
     /// What was asked for: what it left out is not known to be missing.
     pub request: &'a Request,
-    /// The facts.
     pub snapshot: &'a Snapshot,
     /// The graph and the routes, CUDA's word on peer access included where it was asked.
     pub topology: &'a Topology,
@@ -66,7 +65,6 @@ impl<'a> Figures<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// That of these measurements.
     pub fn of(measurements: &'a Measurements, topology: &Topology) -> Self {
         let [direct, staged] =
             [Path::Direct, Path::Staged].map(|path| Figures::of(measurements, path));
@@ -109,7 +107,6 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// That of one pair.
     pub fn reference_of(&self, path: Path, pair: Pair) -> Option<&'a PeerBandwidth> {
         match self.index {
             Some(index) => index.figures(path).by_pair.get(&pair).copied(),

@@ -19,7 +19,6 @@ pub struct Expectations {
     /// profile does not measure is then not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// The GPUs.
     pub gpus: Gpus,
     /// The PCIe link of every GPU.
     pub pcie: Pcie,
@@ -48,7 +47,6 @@ pub struct Expectations {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gpus {
-    /// How many.
     pub count: Option<u32>,
     /// Product name of each, as NVML gives it.
     pub model: Option<String>,

@@ -17,7 +17,6 @@ use model::report::Report;
 pub struct HostFloor {
     /// How the host's buffer is allocated.
     pub memory: HostMemory,
-    /// Which way.
     pub direction: HostDirection,
     /// What moves the bytes.
     #[serde(default = "by_copy_engine", skip_serializing_if = "is_copy_engine")]
@@ -56,7 +55,6 @@ pub struct PipelineFloor {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallLimit {
-    /// The call.
     pub call: Call,
     /// Of a copy between host and GPU, the memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +121,6 @@ pub struct Bound {
     pub what: What,
     /// Of this GPU only.
     pub gpu: Option<u32>,
-    /// It.
     pub value: f64,
 }
 
@@ -143,11 +140,8 @@ impl Bound {
 pub struct OfHost {
     /// Copies.
     pub host: Vec<HostFloor>,
-    /// Pipelines.
     pub pipeline: Vec<PipelineFloor>,
-    /// Calls.
     pub calls: Vec<CallLimit>,
-    /// Loops of launches.
     pub launch_loop: Vec<TurnLimit>,
 }
 

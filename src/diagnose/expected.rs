@@ -237,7 +237,6 @@ pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Sha
 /// What a figure is expected to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expectation {
-    /// The class.
     pub class: Expected,
     /// Share of theoretical.
     pub share: Share,

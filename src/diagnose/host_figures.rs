@@ -45,7 +45,6 @@ pub const LEAST_US: f64 = 40.0;
 pub enum What {
     /// Copies between host and GPU.
     Copy {
-        /// How.
         way: HostWay,
         /// On how many GPUs at the same time.
         at_once: u32,
@@ -61,7 +60,6 @@ pub enum What {
     },
     /// A call that need not wait for work.
     Call {
-        /// Which.
         call: Call,
         /// Of a copy, what memory of the host.
         memory: Option<HostMemory>,
@@ -76,7 +74,6 @@ pub enum What {
 }
 
 impl What {
-    /// What decides it.
     pub fn kind(self) -> Kind {
         match self {
             Self::Copy { way, .. } if way.memory == HostMemory::Pageable => Kind::Processor,
@@ -128,7 +125,6 @@ impl fmt::Display for What {
 /// A figure: decimal GB/s, or of times microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
-    /// It.
     pub value: f64,
     /// What its samples scatter by, per cent.
     pub spread_percent: f64,
@@ -219,13 +215,11 @@ pub fn figures(measurements: &Measurements) -> Figures {
 /// A figure that is worse than another one, or than what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Short {
-    /// The GPU.
     pub gpu: u32,
     /// What it is of.
     pub what: What,
     /// What it should be near to, or at least, or at most.
     pub wanted: f64,
-    /// It.
     pub found: f64,
 }
 

@@ -29,12 +29,10 @@ pub struct Expected {
     pub key: &'static str,
     /// The class of links that it belongs to, in whose place it stands; its own key where it is one.
     pub general: &'static str,
-    /// What is reached.
     pub share: Share,
     /// The lowest and the highest share that healthy machines are known to have reached, per cent of
     /// theoretical. None where no figure is known.
     pub reached: Option<[f64; 2]>,
-    /// Where that comes from.
     pub source: &'static str,
 }
 
@@ -187,7 +185,6 @@ pub fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expecte
 pub struct Local {
     /// The lowest and the highest figure that is known of healthy ones, GB/s.
     pub reached: [GbPerSecond; 2],
-    /// Where they come from.
     pub source: &'static str,
 }
 

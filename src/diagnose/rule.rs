@@ -20,7 +20,6 @@ pub struct Rule {
     pub gap: bool,
     /// Its own file, through `include_str!`: the `//!` lines at its top are the manual page, which is kept nowhere else.
     pub source: &'static str,
-    /// What it finds.
     pub judge: Judge,
 }
 

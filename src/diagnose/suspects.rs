@@ -15,7 +15,6 @@ use model::topology::{Link, LinkKind};
 use model::units::PciAddress;
 use topology::pcie;
 
-/// A suspect.
 pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
     Suspect {
         cause: cause.into(),
@@ -24,7 +23,6 @@ pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
     }
 }
 
-/// The GPUs of these pairs.
 pub fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
     pairs
         .into_iter()

@@ -181,7 +181,6 @@ pub fn fact(finding: &Finding, key: &str) -> Value {
     serde_json::to_value(&finding.evidence).unwrap()[key].clone()
 }
 
-/// The codes of the findings.
 pub fn codes(findings: &[Finding]) -> Vec<&str> {
     findings.iter().map(|finding| &*finding.code).collect()
 }

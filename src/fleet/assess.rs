@@ -303,7 +303,6 @@ fn list(wanted: &[String], nodes: &[Node]) -> List {
     }
 }
 
-/// What the rules found.
 fn of_rules<'a>(digests: &[&'a Digest]) -> Vec<Incident<'a>> {
     let found = digests.iter().enumerate().flat_map(|(node, digest)| {
         digest.findings.iter().map(move |found| Incident {

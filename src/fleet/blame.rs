@@ -11,7 +11,6 @@ pub struct Low {
     pub kind: usize,
     /// What it is of.
     pub ends: Ends,
-    /// The figure.
     pub value: f32,
     /// What the others reach.
     pub median: f32,
@@ -27,7 +26,6 @@ const BLAMED: f64 = 0.8;
 /// What figures that stand out have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blame {
-    /// A GPU.
     Gpu(u16),
     /// A pair of GPUs in one direction.
     Pair([u16; 2]),
@@ -68,7 +66,6 @@ impl Blame {
         }
     }
 
-    /// The GPUs.
     pub fn gpus(&self) -> Vec<u32> {
         match self {
             Self::Gpu(gpu) => vec![(*gpu).into()],

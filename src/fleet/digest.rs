@@ -45,18 +45,14 @@ pub struct Digest {
     pub classes: Vec<(Pair, LinkClass)>,
     /// What was measured: each once, with its setup.
     pub kinds: Vec<Kind>,
-    /// The figures.
     pub figures: Vec<Figure>,
-    /// What the rules found.
     pub findings: Vec<Finding>,
     /// The report's own verdict.
     pub verdict: Verdict,
 }
 
-/// A GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// NVML's index.
     pub index: u32,
     /// PCI address.
     pub pci: Option<String>,
@@ -96,11 +92,8 @@ pub struct Link {
 pub struct Finding {
     /// Code of the rule.
     pub code: String,
-    /// How bad it is.
     pub severity: Severity,
-    /// What it is about.
     pub subject: Subject,
-    /// The sentence.
     pub message: String,
 }
 
@@ -115,7 +108,6 @@ impl Finding {
     }
 }
 
-/// What is no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoReport {
     /// Another file that peerscope writes.

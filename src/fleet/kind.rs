@@ -78,7 +78,6 @@ impl What {
         }
     }
 
-    /// The setup in words.
     pub fn setup(&self) -> String {
         match self {
             Self::Peer {
@@ -160,7 +159,6 @@ pub struct Figures {
     numa: HashMap<u32, Option<u32>>,
     /// Each kind once.
     pub kinds: Vec<Kind>,
-    /// The figures.
     pub figures: Vec<Figure>,
 }
 

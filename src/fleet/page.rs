@@ -22,7 +22,6 @@ const ROWS: usize = 20;
 /// Longest list of nodes in a table, characters; JSON has all of it.
 const LIST: usize = 36;
 
-/// The whole page.
 pub fn page(fleet: &Fleet, verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     if fleet.read.simulated {

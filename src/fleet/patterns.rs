@@ -13,15 +13,12 @@ use model::finding::Severity;
 /// Something that stands out on a node, by the code of its rule or of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incident<'a> {
-    /// The code.
     pub code: &'a str,
     /// Place of the node.
     pub node: usize,
-    /// How bad it is.
     pub severity: Severity,
     /// The GPUs that it is about.
     pub gpus: Vec<u32>,
-    /// The sentence.
     pub message: &'a str,
 }
 

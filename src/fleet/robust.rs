@@ -19,7 +19,6 @@ const PERCENT: f32 = 95.0;
 /// Centre and spread of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Robust {
-    /// Their median.
     pub median: f32,
     /// 1.4826 x the median distance from it, at least 1% of it.
     pub spread: f32,

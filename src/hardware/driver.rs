@@ -28,7 +28,6 @@ pub trait Driver: HostDriver {
     /// Seconds that the library's initialisation and the contexts alone took.
     fn floor_seconds(&self) -> f64;
 
-    /// Memory of a device.
     fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError>;
 
     /// Takes plain device memory (not from a pool: pool memory needs its own peer access). Where it is

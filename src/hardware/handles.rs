@@ -31,7 +31,6 @@ pub struct DeviceMemory {
 /// A stream of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stream {
-    /// The device.
     pub device: Device,
     /// 0 is the legacy default stream, others are numbered by the driver room.
     pub id: u32,
@@ -47,7 +46,6 @@ impl Stream {
 /// An event of a device, with timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// The device.
     pub device: Device,
     /// Numbered by the driver room.
     pub id: u32,
@@ -56,7 +54,6 @@ pub struct Event {
 /// A buffer on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Buffer {
-    /// The device.
     pub device: Device,
     /// Numbered by the driver room.
     pub id: u32,

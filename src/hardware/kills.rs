@@ -15,7 +15,6 @@ pub struct Kills {
 }
 
 impl Kills {
-    /// As it is now.
     pub fn now() -> Self {
         Self::at(&root())
     }

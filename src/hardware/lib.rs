@@ -109,7 +109,6 @@ pub struct HardwareError {
 }
 
 impl HardwareError {
-    /// An error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -182,9 +181,7 @@ impl GpuGroup {
 pub struct PciTree {
     /// Functions on the way from a GPU or adapter to its root port.
     pub functions: Vec<PciFunction>,
-    /// NUMA nodes.
     pub numa_nodes: Vec<NumaNode>,
-    /// Network adapters.
     pub adapters: Vec<Adapter>,
     /// What could not be read, a sentence each.
     pub problems: Vec<String>,

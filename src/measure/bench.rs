@@ -29,7 +29,6 @@ pub(super) struct Seat {
     pub device: Device,
     /// The processors of its NUMA node; none where they are not known or the only ones.
     pub processors: Vec<usize>,
-    /// What it sends from.
     pub send: Buffer,
     /// What it receives into.
     pub receive: Buffer,

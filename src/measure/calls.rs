@@ -27,7 +27,6 @@ const KERNEL: Duration = Duration::from_micros(200);
 /// A call that is timed: everything but the GPU and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// The call.
     pub call: Call,
     /// Of a copy between host and GPU, which way.
     pub direction: Option<HostDirection>,
@@ -40,7 +39,6 @@ pub struct Asked {
 /// What a call took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallTimes {
-    /// Which.
     pub asked: Asked,
     /// Time of the host in the call, nanoseconds, one for each sample.
     pub host_ns: Vec<f64>,

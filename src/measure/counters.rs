@@ -203,7 +203,6 @@ fn share(link: u8, before: &Counts, after: &Counts) -> Option<LinkShare> {
     })
 }
 
-/// Why a count is missing.
 fn missing(watched: &Watched, before: &Counts, after: &Counts) -> Option<String> {
     if let Some(failure) = before.failure.as_ref().or(after.failure.as_ref()) {
         return Some(failure.clone());

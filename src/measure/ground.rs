@@ -10,7 +10,6 @@ use plan::Round;
 
 /// A GPU, its buffers, and those in the memory of the host that it exchanges bytes with.
 pub(super) struct Ground {
-    /// NVML's index.
     pub gpu: u32,
     pub device: Device,
     pub send: Buffer,
@@ -98,7 +97,6 @@ impl Bench<'_> {
         Ok([first.buffer, second.buffer])
     }
 
-    /// Enqueues work.
     pub(super) fn enqueue_work(
         &self,
         ground: &Ground,

@@ -63,7 +63,6 @@ use model::timeline::Timeline;
 use model::topology::Topology;
 use plan::{Action, FIXED_COST_COPIES, Round};
 
-/// How a round ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Outcome {
@@ -79,7 +78,6 @@ pub enum Outcome {
     },
     /// A copy and a kernel were timed against each other.
     Overlap {
-        /// One per sample.
         samples: Vec<OverlapSample>,
     },
     /// Copies within a GPU were timed.
@@ -91,14 +89,12 @@ pub enum Outcome {
     Noted,
     /// Batches were copied in, worked on and copied out.
     Pipeline {
-        /// What that took.
         times: Box<PipelineTimes>,
     },
     /// Copies and kernels of a GPU were let go two by two.
     Engines {
         /// Copy engines that the driver reports, where it tells.
         reported: Option<u32>,
-        /// One per sample.
         samples: Vec<EnginesSample>,
     },
     /// Calls were timed.
@@ -108,27 +104,21 @@ pub enum Outcome {
     },
     /// A loop of launches was timed.
     LaunchLoop {
-        /// One per sample.
         loops: Vec<LoopTimes>,
     },
     /// Copies were read before their end.
     Hazard {
-        /// One per sample.
         samples: Vec<HazardSample>,
     },
     /// Several flows were timed at once.
     Load {
-        /// What they reached.
         load: Box<LoadTimes>,
     },
     /// Page-locking was timed.
     Pinned {
-        /// What it cost.
         pinned: Box<Pinned>,
     },
-    /// It did not work.
     Failed {
-        /// Why.
         error: HardwareError,
     },
     /// It was not run, or did not end; said by the parent.
@@ -145,9 +135,7 @@ pub enum Outcome {
 /// between times of one device are exact.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// When it began.
     pub start_ns: f64,
-    /// When it ended.
     pub end_ns: f64,
 }
 
@@ -168,7 +156,6 @@ impl Span {
 pub struct Row {
     /// The GPU whose stream it is, by NVML's index.
     pub gpu: u32,
-    /// The stream.
     pub stream: StreamKind,
     /// Copies in each row.
     pub copies: u32,
@@ -214,7 +201,6 @@ fn each(rows: &[Span], copies: u32) -> Vec<f64> {
 /// One sample of an overlap measurement: a copy, and a kernel on the default stream of each GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OverlapSample {
-    /// The copy.
     pub copy: Span,
     /// The kernel on the source.
     pub on_source: Span,
@@ -266,7 +252,6 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs one round.
     pub fn run_one(&self, round: &Round) -> Outcome {
         if let (Action::Local { samples }, [flow]) = (round.task.action, round.flows.as_slice())
             && let Some(gpu) = flow.within()
@@ -350,7 +335,6 @@ impl Bench<'_> {
 
 /// What is told while rounds run.
 pub enum Told<'r> {
-    /// A round has ended.
     Ended(&'r Round, Outcome),
     /// These have ended together. None has left anything on the devices that could be waited for.
     Together(Vec<(&'r Round, Outcome)>),

@@ -29,7 +29,6 @@ enum State {
     Read(Marked),
 }
 
-/// What was read.
 #[derive(Debug, Default)]
 pub struct Marked {
     /// Active NVLinks with their error counters, by GPU.

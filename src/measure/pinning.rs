@@ -19,7 +19,6 @@ use plan::Round;
 pub struct Pinned {
     /// To allocate page-locked memory.
     pub allocate_ns: Vec<f64>,
-    /// To free it.
     pub free_ns: Vec<f64>,
     /// To page-lock memory that was there.
     pub register_ns: Vec<f64>,

@@ -22,7 +22,6 @@ const SMALL_BUFFERS: u64 = 4 * MIB;
 /// A GPU that the parent wants tested, by what NVML said of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
-    /// NVML's index.
     pub index: u32,
     /// NVML's UUID, where known.
     pub uuid: Option<String>,

@@ -283,7 +283,6 @@ pub struct LoadCounted {
 /// What the active NVLinks of a GPU counted, those that counted something.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NvLinksCounted {
-    /// NVML's index.
     pub gpu: u32,
     /// By link.
     pub added: Vec<NvLinkErrorsAdded>,

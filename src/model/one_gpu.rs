@@ -42,7 +42,6 @@ impl Ending {
 
 /// A measurement on one GPU.
 pub trait OneGpu {
-    /// What was measured.
     fn probe(&self) -> Probe;
 
     /// From where to where bytes are copied; within the GPU where none are.
@@ -60,7 +59,6 @@ pub trait OneGpu {
     /// Takes its figures out.
     fn forget(&mut self);
 
-    /// How it ended.
     fn ending(&self) -> &Ending;
 
     /// How it ended, to be changed.

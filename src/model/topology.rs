@@ -56,7 +56,6 @@ impl Topology {
         pair.find(&self.pairs, |route| route.pair)
     }
 
-    /// The node of this id.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
     }

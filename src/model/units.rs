@@ -202,7 +202,6 @@ impl Generation {
     /// The newest that exists here.
     pub const NEWEST: Self = Self(6);
 
-    /// Its number.
     pub const fn number(self) -> u8 {
         self.0
     }
@@ -225,7 +224,6 @@ impl Lanes {
     /// Sixteen lanes, the most that a board uses.
     pub const X16: Self = Self(16);
 
-    /// How many they are.
     pub const fn number(self) -> u8 {
         self.0
     }

@@ -65,7 +65,6 @@ pub enum Group {
 }
 
 impl Group {
-    /// All there are.
     pub const ALL: [Self; 7] = [
         Self::Peers,
         Self::Host,

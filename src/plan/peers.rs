@@ -76,7 +76,6 @@ pub enum Extent {
     None,
     /// In the reference placement.
     Reference,
-    /// In every placement.
     EveryPlacement,
 }
 
@@ -89,7 +88,6 @@ pub enum Staged {
     WithoutPeerAccess,
     /// All, or a ring and one of each class where nobody stages, since direct copies are far faster.
     Sample,
-    /// All.
     All,
 }
 

@@ -37,15 +37,9 @@ pub enum Action {
         copies: u32,
     },
     /// Time a copy against a kernel on each of both GPUs.
-    Overlap {
-        /// How often.
-        samples: u32,
-    },
+    Overlap { samples: u32 },
     /// Time a row of small copies.
-    Latency {
-        /// How often.
-        samples: u32,
-    },
+    Latency { samples: u32 },
     /// Time rows of copies within a GPU.
     Local {
         /// How many rows.
@@ -55,7 +49,6 @@ pub enum Action {
     Clocks,
     /// Time batches that are copied in, worked on and copied out, in one stream and in several.
     Pipeline {
-        /// How often.
         samples: u32,
         /// How many batches.
         batches: u32,
@@ -63,10 +56,7 @@ pub enum Action {
         streams: u32,
     },
     /// Find out which copies and kernels of a GPU run at the same time.
-    Engines {
-        /// How often.
-        samples: u32,
-    },
+    Engines { samples: u32 },
     /// Time how long calls hold the host: copies to and from host memory where the round has such flows, else the
     /// others.
     Calls {
@@ -75,16 +65,12 @@ pub enum Action {
     },
     /// Time a loop of launches on the first flow's GPU, with a wait for the second's in each turn.
     LaunchLoop {
-        /// How often.
         samples: u32,
         /// How many turns.
         turns: u32,
     },
     /// Read what a copy to the host brings before it has ended.
-    Hazard {
-        /// How often.
-        samples: u32,
-    },
+    Hazard { samples: u32 },
     /// Time rows of copies between host and GPU, and check their bytes.
     Host {
         /// How many rows.
@@ -95,10 +81,7 @@ pub enum Action {
         allocation: Allocation,
     },
     /// Time page-locking and what belongs to it.
-    Pinning {
-        /// How often.
-        samples: u32,
-    },
+    Pinning { samples: u32 },
     /// Time rows of several flows at once, and check their bytes.
     Load {
         /// What the flows have in common.

@@ -43,7 +43,6 @@ pub struct Header {
 pub struct Entry {
     /// When, seconds since the run began.
     pub at: f64,
-    /// What.
     pub event: Event,
 }
 
@@ -53,15 +52,9 @@ pub struct Entry {
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Event {
     /// The facts, of the GPUs that were asked for. The topology follows from them.
-    Facts {
-        /// The facts.
-        snapshot: Snapshot,
-    },
+    Facts { snapshot: Snapshot },
     /// What was asked for, where that is less than everything.
-    Asked {
-        /// What.
-        request: Request,
-    },
+    Asked { request: Request },
     /// What was read while copies ran, and what went wrong with it.
     Late {
         /// All pairs of the facts.
@@ -76,7 +69,6 @@ pub enum Event {
     Driver {
         /// Seconds that its own start took.
         floor_seconds: f64,
-        /// What it said.
         facts: DriverFacts,
     },
     /// What the GPUs did while they were left alone.
@@ -94,29 +86,21 @@ pub enum Event {
         thinned_out: Vec<String>,
     },
     /// The links of these GPUs are watched from now on.
-    Watching {
-        /// NVML's indices.
-        gpus: Vec<u32>,
-    },
+    Watching { gpus: Vec<u32> },
     /// Readings of the links of some GPUs, which are alike.
     Links {
         /// NVML's indices, each once.
         gpus: Vec<u32>,
         /// How often that was read of each in a row.
         times: u32,
-        /// What was read.
         sample: LinkSample,
     },
     /// What was seen of a round that is followed for a timeline.
-    Timeline {
-        /// What.
-        timeline: Timeline,
-    },
+    Timeline { timeline: Timeline },
     /// What became of a round.
     Outcome {
         /// The round's number within the plan.
         id: u32,
-        /// How it ended.
         outcome: Outcome,
     },
     /// Something went wrong beside single rounds.
@@ -145,8 +129,5 @@ pub enum Event {
         interrupted: bool,
     },
     /// The links are watched no more, and the counters were read again.
-    Counted {
-        /// What was counted.
-        counted: Counted,
-    },
+    Counted { counted: Counted },
 }

@@ -72,11 +72,9 @@ struct Times {
 pub struct Recorded {
     /// What was asked for.
     pub request: Request,
-    /// The facts.
     pub snapshot: Snapshot,
     /// The graph and the routes, with what CUDA said of them.
     pub topology: Topology,
-    /// The figures.
     pub measurements: Measurements,
     /// Where the time went; `total` is the time of the last entry.
     pub timing: Timing,

@@ -11,7 +11,6 @@ use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::rounding::{percent, range, rate, short};
 
-/// The whole page.
 pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     let report = digest.report;

@@ -44,7 +44,6 @@ impl Caveat {
         Self::Silenced,
     ];
 
-    /// In one word.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Simulated => "simulated",

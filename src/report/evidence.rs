@@ -95,7 +95,6 @@ pub(super) fn names(phrase: &'static str) -> Vec<&'static str> {
     names
 }
 
-/// A phrase with its facts.
 fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
     let mut parts = phrase.split('{');
     let mut text = parts.next().unwrap_or_default().to_owned();

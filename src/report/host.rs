@@ -16,7 +16,6 @@ const ALIKE_PERCENT: f64 = 5.0;
 /// Figures of one way to copy, over all GPUs that copied so.
 #[derive(Debug, Clone)]
 pub(super) struct Ways {
-    /// How.
     pub(super) way: HostWay,
     /// GPUs that copied at the same time; 1 is each by itself.
     pub(super) at_once: u32,

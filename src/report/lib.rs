@@ -99,7 +99,6 @@ pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
         })
 }
 
-/// The format of this name.
 pub fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().copied().find(|format| format.name == name)
 }
@@ -185,7 +184,6 @@ pub fn caveats(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// The report in this format.
 pub fn render(report: &Report, format: &Format, style: &Style) -> String {
     (format.render)(&digest::Digest::of(report), style)
 }

@@ -9,7 +9,6 @@ use super::paint::Paint;
 use super::wrap::wrap;
 use model::placement::Pair;
 
-/// One cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,

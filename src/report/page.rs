@@ -13,7 +13,6 @@ pub enum Block {
     Blank,
     /// What must be known before anything else.
     Banner(String),
-    /// The conclusion.
     Verdict {
         word: String,
         paint: Paint,
@@ -39,7 +38,6 @@ pub enum Block {
         paint: Paint,
         text: String,
     },
-    /// A table.
     Table(Table),
 }
 
@@ -128,7 +126,6 @@ impl Page {
         });
     }
 
-    /// A table.
     pub fn table(&mut self, table: Table) {
         self.blocks.push(Block::Table(table));
     }

@@ -41,7 +41,6 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// The node of this id.
     pub fn node(&self, id: NodeId) -> Option<&'a Node> {
         self.nodes.get(&id).copied()
     }

@@ -11,7 +11,6 @@ use model::units::PciAddress;
 /// Some active NVLinks together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bundle {
-    /// How many.
     pub links: u8,
     /// `18 x NVLink 4.0`.
     pub label: String,
@@ -108,7 +107,6 @@ pub struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// Those of this GPU.
     pub fn of(gpu: &'a Gpu) -> Self {
         let mut to: BTreeMap<PciAddress, u8> = BTreeMap::new();
         for address in active(gpu).filter_map(|link| link.remote_pci.get()) {

@@ -39,7 +39,6 @@ pub enum Above {
     Link(Box<Connection>),
     /// The inside of a switch: no link, and no figure.
     InsideSwitch,
-    /// The root complex.
     RootComplex,
 }
 

@@ -147,7 +147,6 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// When a gate opened.
     fn opening(&mut self, gate: &ClockReading) -> Option<Opening> {
         let (host_ns, off_ns, by_gate) = self.clocks.get(&id(gate))?.opening(gate);
         self.used.entry(id(gate)).or_default().1 += usize::from(by_gate);

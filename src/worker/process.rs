@@ -9,7 +9,6 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// A process that can be ended.
 pub trait Process: Send {
-    /// Its number.
     fn id(&self) -> u32;
 
     /// Asks the kernel to end it, whatever it does.
@@ -60,7 +59,6 @@ impl Mortal {
         }
     }
 
-    /// Its number.
     pub fn id(&self) -> u32 {
         self.process.id()
     }

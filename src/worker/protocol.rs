@@ -29,7 +29,6 @@ pub(super) fn text(message: &impl Serialize) -> Result<Vec<u8>, String> {
 pub enum Request {
     /// Open these GPUs. The driver itself starts before, as soon as the worker does.
     Open {
-        /// The GPUs.
         selections: Vec<Selection>,
         /// Maximum memory to use on each.
         memory_limit: Bytes,
@@ -38,10 +37,7 @@ pub enum Request {
         one_by_one: bool,
     },
     /// Run rounds of one slot, at once where they allow it.
-    Run {
-        /// The rounds.
-        rounds: Vec<Round>,
-    },
+    Run { rounds: Vec<Round> },
 }
 
 /// From the worker.
@@ -49,16 +45,10 @@ pub enum Request {
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
     /// The driver could not be started; the worker ends.
-    NoDriver {
-        /// Why.
-        error: HardwareError,
-    },
+    NoDriver { error: HardwareError },
     /// What follows concerns this GPU, by NVML index: if it hangs or crashes, the others can be
     /// opened without it.
-    Opening {
-        /// The GPU.
-        gpu: u32,
-    },
+    Opening { gpu: u32 },
     /// The GPUs are open, as far as they could be.
     Ready {
         /// What the driver said.
@@ -74,17 +64,10 @@ pub enum Reply {
         error: HardwareError,
     },
     /// What was seen of a round that is followed; its end is told next.
-    Seen {
-        /// Its number.
-        id: u32,
-        /// What.
-        timeline: Timeline,
-    },
+    Seen { id: u32, timeline: Timeline },
     /// A round has ended.
     Done {
-        /// Its number.
         id: u32,
-        /// How.
         outcome: Outcome,
         /// What the driver's clock shows then.
         #[serde(default)]

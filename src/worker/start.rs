@@ -23,9 +23,7 @@ const CUDA_NO_DEVICE: u32 = 100;
 /// What is needed to start workers.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The machine.
     pub machine: Arc<dyn Machine>,
-    /// The GPUs.
     pub selections: Vec<Selection>,
     /// Maximum memory to use on each.
     pub memory_limit: Bytes,
@@ -74,7 +72,6 @@ pub type LeftOut = Vec<(u32, String)>;
 
 /// A worker that takes rounds.
 pub struct Ready {
-    /// The worker.
     pub worker: Worker,
     /// What the driver said.
     pub facts: DriverFacts,

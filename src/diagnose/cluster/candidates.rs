@@ -10,9 +10,7 @@ use topology::is_inside_switch;
 
 /// Something that pairs can have in common, with every pair that was looked at and has it.
 pub struct Candidate {
-    /// What it is.
     pub common: Common,
-    /// The pairs.
     pub members: BTreeSet<Pair>,
     /// Whether the members are those of one direction only: into, out of, or along a link.
     pub one_way: bool,

@@ -13,7 +13,6 @@ use model::snapshot::Snapshot;
 pub enum Common {
     /// Every pair of at least three GPUs is bad.
     Everything,
-    /// One GPU.
     Gpu(u32),
     /// Links of the routes that all of them pass and no good pair does, by the ids of their ends,
     /// in the direction in which the bad pairs pass them. More than one where the pairs do not
@@ -26,7 +25,6 @@ pub enum Common {
 /// Bad pairs with one likely cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// What they have in common.
     pub common: Common,
     /// The ordered pairs, as they were given.
     pub pairs: Vec<Pair>,

@@ -29,7 +29,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "acs-redirect",
     Severity::Warning,

@@ -30,7 +30,6 @@ use model::node::NodeId;
 use model::topology::Link;
 use topology::pcie::Connection;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "adapter-link-narrow",
     Severity::Warning,

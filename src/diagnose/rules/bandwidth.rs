@@ -21,11 +21,8 @@ pub fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
 
 /// A figure below the floor of its class.
 pub struct Slow<'a> {
-    /// The figure.
     pub cell: &'a PeerBandwidth,
-    /// What was expected of it.
     pub expected: Expectation,
-    /// What was reached.
     pub achieved: GbPerSecond,
 }
 
@@ -64,9 +61,7 @@ pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
 
 /// A figure and what it is compared with.
 pub struct Compared {
-    /// The pair.
     pub pair: Pair,
-    /// What it reaches.
     pub achieved: GbPerSecond,
     /// What it should be near to.
     pub normal: GbPerSecond,

@@ -42,7 +42,6 @@ const ABOVE: Parameter = Parameter {
             out of a figure leave it uncertain by 1 to 2",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "bandwidth-impossible",
     Severity::Warning,

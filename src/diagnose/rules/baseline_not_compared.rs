@@ -27,7 +27,6 @@ use super::prelude::*;
 use crate::baseline::Beside;
 use crate::host_figures;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "baseline-not-compared",
     Severity::Warning,

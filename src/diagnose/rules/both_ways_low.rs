@@ -45,7 +45,6 @@ use super::unread_traffic;
 use crate::expected;
 use model::placement::Placement;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "both-ways-low",
     Severity::Error,
@@ -62,7 +61,6 @@ struct Both<'a> {
     achieved: GbPerSecond,
     /// Of the same copy one way.
     one_way: Option<GbPerSecond>,
-    /// What is usual.
     normal: GbPerSecond,
     /// The least that is.
     floor: GbPerSecond,

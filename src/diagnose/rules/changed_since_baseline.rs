@@ -32,7 +32,6 @@ const LEAST_RISE: Parameter = Parameter {
     default: 3.0,
     about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
 };
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "changed-since-baseline",
     Severity::Info,

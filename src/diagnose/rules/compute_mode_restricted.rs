@@ -25,7 +25,6 @@
 use super::prelude::*;
 use model::snapshot::ComputeMode;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "compute-mode-restricted",
     Severity::Info,

@@ -34,7 +34,6 @@ use model::pipeline::Engines;
 /// Engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "copy-engines-fewer",
     Severity::Warning,

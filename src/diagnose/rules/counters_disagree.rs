@@ -35,7 +35,6 @@ const BELOW: Parameter = Parameter {
     about: "how far what was counted may be from what was copied; chosen: five times what healthy machines show",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "counters-disagree",
     Severity::Warning,

@@ -28,7 +28,6 @@ use super::prelude::*;
 use crate::coverage::{coverage, hidden};
 use model::measurement::Hidden;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "devices-hidden",
     Severity::Info,

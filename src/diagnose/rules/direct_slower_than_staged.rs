@@ -39,7 +39,6 @@ const BELOW: Parameter = Parameter {
             repeats spread by (cuda-samples issue 449)",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "direct-slower-than-staged",
     Severity::Warning,

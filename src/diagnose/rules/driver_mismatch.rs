@@ -27,7 +27,6 @@
 use super::prelude::*;
 use model::restore::NVML_VERSION_MISMATCH;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "driver-mismatch",
     Severity::Warning,

@@ -29,7 +29,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "environment-distorting",
     Severity::Info,

@@ -31,7 +31,6 @@ use crate::expectations_host::Bound;
 use crate::host_figures::{self, What};
 use model::flow::Setup;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "expectation-beyond-profile",
     Severity::Info,

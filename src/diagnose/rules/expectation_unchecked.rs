@@ -28,7 +28,6 @@ use super::prelude::*;
 use crate::expectations::Expectations;
 use crate::host_figures;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "expectation-unchecked",
     Severity::Warning,

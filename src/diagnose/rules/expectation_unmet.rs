@@ -29,7 +29,6 @@ use super::prelude::*;
 use crate::expectations::Expectations;
 use crate::host_figures::{self, Group, Kind, Short, What};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "expectation-unmet",
     Severity::Error,

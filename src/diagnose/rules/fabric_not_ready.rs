@@ -38,7 +38,6 @@ use super::prelude::*;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "fabric-not-ready",
     Severity::Error,

@@ -70,7 +70,6 @@ const CALLS: Parameter = Parameter {
     default: 100.0 * (host_figures::TIMES - 1.0),
     about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "fell-since-baseline",
     Severity::Error,

@@ -32,7 +32,6 @@ const LEAST: Parameter = Parameter {
     about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "figure-impossible",
     Severity::Warning,

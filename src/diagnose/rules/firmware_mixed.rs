@@ -24,7 +24,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "firmware-mixed",
     Severity::Info,

@@ -38,7 +38,6 @@ use super::{bandwidth, both_ways_low, unread_traffic};
 use crate::coverage;
 use model::background::{self, Background};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpu-busy",
     Severity::Warning,

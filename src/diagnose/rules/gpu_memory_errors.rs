@@ -25,7 +25,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpu-memory-errors",
     Severity::Error,

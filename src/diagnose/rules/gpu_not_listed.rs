@@ -48,7 +48,6 @@ use topology::pcie;
 /// Class of display controllers with a screen, without the programming interface.
 const VGA: u32 = 0x0300;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpu-not-listed",
     Severity::Error,

@@ -32,7 +32,6 @@ use super::prelude::*;
 use model::reading::Reading;
 use model::snapshot::{DeviceFile, DisplayFunction};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpu-perhaps-hidden",
     Severity::Warning,

@@ -29,7 +29,6 @@ use super::gpu_busy;
 use super::prelude::*;
 use model::units::Bytes;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpu-shared",
     Severity::Info,

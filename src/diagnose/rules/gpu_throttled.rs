@@ -53,7 +53,6 @@ const HOT: [(&str, &str); 2] = [
 /// highest; idle data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpu-throttled",
     Severity::Warning,

@@ -32,7 +32,6 @@ use super::{lost, shared};
 use model::reading::Unknown;
 use topology::pcie;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpu-unreachable",
     Severity::Error,

@@ -24,7 +24,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "gpus-mixed",
     Severity::Info,

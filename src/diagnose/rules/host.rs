@@ -10,7 +10,6 @@ use model::one_gpu::OneGpu;
 /// Directions that are judged one by one.
 pub const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
 
-/// Every direction.
 pub const EVERY_WAY: [HostDirection; 3] = [
     HostDirection::ToDevice,
     HostDirection::ToHost,
@@ -26,9 +25,7 @@ pub const LEAST_SAMPLES: u32 = 3;
 /// A figure with its rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Rated<'a> {
-    /// The figure.
     pub copy: &'a HostCopy,
-    /// Its rate.
     pub rate: GbPerSecond,
 }
 

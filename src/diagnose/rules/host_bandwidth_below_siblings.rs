@@ -46,7 +46,6 @@ const UNPLACED: Parameter = Parameter {
             sockets lose up to 38",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "host-bandwidth-below-siblings",
     Severity::Warning,

@@ -34,7 +34,6 @@ use crate::expected::Expectation;
 use crate::expected_host;
 use model::host::{HostDirection, HostWay};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "host-bandwidth-low",
     Severity::Warning,
@@ -44,7 +43,6 @@ pub const RULE: Rule = Rule::new(
 
 /// A figure below its floor.
 pub struct Low<'a> {
-    /// The figure.
     pub rated: Rated<'a>,
     expected: Expectation,
 }

@@ -37,7 +37,6 @@ const MOST: Parameter = Parameter {
             slowest cell that is known of healthy machines",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "host-calls-slow",
     Severity::Warning,

@@ -26,7 +26,6 @@ use super::prelude::*;
 use model::host::{HostCopy, Pinning};
 use model::one_gpu::OneGpu;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "host-copy-failed",
     Severity::Error,

@@ -25,7 +25,6 @@
 use super::prelude::*;
 use model::host::HostCopy;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "host-data-wrong",
     Severity::Error,

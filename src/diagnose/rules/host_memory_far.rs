@@ -39,7 +39,6 @@ const MOST: Parameter = Parameter {
     about: "how far below is usual between sockets; chosen: above the 38 that copies across sockets are known to lose",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "host-memory-far",
     Severity::Info,

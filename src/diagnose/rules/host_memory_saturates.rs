@@ -40,7 +40,6 @@ const SHARE: Parameter = Parameter {
 /// one GPU.
 const FULL_PERCENT: f64 = 73.0;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "host-memory-saturates",
     Severity::Info,

@@ -31,7 +31,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "iommu-translating",
     Severity::Warning,

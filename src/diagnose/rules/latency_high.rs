@@ -53,7 +53,6 @@ const FIXED: Parameter = Parameter {
             most known of healthy machines",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "latency-high",
     Severity::Error,

@@ -21,7 +21,6 @@ pub const COLLAPSE: Parameter = Parameter {
 
 /// A pattern with its figures, what single flows explain of them, and what was to be expected.
 pub struct Judged<'a> {
-    /// The pattern.
     pub pattern: &'a LoadPattern,
     /// How its flows share the graph.
     pub predicted: Predicted<'a>,

@@ -33,7 +33,6 @@ use super::load::{self, Judged};
 use super::load_collapses;
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-below-expected",
     Severity::Warning,

@@ -28,7 +28,6 @@ use super::load::{self, COLLAPSE, Low};
 use super::load_steps;
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-collapses",
     Severity::Error,

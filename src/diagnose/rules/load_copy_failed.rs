@@ -33,7 +33,6 @@ use model::broken_off::{BrokenOff, How};
 use model::flow::Endpoint;
 use model::load::LoadPattern;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-copy-failed",
     Severity::Error,

@@ -32,7 +32,6 @@ use model::flow::{Endpoint, Flow};
 use model::load::{LoadFlow, LoadPattern};
 use model::measurement::Probe;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-data-wrong",
     Severity::Error,

@@ -36,7 +36,6 @@ const SHARE: Parameter = Parameter {
             agree on (cuda-samples issue 449)",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-limited-by-design",
     Severity::Info,

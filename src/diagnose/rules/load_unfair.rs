@@ -45,7 +45,6 @@ const LEAST: Parameter = Parameter {
 /// What a flow has at least of its fair share where it is said to have it.
 const SHARE: f64 = 0.9;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "load-unfair",
     Severity::Warning,

@@ -45,7 +45,6 @@ const MODEL: Parameter = Parameter {
     about: "how far below the lowest that is known of its model a GPU may be; chosen: as for siblings",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "local-memory-slow",
     Severity::Warning,

@@ -25,7 +25,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "mig-enabled",
     Severity::Info,

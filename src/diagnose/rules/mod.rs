@@ -119,7 +119,6 @@ rules! {
     copy_failed_once
 }
 
-/// The rule with this code.
 pub fn find(code: &str) -> Option<&'static Rule> {
     ALL.iter().find(|rule| *rule.id == *code)
 }

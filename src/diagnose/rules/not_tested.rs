@@ -36,7 +36,6 @@ use model::snapshot::ComputeMode;
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "not-tested",
     Severity::Warning,

@@ -30,7 +30,6 @@ use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "nothing-measured",
     Severity::Warning,

@@ -5,7 +5,6 @@ use model::snapshot::{NvLink, NvLinkRemote};
 
 /// A GPU's links, by number.
 pub struct Links<'a> {
-    /// The GPU.
     pub gpu: &'a Gpu,
     /// Those that are up.
     pub active: Vec<u8>,
@@ -55,7 +54,6 @@ impl<'a> Links<'a> {
         self.up().map(|link| link.remote_pci.get())
     }
 
-    /// Those that are up.
     pub fn up(&self) -> impl Iterator<Item = &NvLink> {
         self.gpu
             .nvlinks

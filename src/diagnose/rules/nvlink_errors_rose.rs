@@ -31,7 +31,6 @@ use super::prelude::*;
 use super::{bandwidth, load_reached};
 use model::measurement::NvLinkErrorsAdded;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "nvlink-errors-rose",
     Severity::Warning,

@@ -35,7 +35,6 @@ use super::nvlink_missing;
 use super::prelude::*;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "nvlink-fewer-than-siblings",
     Severity::Error,

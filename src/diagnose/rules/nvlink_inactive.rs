@@ -42,7 +42,6 @@ use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers,
 use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "nvlink-inactive",
     Severity::Error,
@@ -144,7 +143,6 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
 struct Down<'a> {
     /// All of them, on cards without anything that says there should be some.
     without_bridge: Vec<&'a Links<'a>>,
-    /// All of them.
     whole: Vec<&'a Links<'a>>,
     /// Some, where others of the model have more that are up.
     part: Vec<&'a Links<'a>>,

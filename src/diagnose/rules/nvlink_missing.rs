@@ -46,7 +46,6 @@ const SXM_ONLY: [&str; 8] = [
     "B300",
 ];
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "nvlink-missing",
     Severity::Error,

@@ -33,7 +33,6 @@ const LEAST: Parameter = Parameter {
     about: "what a link must carry of its equal part; chosen: healthy links are within 2",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "nvlink-share-uneven",
     Severity::Warning,

@@ -36,7 +36,6 @@ const ABOVE: Parameter = Parameter {
             worth a change",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pageable-slower",
     Severity::Info,

@@ -26,7 +26,6 @@ use super::prelude::*;
 use model::units::Bytes;
 use topology::pcie;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "payload-below-siblings",
     Severity::Info,

@@ -90,7 +90,6 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
     }
 }
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pcie-errors-rose",
     Severity::Warning,

@@ -33,7 +33,6 @@ use crate::external;
 use model::measurement::LinkState;
 use topology::pcie::{self, Connection, Shape};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pcie-link-changed",
     Severity::Error,

@@ -51,7 +51,6 @@ use topology::refute::Fastest;
 /// to speed up after the first work; three readings are one at the start and two beyond it.
 const READINGS_TO_BELIEVE: u32 = 3;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pcie-narrow",
     Severity::Error,

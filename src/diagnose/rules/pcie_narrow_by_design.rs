@@ -55,7 +55,6 @@ struct Ceiling {
     could: PcieLink,
 }
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pcie-narrow-by-design",
     Severity::Info,

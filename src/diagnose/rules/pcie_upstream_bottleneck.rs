@@ -48,7 +48,6 @@ struct Place<'a> {
     gpus: Vec<u32>,
 }
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pcie-upstream-bottleneck",
     Severity::Info,

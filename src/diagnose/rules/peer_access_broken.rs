@@ -37,7 +37,6 @@ use super::wrong_bytes::{self, Broken};
 use crate::cluster::{Common, Group};
 use crate::suspects::{self, gpus_of};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-access-broken",
     Severity::Error,

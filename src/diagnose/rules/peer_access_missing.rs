@@ -48,7 +48,6 @@ use crate::cluster::{self, Common};
 use model::restore::CUDA_TOO_MANY_PEERS;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-access-missing",
     Severity::Error,

@@ -28,7 +28,6 @@
 use super::peer_access;
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-access-one-way",
     Severity::Error,

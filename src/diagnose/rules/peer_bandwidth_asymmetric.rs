@@ -39,7 +39,6 @@ const BELOW: Parameter = Parameter {
             elsewhere (cuda-samples issue 449)",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-bandwidth-asymmetric",
     Severity::Warning,

@@ -43,7 +43,6 @@ use super::prelude::*;
 use super::{remedy, unread_traffic};
 use crate::cluster::{self, Common};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-bandwidth-low",
     Severity::Error,

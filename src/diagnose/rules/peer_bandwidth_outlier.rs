@@ -60,7 +60,6 @@ const GPU: Parameter = Parameter {
         six times the 1 that was measured between pairs on H200",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-bandwidth-outlier",
     Severity::Warning,

@@ -23,7 +23,6 @@
 use super::peer_copy;
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-copy-failed",
     Severity::Error,

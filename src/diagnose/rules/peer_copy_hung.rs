@@ -27,7 +27,6 @@ use super::prelude::*;
 use super::{peer_access, peer_copy, remedy};
 use crate::cluster::Group;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-copy-hung",
     Severity::Error,

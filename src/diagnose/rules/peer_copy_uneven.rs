@@ -47,7 +47,6 @@ struct Slow {
     lowest_percent: f64,
 }
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-copy-uneven",
     Severity::Warning,

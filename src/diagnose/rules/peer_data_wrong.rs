@@ -34,7 +34,6 @@
 use super::prelude::*;
 use super::{remedy, wrong_bytes};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "peer-data-wrong",
     Severity::Error,

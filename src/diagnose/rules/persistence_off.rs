@@ -33,7 +33,6 @@ const LONG_START: Parameter = Parameter {
             x H200 with persistence on take (3.3 s, measured)",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "persistence-off",
     Severity::Info,

@@ -34,7 +34,6 @@ const BELOW: Parameter = Parameter {
             spread by (cuda-samples issue 449)",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pinned-slower-than-pageable",
     Severity::Warning,

@@ -36,7 +36,6 @@ const SHARE: Parameter = Parameter {
             more time goes into pinning than is saved",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pinning-dominates",
     Severity::Info,

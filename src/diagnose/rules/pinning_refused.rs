@@ -25,7 +25,6 @@
 
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "pinning-refused",
     Severity::Warning,

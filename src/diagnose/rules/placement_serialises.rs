@@ -42,7 +42,6 @@ const LEAST_OVERLAP: Parameter = Parameter {
             should and the 0 to 1 of those that should not, measured on H200",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "placement-serialises",
     Severity::Warning,

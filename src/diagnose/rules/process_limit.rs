@@ -31,7 +31,6 @@
 use super::prelude::*;
 use model::reading::Unknown;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "process-limit",
     Severity::Warning,

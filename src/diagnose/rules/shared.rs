@@ -4,7 +4,6 @@ use super::prelude::*;
 
 /// A finding on the PCIe link of a GPU, and what makes it the same as one on another's.
 pub struct OfLink {
-    /// The finding.
     pub found: Finding,
     /// The GPU, where it is its own link.
     pub gpu: Option<u32>,

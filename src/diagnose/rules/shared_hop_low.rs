@@ -29,7 +29,6 @@ use super::load::{self, COLLAPSE, Low};
 use super::load_steps;
 use super::prelude::*;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "shared-hop-low",
     Severity::Error,

@@ -26,7 +26,6 @@
 use super::prelude::*;
 use model::snapshot::{AdapterKind, ConfidentialComputing};
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "software-restricts",
     Severity::Info,

@@ -52,7 +52,6 @@ const BELOW: Parameter = Parameter {
         host's memory has more part in it than the link: chosen wide",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "staged-slow",
     Severity::Warning,

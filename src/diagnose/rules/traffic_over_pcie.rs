@@ -34,7 +34,6 @@ const LEAST: Parameter = Parameter {
     about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
 };
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "traffic-over-pcie",
     Severity::Error,
@@ -83,7 +82,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// Where that was counted.
 pub fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
     let least = RULE.parameter(evidence, &LEAST);
     let took = |direction: &Direction| {

@@ -76,7 +76,6 @@ const STALLS: Parameter = Parameter {
 /// Figures of a pair that must scatter so.
 const LEAST_FIGURES: usize = 2;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "unstable-measurement",
     Severity::Warning,

@@ -12,7 +12,6 @@ const MOST_PERCENT: usize = 75;
 
 /// Pairs on PCIe whose direct copies lose their bytes because of how the machine is set up.
 pub struct Broken {
-    /// The pairs.
     pub pairs: Vec<Pair>,
     /// PCIe pairs whose direct copies were checked.
     pub checked: usize,

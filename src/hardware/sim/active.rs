@@ -7,7 +7,6 @@ use super::work::Op;
 /// then lies together.
 #[derive(Debug, Default)]
 pub(super) struct Active {
-    /// Which.
     pub ops: Vec<Op>,
     met: Vec<Met>,
     /// Bytes.

@@ -60,7 +60,6 @@ impl SimTelemetry {
             .map_or(0, |samples| samples.load(Ordering::Relaxed))
     }
 
-    /// A GPU that answers.
     fn answering(&self, index: u32) -> Result<&GpuSpec, Unknown> {
         if self.spec.lost(index) {
             return Err(Unknown::Failed(

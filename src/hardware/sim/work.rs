@@ -69,9 +69,7 @@ pub enum Work {
 /// Bytes on their way.
 #[derive(Debug, Clone)]
 pub struct Flow {
-    /// How many.
     pub bytes: f64,
-    /// What they pass.
     pub hops: Arc<[SharedHop]>,
     /// Where they come from and go to, numbered by whoever enqueues.
     pub places: [u32; 2],
@@ -132,7 +130,6 @@ impl Flow {
 pub struct Few<T>([Option<T>; 2]);
 
 impl<T: Copy> Few<T> {
-    /// None.
     pub const NONE: Self = Self([None; 2]);
 
     /// One.
@@ -167,14 +164,12 @@ pub struct Submission {
     pub at: f64,
     /// What it needs one of each, taken in this order.
     pub servers: Few<Server>,
-    /// What it does.
     pub work: Work,
 }
 
 /// An operation that has ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ended {
-    /// Which.
     pub op: Op,
     /// When, nanoseconds.
     pub at: f64,

@@ -67,7 +67,6 @@ pub enum SlowFact {
 }
 
 impl SlowFact {
-    /// All of them.
     pub const ALL: &[Self] = &[Self::NvLinkErrors, Self::PeerAccess, Self::PeerAtomics];
     /// Those that are read before the driver has started. The others are read from then on: while the driver starts,
     /// each call of NVML holds it up for as long as the call takes.

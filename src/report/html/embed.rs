@@ -16,7 +16,6 @@ const ID: &str = "peerscope-report";
 /// Characters of base64, by value.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The element.
 pub(super) fn element(report: &Report) -> Markup {
     html! { script id=(ID) type="application/gzip" { (PreEscaped(packed(report))) } }
 }

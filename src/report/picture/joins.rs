@@ -29,7 +29,6 @@ pub(super) struct Join {
     pub(super) rate: Option<f64>,
 }
 
-/// What it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// A bundle of NVLinks.

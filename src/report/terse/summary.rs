@@ -26,7 +26,6 @@ const HANG: usize = TEXT + 9;
 /// What a line is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
-    /// Each finding.
     EachFinding,
     /// Each finding, as long as there are few of its rule.
     EachRule,

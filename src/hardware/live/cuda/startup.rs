@@ -29,7 +29,6 @@ unsafe impl Sync for Context {}
 
 /// The kernels of one device, and what they need.
 pub struct Loaded {
-    /// The kernels.
     pub kernels: Kernels,
     /// Three words of device memory for the check kernel's counts.
     pub counts: CUdeviceptr,

@@ -113,7 +113,6 @@ pub fn confidential_computing(
     })
 }
 
-/// Compute mode.
 pub fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
     use ComputeMode::{Default, ExclusiveProcess, ExclusiveThread, Prohibited};
     listed(

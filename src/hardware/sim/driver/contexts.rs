@@ -83,7 +83,6 @@ impl State {
         self.contexts.get_mut(device.0 as usize)?.as_mut()
     }
 
-    /// A device that is open.
     fn opened(&self, device: Device) -> Result<&Context, HardwareError> {
         let closed = || {
             failed(

@@ -14,7 +14,6 @@ pub enum Effect {
         bytes: u64,
         fault: Option<PairFault>,
     },
-    /// An event is reached.
     Reached(Event),
     /// A kernel touched what it must not: the context is gone.
     IllegalAddress(Device),

@@ -37,7 +37,6 @@ pub enum Written<'a> {
     Pattern(u64),
     /// The poison of this value.
     Poison(u64),
-    /// These bytes.
     Bytes(&'a [u8]),
 }
 

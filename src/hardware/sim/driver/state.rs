@@ -35,7 +35,6 @@ pub struct SharedPath {
     pub speed: PathSpeed,
     /// Rate of its narrowest link, GB/s, and less where a port redirects.
     pub bottleneck_gbps: f64,
-    /// What it passes.
     pub hops: Arc<[SharedHop]>,
 }
 
@@ -138,7 +137,6 @@ impl State {
         }
     }
 
-    /// The lane of a stream.
     pub fn lane(&self, stream: Stream) -> Result<Lane, HardwareError> {
         let unknown = || failed(ErrorKind::Other, "cuStream", "invalid resource handle", 400);
         let lane = match (stream.id as usize).checked_sub(1) {

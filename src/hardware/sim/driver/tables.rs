@@ -117,7 +117,6 @@ impl<T: Clone> Paths<T> {
         self.found.get((number as usize).checked_sub(1)?).cloned()
     }
 
-    /// Keeps one.
     pub fn keep(&mut self, way: (u32, u32, bool), path: T) {
         let place = self.place(way);
         self.found.push(path);

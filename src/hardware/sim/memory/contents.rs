@@ -14,7 +14,6 @@ pub enum Content {
     Pattern(u64),
     /// The poison of this value.
     Poison(u64),
-    /// These bytes.
     Bytes(Arc<[u8]>),
 }
 
@@ -195,7 +194,6 @@ impl Contents {
         }
     }
 
-    /// One byte.
     pub fn byte(&self, at: u64) -> u8 {
         let after = self
             .stretches

@@ -15,14 +15,11 @@ pub enum Piece {
     Arrives {
         /// From where in the source.
         from: u64,
-        /// Where.
         at: u64,
-        /// How many.
         bytes: u64,
     },
     /// Something arrives that nobody sent.
     Garbage {
-        /// Where.
         at: u64,
         /// How much.
         bytes: u64,

@@ -92,7 +92,6 @@ struct Origin {
 /// Why memory cannot be had or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryError {
-    /// It is full.
     Full,
     /// There is no such buffer (any more), or it is smaller than that.
     Invalid,

@@ -75,7 +75,6 @@ pub struct LateGate {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drift {
-    /// NVML's index.
     pub gpu: u32,
     /// What is lost of the rate in the end, per cent.
     pub percent: f64,
@@ -87,7 +86,6 @@ pub struct Drift {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collapse {
-    /// What.
     pub at: Shared,
     /// What the flows have together then, GB/s.
     pub gbps: f64,
@@ -123,7 +121,6 @@ pub enum Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OthersWork {
-    /// NVML's index.
     pub gpu: u32,
     /// When; all the time where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +153,6 @@ impl OthersWork {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CounterFault {
-    /// NVML's index.
     pub gpu: u32,
     /// Links that carry more or less than the others.
     #[serde(default)]
@@ -180,7 +176,6 @@ const fn all() -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPart {
-    /// Its number.
     pub link: u8,
     /// Beside 1, which others carry.
     pub part: f64,
@@ -190,11 +185,9 @@ pub struct LinkPart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextFault {
-    /// NVML's index.
     pub gpu: u32,
     /// The code that `cuDevicePrimaryCtxRetain` gives.
     pub code: u32,
-    /// What it means.
     pub meaning: String,
     /// The compute mode that NVML shows with it.
     pub compute_mode: ComputeMode,
@@ -204,9 +197,7 @@ pub struct ContextFault {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairFault {
-    /// Which.
     pub pairs: Pairs,
-    /// How.
     pub fault: CopyFault,
     /// Copies of this engine alone; both where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,10 +267,7 @@ pub enum CopyFault {
     /// It takes its time and no byte arrives.
     Dropped,
     /// This many 8-byte words, spread evenly, arrive wrong.
-    Corrupt {
-        /// How many.
-        words: u64,
-    },
+    Corrupt { words: u64 },
     /// The bytes come from the buffer of another GPU, at the same place.
     WrongSource,
     /// The bytes arrive this much further on, those at the end at the beginning.
@@ -293,10 +281,7 @@ pub enum CopyFault {
         bit: u64,
     },
     /// The last bytes do not arrive.
-    MissingTail {
-        /// How many.
-        bytes: u64,
-    },
+    MissingTail { bytes: u64 },
     /// What the last copy to the same GPU brought arrives again.
     Stale,
     /// It reaches this share of the rate that it should.
@@ -335,7 +320,6 @@ pub enum CopyFault {
 pub struct InitFault {
     /// CUDA's code.
     pub code: u32,
-    /// What it means.
     pub meaning: String,
 }
 
@@ -363,11 +347,8 @@ pub struct LinkFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLinkFault {
-    /// NVML's index.
     pub gpu: u32,
-    /// The number of the link.
     pub link: u32,
-    /// What is counted.
     pub errors: NvLinkErrors,
     /// Whether it is counted only while several flows run at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

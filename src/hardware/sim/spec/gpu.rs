@@ -6,13 +6,11 @@ use super::{defaults, text};
 use model::snapshot::{ComputeMode, FabricState, GpuProcess};
 use model::units::{Bytes, PciAddress};
 
-/// A GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuSpec {
     /// Product name.
     pub name: String,
-    /// Architecture.
     #[serde(default = "defaults::architecture")]
     pub architecture: String,
     /// Its PCI function.
@@ -77,7 +75,6 @@ impl GpuSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLinkSpec {
-    /// How many.
     pub count: u8,
     /// Whether they are up.
     #[serde(default = "defaults::yes")]
@@ -144,7 +141,6 @@ fn no_cluster() -> String {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuState {
-    /// Persistence mode.
     pub persistence: bool,
     /// ECC; none where the GPU has none.
     pub ecc: Option<bool>,
@@ -170,7 +166,6 @@ pub struct GpuState {
     pub power_state: u8,
     /// MIG; none where the GPU has none.
     pub mig: Option<bool>,
-    /// Compute mode.
     pub compute_mode: ComputeMode,
     /// Processes of others.
     pub processes: Vec<GpuProcess>,

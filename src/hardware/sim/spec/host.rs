@@ -74,7 +74,6 @@ impl Default for HostSpeeds {
 pub enum HostWay {
     /// To the GPU.
     ToDevice,
-    /// To the host.
     ToHost,
 }
 

@@ -33,7 +33,6 @@ pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 pub use problem::Problem;
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
 
-/// A whole machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSpec {
@@ -49,7 +48,6 @@ pub struct MachineSpec {
     pub pci: Vec<FunctionSpec>,
     /// GPUs in NVML's order.
     pub gpus: Vec<GpuSpec>,
-    /// Network adapters.
     #[serde(default)]
     pub adapters: Vec<AdapterSpec>,
     /// What several root ports share on the way to the processor and no file shows.
@@ -68,7 +66,6 @@ pub struct MachineSpec {
     /// How far one measurement is from the next.
     #[serde(default)]
     pub noise: Noise,
-    /// What is wrong.
     #[serde(default)]
     pub faults: Faults,
 }
@@ -98,7 +95,6 @@ pub struct HostSpec {
     /// The control group of peerscope.
     #[serde(skip_serializing_if = "surroundings::is_top_group")]
     pub control_group: String,
-    /// Confidential computing.
     #[serde(skip_serializing_if = "surroundings::is_off")]
     pub confidential_computing: ConfidentialComputing,
     /// Whether nvidia_peermem is loaded.
@@ -127,13 +123,11 @@ pub struct HostSpec {
     pub lock_limit: Bytes,
 }
 
-/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumaNodeSpec {
     /// Processors in the kernel's list form.
     pub cpus: String,
-    /// Memory.
     #[serde(default = "defaults::host_memory", with = "text::size")]
     pub memory: Bytes,
     /// Rate at which all devices together read it, GB/s; the one of `speeds` where it is not given.
@@ -149,7 +143,6 @@ pub struct NumaNodeSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionSpec {
-    /// Address.
     pub address: PciAddress,
     /// The bridge above.
     pub parent: Option<PciAddress>,
@@ -157,7 +150,6 @@ pub struct FunctionSpec {
     /// at the top the one named after domain and bus.
     #[serde(default)]
     pub host_bridge: String,
-    /// What it is.
     #[serde(default = "defaults::endpoint")]
     pub kind: PciKind,
     /// Vendor and device id, written `10de:2335`. By default one that fits what it is.

@@ -9,7 +9,6 @@ use model::snapshot::P2pStatus;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerSpec {
-    /// The rule.
     #[serde(default)]
     pub rule: PeerRule,
     /// Exceptions; the last that fits a pair holds.
@@ -53,9 +52,7 @@ pub enum CudaPeerRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerException {
-    /// Which.
     pub pairs: Pairs,
-    /// What holds for them.
     pub rule: PeerRule,
 }
 

@@ -18,11 +18,9 @@ use model::units::PciAddress;
 pub struct LogLine {
     /// Seconds since boot.
     pub seconds: u64,
-    /// What it says.
     pub text: String,
 }
 
-/// A network adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdapterSpec {
