@@ -42,8 +42,11 @@ struct Given {
 }
 
 impl Given {
-    /// The tests that one of the filters names, and what is left for the harness to choose by.
+    /// The tests that one of the filters names, and what is left for the harness to choose by. A test that is named is
+    /// not ignored.
     fn choose(mut self, trials: Vec<Trial>) -> (Arguments, Vec<Trial>) {
+        self.arguments.include_ignored |=
+            self.arguments.filter.is_some() && !self.arguments.ignored;
         if self.more.is_empty() {
             return (self.arguments, trials);
         }
@@ -72,15 +75,19 @@ impl Given {
 fn several_filters_choose_the_tests_of_each() {
     let chosen = |arguments: &[&str]| {
         let given = Given::parse_from([&["machines"], arguments].concat());
-        let trials = ["live::demo", "case::demo", "case::x"].map(|name| trial(name.into(), || {}));
+        let trials = ["live::demo", "case::demo", "case::x"]
+            .map(|name| trial(name.into(), || {}).with_ignored_flag(name == "case::x"));
         let (arguments, chosen) = given.choose(trials.into());
         let left = chosen
             .iter()
-            .filter(|trial| !arguments.is_filtered_out(trial));
+            .filter(|trial| !arguments.is_filtered_out(trial) && !arguments.is_ignored(trial));
         left.map(|trial| trial.name().to_owned())
             .collect::<Vec<_>>()
     };
-    assert_eq!(chosen(&[]).len(), 3);
+    assert_eq!(chosen(&[]), ["live::demo", "case::demo"]);
+    assert_eq!(chosen(&["--include-ignored"]).len(), 3);
+    assert_eq!(chosen(&["--ignored"]), ["case::x"]);
+    assert_eq!(chosen(&["--ignored", "case"]), ["case::x"]);
     assert_eq!(chosen(&["case"]), ["case::demo", "case::x"]);
     assert_eq!(chosen(&["case::x", "live"]), ["live::demo", "case::x"]);
     assert_eq!(chosen(&["--exact", "case", "case::x"]), ["case::x"]);
@@ -96,6 +103,16 @@ fn trial(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
         run();
         Ok(())
     })
+}
+
+/// Of a room with many tests of the same kind one in so many runs with a plain `cargo test`, which ends within minutes so;
+/// the others are ignored. `--include-ignored` runs them, as `.ci/run sweep` does.
+const SAMPLE: usize = 10;
+
+/// A sample of them, and the others as ignored.
+fn sampled(trials: Vec<Trial>) -> Vec<Trial> {
+    let flagged = |(number, trial): (usize, Trial)| trial.with_ignored_flag(number % SAMPLE != 0);
+    trials.into_iter().enumerate().map(flagged).collect()
 }
 
 /// A program that is named must be of this very source: no file that cargo made it from is younger. Files of tests may be.
@@ -141,14 +158,20 @@ fn main() {
     let rooms = [
         vec![harness],
         builtin::trials(),
-        live::trials(),
-        cases::trials(),
+        sampled(live::trials()),
+        sampled(cases::trials()),
         expectations::trials(),
-        injected::trials(),
+        sampled(injected::trials()),
         reports::trials(),
     ];
     let (arguments, trials) = given.choose(rooms.into_iter().flatten().collect());
     let conclusion = libtest_mimic::run(&arguments, trials);
     cases::summarise();
+    if conclusion.num_ignored > 0 {
+        common::say(&format!(
+            "\n*** {} tests are ignored: --include-ignored runs them, and so does a name ***\n",
+            conclusion.num_ignored
+        ));
+    }
     conclusion.exit();
 }
