@@ -25,7 +25,6 @@ mod models;
 mod rule;
 mod rules;
 mod settings;
-mod side_by_side;
 mod suspects;
 mod verdict;
 mod words;

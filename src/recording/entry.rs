@@ -97,14 +97,10 @@ pub enum Event {
         /// NVML's indices.
         gpus: Vec<u32>,
     },
-    /// Readings of the links of some GPUs, which are alike.
+    /// Readings of the links that were watched.
     Links {
-        /// NVML's indices, each once.
-        gpus: Vec<u32>,
-        /// How often that was read of each in a row.
-        times: u32,
-        /// What was read.
-        sample: LinkSample,
+        /// NVML's index with each, those of a GPU in their order.
+        readings: Vec<(u32, LinkSample)>,
     },
     /// What was seen of a round that is followed for a timeline.
     Timeline {

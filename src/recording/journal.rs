@@ -21,8 +21,6 @@ pub struct Journal {
     /// Where it is, where this run made it.
     path: Option<PathBuf>,
     failure: Option<String>,
-    /// The line that is being written, kept for the next one.
-    line: Vec<u8>,
 }
 
 impl Journal {
@@ -32,7 +30,6 @@ impl Journal {
             file: None,
             path: None,
             failure: None,
-            line: Vec::new(),
         }
     }
 
@@ -103,14 +100,7 @@ impl Journal {
 
     fn put(&mut self, value: &impl Serialize) {
         let Some(file) = &mut self.file else { return };
-        self.line.clear();
-        let mut line = Line {
-            file,
-            text: &mut self.line,
-        };
-        let to: &mut dyn Write = &mut line;
-        let written = serde_json::to_writer(to, value).map_err(std::io::Error::from);
-        if let Err(why) = written.and_then(|()| line.end()) {
+        if let Err(why) = write_line(file, value) {
             let name = self
                 .path
                 .as_deref()
@@ -143,36 +133,12 @@ impl Journal {
     }
 }
 
-/// A line of more bytes than this, the plan of very many GPUs, is written in parts.
-const LONGEST: usize = 1 << 20;
-
-/// A line on its way. The page cache outlives the process: nothing is lost but by a machine that goes down.
-struct Line<'a> {
-    file: &'a mut File,
-    text: &'a mut Vec<u8>,
-}
-
-impl Line<'_> {
-    /// Writes it in one call, so that a process that is killed leaves whole lines.
-    fn end(self) -> std::io::Result<()> {
-        self.text.push(b'\n');
-        self.file.write_all(self.text)
-    }
-}
-
-impl Write for Line<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.text.len() > LONGEST {
-            self.file.write_all(self.text)?;
-            self.text.clear();
-        }
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+/// Writes a line in one call, so that a process that is killed leaves whole lines. The page cache outlives the process:
+/// nothing is lost but by a machine that goes down.
+fn write_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    file.write_all(&line)
 }
 
 /// Makes a private file and locks it for as long as this process lives.

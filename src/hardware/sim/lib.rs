@@ -2,7 +2,6 @@
 //! honest stream and event semantics on a virtual clock.
 
 mod active;
-mod alone;
 pub mod builtin;
 mod counts;
 mod driver;
