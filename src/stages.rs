@@ -1,13 +1,13 @@
 //! The stages one by one over a simulated machine, for `benches/`: nothing else uses this. The rooms stay closed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diagnose::{Evidence, Settings};
 use hardware::{HardwareError, Machine};
-use measure::{Bench, Outcomes, Selection, assemble};
+use measure::{Bench, Outcome, Selection, assemble};
 use model::measurement::{DriverFacts, Measurements};
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
@@ -25,7 +25,7 @@ const READING_LIMIT: Duration = Duration::from_secs(60);
 pub struct Stages {
     driver: DriverFacts,
     rounds: Vec<Round>,
-    outcomes: Outcomes,
+    outcomes: HashMap<u32, Outcome>,
     profile: Profile,
     report: Report,
 }
@@ -141,7 +141,7 @@ impl Stages {
             thinned_out: Vec::new(),
         });
         for id in self.rounds.iter().map(|round| round.id) {
-            let outcome = self.outcomes.get(id).cloned();
+            let outcome = self.outcomes.get(&id).cloned();
             outcome
                 .into_iter()
                 .for_each(|outcome| recorder.take(Event::Outcome { id, outcome }));

@@ -305,7 +305,7 @@ impl Run<'_> {
                 links,
                 problems,
             } = late;
-            // From here on only the recording asks what was read of pairs, which with 256 GPUs is 14 MB.
+            // From here on only the recording asks for the pairs.
             LateFacts {
                 pairs: Vec::new(),
                 links: links.clone(),
@@ -456,8 +456,6 @@ impl Run<'_> {
             .chain(plan::gpus_left_out(&gpus, &self.groups, &self.profile))
             .collect();
         let thinned_out = plan::thinned_out(&request).into_iter().collect();
-        // Not kept while copies run: the recording makes it again. Of very many GPUs it takes 40 MB.
-        drop(topology);
         self.follower.take(Event::Plan {
             rounds: rounds.clone(),
             left_out,

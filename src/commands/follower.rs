@@ -43,8 +43,7 @@ impl Follower {
 
     pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
         if !readings.is_empty() {
-            self.recorder.take_readings(readings);
-            self.tell_failure();
+            self.take(Event::Links { readings });
         }
     }
 }

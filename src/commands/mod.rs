@@ -59,7 +59,6 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
     limits::raise();
     live::ignore_file_size_signal();
-    live::give_memory_back();
     match carry_out(cli) {
         // What a limit of the process kept from being done is no wrong use.
         Err(failure) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {

@@ -102,7 +102,7 @@ fn load(path: &Path) -> Result<(Header, Recording), String> {
     match found.1.gpus() {
         0..=MOST_GPUS => Ok(found),
         gpus => Err(format!(
-            "cannot recover {name}: it has {gpus} GPUs, more than any machine has"
+            "cannot recover {name}: it has {gpus} GPUs; a report can have {MOST_GPUS} at most"
         )),
     }
 }

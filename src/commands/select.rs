@@ -42,7 +42,7 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Re
     }
     if snapshot.gpus.iter().all(|gpu| kept.contains(&gpu.index)) {
         // All that could be named: the whole machine was meant, and what is missing of it is missing.
-        return Ok((snapshot, request));
+        return Ok((at_most(MOST_GPUS, snapshot)?, request));
     }
     let request = without(request, &snapshot, &kept);
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
@@ -146,4 +146,30 @@ fn no_such(snapshot: &Snapshot, name: &str) -> String {
         "--gpus: there is no GPU '{name}': this machine has {}",
         there.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_gpus_than_a_report_can_have_are_refused_however_they_are_named() {
+        let mut machine = sample::healthy(2).snapshot;
+        let gpu = machine.gpus[0].clone();
+        machine.gpus = (0..73)
+            .map(|index| Gpu {
+                index,
+                ..gpu.clone()
+            })
+            .collect();
+        for all in [&[][..], &["0-72".to_owned()]] {
+            let why = select(machine.clone(), all).unwrap_err();
+            assert_eq!(
+                why,
+                "73 GPUs are more than 72: choose some with --gpus, for example 0-7"
+            );
+        }
+        let (some, _) = select(machine, &["0-71".to_owned()]).unwrap();
+        assert_eq!(some.gpus.len(), 72);
+    }
 }

@@ -34,7 +34,7 @@ pub struct Evidence<'a> {
     pub index: Option<&'a Index<'a>>,
 }
 
-/// The figures that pairs are judged by, looked up by pair and by GPU: a machine of 256 GPUs has 65280 pairs, and
+/// The figures that pairs are judged by, looked up by pair and by GPU: a machine of 72 GPUs has 5112 pairs, and
 /// some rules look at every GPU.
 #[derive(Debug)]
 pub struct Index<'a> {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{causes, rules, side_by_side, words};
+use super::{causes, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, Status};
 use model::request::Silenced;
@@ -60,9 +60,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         index: index.as_ref(),
         ..*evidence
     };
-    let threads = side_by_side::threads(evidence.topology.pairs.len());
-    let found = side_by_side::each(rules::ALL, threads, |rule| found_by(rule, evidence));
-    let mut findings = causes::attribute(found.into_iter().flatten().collect(), evidence);
+    let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
+    let mut findings = causes::attribute(found.collect(), evidence);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }

@@ -26,7 +26,6 @@ mod models;
 mod rule;
 mod rules;
 mod settings;
-mod side_by_side;
 mod suspects;
 mod verdict;
 mod words;

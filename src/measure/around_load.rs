@@ -1,6 +1,5 @@
 //! What readings of a GPU come to before the load patterns, while they ran, and after them.
 
-use super::readings::Readings;
 use super::watch::LoadCounted;
 use hardware::LinkSample;
 use model::measurement::{AroundLoad, GpuReadings};
@@ -37,13 +36,12 @@ impl During {
 /// What the readings of a GPU come to.
 pub fn summary(
     gpu: u32,
-    all: &Readings,
+    all: &[LinkSample],
     during: During,
     counted: Option<&LoadCounted>,
 ) -> AroundLoad {
-    let earlier = all.part(0..during.begin);
-    let loaded = all.part(during.begin..during.end);
-    let later = all.part(during.end..usize::MAX);
+    let (until_end, later) = all.split_at(during.end.min(all.len()));
+    let (earlier, loaded) = until_end.split_at(during.begin.min(until_end.len()));
     let before = earlier.last();
     // Counters only rise: where the run was cut off, the last reading is as far as is known.
     let after = later.last().or(loaded.last());
@@ -62,9 +60,9 @@ pub fn summary(
     };
     AroundLoad {
         gpu,
-        before: readings(&one(before)),
-        during: readings(&loaded),
-        after: readings(&one(later.last())),
+        before: readings(before.into_iter()),
+        during: readings(loaded.iter()),
+        after: readings(later.last().into_iter()),
         replays_added: rise(|sample| sample.replays),
         pcie_errors_added: errors,
         ecc_uncorrected_added: rise(|sample| sample.ecc_uncorrected),
@@ -81,27 +79,19 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
     }
 }
 
-fn one(sample: Option<&LinkSample>) -> Readings {
-    let mut readings = Readings::default();
-    sample
-        .into_iter()
-        .for_each(|sample| readings.push(sample, 1));
-    readings
-}
-
-fn readings(readings: &Readings) -> GpuReadings {
-    let all = || readings.changes().map(|(_, sample)| sample);
+fn readings<'a>(all: impl ExactSizeIterator<Item = &'a LinkSample> + Clone) -> GpuReadings {
     let range = |of: fn(&LinkSample) -> Option<u32>| {
-        let known = || all().filter_map(of);
+        let known = || all.clone().filter_map(of);
         Some([known().min()?, known().max()?])
     };
-    let mut throttle_reasons: Vec<String> = all()
+    let mut throttle_reasons: Vec<String> = all
+        .clone()
         .flat_map(|sample| sample.throttle_reasons.iter().cloned())
         .collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     GpuReadings {
-        readings: u32::try_from(readings.len()).unwrap_or(u32::MAX),
+        readings: u32::try_from(all.len()).unwrap_or(u32::MAX),
         sm_clock_mhz: range(|sample| sample.sm_clock_mhz),
         memory_clock_mhz: range(|sample| sample.memory_clock_mhz),
         temperature_c: range(|sample| sample.temperature_c),
@@ -156,7 +146,7 @@ mod tests {
             }],
             aer: Vec::new(),
         };
-        let seen = summary(3, &samples.iter().collect(), during, Some(&counted));
+        let seen = summary(3, &samples, during, Some(&counted));
         assert_eq!(
             (seen.gpu, seen.replays_added, seen.ecc_uncorrected_added),
             (3, Some(5), Some(0))
@@ -196,7 +186,7 @@ mod tests {
     #[test]
     fn what_was_read_first_of_all_comes_before_and_what_is_missing_is_told() {
         let samples = [sample(1, 30, &[]), sample(2, 36, &[])];
-        let seen = summary(0, &samples.iter().collect(), during(&[(true, 2)]), None);
+        let seen = summary(0, &samples, during(&[(true, 2)]), None);
         assert_eq!(
             (
                 seen.before.readings,
@@ -206,7 +196,7 @@ mod tests {
             (1, 1, Some(1))
         );
         assert!(seen.reason.unwrap().contains("after the last"));
-        let seen = summary(0, &Readings::default(), during(&[(true, 0)]), None);
+        let seen = summary(0, &[], during(&[(true, 0)]), None);
         assert_eq!((seen.replays_added, seen.after.temperature_c), (None, None));
         assert!(seen.reason.unwrap().contains("before the first"));
     }

@@ -27,12 +27,10 @@ mod load;
 mod local;
 pub mod mark;
 mod one_gpu;
-mod outcomes;
 mod overlap;
 mod peer;
 mod pinning;
 mod pipeline;
-pub mod readings;
 mod seats;
 mod seeds;
 pub mod statistics;
@@ -42,6 +40,8 @@ mod verify;
 pub mod watch;
 mod window;
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::asynchrony::{HazardSample, LoopTimes};
@@ -49,7 +49,6 @@ pub use self::bench::Bench;
 pub use self::calls::CallTimes;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
-pub use self::outcomes::Outcomes;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
 pub use self::seats::Selection;
@@ -346,7 +345,11 @@ pub enum Told<'r> {
 
 /// The tables of all rounds, with theory and verification beside each figure; a round without outcome was
 /// not reached.
-pub fn assemble(rounds: &[Round], outcomes: &Outcomes, topology: &Topology) -> Measurements {
+pub fn assemble(
+    rounds: &[Round],
+    outcomes: &HashMap<u32, Outcome>,
+    topology: &Topology,
+) -> Measurements {
     let mut tables = Measurements::default();
     let mut verified = Verifications::default();
     let not_reached = Outcome::Lost {
@@ -356,7 +359,7 @@ pub fn assemble(rounds: &[Round], outcomes: &Outcomes, topology: &Topology) -> M
     for round in rounds {
         let (setup, outcome) = (
             round.task.setup,
-            outcomes.get(round.id).unwrap_or(&not_reached),
+            outcomes.get(&round.id).unwrap_or(&not_reached),
         );
         one_gpu::cells(&mut tables, round, outcome);
         tables.load.extend(load::pattern(round, outcome));
@@ -405,8 +408,6 @@ pub fn assemble(rounds: &[Round], outcomes: &Outcomes, topology: &Topology) -> M
             }
         }
     }
-    // One for each pair, and kept to the end of the run.
-    tables.peer.shrink_to_fit();
     tables
 }
 

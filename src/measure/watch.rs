@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::errors::{collect_links, read_functions, read_links};
 use super::mark::Marker;
-use super::readings::Readings;
 use hardware::{LinkSample, Telemetry, limits};
 use model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use model::reading::Reading;
@@ -343,8 +342,8 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
 }
 
 /// What readings of a GPU's link come to.
-pub fn summary(index: u32, readings: &Readings) -> LinkUnderLoad {
-    let samples = || readings.changes().map(|(_, sample)| sample);
+pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
+    let samples = || readings.iter();
     let range = |figure: fn(&LinkSample) -> Option<u8>| {
         let known = || samples().filter_map(figure);
         Some([known().min()?, known().max()?])
@@ -402,7 +401,7 @@ fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
 }
 
 /// What the link was in turn.
-fn states(readings: &Readings) -> Vec<LinkState> {
+fn states(readings: &[LinkSample]) -> Vec<LinkState> {
     let state = |(reading, sample): (usize, &LinkSample)| {
         let reading = u32::try_from(reading).unwrap_or(u32::MAX);
         Some(LinkState {
@@ -411,11 +410,9 @@ fn states(readings: &Readings) -> Vec<LinkState> {
             width: sample.width?.number(),
         })
     };
-    let mut states: Vec<LinkState> = readings.changes().filter_map(state).collect();
+    let mut states: Vec<LinkState> = readings.iter().enumerate().filter_map(state).collect();
     states.dedup_by_key(|state| (state.generation, state.width));
     states.truncate(LinkUnderLoad::MOST_STATES);
-    // One of thousands that were the same: of 256 GPUs the room for the others is 17 MB.
-    states.shrink_to_fit();
     states
 }
 

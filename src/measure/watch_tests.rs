@@ -59,9 +59,10 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
         samples
             .iter()
             .filter(move |(index, _)| *index == gpu)
-            .map(|(_, sample)| sample)
+            .map(|(_, sample)| sample.clone())
+            .collect::<Vec<_>>()
     };
-    let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect()));
+    let links = [0, 1].map(|gpu| summary(gpu, &of(gpu)));
     assert_eq!(counted.late, [0; 0]);
     assert_eq!(
         counted.nvlink_of(0),
@@ -120,7 +121,7 @@ fn changes_are_kept_in_their_order_and_counters_before_and_after() {
             ..sample(4, 16, 7, 2)
         },
     );
-    let link = summary(2, &samples.iter().collect());
+    let link = summary(2, &samples);
     let states: Vec<_> = link
         .states
         .iter()
@@ -138,11 +139,8 @@ fn changes_are_kept_in_their_order_and_counters_before_and_after() {
     let flapping: Vec<_> = (0..500)
         .map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0))
         .collect();
-    assert_eq!(
-        super::states(&flapping.iter().collect()).len(),
-        LinkUnderLoad::MOST_STATES
-    );
-    let nothing = summary(0, &[LinkSample::default()].iter().collect());
+    assert_eq!(super::states(&flapping).len(), LinkUnderLoad::MOST_STATES);
+    let nothing = summary(0, &[LinkSample::default()]);
     assert_eq!(
         (
             nothing.pcie_errors_after,

@@ -214,16 +214,6 @@ pub struct PeerBandwidth {
     pub disturbed: bool,
 }
 
-impl PeerBandwidth {
-    /// What a copy without end would reach, from the rate and the fixed cost.
-    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-    pub fn without_fixed_cost(&self) -> Option<GbPerSecond> {
-        let bytes = self.setup.bytes.0;
-        let ns = bytes as f64 / self.achieved_gbps?.0 - self.fixed_cost_us? * 1e3;
-        (ns > 0.0).then(|| GbPerSecond::of(bytes, ns))
-    }
-}
-
 const fn alone() -> u32 {
     1
 }

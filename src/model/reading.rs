@@ -22,8 +22,7 @@ pub enum Unknown {
     Failed(String),
     /// A limit of the process, or of its container, kept it from being read; the text says which.
     Limited(String),
-    /// It was not to be read; the text says why, or when it is. Mostly the same text for every pair of GPUs: 256 of
-    /// them would hold 20 MB of it.
+    /// It was not to be read; the text says why, or when it is. Mostly the same text for every pair of GPUs.
     NotRead(Cow<'static, str>),
 }
 

@@ -19,13 +19,9 @@ pub const PROGRAM: &str = "peerscope";
 /// The name and version of the report format.
 pub const SCHEMA: &str = "peerscope.report/1";
 
-/// Most GPUs that a machine may have to be checked and a report to be read: more than three times the largest NVLink
-/// domain. Tables grow with the square of the number.
-pub const MOST_GPUS: usize = 256;
-
-/// Reports of more GPUs than this are written without indentation, and without what follows from the rest: as many as
-/// the largest NVLink domain has. No operating system shows more.
-pub const MOST_GPUS_IN_FULL: usize = 72;
+/// Most GPUs that a machine may have to be checked and a report to be read: as many as the largest NVLink domain has. No
+/// operating system shows more. Tables grow with the square of the number.
+pub const MOST_GPUS: usize = 72;
 
 /// A report: everything that was found, measured and concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -275,13 +275,11 @@ pub struct PairRoute {
     pub pair: Pair,
     /// In nvidia-smi's words.
     pub class: LinkClass,
-    /// The hops of the direct route. Left out of reports of more than 72 GPUs, as other keys that follow from the facts.
-    #[serde(default)]
+    /// The hops of the direct route.
     pub hops: Vec<Hop>,
     /// Payload rate of the narrowest hop of the direct route. Null where no hop's rate is known.
     pub theoretical_gbps: Option<GbPerSecond>,
     /// Where that figure comes from.
-    #[serde(default)]
     pub theoretical_source: String,
     /// The narrowest hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
     pub bottleneck: Option<String>,

@@ -9,7 +9,7 @@ use model::units::{Bytes, MIB};
 /// Buffers of the host that a round has at the same time, and those that are kept besides.
 const HOST_BUFFERS: u64 = 4;
 
-/// The GPUs that can be used, or some of very many, with the most bytes that one of their buffers, or of the host's, may have.
+/// The GPUs that can be used, or some of many, with the most bytes that one of their buffers, or of the host's, may have.
 pub(super) fn buffers(request: &Request<'_>) -> Vec<(u32, u64)> {
     let usable = request
         .driver

@@ -11,7 +11,7 @@ use model::placement::Pair;
 use model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
 
 /// Hops that are tried with two flows at most: chosen. Machines with more GPUs than [`MOST_GPUS_IN_FULL`] have
-/// hundreds that are alike.
+/// many that are alike.
 const MOST_HOPS: usize = 32;
 
 /// Other GPUs that one can reach at a time without NVSwitch: CUDA C++ Programming Guide, Peer-to-Peer Memory Access.

@@ -86,14 +86,14 @@ pub enum Event {
         thinned_out: Vec<String>,
     },
     /// The links of these GPUs are watched from now on.
-    Watching { gpus: Vec<u32> },
-    /// Readings of the links of some GPUs, which are alike.
-    Links {
-        /// NVML's indices, each once.
+    Watching {
+        /// NVML's indices.
         gpus: Vec<u32>,
-        /// How often that was read of each in a row.
-        times: u32,
-        sample: LinkSample,
+    },
+    /// Readings of the links that were watched.
+    Links {
+        /// NVML's index with each, those of a GPU in their order.
+        readings: Vec<(u32, LinkSample)>,
     },
     /// What was seen of a round that is followed for a timeline.
     Timeline { timeline: Timeline },

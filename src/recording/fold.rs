@@ -1,15 +1,14 @@
 //! From the entries of a run to what it came to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::disturbed;
 use super::entry::{Entry, Event};
 use discover::LateFacts;
-use hardware::{ErrorKind, HardwareError};
+use hardware::{ErrorKind, HardwareError, LinkSample};
 use measure::around_load::{self, During};
-use measure::readings::Readings;
 use measure::watch::{Counted, summary};
-use measure::{Outcome, Outcomes, assemble};
+use measure::{Outcome, assemble};
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::impossible;
@@ -32,7 +31,7 @@ pub struct Recording {
     rounds: Vec<Round>,
     left_out: Vec<String>,
     thinned_out: Vec<String>,
-    outcomes: Outcomes,
+    outcomes: HashMap<u32, Outcome>,
     timelines: Vec<Timeline>,
     problems: Vec<String>,
     /// What of the journal could not be read, a clause each.
@@ -43,7 +42,7 @@ pub struct Recording {
     traffic: Vec<load::Counted>,
     limited: Vec<String>,
     /// Readings of the links that were watched, by GPU.
-    links: BTreeMap<u32, Readings>,
+    links: BTreeMap<u32, Vec<LinkSample>>,
     counted: Option<Counted>,
     /// Which of these readings were taken while load patterns ran, by GPU.
     loaded: BTreeMap<u32, During>,
@@ -128,26 +127,18 @@ impl Recording {
                 left_out,
                 thinned_out,
             } => {
-                self.outcomes.expect(rounds.len());
                 (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
             }
             Event::Watching { gpus } => {
                 self.placed = None;
                 self.links
-                    .extend(gpus.into_iter().map(|gpu| (gpu, Readings::default())));
+                    .extend(gpus.into_iter().map(|gpu| (gpu, Vec::new())));
             }
-            Event::Links {
-                gpus,
-                times,
-                sample,
-            } => {
+            Event::Links { readings } => {
                 self.placed = None;
-                for gpu in gpus {
-                    self.links
-                        .entry(gpu)
-                        .or_default()
-                        .push(&sample, times as usize);
+                for (gpu, sample) in readings {
+                    self.links.entry(gpu).or_default().push(sample);
                 }
             }
             Event::Timeline { timeline } => self.timelines.push(timeline),
@@ -191,7 +182,7 @@ impl Recording {
             .ok()
             .and_then(|at| self.rounds.get(at));
         let is_load = round.is_some_and(|round| matches!(round.task.action, Action::Load { .. }));
-        // Between two readings most rounds say nothing new, and hundreds of GPUs have a hundred thousand of them.
+        // Between two readings most rounds say nothing new.
         if self.placed.replace(is_load) == Some(is_load) {
             return;
         }
@@ -230,7 +221,7 @@ impl Recording {
 
     /// The outcomes that were recorded.
     #[cfg(test)]
-    pub fn outcomes(&self) -> &Outcomes {
+    pub fn outcomes(&self) -> &HashMap<u32, Outcome> {
         &self.outcomes
     }
 
@@ -251,7 +242,7 @@ impl Recording {
         });
         if cut_off.is_some() {
             for round in &self.rounds {
-                if self.outcomes.get(round.id).is_none() {
+                if !self.outcomes.contains_key(&round.id) {
                     let reason = "the run was cut off before this measurement".into();
                     self.outcomes.insert(
                         round.id,
@@ -265,8 +256,6 @@ impl Recording {
         }
         let mut topology = topology::with_cuda(topology::build(&snapshot), &driver);
         let figures = assemble(&self.rounds, &self.outcomes, &topology);
-        // Of very many GPUs they are 50 MB, and nothing asks for them any more.
-        (self.rounds, self.outcomes) = <_>::default();
         let counted = self.counted.as_ref();
         let links = self.links.iter().map(|(gpu, samples)| LinkUnderLoad {
             nvlink_errors: counted.and_then(|counted| counted.nvlink_of(*gpu)),
@@ -355,7 +344,7 @@ impl Recording {
         let at = self
             .rounds
             .iter()
-            .find(|round| self.outcomes.get(round.id).is_none());
+            .find(|round| !self.outcomes.contains_key(&round.id));
         let at = at
             .map(|round| format!(", about {} of {}", round.task, round.way()))
             .unwrap_or_default();

@@ -24,8 +24,6 @@ pub struct Journal {
     /// Where it is, where this run made it.
     path: Option<PathBuf>,
     failure: Option<String>,
-    /// The line that is being written, kept for the next one.
-    line: Vec<u8>,
 }
 
 impl Journal {
@@ -35,7 +33,6 @@ impl Journal {
             to: None,
             path: None,
             failure: None,
-            line: Vec::new(),
         }
     }
 
@@ -112,13 +109,7 @@ impl Journal {
 
     fn put(&mut self, value: &impl Serialize) {
         let Some(to) = &mut self.to else { return };
-        self.line.clear();
-        let mut line = Line {
-            to: to.as_write(),
-            text: &mut self.line,
-        };
-        let written = serde_json::to_writer(&mut line, value).map_err(std::io::Error::from);
-        if let Err(why) = written.and_then(|()| line.end()) {
+        if let Err(why) = write_line(to.as_write(), value) {
             let name = self
                 .path
                 .as_deref()
@@ -183,36 +174,12 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// A line of more bytes than this, the plan of very many GPUs, is written in parts.
-const LONGEST: usize = 1 << 20;
-
-/// A line on its way. The page cache outlives the process: nothing is lost but by a machine that goes down.
-struct Line<'a> {
-    to: &'a mut dyn Write,
-    text: &'a mut Vec<u8>,
-}
-
-impl Line<'_> {
-    /// Writes it in one call, so that a process that is killed leaves whole lines.
-    fn end(self) -> std::io::Result<()> {
-        self.text.push(b'\n');
-        self.to.write_all(self.text)
-    }
-}
-
-impl Write for Line<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.text.len() > LONGEST {
-            self.to.write_all(self.text)?;
-            self.text.clear();
-        }
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+/// Writes a line in one call, so that a process that is killed leaves whole lines. The page cache outlives the process:
+/// nothing is lost but by a machine that goes down.
+fn write_line(to: &mut dyn Write, value: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    to.write_all(&line)
 }
 
 /// Makes a private file and locks it for as long as this process lives.

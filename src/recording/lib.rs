@@ -9,11 +9,8 @@ mod journal;
 pub mod outlet;
 pub mod place;
 mod read;
-mod together;
 
 use std::time::Instant;
-
-use hardware::LinkSample;
 
 pub use self::entry::{Entry, Event, Header, SCHEMA};
 pub use self::fold::{Recorded, Recording};
@@ -42,21 +39,9 @@ impl Recorder {
     /// Takes what was found.
     pub fn take(&mut self, event: Event) {
         let at = self.began.elapsed().as_secs_f64();
-        self.take_at(at, event);
-    }
-
-    fn take_at(&mut self, at: f64, event: Event) {
         let entry = Entry { at, event };
         self.journal.write(&entry);
         self.recording.take(entry);
-    }
-
-    /// Takes readings of links that came together, GPU by GPU.
-    pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
-        let at = self.began.elapsed().as_secs_f64();
-        together::entries(readings)
-            .into_iter()
-            .for_each(|event| self.take_at(at, event));
     }
 
     /// Why no journal is kept any more; said once.

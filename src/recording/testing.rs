@@ -87,7 +87,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     });
     recorder.take(Event::Measured { interrupted: false });
     let (readings, counted) = watch.finish(&snapshot, None);
-    recorder.take_readings(readings);
+    recorder.take(Event::Links { readings });
     recorder.take(Event::Counted { counted });
     let bytes = std::fs::read(path).unwrap();
     (bytes, recorder.finish().0)

@@ -103,9 +103,7 @@ fn a_reading_of_a_link_that_nobody_watched_is_no_harm() {
     recording.take(super::Entry {
         at: 1.0,
         event: Event::Links {
-            gpus: vec![7],
-            times: 1,
-            sample,
+            readings: vec![(7, sample)],
         },
     });
     let links = recording.conclude().measurements.links;

@@ -71,7 +71,7 @@ pub(super) fn dot_label(lines: &[&str]) -> String {
 /// Writes a part of a JSON string, with characters that a terminal obeys as escapes, also those that JSON would leave
 /// as they are.
 pub(super) fn json_fragment<W: ?Sized + Write>(to: &mut W, fragment: &str) -> io::Result<()> {
-    // Nearly all keys and names are plain, and a report of hundreds of GPUs has millions of them.
+    // Nearly all keys and names are plain, and a report of many GPUs has hundreds of thousands of them.
     if fragment.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
         return to.write_all(fragment.as_bytes());
     }

@@ -8,8 +8,7 @@ use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 use super::digest::Digest;
 use super::escape::json_fragment;
 use super::format::{Format, Style};
-use super::lean::{Collected, Collecting, Lean};
-use model::report::{MOST_GPUS_IN_FULL, Report};
+use model::report::Report;
 use model::rounding::four_places;
 
 /// JSON.
@@ -24,35 +23,21 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
 
 /// Writes a report without holding all of its text.
 pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
-    if report.snapshot.gpus.len() > MOST_GPUS_IN_FULL {
-        return lean(report, to);
-    }
     let mut to = BufWriter::new(to);
-    put(report, &mut to, Form::Tidy(PrettyFormatter::new()))?;
+    put(report, &mut to)?;
     to.write_all(b"\n")?;
     to.flush()
 }
 
-/// Writes a report of very many GPUs.
-pub(super) fn lean(report: &Report, to: &mut dyn Write) -> io::Result<()> {
-    let collected = Collected::new(to);
-    put(
-        report,
-        &mut Collecting(&collected),
-        Form::Lean(Lean::new(&collected)),
-    )?;
-    Collecting(&collected).write_all(b"\n")?;
-    collected.into_inner().finish()
-}
-
-fn put(value: &impl Serialize, to: &mut dyn Write, form: Form<'_, '_>) -> io::Result<()> {
-    Ok(value.serialize(&mut Serializer::with_formatter(to, form))?)
+fn put(value: &impl Serialize, mut to: &mut dyn Write) -> io::Result<()> {
+    let form = Tidy(PrettyFormatter::new());
+    Ok(value.serialize(&mut Serializer::with_formatter(&mut to, form))?)
 }
 
 /// Anything as JSON in the same form.
 pub fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
-    let written = put(value, &mut bytes, Form::Tidy(PrettyFormatter::new()));
+    let written = put(value, &mut bytes);
     bytes.push(b'\n');
     as_text(written, bytes)
 }
@@ -65,7 +50,7 @@ pub(super) fn one_line(value: &impl Serialize) -> String {
     as_text(written.map_err(io::Error::from), bytes)
 }
 
-/// Like [`Form::Tidy`], without line ends and blanks.
+/// Like [`Tidy`], without line ends and blanks.
 struct OneLine;
 
 impl Formatter for OneLine {
@@ -92,36 +77,44 @@ fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
     }
 }
 
-/// How a report is written: numbers and texts alike in both forms.
-enum Form<'a, 'w> {
-    /// Indents.
-    Tidy(PrettyFormatter<'static>),
-    /// For reports of very many GPUs.
-    Lean(Lean<'a, &'w mut dyn Write>),
-}
+/// Indents.
+struct Tidy(PrettyFormatter<'static>);
 
-macro_rules! by_form {
-    ($($method:ident($($argument:ident: $type:ty)?);)*) => {$(
-        fn $method<W: ?Sized + Write>(&mut self, to: &mut W $(, $argument: $type)?) -> io::Result<()> {
-            match self {
-                Self::Tidy(form) => form.$method(to $(, $argument)?),
-                Self::Lean(form) => form.$method(to $(, $argument)?),
-            }
-        }
-    )*};
-}
+impl Formatter for Tidy {
+    fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_array(to)
+    }
 
-impl Formatter for Form<'_, '_> {
-    by_form! {
-        begin_array();
-        end_array();
-        begin_array_value(first: bool);
-        end_array_value();
-        begin_object();
-        end_object();
-        begin_object_key(first: bool);
-        begin_object_value();
-        end_object_value();
+    fn end_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_array(to)
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(to, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_array_value(to)
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_object(to)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_object(to)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(to, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(to)
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_object_value(to)
     }
 
     /// Keeps the noise out of floating-point numbers.

@@ -34,7 +34,6 @@ pub mod html;
 mod impossible_tests;
 pub mod json;
 pub mod junit;
-mod lean;
 mod line;
 mod load;
 mod machine;

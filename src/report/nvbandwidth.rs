@@ -254,7 +254,7 @@ fn testcase(
             .map_or_else(|| "N/A".to_owned(), |rate| format!("{rate:.2}"))
     };
     let sum: f64 = rates.values().sum();
-    #[allow(clippy::cast_precision_loss, reason = "at most a square of 256 GPUs")]
+    #[allow(clippy::cast_precision_loss, reason = "at most a square of 72 GPUs")]
     let average = sum / rates.len() as f64;
     Testcase {
         average: Some(average),

@@ -49,9 +49,7 @@ pub fn load(path: &Path) -> Result<Report, String> {
         recording::file(path)
     };
     let text = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
-    let mut report = parse(&text).map_err(|error| format!("{name} {error}"))?;
-    topology::complete(&mut report);
-    Ok(report)
+    parse(&text).map_err(|error| format!("{name} {error}"))
 }
 
 /// The key that is checked before all others.

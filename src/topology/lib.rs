@@ -16,7 +16,6 @@ pub use routes::class;
 
 use model::measurement::DriverFacts;
 use model::node::NodeId;
-use model::report::Report;
 use model::snapshot::Snapshot;
 use model::topology::{Hop, PairRoute, Topology};
 
@@ -28,29 +27,6 @@ pub fn build(snapshot: &Snapshot) -> Topology {
         pairs: routes::all(snapshot, &graph),
         adapter_paths,
         ..graph
-    }
-}
-
-/// Puts the routes of a report of very many GPUs back: what follows from the facts is not written.
-pub fn complete(report: &mut Report) {
-    if report
-        .topology
-        .pairs
-        .iter()
-        .any(|route| route.theoretical_source.is_empty())
-    {
-        let pairs = routes::all(&report.snapshot, &report.topology);
-        let rebuilt = Topology {
-            pairs,
-            ..std::mem::take(&mut report.topology)
-        };
-        report.topology = match &report.measurements {
-            Some(measurements) => with_cuda(rebuilt, &measurements.driver),
-            None => rebuilt,
-        };
-        if let Some(measurements) = &mut report.measurements {
-            refute::readings(&report.snapshot, &mut report.topology, measurements);
-        }
     }
 }
 

@@ -113,15 +113,8 @@ fn route(
             cuda: None,
             cuda_failure: None,
         },
-        hops: hops_alone(hops),
+        hops: hops.into_iter().map(|(hop, _)| hop).collect(),
     }
-}
-
-/// The hops without their links, in no more room than they take: most ways have two, and 256 GPUs have 65280 of them.
-fn hops_alone(hops: Vec<(Hop, &Link)>) -> Vec<Hop> {
-    let mut alone: Vec<Hop> = hops.into_iter().map(|(hop, _)| hop).collect();
-    alone.shrink_to_fit();
-    alone
 }
 
 /// The hops between two over PCIe: the way up of one to where it meets that of the other, or to the memory

@@ -23,7 +23,7 @@ mod together;
 use together::Together;
 
 /// Rounds sent ahead, so that the worker never waits for the pipe; and at least those of the slot behind the running one,
-/// or it would wait after every slot until all of its outcomes are recorded. With 256 GPUs a slot has up to 256.
+/// or it would wait after every slot until all of its outcomes are recorded. With 72 GPUs a slot has up to 72.
 const ROUNDS_AHEAD: usize = 8;
 /// After so many rounds whose workers were killed both times, no more are tried: chosen. Somebody, or the
 /// lack of memory, will kill the next one too.

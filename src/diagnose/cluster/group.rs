@@ -31,7 +31,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Its pairs, to look others up in: a machine of 256 GPUs has 65280.
+    /// Its pairs, to look others up in: a machine of 72 GPUs has 5112.
     pub fn pair_set(&self) -> HashSet<Pair> {
         self.pairs.iter().copied().collect()
     }

@@ -68,7 +68,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .map(|slow| slow.cell.pair)
         .chain(below.iter().map(|below| below.pair))
         .collect();
-    // Nearly always: the routes of 256 GPUs for nothing would take 50 MB and a second.
+    // Nearly always.
     if bad.is_empty() {
         return Vec::new();
     }

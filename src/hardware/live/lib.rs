@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::process::{give_memory_back, ignore_file_size_signal};
+pub use self::process::ignore_file_size_signal;
 use hardware::{Driver, HardwareError, Holder, Lock, Machine, NotLocked, Telemetry, root};
 
 /// The name of this machine, in reports and for `--machine`.

@@ -3,7 +3,7 @@
 use super::work::Met;
 use super::work::Op;
 
-/// All of them, in the order in which they began. Hundreds at once are walked at every event, so that what is looked at
+/// All of them, in the order in which they began. All are walked at every event, so that what is looked at
 /// then lies together.
 #[derive(Debug, Default)]
 pub(super) struct Active {
@@ -16,12 +16,12 @@ pub(super) struct Active {
 }
 
 impl Active {
-    /// A flow begins.
-    pub fn push(&mut self, op: Op, bytes: f64, rate: f64) {
+    /// A flow begins; its rate comes with [`Self::put`].
+    pub fn push(&mut self, op: Op, bytes: f64) {
         self.ops.push(op);
         self.met.push(Met::default());
         self.left.push(bytes);
-        self.rates.push(rate);
+        self.rates.push(0.0);
         let flows = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
         self.met
             .iter_mut()

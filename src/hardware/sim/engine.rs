@@ -301,28 +301,25 @@ impl Engine {
         }
     }
 
-    /// Ends the flows that have nothing left; whether others have other shares then.
+    /// Ends the flows that have nothing left; whether there were any, since others have other shares then.
     fn end_flows(&mut self) -> bool {
-        let (mut done, mut changed) = (std::mem::take(&mut self.done), false);
+        let mut done = std::mem::take(&mut self.done);
         self.active.take_done(self.now, &mut done);
+        let changed = !done.is_empty();
         for (op, met) in done.drain(..) {
-            if let Work::Flow(flow) = &self.ops[op.0 - self.forgotten].submission.work {
-                changed |= self.hops.end(flow);
-            }
             self.end(op, met);
         }
         self.done = done;
         changed
     }
 
-    /// A flow begins to move its bytes; whether all have other shares then.
+    /// A flow begins to move its bytes: all have other shares then. False for what is no flow.
     fn first_byte(&mut self, op: Op) -> bool {
         let Work::Flow(flow) = &self.ops[op.0 - self.forgotten].submission.work else {
             return false;
         };
-        let rate = self.hops.begin(flow);
-        self.active.push(op, flow.bytes, rate.unwrap_or(0.0));
-        rate.is_none()
+        self.active.push(op, flow.bytes);
+        true
     }
 
     /// An operation has nothing before it any more: it takes its servers, and begins when it has them.

@@ -1,6 +1,5 @@
 //! What flows share on their way: hops that carry so much, alone or together, awake or not yet.
 
-use super::alone::{InUse, Ways};
 use super::sharing::{Demand, max_min};
 use super::work::{Flow, Met, SharedHop};
 use model::maps::Map;
@@ -37,7 +36,6 @@ pub struct Hops {
     hops: Vec<HopState>,
     /// Those that fall asleep.
     sleepers: Vec<usize>,
-    in_use: InUse,
     table: Table,
 }
 
@@ -85,28 +83,6 @@ impl Hops {
     pub fn put_to_sleep(&mut self, hop: SharedHop, sleep: Sleep) {
         self.hops[hop.0].sleep = Some(sleep);
         self.sleepers.push(hop.0);
-    }
-
-    /// A flow begins; its rate, GB/s, where nobody else's changes: else all are to be shared anew.
-    pub fn begin(&mut self, flow: &Flow) -> Option<f64> {
-        let Self {
-            hops,
-            in_use,
-            sleepers,
-            ..
-        } = self;
-        in_use.begin(hops, flow).filter(|_| sleepers.is_empty())
-    }
-
-    /// A flow ends; whether the others' rates change: then they are to be shared anew.
-    pub fn end(&mut self, flow: &Flow) -> bool {
-        let Self {
-            hops,
-            in_use,
-            sleepers,
-            ..
-        } = self;
-        !in_use.end(hops, flow) || !sleepers.is_empty()
     }
 
     /// Shares the hops among these flows.
@@ -159,8 +135,6 @@ impl Hops {
             .filter(|at| *at > now);
         let until = waking.min_by(f64::total_cmp);
         let rates = max_min(&capacities, &demands);
-        self.in_use
-            .learn(&self.hops, flows.iter().copied().zip(rates.iter().copied()));
         self.table = table;
         Shares {
             until,
@@ -199,16 +173,6 @@ impl Hops {
     }
 }
 
-impl Ways for Vec<HopState> {
-    fn gbps(&self, hop: SharedHop) -> f64 {
-        self[hop.0].gbps
-    }
-
-    fn opposite(&self, hop: SharedHop) -> Option<SharedHop> {
-        self[hop.0].opposite.map(SharedHop)
-    }
-}
-
 impl HopState {
     /// GB/s that so many flows have together.
     fn carries(&self, now: f64, flows: usize) -> f64 {
@@ -223,8 +187,7 @@ impl HopState {
     }
 }
 
-/// What passes what, counted anew for every share. It is kept from one to the next: of hundreds of GPUs there are
-/// hundreds of flows at once, and each begins and ends by itself.
+/// What passes what, counted anew for every share. Its room is kept from one to the next.
 #[derive(Debug, Default)]
 struct Table {
     /// By hop: how many pass it, and its place in `used`.

@@ -2,7 +2,6 @@
 //! honest stream and event semantics on a virtual clock.
 
 mod active;
-mod alone;
 mod base;
 pub mod builtin;
 mod counts;

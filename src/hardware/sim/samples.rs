@@ -50,14 +50,7 @@ impl SimTelemetry {
             .get(index as usize)
             .map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
         let (loaded, several) = (before > 0, self.is_counted(true));
-        let show = || self.show(gpu, loaded, several);
-        // Of hundreds of GPUs there are a million samples, which show the same.
-        let shown = self.shown.get(index as usize);
-        shown.map_or_else(show, |shown| {
-            shown[2 * usize::from(loaded) + usize::from(several)]
-                .get_or_init(show)
-                .clone()
-        })
+        self.show(gpu, loaded, several)
     }
 
     /// What a sample of a GPU shows.

@@ -4,7 +4,6 @@
 //! sees what its links trained to, every later one what they came to under load, and from then on
 //! the counters have what was added.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hardware::{
@@ -29,8 +28,6 @@ pub struct SimTelemetry {
     pub(super) spec: MachineSpec,
     /// How often each GPU was sampled.
     pub(super) samples: Vec<AtomicU32>,
-    /// What samples of each GPU show: at first and under load, before several flows have run at once and after.
-    pub(super) shown: Vec<[OnceLock<LinkSample>; 4]>,
     looks: Looks,
     counters: Counters,
     /// Whether several flows have run at once.
@@ -41,12 +38,10 @@ impl SimTelemetry {
     /// The facts of this machine.
     pub fn new(spec: MachineSpec) -> Self {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
-        let shown = spec.gpus.iter().map(|_| Default::default()).collect();
         let looks = Looks::new(spec.gpus.len());
         Self {
             spec,
             samples,
-            shown,
             looks,
             counters: Counters::default(),
             loaded: AtomicBool::new(false),

@@ -234,7 +234,7 @@ impl Driver for SimDriver {
                 217,
             );
         }
-        // Counted only where there is a limit: of 256 GPUs each has 255 others.
+        // Counted only where there is a limit.
         if state
             .spec
             .peers

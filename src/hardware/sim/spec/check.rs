@@ -12,8 +12,8 @@ use model::units::{MIB, PciAddress};
 
 const MOST_FUNCTIONS: usize = 4096;
 const MOST_OTHERS: usize = 1024;
-/// Rules for pairs: as many as 256 GPUs could use.
-const MOST_PAIR_RULES: usize = 65_536;
+/// Rules for pairs: as many as there can be pairs.
+const MOST_PAIR_RULES: usize = MOST_GPUS * MOST_GPUS;
 const MOST_COPY_ENGINES: u32 = 64;
 /// NVML counts no more links.
 const MOST_NVLINKS: u32 = 32;
