@@ -286,15 +286,11 @@ impl Run<'_> {
         idle
     }
 
-    /// Whether the error counters of NVLinks are to be read before anything is copied: the first copies are judged by
-    /// them, or time passes with the copies. Otherwise they are read beside the first copies. On 4 x H200 they take
-    /// NVML 72 ms, and a link that errs does so again after that.
+    /// Returns true if the error counters of NVLinks must be read before anything is copied, because the first copies are
+    /// judged by them. Otherwise they are read beside the first copies: on 4 x H200 they take NVML 72 ms, and a link that
+    /// has errors has them again after that.
     fn counts_at_once(&self) -> bool {
-        let follows = self
-            .facts
-            .telemetry()
-            .is_some_and(|telemetry| telemetry.follows_the_driver());
-        follows || self.groups.iter().eq([&Group::Load])
+        self.groups.iter().eq([&Group::Load])
     }
 
     /// Records what was read while copies ran, and puts it into the snapshot.

@@ -47,6 +47,13 @@ impl Fake {
 }
 
 impl Telemetry for Fake {
+    fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn hardware::Sampler> {
+        let telemetry: Arc<dyn Telemetry> = self;
+        Box::new(hardware::sampler::Threads::start(
+            &telemetry, gpus, interval,
+        ))
+    }
+
     fn host(&self) -> Host {
         self.pass(Stuck::Host);
         Host::unread(&Unknown::Unsupported)

@@ -12,6 +12,7 @@ pub mod limits;
 mod lock;
 pub mod pattern;
 mod room;
+pub mod sampler;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub use self::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, Pattern
 pub use self::host::{HostBuffer, HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Holder, Lock, NotLocked};
+pub use self::sampler::Sampler;
 use model::flow::Flow;
 use model::snapshot::{
     Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,
@@ -35,9 +37,6 @@ use model::units::{GbPerSecond, Generation, Lanes};
 /// server; machines with many GPUs and without persistence mode have been seen to need over half a
 /// minute.
 pub const DRIVER_START_LIMIT: Duration = Duration::from_secs(120);
-
-/// How long a simulated machine's answers are waited for: chosen, longer than any host needs.
-const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
 
 /// Names a folder to use as the root of the file system when the kernel's files are read. For tests, whose
 /// machines have their own `sys` and `proc`.
@@ -289,20 +288,12 @@ pub trait Telemetry: Send + Sync {
     /// What is watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
 
-    /// Whether time passes with the driver's clock ([`Driver::now`]) alone, so that what is read from time to time
-    /// is to be read as that goes on.
-    fn follows_the_driver(&self) -> bool {
-        false
-    }
+    /// Begins to take readings of these GPUs, with this time between two of them.
+    fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler>;
 
-    /// How long answers are waited for that are usually waited for so long. Where time passes with the driver's clock
-    /// alone, a slow host is no reason to go without them.
+    /// Returns how long to wait for this machine's answers, given the usual wait.
     fn patience(&self, usual: Duration) -> Duration {
-        if self.follows_the_driver() {
-            usual.max(FOR_SLOW_HOSTS)
-        } else {
-            usual
-        }
+        usual
     }
 
     /// What this GPU has moved, for whomever.

@@ -2,16 +2,14 @@
 //! a reading under load tells what a slot can do; and a link that trains down does so under load.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::errors::{collect_links, read_functions, read_links};
 use super::mark::Marker;
-use hardware::{LinkSample, Telemetry, limits};
+use hardware::{LinkSample, Sampler, Telemetry};
 use model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
@@ -20,9 +18,6 @@ use model::units::{Generation, Lanes};
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
 /// 0.04% of bandwidth on H200, so this costs nothing that could be seen.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Readings that are taken at once where a driver's clock has gone on by more than that, as it does on a simulated
-/// machine whose copies take years.
-const MOST_AT_ONCE: u32 = 50;
 /// How long a reading in flight is waited for at the end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the error counters of NVLinks are waited for at the end. On H200 NVML took 16 ms for
@@ -32,172 +27,50 @@ const COUNTER_PATIENCE: Duration = Duration::from_secs(1);
 /// A watch over some GPUs.
 pub struct Watch {
     telemetry: Arc<dyn Telemetry>,
-    stop: Arc<AtomicBool>,
-    seen: Vec<(u32, Arc<Mutex<Seen>>)>,
-    threads: Vec<JoinHandle<()>>,
-    /// Where readings follow the driver's clock.
-    pace: Option<Pace>,
-    /// Why GPUs are not watched.
-    unwatched: Vec<String>,
-}
-
-/// A driver's clock that readings follow, over all workers of a run.
-#[derive(Debug)]
-struct Pace {
-    /// What the clocks of earlier workers had come to.
-    before: Duration,
-    now: Duration,
-    /// When the next reading is due.
-    next: Duration,
-}
-
-impl Pace {
-    /// Readings that are due now that the clock shows this.
-    fn due(&mut self, now: Duration) -> u32 {
-        if now < self.now {
-            // Another worker, whose clock began anew.
-            self.before = self.before.saturating_add(self.now);
-        }
-        self.now = now;
-        let elapsed = self.before.saturating_add(now);
-        let mut due = 0;
-        while self.next <= elapsed && due < MOST_AT_ONCE {
-            (self.next, due) = (self.next.saturating_add(INTERVAL), due + 1);
-        }
-        if self.next <= elapsed {
-            self.next = elapsed.saturating_add(INTERVAL);
-        }
-        due
-    }
-}
-
-#[derive(Default)]
-struct Seen {
-    /// Readings that nobody has taken yet.
-    samples: Vec<LinkSample>,
-    ended: bool,
-}
-
-impl Seen {
-    /// Of a GPU that no thread looks at.
-    fn ended() -> Self {
-        Self {
-            samples: Vec::new(),
-            ended: true,
-        }
-    }
+    sampler: Box<dyn Sampler>,
 }
 
 impl Watch {
-    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them. Where time
-    /// passes with the driver's clock alone, readings are taken as [`Watch::follow`] is told of it.
+    /// Begins to watch these GPUs.
     pub fn start(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut watch = Self {
+        Self {
             telemetry: Arc::clone(telemetry),
-            stop,
-            seen: Vec::new(),
-            threads: Vec::new(),
-            pace: None,
-            unwatched: Vec::new(),
-        };
-        if telemetry.follows_the_driver() {
-            watch.pace = Some(Pace {
-                before: Duration::ZERO,
-                now: Duration::ZERO,
-                next: INTERVAL,
-            });
-            watch.seen = gpus
-                .iter()
-                .map(|index| (*index, Arc::new(Mutex::new(Seen::ended()))))
-                .collect();
-            watch.read();
-            return watch;
+            sampler: Arc::clone(telemetry).sampler(gpus, INTERVAL),
         }
-        for &index in gpus {
-            let (telemetry, stop) = (Arc::clone(telemetry), Arc::clone(&watch.stop));
-            let seen = Arc::new(Mutex::new(Seen::default()));
-            let mine = Arc::clone(&seen);
-            match std::thread::Builder::new()
-                .spawn(move || look(telemetry.as_ref(), index, &stop, &mine))
-            {
-                Ok(thread) => {
-                    watch.seen.push((index, seen));
-                    watch.threads.push(thread);
-                }
-                Err(error) => {
-                    let why = format!(
-                        "GPU {index} is not watched while copies run, no thread can be started"
-                    );
-                    watch
-                        .unwatched
-                        .push(limits::not_started(why, &error).message);
-                }
-            }
-        }
-        watch
     }
 
-    /// Takes the readings that are due where they follow the driver's clock, which shows this.
+    /// Reports the current worker's clock.
     pub fn follow(&mut self, now: Duration) {
-        let due = self.pace.as_mut().map_or(0, |pace| pace.due(now));
-        (0..due).for_each(|_| self.read());
+        self.sampler.follow(now);
     }
 
-    /// Takes one reading of each GPU.
-    fn read(&self) {
-        for (index, seen) in &self.seen {
-            if let Ok(mut seen) = seen.lock() {
-                seen.samples.push(self.telemetry.sample(*index));
-            }
-        }
-    }
-
-    /// Why GPUs are not watched, a sentence each.
+    /// Returns why GPUs are not watched, a sentence each.
     pub fn unwatched(&self) -> Vec<String> {
-        self.unwatched.clone()
+        self.sampler.unwatched()
     }
 
-    /// The readings since this was asked last, by GPU.
+    /// Returns the readings since the last call, by GPU.
     pub fn drain(&self) -> Vec<(u32, LinkSample)> {
-        let taken = self.seen.iter().flat_map(|(index, seen)| {
-            let samples = seen
-                .lock()
-                .map(|mut seen| std::mem::take(&mut seen.samples))
-                .unwrap_or_default();
-            samples.into_iter().map(|sample| (*index, sample))
-        });
-        taken.collect()
+        self.sampler.drain()
     }
 
-    /// Ends the watch: the last readings, and what was counted since the snapshot was taken, and since the counters were
-    /// read before the load patterns.
+    /// Takes a reading of every GPU now. Nothing waits for it.
+    pub fn look_now(&self) {
+        self.sampler.look_now();
+    }
+
+    /// Ends the watch. Returns the last readings, and the increase of counters since the snapshot and since `mark`, which
+    /// was set before the load patterns.
     pub fn finish(
-        self,
+        mut self,
         before: &Snapshot,
         mark: Option<Marker>,
     ) -> (Vec<(u32, LinkSample)>, Counted) {
-        self.stop.store(true, Ordering::Relaxed);
-        if self.pace.is_some() {
-            self.read();
-        }
-        self.threads
-            .iter()
-            .for_each(|thread| thread.thread().unpark());
+        self.sampler.stop();
         let patience = |usual| self.telemetry.patience(usual);
         // Beside the last readings: on H200 the counters take longer than these.
         let counters = read_links(&self.telemetry, &before.gpus);
-        let until = Instant::now() + PATIENCE;
-        let ended = |seen: &Mutex<Seen>| seen.lock().is_ok_and(|seen| seen.ended);
-        while !self.seen.iter().all(|(_, seen)| ended(seen)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let late = self
-            .seen
-            .iter()
-            .filter(|(_, seen)| !ended(seen))
-            .map(|(index, _)| *index)
-            .collect();
+        let late = self.sampler.late(PATIENCE);
         let after = collect_links(&counters, patience(COUNTER_PATIENCE));
         let functions = read_functions(&self.telemetry)
             .recv_timeout(patience(PATIENCE))
@@ -213,46 +86,13 @@ impl Watch {
                 aer: rises(&marked.functions, &functions),
             }
         });
-        (
-            self.drain(),
-            Counted {
-                late,
-                nvlinks,
-                aer: rises(&before.pci, &functions),
-                load,
-            },
-        )
-    }
-
-    /// Takes a reading of every GPU now. Nothing waits for it.
-    pub fn look_now(&self) {
-        if self.pace.is_some() {
-            self.read();
-        }
-        self.threads
-            .iter()
-            .for_each(|thread| thread.thread().unpark());
-    }
-}
-
-/// Reads a GPU again and again until it is told to stop.
-fn look(telemetry: &dyn Telemetry, index: u32, stop: &AtomicBool, seen: &Mutex<Seen>) {
-    for reading in 0_u64.. {
-        // The flag first, so that the last reading comes after the copies; and two readings at least, however
-        // short the run.
-        let stopped = stop.load(Ordering::Relaxed);
-        let sample = telemetry.sample(index);
-        let Ok(mut seen) = seen.lock() else { return };
-        let last = stopped && reading > 0;
-        seen.samples.push(sample);
-        seen.ended = last;
-        drop(seen);
-        if last {
-            return;
-        }
-        if !stopped {
-            std::thread::park_timeout(INTERVAL);
-        }
+        let counted = Counted {
+            late,
+            nvlinks,
+            aer: rises(&before.pci, &functions),
+            load,
+        };
+        (self.drain(), counted)
     }
 }
 

@@ -2,12 +2,14 @@
 //! the kernel's facts are there all the same: they show whether there are GPUs at all.
 
 use std::process;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
 use hardware::{
-    Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
+    Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Sampler,
+    Telemetry, sampler,
 };
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, Host};
@@ -45,6 +47,11 @@ impl LiveTelemetry {
 }
 
 impl Telemetry for LiveTelemetry {
+    fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler> {
+        let telemetry: Arc<dyn Telemetry> = self;
+        Box::new(sampler::Threads::start(&telemetry, gpus, interval))
+    }
+
     fn host(&self) -> Host {
         match self.nvml() {
             Ok(nvml) => {

@@ -15,6 +15,7 @@ pub mod load;
 mod memory;
 mod moved;
 mod routes;
+mod sampler;
 pub mod sharing;
 pub mod spec;
 mod telemetry;

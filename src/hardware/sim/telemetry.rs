@@ -4,11 +4,13 @@
 //! sees what its links trained to, every later one what they came to under load, and from then on
 //! the counters have what was added.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use hardware::{
     Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree,
-    Telemetry,
+    Sampler, Telemetry,
 };
 use model::flow::Flow;
 use model::reading::{Reading, Unknown};
@@ -20,7 +22,11 @@ use model::snapshot::{
 use super::counts::{Counters, each_link};
 use super::moved::Looks;
 use super::routes::nvlink_mbps;
+use super::sampler::Clocked;
 use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkTarget, uuid};
+
+/// Wait for answers of a simulated machine: chosen, longer than any host needs.
+const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
 
 /// Facts of a simulated machine.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub struct SimTelemetry {
     pub(super) samples: Vec<AtomicU32>,
     looks: Looks,
     counters: Counters,
+    /// GPUs whose NVLink error counters were read before. The first reading is one at rest, however late it comes.
+    link_errors_read: Vec<AtomicBool>,
     /// Whether several flows have run at once.
     loaded: AtomicBool,
 }
@@ -39,9 +47,11 @@ impl SimTelemetry {
     pub fn new(spec: MachineSpec) -> Self {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
         let looks = Looks::new(spec.gpus.len());
+        let link_errors_read = spec.gpus.iter().map(|_| AtomicBool::new(false)).collect();
         Self {
             spec,
             samples,
+            link_errors_read,
             looks,
             counters: Counters::default(),
             loaded: AtomicBool::new(false),
@@ -188,7 +198,11 @@ impl SimTelemetry {
     }
 
     fn link_errors(&self, gpu: &mut Gpu, spec: &GpuSpec) {
-        let copied = self.sampled(gpu.index) > 0;
+        let read_before = self
+            .link_errors_read
+            .get(gpu.index as usize)
+            .is_some_and(|read| read.swap(true, Ordering::Relaxed));
+        let copied = read_before && self.sampled(gpu.index) > 0;
         let Reading::Known(links) = &mut gpu.nvlinks else {
             return;
         };
@@ -390,8 +404,13 @@ impl Telemetry for SimTelemetry {
         self.take_sample(index)
     }
 
-    fn follows_the_driver(&self) -> bool {
-        true
+    fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler> {
+        Box::new(Clocked::start(self, gpus, interval))
+    }
+
+    /// Its answers come from this very process: a busy host is no reason to go without them.
+    fn patience(&self, usual: Duration) -> Duration {
+        usual.max(FOR_SLOW_HOSTS)
     }
 
     fn moved(&self, index: u32) -> Moved {
