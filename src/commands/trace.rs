@@ -1,33 +1,28 @@
 //! The file of `check --trace` and `recover --trace`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::output::{Files, NotWritten, Whole};
 use super::remark;
 use crate::cli::CheckArgs;
 use model::report::Report;
 use model::timeline::Timeline;
-use plan::{Group, Profile};
 use trace::{self, About};
 
-/// Checks that the file can be written, and that this run has something to draw in it.
+/// Checks that the file can be written, and that the run has rounds that a timeline shows.
 ///
 /// # Errors
 ///
 /// A sentence that names the option or the file.
 pub fn prepare(
     args: &CheckArgs,
-    profile: &Profile,
-    groups: &BTreeSet<Group>,
+    has_timeline: bool,
     files: &Files,
 ) -> Result<Option<Whole>, String> {
     let Some(path) = &args.trace else {
         return Ok(None);
     };
-    if !groups
-        .iter()
-        .any(|group| profile.has(*group) && group.has_timeline())
-    {
+    if !has_timeline {
         let name = args.profile.as_str();
         return Err(format!(
             "--trace: profile {name} with these probe groups measures nothing that a timeline shows"

@@ -242,16 +242,12 @@ impl Recording {
         });
         if cut_off.is_some() {
             for round in &self.rounds {
-                if !self.outcomes.contains_key(&round.id) {
-                    let reason = "the run was cut off before this measurement".into();
-                    self.outcomes.insert(
-                        round.id,
-                        Outcome::Lost {
-                            status: Status::Skipped,
-                            reason,
-                        },
-                    );
-                }
+                self.outcomes
+                    .entry(round.id)
+                    .or_insert_with(|| Outcome::Lost {
+                        status: Status::Skipped,
+                        reason: "the run was cut off before this measurement".into(),
+                    });
             }
         }
         let mut topology = topology::with_cuda(topology::build(&snapshot), &driver);

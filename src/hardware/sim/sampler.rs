@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::telemetry::SimTelemetry;
 use hardware::{LinkSample, Sampler, Telemetry};
 
 /// Most readings taken at once. A simulated copy can take years.
@@ -11,7 +10,7 @@ const MOST_AT_ONCE: u32 = 50;
 
 /// Readings whose times follow the driver's clock over all workers of a run.
 pub(super) struct Clocked {
-    telemetry: Arc<SimTelemetry>,
+    telemetry: Arc<dyn Telemetry>,
     gpus: Vec<u32>,
     interval: Duration,
     /// Sum of the last clocks of earlier workers.
@@ -25,7 +24,7 @@ pub(super) struct Clocked {
 
 impl Clocked {
     /// Takes the first reading of each GPU.
-    pub fn start(telemetry: Arc<SimTelemetry>, gpus: &[u32], interval: Duration) -> Self {
+    pub fn start(telemetry: Arc<dyn Telemetry>, gpus: &[u32], interval: Duration) -> Self {
         let sampler = Self {
             telemetry,
             gpus: gpus.to_vec(),

@@ -1,0 +1,387 @@
+//! The measurements of a check: starts driver and facts, plans, runs the rounds, and records everything.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::super::devices::{Facts, selections, with_unidentified};
+use super::super::follower::Follower;
+use super::super::progress::Progress;
+use super::super::{Failure, release, select};
+use super::Began;
+use super::scope::Scope;
+use crate::cli::{CheckArgs, Cli};
+use discover::{Late, LateFacts};
+use hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, Machine};
+use measure::Outcome;
+use measure::background::Quiet;
+use measure::counters::Counters;
+use measure::mark::Marker;
+use measure::watch::Watch;
+use model::background::{LeftAlone, Moment};
+use model::measurement::{DriverFacts, Hindrance, Status};
+use model::snapshot::{SlowFact, Snapshot};
+use plan::{self, Group, Round};
+use recording::{Event, Journal, Recorded, Recorder};
+use worker::start::{self, Launch, Ready, StartError};
+use worker::supervisor::{self, Listener, Results};
+use worker::{Worker, environment};
+
+/// A check whose facts are read and whose driver starts.
+pub struct Run<'a> {
+    args: &'a CheckArgs,
+    scope: &'a Scope,
+    machine: &'a Arc<dyn Machine>,
+    start_limit: Duration,
+    facts: Facts,
+    /// The facts of the selected GPUs.
+    snapshot: Snapshot,
+    /// Number of GPUs of the machine, selected or not.
+    there: usize,
+    /// Every GPU of the machine: traffic of those that are not selected may pass the same links.
+    quiet: Vec<LeftAlone>,
+    stop: Arc<AtomicBool>,
+    follower: Follower,
+    /// Seconds that reading the facts took.
+    discover: f64,
+}
+
+impl<'a> Run<'a> {
+    /// Reads the facts while the driver starts. If only some GPUs are selected, the driver starts once it is known which.
+    ///
+    /// # Errors
+    ///
+    /// `--gpus` names a GPU that does not exist. The journal is removed then.
+    pub fn begin(
+        cli: &Cli,
+        machine: &'a Arc<dyn Machine>,
+        args: &'a CheckArgs,
+        scope: &'a Scope,
+        began: &Began,
+        journal: Journal,
+        stop: Arc<AtomicBool>,
+    ) -> Result<(Self, Result<Worker, HardwareError>), Failure> {
+        let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
+        let progress = Progress::starting();
+        let spawn = |mask: Option<&str>| Worker::spawn(machine.as_ref(), start_limit, mask);
+        let early = cli.gpus.is_empty().then(|| spawn(None));
+        let facts = Facts::open(machine, cli.driver_deadline);
+        let worker = early.unwrap_or_else(|| spawn(facts.mask(&cli.gpus).as_deref()));
+        let snapshot = facts.read(SlowFact::BESIDE_THE_START);
+        let there = snapshot.gpus.len();
+        let quiet = LeftAlone::all(&snapshot);
+        let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
+            Ok(selected) => selected,
+            Err(sentence) => {
+                progress.clear();
+                journal.remove();
+                return Err(sentence.into());
+            }
+        };
+        let discover = began.clock.elapsed().as_secs_f64();
+        let recorder = Recorder::new(journal, args.profile.as_str(), began.clock);
+        let follower = Follower {
+            progress,
+            recorder,
+            watch: None,
+            counters: None,
+            marker: None,
+        };
+        let mut run = Self {
+            args,
+            scope,
+            machine,
+            start_limit,
+            facts,
+            snapshot,
+            there,
+            quiet,
+            stop,
+            follower,
+            discover,
+        };
+        let request = scope.requested(request, args);
+        run.follower.take(Event::Asked { request });
+        Ok((run, worker))
+    }
+
+    /// Records a problem.
+    pub fn problem(&mut self, problem: &str) {
+        self.follower.problem(problem);
+    }
+
+    /// Returns true if a GPU admits one process at a time.
+    pub fn is_exclusive(&self) -> bool {
+        release::is_exclusive(&self.snapshot)
+    }
+
+    /// Ends the recording. Returns what the run recorded, and its journal.
+    pub fn finish(self) -> (Recorded, Journal) {
+        let Follower {
+            progress, recorder, ..
+        } = self.follower;
+        progress.clear();
+        let (mut recorded, journal) = recorder.finish();
+        recorded.timing.discover = self.discover;
+        (recorded, journal)
+    }
+
+    /// Measures what was requested, and records it. Returns the last worker, which was killed: it dies while the run is
+    /// judged and the report is written.
+    pub fn measure(&mut self, worker: Result<Worker, HardwareError>) -> Option<Worker> {
+        let mut idle = self.take_measurements(worker);
+        idle.iter_mut().for_each(Worker::kill);
+        idle
+    }
+
+    fn take_measurements(&mut self, worker: Result<Worker, HardwareError>) -> Option<Worker> {
+        let mut snapshot = self.snapshot.clone();
+        self.follower.take(Event::Facts {
+            snapshot: snapshot.clone(),
+        });
+        let quiet = self.leave_alone(&snapshot, Moment::Start);
+        let Some((worker, launch, facts)) = self.open(worker, &snapshot) else {
+            self.take_late(self.facts.read_late(&snapshot), &mut snapshot);
+            return None;
+        };
+        self.others(quiet);
+        let mut late = self.facts.read_late(&snapshot);
+        if self.counts_at_once() {
+            late.iter_mut()
+                .for_each(|late| late.wait_for_links(&mut snapshot));
+        }
+        let idle = self.run_rounds(worker, &launch, facts, &snapshot);
+        self.take_late(late, &mut snapshot);
+        if let Some(watch) = self.follower.watch.take() {
+            let quiet = self.leave_alone(&snapshot, Moment::End);
+            let (readings, counted) = watch.finish(&snapshot, self.follower.marker.take());
+            self.follower.take_readings(readings);
+            self.others(quiet);
+            self.follower.take(Event::Counted { counted });
+        }
+        idle
+    }
+
+    /// Returns true if the error counters of NVLinks must be read before anything is copied, because the first copies are
+    /// judged by them. Otherwise they are read beside the first copies: on 4 x H200 they take NVML 72 ms, and a link that
+    /// has errors has them again after that.
+    fn counts_at_once(&self) -> bool {
+        self.scope.groups.iter().eq([&Group::Load])
+    }
+
+    /// Records what was read while copies ran, and puts it into the snapshot.
+    fn take_late(&mut self, late: Option<Late>, snapshot: &mut Snapshot) {
+        if let Some(late) = late.map(|late| late.end(snapshot)) {
+            let LateFacts {
+                pairs,
+                links,
+                problems,
+            } = late;
+            // From here on only the recording asks for the pairs.
+            LateFacts {
+                pairs: Vec::new(),
+                links: links.clone(),
+                problems: Vec::new(),
+            }
+            .put_into(snapshot);
+            self.follower.take(Event::Late {
+                pairs,
+                links,
+                problems,
+            });
+        }
+    }
+
+    /// Begins to watch what others do with the GPUs.
+    fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
+        let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
+        self.facts
+            .telemetry()
+            .map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
+    }
+
+    /// Records what others did with them.
+    fn others(&mut self, quiet: Option<Quiet>) {
+        if let Some(quiet) = quiet {
+            self.follower.take(Event::Background { seen: quiet.end() });
+        }
+    }
+
+    /// Waits for the driver. If it does not start, that is recorded, and there is no worker.
+    fn open(
+        &mut self,
+        worker: Result<Worker, HardwareError>,
+        snapshot: &Snapshot,
+    ) -> Option<(Worker, Launch, DriverFacts)> {
+        let mut launch = Launch {
+            machine: Arc::clone(self.machine),
+            selections: selections(snapshot),
+            memory_limit: self.args.memory,
+            start_limit: self.start_limit,
+            there: self.there,
+            unmasked: false,
+        };
+        if launch.selections.is_empty() {
+            // The snapshot has the reason why there is no GPU; the driver would only repeat it.
+            let failure = snapshot.problems.first().cloned();
+            let devices = with_unidentified(Vec::new(), snapshot);
+            let facts = DriverFacts {
+                failure,
+                devices,
+                ..DriverFacts::default()
+            };
+            self.driver(0.0, facts);
+            return None;
+        }
+        let opened = start::start(worker, &mut launch, &self.stop, &mut Launch::spawn);
+        let Ready {
+            worker,
+            facts,
+            floor_seconds,
+            problems,
+            ..
+        } = match opened {
+            Ok(ready) => ready,
+            Err(StartError::Failed(HardwareError {
+                message: why,
+                code: failure_code,
+                kind,
+            })) => {
+                let hindrance = (kind == ErrorKind::Hindered).then_some(Hindrance::ProcessLimit);
+                let facts = DriverFacts {
+                    failure: Some(why),
+                    failure_code,
+                    hindrance,
+                    ..DriverFacts::default()
+                };
+                self.driver(0.0, facts);
+                return None;
+            }
+            Err(StartError::Late(why)) => {
+                let facts = DriverFacts {
+                    failure: Some(why),
+                    ..DriverFacts::default()
+                };
+                self.driver(0.0, facts);
+                return None;
+            }
+            Err(StartError::Interrupted) => {
+                self.driver(0.0, DriverFacts::default());
+                self.follower.take(Event::Measured { interrupted: true });
+                return None;
+            }
+        };
+        let devices = with_unidentified(facts.devices, snapshot);
+        let facts = DriverFacts {
+            devices,
+            start_seconds: Some(floor_seconds),
+            ..facts
+        };
+        let facts = self.driver(floor_seconds, facts);
+        problems
+            .iter()
+            .for_each(|problem| self.follower.problem(problem));
+        Some((worker, launch, facts))
+    }
+
+    /// Records what the driver said, and what was kept from it.
+    fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
+        let facts = DriverFacts {
+            environment_removed: environment::removed(self.machine.as_ref()),
+            ..facts
+        };
+        self.follower.take(Event::Driver {
+            floor_seconds,
+            facts: facts.clone(),
+        });
+        facts
+    }
+
+    /// Plans, and runs what can be run. Returns the last worker.
+    fn run_rounds(
+        &mut self,
+        worker: Worker,
+        launch: &Launch,
+        facts: DriverFacts,
+        snapshot: &Snapshot,
+    ) -> Option<Worker> {
+        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let topology = topology::with_cuda(topology::build(snapshot), &facts);
+        let request = plan::Request {
+            gpus: &gpus,
+            driver: &facts,
+            topology: &topology,
+            profile: &self.scope.profile,
+            groups: &self.scope.groups,
+            overlap_bytes: self.args.overlap_bytes,
+            deadline: self.args.deadline,
+            serial: self.args.serial,
+        };
+        let rounds = plan::rounds(&request);
+        let rounds = if self.args.trace.is_some() {
+            plan::follow(rounds, &facts)
+        } else {
+            rounds
+        };
+        let Scope { profile, groups } = self.scope;
+        let left_out = plan::left_out(&gpus, groups)
+            .into_iter()
+            .chain(plan::gpus_left_out(&gpus, groups, profile))
+            .collect();
+        let thinned_out = plan::thinned_out(&request).into_iter().collect();
+        self.follower.take(Event::Plan {
+            rounds: rounds.clone(),
+            left_out,
+            thinned_out,
+        });
+        let runnable = self.without_obstacles(&rounds, &facts);
+        // Without a copy, a link is not under load.
+        if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
+            self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
+            self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
+            let watch = Watch::start(telemetry, &gpus);
+            watch
+                .unwatched()
+                .into_iter()
+                .for_each(|why| self.follower.take(Event::Limited { why }));
+            self.follower.watch = Some(watch);
+            self.follower.take(Event::Watching { gpus });
+        }
+        self.follower.progress.measuring(runnable.len());
+        let Results { interrupted, idle } =
+            supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
+        self.follower.take(Event::Measured { interrupted });
+        idle
+    }
+
+    /// The rounds that can be run; the others are recorded as skipped. Mostly it is all of them, which are not copied
+    /// then.
+    fn without_obstacles<'r>(
+        &mut self,
+        rounds: &'r [Round],
+        facts: &DriverFacts,
+    ) -> Cow<'r, [Round]> {
+        let obstacle = |round: &Round| Some((round.id, plan::obstacle(round, facts)?));
+        let obstacles: BTreeMap<u32, String> = rounds.iter().filter_map(obstacle).collect();
+        if obstacles.is_empty() {
+            return Cow::Borrowed(rounds);
+        }
+        let runnable = rounds
+            .iter()
+            .filter(|round| !obstacles.contains_key(&round.id))
+            .cloned()
+            .collect();
+        for (id, reason) in obstacles {
+            self.follower.ends(
+                id,
+                &Outcome::Lost {
+                    status: Status::Skipped,
+                    reason,
+                },
+            );
+        }
+        Cow::Owned(runnable)
+    }
+}

@@ -1,0 +1,127 @@
+//! The outputs of a check: its report on stdout and in files, and its timeline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::output::{self, Files, NotWritten, Whole};
+use super::super::{Failure, Judging, keep, remark, trace};
+use super::scope::Scope;
+use crate::cli::{CheckArgs, Cli};
+use diagnose::Ending;
+use hardware::limits;
+use model::report::Report;
+use model::timeline::Timeline;
+use recording::Journal;
+use report::{Format, Style};
+
+/// All outputs, checked before anything is measured.
+pub struct Outputs {
+    format: &'static Format,
+    style: Style,
+    files: Files,
+    /// The file of the timeline.
+    drawing: Option<Whole>,
+    pub judging: Judging,
+    /// The exit code of an interrupted run.
+    interrupted: u8,
+}
+
+impl Outputs {
+    /// Checks that every file can be written, and reads the files by which the run is judged.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the option or the file.
+    pub fn prepare(
+        cli: &Cli,
+        args: &CheckArgs,
+        scope: &Scope,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
+        let files = Files::of_report(&args.out)?.until(stop);
+        Ok(Self {
+            format: args.out.format,
+            style: output::style_of(cli, &args.out),
+            drawing: trace::prepare(args, scope.has_timeline(), &files)?,
+            files,
+            judging: Judging::with(cli, &args.out)?,
+            interrupted: cli.exit_contract.code(Ending::Interrupted),
+        })
+    }
+
+    /// Lets Ctrl-C, SIGTERM and SIGHUP set this flag. The second signal ends the program.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a handler.
+    pub fn interrupted_by_signals(&self, stop: &Arc<AtomicBool>) -> Result<(), String> {
+        let (flag, code) = (Arc::clone(stop), self.interrupted);
+        ctrlc::set_handler(move || {
+            if flag.swap(true, Ordering::Relaxed) {
+                std::process::exit(i32::from(code));
+            }
+        })
+        .map_err(|error| match error {
+            ctrlc::Error::System(why) => {
+                limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message
+            }
+            error => format!("cannot listen for Ctrl-C: {error}"),
+        })
+    }
+
+    /// Writes the report of a run that measured nothing. Returns its exit code.
+    ///
+    /// # Errors
+    ///
+    /// Something other than a signal kept it from being written.
+    pub fn publish_unmeasured(&self, report: &Report) -> Result<u8, Failure> {
+        output::publish_seen(report, &[], self.format, &self.style, &self.files)
+            .code()
+            .or_else(|failure| self.unwritten(failure))
+    }
+
+    /// Writes the report and the timeline, and removes the journal. If an output cannot be written, keeps the measurements
+    /// elsewhere and reports where. Returns the exit code.
+    ///
+    /// # Errors
+    ///
+    /// Something other than a signal kept an output from being written.
+    pub fn publish(
+        &self,
+        report: &Report,
+        timelines: &[Timeline],
+        journal: &Journal,
+    ) -> Result<u8, Failure> {
+        let published =
+            output::publish_seen(report, timelines, self.format, &self.style, &self.files);
+        let whole = published.whole.clone();
+        let drawing = self.drawing.as_ref();
+        let drawn = trace::write(drawing, timelines, report, trace::NOT_MEASURED);
+        let is_drawn = drawn.is_ok();
+        published
+            .and(drawn)
+            .code()
+            .inspect(|_| journal.remove())
+            .or_else(|failure| {
+                let kept = keep::keep(report, whole, is_drawn, journal);
+                let sentence = format!("{}. {kept}", failure.sentence);
+                self.unwritten(NotWritten {
+                    sentence,
+                    ..failure
+                })
+            })
+    }
+
+    /// Returns the exit code of a run whose report could not be written everywhere.
+    ///
+    /// # Errors
+    ///
+    /// Something other than a signal kept it from being written.
+    fn unwritten(&self, failure: NotWritten) -> Result<u8, Failure> {
+        if !failure.given_up {
+            return Err(failure.sentence.into());
+        }
+        remark(&failure.sentence);
+        Ok(self.interrupted)
+    }
+}

@@ -1,0 +1,90 @@
+//! The scope of a check: its profile and its probe groups.
+
+use std::collections::BTreeSet;
+
+use clap::ValueEnum;
+
+use crate::cli::CheckArgs;
+use model::request::Request;
+use plan::{Group, Profile};
+
+/// The requested measurements.
+pub struct Scope {
+    pub profile: Profile,
+    pub groups: BTreeSet<Group>,
+}
+
+impl Scope {
+    /// Loads the profile and applies `--only` and `--skip`.
+    ///
+    /// # Errors
+    ///
+    /// The profile is broken, or does not have a group that was requested by name.
+    pub fn new(args: &CheckArgs) -> Result<Self, String> {
+        let profile = Profile::load(args.profile)?;
+        let groups = groups(args, &profile)?;
+        Ok(Self { profile, groups })
+    }
+
+    /// Returns true if a round of this scope can be followed for a timeline.
+    pub fn has_timeline(&self) -> bool {
+        self.groups
+            .iter()
+            .any(|group| self.profile.has(*group) && group.has_timeline())
+    }
+
+    /// Adds the probe groups of this run to a request.
+    pub fn requested(&self, request: Request, args: &CheckArgs) -> Request {
+        let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
+        let left_out = Group::ALL
+            .into_iter()
+            .filter(|group| self.profile.has(*group) && !self.groups.contains(group));
+        Request {
+            only: names(&args.only),
+            skip: names(&args.skip),
+            probes_left_out: left_out.map(name_of).collect(),
+            ..request
+        }
+    }
+}
+
+/// The requested probe groups.
+///
+/// # Errors
+///
+/// The profile does not have a group that was requested by name.
+fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
+    let name = args.profile.as_str();
+    if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
+        let group = name_of(*missing);
+        return Err(format!(
+            "--only {group}: profile {name} does not measure that; choose --profile standard"
+        ));
+    }
+    if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
+        return Err(format!(
+            "--skip: profile {name} measures none of these probe groups anyway"
+        ));
+    }
+    let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
+    let groups: BTreeSet<_> = Group::ALL
+        .into_iter()
+        .filter(only)
+        .filter(|group| !args.skip.contains(group))
+        .collect();
+    if args.overlap_bytes.is_some()
+        && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap))
+    {
+        return Err(format!(
+            "--overlap-bytes: profile {name} with these probe groups does not measure overlap"
+        ));
+    }
+    Ok(groups)
+}
+
+fn name_of(group: Group) -> String {
+    group
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
+}
