@@ -231,7 +231,8 @@ impl OneGpu for LaunchLoop {
     }
 }
 
-/// What a program sees that reads the bytes of a non-blocking copy to the host before it waits for the copy.
+/// Data that a program gets if it reads the target buffer of a non-blocking copy to the host before waiting for the
+/// copy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Hazard {

@@ -86,7 +86,7 @@ pub struct HostCopy {
     /// each get a share. Null if no hop's rate is known.
     #[serde(default)]
     pub theoretical_gbps: Option<GbPerSecond>,
-    /// That hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
+    /// Place of that hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
     #[serde(default)]
     pub bottleneck: Option<String>,
     /// Achieved rate as a percentage of the theoretical rate.
