@@ -50,7 +50,7 @@ pub enum Basis {
         one_stream_us: f64,
         /// Time of all batches in several streams, microseconds.
         several_streams_us: f64,
-        /// Speed-up from several streams: `one_stream_us` / `several_streams_us`.
+        /// Speed-up from several streams.
         speed_up: f64,
     },
 }

@@ -165,8 +165,8 @@ pub fn join<T, F: TryInto<T, Error: fmt::Display>>(
 /// beside the fields, as the report contract requires.
 ///
 /// The fields before `=> readings` are plain: always present. The schema requires only these, because a report of an
-/// earlier version may lack any reading that was added later. Such a reading is unknown. A reading `width: Lanes as
-/// u8` is read from a report as that number, and is unknown if no such value exists.
+/// earlier version may lack any reading that was added later. Such a reading is unknown. A reading
+/// `width: Lanes as u8` is read from a report as that number, and is unknown if no such value exists.
 macro_rules! facts {
     (
         $(#[$meta:meta])*

@@ -54,7 +54,7 @@ pub enum Group {
     Host,
     /// Overlap of copies with kernels.
     Overlap,
-    /// Latency of small copies.
+    /// Small-copy latency.
     Latency,
     /// Pipelines of copies and kernels, and copies that run at the same time.
     Pipeline,
