@@ -1,5 +1,5 @@
-//! How long calls block the host, what it costs to wait for the same GPU or another one, and what a program sees that
-//! reads data before its copy ends.
+//! Time that calls block the host, cost of waiting for the same GPU or another one, and data that a program reads
+//! before its copy ends.
 
 use std::fmt;
 
@@ -160,9 +160,8 @@ impl OneGpu for HostCall {
     }
 }
 
-/// A loop of small launches on one GPU with a wait for a GPU in each turn. The GPU waited for is either the same one,
-/// which has just been given work, or another one, which has none.
-/// work, or another one, which has none.
+/// A loop of small launches on one GPU with a wait for a GPU in each turn. That GPU is either the same one, which has
+/// just been given work, or another one, which has none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LaunchLoop {

@@ -87,7 +87,7 @@ pub struct Background {
     /// Share of the time in which the GPU was busy, per cent. Null at the end, when it would show this program's own
     /// work.
     pub utilization_percent: Option<u8>,
-    /// Why a figure is missing that this GPU and driver support. Null if none is missing.
+    /// Reason why a figure is missing that this GPU and driver support. Null if none is missing.
     #[serde(default)]
     pub reason: Option<String>,
     /// Its address, if it was left out of the run and its traffic passes links of the GPUs in the run.

@@ -69,7 +69,7 @@ impl Break {
 pub enum Again {
     /// They were not run together again.
     NotRun {
-        /// Why they were not run again.
+        /// Reason why they were not run again.
         why: String,
     },
     /// The second run succeeded.

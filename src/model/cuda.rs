@@ -11,7 +11,7 @@ use super::units::Bytes;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct DriverFacts {
-    /// Why CUDA could not be used at all. Null if it could be used.
+    /// Reason why CUDA could not be used at all. Null if it could be used.
     pub failure: Option<String>,
     /// Return code of the driver for that failure, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct DriverFacts {
     /// does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment_removed: Vec<String>,
-    /// Why the GPU kernels could not be loaded onto any GPU. Null if they could be loaded onto one;
+    /// Reason why the GPU kernels could not be loaded onto any GPU. Null if they could be loaded onto one;
     /// `devices[].kernels_failure` then contains the reason for each of the others.
     pub kernels_failure: Option<String>,
     /// Host memory that the run may use: 5% of the available memory, and no more than the control group leaves. Null
@@ -89,15 +89,15 @@ pub struct CudaDevice {
     pub index: u32,
     /// CUDA's ordinal. Null if CUDA does not list the GPU.
     pub ordinal: Option<u32>,
-    /// Why the GPU cannot be tested. Null if it can be tested.
+    /// Reason why the GPU cannot be tested. Null if it can be tested.
     pub failure: Option<String>,
     /// Return code of the driver for that failure, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
-    /// Why CUDA does not list the GPU, if that is the reason for the failure.
+    /// Reason why CUDA does not list the GPU, if that is the reason for the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Hidden>,
-    /// Why the GPU kernels could not be loaded onto it, if they could be loaded onto others.
+    /// Reason why the GPU kernels could not be loaded onto it, if they could be loaded onto others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels_failure: Option<String>,
     /// Memory that the probes may use on it, all buffers together.
@@ -128,7 +128,7 @@ pub struct CudaPeerAccess {
     pub pair: Pair,
     /// True if access is possible. Null if CUDA returned an error instead.
     pub possible: Option<bool>,
-    /// Why access could not be enabled although it was reported as possible, or the error.
+    /// Reason why access could not be enabled although it was reported as possible, or the error.
     pub failure: Option<String>,
     /// Return code of the driver for that failure, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

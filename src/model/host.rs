@@ -118,7 +118,7 @@ pub struct HostCopy {
     pub verification_detail: Option<String>,
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
     /// judged.
@@ -252,7 +252,7 @@ pub struct Pinning {
     pub samples: u32,
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! Values that no run can have written: figures that are not quantities, shares that cannot be, the same measurement
-//! twice, and measurements of GPUs that the report does not contain. A report with one of them is refused when it is
-//! read, because nothing can be concluded from it about a machine. A run that arrives at such a figure sets it aside.
-//! Rates that only the links rule out are judged by a rule instead, because the list of links may be wrong too.
+//! Values that no run can have written. They are figures that are not quantities, shares that cannot be, repeated
+//! measurements, and measurements of GPUs that the report does not contain. A report with one of them is refused when
+//! it is read, because nothing can be concluded from it about a machine. A run that arrives at such a figure sets it
+//! aside. Rates that only the links rule out are judged by a rule instead, because the list of links may be wrong
+//! too.
 
 use std::collections::HashSet;
 

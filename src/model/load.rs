@@ -129,7 +129,7 @@ impl LoadFlow {
 pub struct LoadPattern {
     /// The arrangement that the flows have in common.
     pub pattern: Pattern,
-    /// Which of several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty if there is
+    /// The one of several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty if there is
     /// only one of its kind.
     #[serde(default)]
     pub of: String,
@@ -170,7 +170,7 @@ pub struct LoadPattern {
     pub verification_detail: Option<String>,
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
     /// judged.
@@ -257,7 +257,7 @@ pub struct Counted {
     pub gpu: u32,
     /// Pattern of the known traffic.
     pub pattern: Pattern,
-    /// Which of several such patterns, as in `load[]`.
+    /// The one of several such patterns, as in `load[]`.
     #[serde(default)]
     pub of: String,
     /// Bytes that this program sent directly from this GPU to others.
@@ -279,8 +279,8 @@ pub struct Counted {
     /// Counts of each of its active NVLinks. Empty if there are no counts per link.
     #[serde(default)]
     pub links: Vec<LinkShare>,
-    /// Why a count is missing although this GPU and driver have it, or that they do not have it. Null if none is
-    /// missing.
+    /// Reason why a count is missing that this GPU and driver support, or a note that they support none. Null if none
+    /// is missing.
     #[serde(default)]
     pub reason: Option<String>,
     /// True if another program moved data over the same links. The counts are shown but not judged.

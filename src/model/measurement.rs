@@ -205,7 +205,7 @@ pub struct PeerBandwidth {
     pub verification_detail: Option<String>,
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
     /// judged.
@@ -262,7 +262,7 @@ pub struct Overlap {
     pub samples: u32,
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
     /// judged.
@@ -289,7 +289,7 @@ pub struct Latency {
     pub spread_percent: Option<f64>,
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
     /// judged.
@@ -313,7 +313,7 @@ pub struct LocalCopy {
     pub spread_percent: Option<f64>,
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
     /// judged.

@@ -14,7 +14,7 @@ use super::units::Bytes;
 pub struct Ending {
     /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
     /// judged.

@@ -33,7 +33,8 @@ impl fmt::Display for Bound {
 }
 
 /// A pipeline on one GPU: several batches, each copied in, processed by a kernel and copied out. It runs once in one
-/// stream, where each step waits for all earlier ones, and once in several streams, which take the batches in turn.
+/// stream, where each step waits for all earlier ones. It runs once more in several streams, which take the batches
+/// in turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Pipeline {

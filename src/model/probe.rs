@@ -65,7 +65,7 @@ pub struct Cell<'a> {
     pub status: Status,
     /// True if it has a figure.
     pub has_figure: bool,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<&'a str>,
     /// Result of checking the bytes.
     pub verified: Verified,

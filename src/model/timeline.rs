@@ -13,7 +13,7 @@ pub struct Timeline {
     pub clocks: Vec<ClockReading>,
     /// Its parts, one after the other, such as the placements of a copy.
     pub parts: Vec<Part>,
-    /// Why a part of the timeline is missing.
+    /// Reason why a part of the timeline is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct ClockReading {
 pub struct Part {
     /// The probe: `overlap`.
     pub probe: String,
-    /// Which part of this probe: `side/default/blocking`.
+    /// Name of the part: `side/default/blocking`.
     pub name: String,
     /// Calls of the host, one after the other.
     pub calls: Vec<Call>,

@@ -38,7 +38,7 @@ pub struct LinkUnderLoad {
     pub ecc_uncorrected_added: Option<u64>,
     /// Throttle reasons seen while copies ran, by NVML's names.
     pub throttle_reasons: Vec<String>,
-    /// Why there are no readings, or fewer than there should be.
+    /// Reason why there are no readings, or fewer than there should be.
     pub reason: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct AroundLoad {
     /// Errors that the active NVLinks counted, without links that counted nothing. Null if their counters were not
     /// read both times.
     pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
-    /// Why a reading is missing. Null if none is missing.
+    /// Reason why a reading is missing. Null if none is missing.
     pub reason: Option<String>,
 }
 

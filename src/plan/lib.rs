@@ -82,8 +82,8 @@ impl Group {
 pub struct Round {
     /// Number within the plan.
     pub id: u32,
-    /// Number of the slot. Rounds of the same slot follow each other, have the same task, and share neither a GPU nor
-    /// a link, so they can be run at once. Rounds that fail at once are run again one by one.
+    /// Number of the slot. Rounds of the same slot follow each other and have the same task. They share neither a GPU
+    /// nor a link, so they can be run at once. Rounds that fail at once are run again one by one.
     pub slot: u32,
     /// Flows that are copied at the same time.
     pub flows: Vec<Flow>,
@@ -94,7 +94,7 @@ pub struct Round {
     /// True if the round is recorded for a timeline, see [`follow`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timeline: bool,
-    /// Which of several load patterns of a kind. Empty for other rounds.
+    /// The one of several load patterns of a kind. Empty for other rounds.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }

@@ -13,7 +13,6 @@ use model::units::{Bytes, MIB};
 
 /// Time that one copy of a flow alone should take, milliseconds. It is long compared with the 8 us that a copy with
 /// its event costs beside its bytes on H200 (docs/measurement.md), and short enough for dozens of patterns.
-/// beside its bytes on H200 (docs/measurement.md), and short enough for dozens of patterns.
 const COPY_MS: f64 = 0.5;
 /// Alignment of buffers, bytes: large pages of the GPU.
 pub const AREA_STEP: u64 = 2 * MIB;
@@ -21,7 +20,6 @@ pub const AREA_STEP: u64 = 2 * MIB;
 pub const TRIAL_COPIES: u32 = 2;
 /// Most bytes that a GPU sends or receives in a round with counters. If all of them went over PCIe, its counter must
 /// still show the amount.
-/// how much that was.
 const MOST_COUNTED: u64 = PCIE_COUNTER_RANGE / MOST_WITH_PACKETS_PERCENT * 100;
 /// Size of copies on a route whose rate is not known.
 const UNKNOWN_ROUTE: u64 = 64 * MIB;

@@ -111,7 +111,7 @@ impl Peers {
 }
 
 /// Returns the direct pairs whose staged path is measured too. If it is far slower than the direct one on every pair,
-/// these are a ring, in which every GPU sends and receives once, and one pair of each other class of route.
+/// these are a ring and one pair of each other class of route. In the ring, every GPU sends and receives once.
 pub(super) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pair> {
     let direct: Vec<Pair> = pairs
         .iter()

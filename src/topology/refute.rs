@@ -79,9 +79,9 @@ impl Fastest {
         Some((copies, copies.rate()?))
     }
 
-    /// Returns the shape that a link must have if it reads as `reading`: a higher one if a copy over it was faster
-    /// than the reading allows. A rate that exceeds what both ends together allow refutes nothing, because the rate
-    /// itself is impossible.
+    /// Returns the shape that a link must have if it reads as `reading`. It is higher if a copy over the link was
+    /// faster than the reading allows. A rate that exceeds what both ends together allow refutes nothing, because the
+    /// rate itself is impossible.
     pub fn believable(&self, link: &Connection, reading: Shape) -> Shape {
         self.over(link).map_or(reading, |(_, carried)| {
             believable(reading, link.possible, carried)
@@ -197,8 +197,8 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     }
 }
 
-/// Returns the GPUs that copy faster than their PCIe links carry although NVML reports that their registration with
-/// an NVSwitch fabric failed or did not end. Their NVLinks must carry these copies.
+/// Returns the GPUs that copy faster than their PCIe links carry, although NVML reports that they are not registered
+/// with the NVSwitch fabric: the registration failed or did not end. Their NVLinks must carry these copies.
 fn carried_by_nvlink(
     snapshot: &Snapshot,
     topology: &Topology,

@@ -117,8 +117,8 @@ fn route(
     }
 }
 
-/// Returns the hops between two nodes over PCIe: the way up from one until it meets that of the other, or to the
-/// memory of its NUMA node, and then down to the other. Empty if there is no such route.
+/// Returns the hops between two nodes over PCIe. They lead up from one node to where the ways meet, or to the memory
+/// of its NUMA node, and then down to the other. Empty if there is no such route.
 fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
     let meeting = up
         .iter()

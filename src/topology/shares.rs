@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Two independent algorithms agree on random networks, and their result is max-min fair: a flow reaches its cap,
+    /// Two independent algorithms agree on random networks, and their result is max-min fair. A flow reaches its cap,
     /// or passes a full hop on which no flow gets more.
     #[test]
     fn it_agrees_with_the_simulated_machines_and_is_fair() {

@@ -210,8 +210,8 @@ pub enum BoundDriver {
 }
 
 impl BoundDriver {
-    /// Returns true if the driver gives functions to virtual machines: vfio-pci, a driver for certain devices that is
-    /// built on it (nvgrace-gpu-vfio-pci, mlx5_vfio_pci), or one that only reserves a function for that.
+    /// Returns true if the driver gives functions to virtual machines. This is vfio-pci, a driver for certain devices
+    /// that is built on it (nvgrace-gpu-vfio-pci, mlx5_vfio_pci), or one that only reserves a function for that.
     pub fn gives_to_guests(&self) -> bool {
         let Self::Other(name) = self else {
             return *self == Self::VfioPci;
