@@ -129,7 +129,7 @@ impl LoadFlow {
 pub struct LoadPattern {
     /// The arrangement that the flows have in common.
     pub pattern: Pattern,
-    /// The one of several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty if there is
+    /// Name among several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty if there is
     /// only one of its kind.
     #[serde(default)]
     pub of: String,
@@ -257,7 +257,7 @@ pub struct Counted {
     pub gpu: u32,
     /// Pattern of the known traffic.
     pub pattern: Pattern,
-    /// The one of several such patterns, as in `load[]`.
+    /// Name among several such patterns, as in `load[]`.
     #[serde(default)]
     pub of: String,
     /// Bytes that this program sent directly from this GPU to others.

@@ -286,6 +286,7 @@ numbers!(Generation: NoSuchGeneration, Lanes: NoSuchLanes);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PcieLink {
+    /// PCIe generation.
     pub generation: Generation,
     /// Number of lanes.
     pub width: Lanes,

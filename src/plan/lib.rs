@@ -94,7 +94,7 @@ pub struct Round {
     /// True if the round is recorded for a timeline, see [`follow`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timeline: bool,
-    /// The one of several load patterns of a kind. Empty for other rounds.
+    /// Name among several load patterns of a kind. Empty for other rounds.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }

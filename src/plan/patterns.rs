@@ -22,7 +22,7 @@ const MOST_PEERS: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Planned {
     pub(super) pattern: Pattern,
-    /// The one of several such patterns.
+    /// Name among several such patterns.
     pub(super) of: String,
     pub(super) flows: Vec<Flow>,
     /// True if counters are read around it.

@@ -12,6 +12,7 @@ use crate::units::{Bytes, Generation, Lanes, PciAddress, held_as_text};
 facts! {
     /// A PCI function on the way from a device up to its root port.
     pub struct PciFunction {
+        /// PCI address.
         address: PciAddress,
         /// The bridge above it. Null for a root port and for a device of the root bus.
         parent: Option<PciAddress>,
@@ -151,6 +152,7 @@ pub struct Bar {
 facts! {
     /// An NVIDIA display function on the PCI bus.
     pub struct DisplayFunction {
+        /// PCI address.
         address: PciAddress,
         /// The GPU that this function must be: NVML counts that GPU without identifying it, and no other function is
         /// left for it. Null if the function is no GPU of NVML's, or if this cannot be decided.
@@ -184,6 +186,7 @@ impl DisplayFunction {
 facts! {
     /// An NVSwitch on the PCI bus.
     pub struct NvSwitch {
+        /// PCI address.
         address: PciAddress,
         => readings {
             /// PCI device id.
