@@ -1,5 +1,5 @@
-//! What is read apart from all the other facts: who the GPUs are, before the driver starts, and what nobody needs
-//! before copies run, while they run.
+//! Facts that are read apart from all others. The identity of the GPUs is read before the driver starts. Facts that
+//! nobody needs before copies run are read while they run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use hardware::{ErrorKind, GpuGroup, HardwareError, Telemetry};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, NvLink, SlowFact, Snapshot};
 
-/// The GPUs as NVML names them, and nothing else: enough to choose some of them. Without any, where NVML does not say.
+/// Returns the GPUs with only their identity from NVML, enough to choose some of them. Returns none if NVML does not
+/// answer.
 pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
     let (answer, inbox) = mpsc::channel();
     let telemetry = Arc::clone(telemetry);
@@ -21,7 +22,7 @@ pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
             telemetry.read_gpu(GpuGroup::Identity, &mut gpu);
             gpu
         };
-        // Nobody listens any more when it took too long.
+        // The receiver is gone if reading took too long.
         let _ = answer.send((0..telemetry.gpu_count().unwrap_or(0)).map(gpu).collect());
     });
     let gpus = started
@@ -34,7 +35,7 @@ pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
     }
 }
 
-/// A GPU by its index, with its NVLinks.
+/// The index of a GPU and its NVLinks.
 pub type LinksOfGpu = (u32, Vec<NvLink>);
 
 /// Facts that are read while copies run.
@@ -42,31 +43,30 @@ pub struct Late {
     inbox: Receiver<Answer>,
     deadline: Instant,
     limit: Duration,
-    /// What came so far.
+    /// Pairs received so far.
     pairs: BTreeMap<(u32, u32), GpuPair>,
     links: BTreeMap<u32, Vec<NvLink>>,
     problems: Vec<String>,
 }
 
-/// What a thread hands in.
+/// A result sent by a thread.
 enum Answer {
     Pair(Box<GpuPair>),
     Links(LinksOfGpu),
 }
 
-/// What was read late.
+/// Facts that were read late.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LateFacts {
-    /// All pairs.
     pub pairs: Vec<GpuPair>,
-    /// The GPUs whose links were read late, with all of them.
+    /// GPUs whose links were read late, each with all its links.
     pub links: Vec<LinksOfGpu>,
-    /// What went wrong, a sentence each.
+    /// Problems, a sentence each.
     pub problems: Vec<String>,
 }
 
 impl LateFacts {
-    /// Puts it in its place. The problems are added.
+    /// Puts these facts into the snapshot. Adds the problems to its own.
     pub fn put_into(self, snapshot: &mut Snapshot) {
         snapshot.pairs = self.pairs;
         for (index, links) in self.links {
@@ -79,8 +79,9 @@ impl LateFacts {
 }
 
 impl Late {
-    /// Begins to read what was left out of this snapshot, the links of each GPU and each row of pairs on a thread of its
-    /// own, for at most about `limit`. The links come first: their counters are those before the copies.
+    /// Starts reading the facts that were left out of this snapshot, for at most about `limit`. The links of each GPU
+    /// and each row of pairs get a thread of their own. The links come first, so that their counters are read before
+    /// the copies.
     pub fn begin(telemetry: &Arc<dyn Telemetry>, snapshot: &Snapshot, limit: Duration) -> Self {
         let (answer, inbox) = mpsc::channel();
         let mut problems = Vec::new();
@@ -94,7 +95,7 @@ impl Late {
             let work = move || {
                 telemetry.read_gpu(GpuGroup::LinkErrors, &mut read);
                 if let Reading::Known(links) = read.nvlinks {
-                    // Nobody listens any more when it took too long, here and below.
+                    // The receiver is gone if reading took too long, here and below.
                     let _ = answer_of_gpu.send(Answer::Links((read.index, links)));
                 }
             };
@@ -143,8 +144,8 @@ impl Late {
         }
     }
 
-    /// Waits until the links that were left out of this snapshot are read, and puts them into it: for where that must
-    /// be before anything is copied.
+    /// Waits until the links that were left out of this snapshot are read, and puts them into it. For callers that
+    /// need them before anything is copied.
     pub fn wait_for_links(&mut self, snapshot: &mut Snapshot) {
         let left_out = snapshot
             .gpus
@@ -158,7 +159,7 @@ impl Late {
         }
     }
 
-    /// Takes the next answer; whether one came in time.
+    /// Receives the next answer. Returns true if one came in time.
     fn receive(&mut self) -> bool {
         match self
             .inbox
@@ -173,7 +174,7 @@ impl Late {
         true
     }
 
-    /// What was read of this snapshot; what did not come in time has that reason.
+    /// Returns the facts that were read for this snapshot. Facts that did not arrive in time have that reason.
     pub fn end(mut self, snapshot: &Snapshot) -> LateFacts {
         while self.receive() {}
         let Self {
@@ -225,7 +226,7 @@ fn is_left_out(pair: &GpuPair) -> bool {
     pair.p2p_read.unknown() == Some(&SlowFact::PeerAccess.not_read())
 }
 
-/// The links of a GPU whose error counters could not be read.
+/// Returns the links of a GPU whose error counters could not be read.
 fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
     let unknown = || Reading::Unknown(why.clone());
     let without = |link: NvLink| NvLink {
@@ -243,7 +244,7 @@ fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
         .collect()
 }
 
-/// A pair of which this could not be read.
+/// Returns a pair whose left-out facts could not be read.
 fn without(pair: GpuPair, why: &Unknown) -> GpuPair {
     let common_ancestor = match pair.common_ancestor.unknown() {
         Some(left_out) if *left_out == GpuPair::ancestor_not_asked() => {

@@ -1,9 +1,9 @@
 //! From [`Telemetry`] to a [`Snapshot`], under a deadline.
 //!
-//! Calls to NVML can block for minutes on a sick machine and cannot be interrupted. Everything is
-//! therefore read on threads that may be left behind: when the deadline passes, what came is
-//! kept, and what did not come says so. The threads that are left behind hold nothing but the
-//! telemetry and their end of a channel, and end with the process.
+//! Calls to NVML can block for minutes on a sick machine and cannot be interrupted. Everything is therefore read on
+//! threads that may be left behind. When the deadline passes, facts that have arrived are kept, and the others are
+//! marked as missing. The threads that are left behind own only the telemetry and their end of a channel. They end
+//! with the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub use self::late::{Late, LateFacts, LinksOfGpu, identified};
 
 /// PCI vendor id of NVIDIA.
 const NVIDIA: u16 = 0x10de;
-/// First byte of the PCI class of display controllers: 0x0300 with, 0x0302 without a screen.
+/// First byte of the PCI class of display controllers: 0x0300 with a screen, 0x0302 without.
 const DISPLAY_CLASS: u32 = 0x03;
 
 /// Opens the telemetry of a machine, which may block too.
 ///
 /// # Errors
 ///
-/// It does not open within `limit`.
+/// Fails if it does not open within `limit`.
 pub fn open(
     machine: &Arc<dyn Machine>,
     limit: Duration,
@@ -55,21 +55,21 @@ pub fn open(
     })
 }
 
-/// The slow facts that rules judge machines by where nothing was measured: what `topo` reads beyond those
-/// that take no time, so that its text and its report for keeping never conclude differently.
+/// Slow facts that rules need to judge a machine without measurements. `topo` reads them besides those that take no
+/// time, so that its text and its saved report always reach the same conclusion.
 pub const JUDGED: &[SlowFact] = &[SlowFact::PeerAccess];
 
-/// The groups of a GPU's facts that are read with these slow ones.
+/// Returns the groups of a GPU's facts to read, given these slow facts.
 fn groups(slow: &[SlowFact]) -> Vec<GpuGroup> {
     let wanted =
         |group: &GpuGroup| *group != GpuGroup::LinkErrors || slow.contains(&SlowFact::NvLinkErrors);
     GpuGroup::ALL.into_iter().filter(wanted).collect()
 }
 
-/// Reads what the telemetry has, with these of the slow facts, for at most about `limit`.
+/// Reads the facts of the telemetry, including these slow facts, for at most about `limit`.
 ///
-/// GPUs come by index, pairs row by row. What was not read in time is unknown with that reason,
-/// and `problems` says which calls did not answer.
+/// GPUs are sorted by index, pairs row by row. Facts that were not read in time are unknown with that reason, and
+/// `problems` lists the calls that did not answer.
 pub fn discover(
     telemetry: Arc<dyn Telemetry>,
     slow: &'static [SlowFact],
@@ -83,7 +83,7 @@ pub fn discover(
     collected
         .problems
         .extend(start_all(telemetry, slow, &answers, &pending));
-    // Now only threads hold an end: the channel closes when the last of them is done.
+    // From here only threads own a sender: the channel closes when the last of them is done.
     drop(answers);
     let in_time = collected.receive(&inbox, deadline);
     let missing = if in_time {
@@ -94,7 +94,7 @@ pub fn discover(
     collected.into_snapshot(slow, &pending, &missing)
 }
 
-/// The snapshot of a machine whose telemetry does not open: nothing is known, for this reason.
+/// Returns the snapshot of a machine whose telemetry does not open: nothing is known, for this reason.
 pub fn without_telemetry(why: &HardwareError) -> Snapshot {
     Snapshot {
         host: Host::unread(&Unknown::Failed(why.message.clone())),
@@ -110,20 +110,20 @@ pub fn without_telemetry(why: &HardwareError) -> Snapshot {
     }
 }
 
-/// What a thread hands in.
+/// A result sent by a thread.
 enum Answer {
     Host(Box<Host>),
     Tree(PciTree),
     Nvidia(NvidiaFunctions),
     Count(Result<u32, HardwareError>),
-    /// A GPU as it is after this many groups.
+    /// A GPU after this many groups were read.
     Gpu(Box<Gpu>, usize),
     Pair(GpuPair),
     Problem(String),
 }
 
-/// Starts the threads; those of GPUs are started by the one that counts them. What could not be
-/// started is handed back.
+/// Starts the threads; the thread that counts the GPUs starts those of the GPUs. Returns problems for threads that
+/// could not be started.
 fn start_all(
     telemetry: Arc<dyn Telemetry>,
     slow: &'static [SlowFact],
@@ -134,7 +134,7 @@ fn start_all(
     let (tree, tree_answers) = (Arc::clone(&telemetry), answers.clone());
     let (nvidia, nvidia_answers) = (Arc::clone(&telemetry), answers.clone());
     let (count_answers, count_pending) = (answers.clone(), pending.clone());
-    // What has no thread to read it is handed in by this one, as not read for that reason.
+    // This thread reports facts without a thread as not read, with that reason.
     let host = start("host", move || {
         let _ = host_answers.send(Answer::Host(Box::new(host.host())));
     });
@@ -166,7 +166,7 @@ fn start_all(
     problems
 }
 
-/// Why facts are not known that no thread could read.
+/// Returns the reason for facts whose thread could not be started.
 fn not_started(error: &HardwareError) -> Unknown {
     match error.kind {
         ErrorKind::Hindered => Unknown::Limited(error.message.clone()),
@@ -174,8 +174,8 @@ fn not_started(error: &HardwareError) -> Unknown {
     }
 }
 
-/// Counts the GPUs and starts two threads for each: one for its facts, one for its row of pairs,
-/// so that neither waits for the other.
+/// Counts the GPUs and starts two threads for each: one for its facts, one for its row of pairs. This way neither
+/// waits for the other.
 fn start_gpus(
     telemetry: &Arc<dyn Telemetry>,
     slow: &'static [SlowFact],
@@ -184,7 +184,7 @@ fn start_gpus(
 ) {
     let count = telemetry.gpu_count();
     let gpus = count.as_ref().map_or(0, |count| *count);
-    // Nobody listens any more when the deadline has passed, here and below.
+    // The receiver is gone if the deadline has passed, here and below.
     if answers.send(Answer::Count(count)).is_err() {
         return;
     }
@@ -264,7 +264,7 @@ fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
 
-/// What the threads handed in so far.
+/// The results received so far.
 #[derive(Default)]
 struct Collected {
     host: Option<Host>,
@@ -277,7 +277,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// Receives until every thread is done, or the deadline passes; whether they were done.
+    /// Receives until every thread is done, or the deadline passes. Returns true if all were done.
     fn receive(&mut self, inbox: &Receiver<Answer>, deadline: Instant) -> bool {
         loop {
             match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -296,8 +296,8 @@ impl Collected {
         }
     }
 
-    /// Puts everything in order. `missing` says in `problems` what became of what did not come;
-    /// its readings are `pending`.
+    /// Puts everything in order. `problems` lists facts that did not arrive, each with `missing` as the reason; their
+    /// readings are `pending`.
     fn into_snapshot(
         mut self,
         slow: &'static [SlowFact],
@@ -324,7 +324,7 @@ impl Collected {
             Some(Ok(count)) => count,
             Some(Err(error)) => {
                 nvml_failure_code = error.code;
-                // The one that matters most.
+                // First, because it matters most.
                 problems.insert(0, error.message);
                 0
             }
@@ -347,7 +347,7 @@ impl Collected {
             ));
             gpus.push(*gpu);
         }
-        // Without NVML's word every GPU would be missing.
+        // Without NVML's count every GPU would appear as missing.
         let unlisted_gpus = if counted {
             unlisted(nvidia.displays, &gpus)
         } else {
@@ -393,7 +393,7 @@ fn unread_row(source: u32, peers: &[String], why: &str) -> String {
     )
 }
 
-/// What the kernel says where NVML shows no GPU: whether there are any to be shown.
+/// Returns the GPUs that the kernel lists on the bus, as a problem for the case that NVML shows none.
 fn on_the_bus(functions: &[PciFunction]) -> Option<String> {
     let is_gpu = |function: &&PciFunction| {
         function.kind == PciKind::Endpoint
@@ -419,8 +419,8 @@ fn on_the_bus(functions: &[PciFunction]) -> Option<String> {
     ))
 }
 
-/// The display functions that are none of the GPUs that NVML identified. Where exactly as many are left for
-/// those that it counts and does not identify, each has its GPU.
+/// Returns the display functions that are not among the GPUs that NVML identified. NVML also counts GPUs that it does
+/// not identify. If exactly as many usable functions are left, each gets its GPU.
 fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<DisplayFunction> {
     let mut known: Vec<_> = gpus.iter().filter_map(|gpu| gpu.pci.get()).collect();
     let mut left: Vec<_> = displays
@@ -441,7 +441,8 @@ fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<DisplayFunction
     }
     known.extend(fitting.iter().map(|function| function.address));
     known.sort_unstable();
-    // NVML counts by address: where the others show it, the place tells which is which of several.
+    // NVML counts by address. If the positions of the identified GPUs confirm this, position tells several lost GPUs
+    // apart.
     let in_place = |gpu: &Gpu| {
         gpu.pci
             .get()
@@ -454,7 +455,7 @@ fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<DisplayFunction
     left
 }
 
-/// What is wrong with the reading of a GPU as a whole, of which these groups were not read.
+/// Returns the problem with reading a GPU as a whole, for which these groups were not read.
 fn problem_of(gpu: &Gpu, unread: &[GpuGroup], missing: &str) -> Option<String> {
     let label = gpu.label();
     if let [group, rest @ ..] = unread {

@@ -5,7 +5,7 @@ use hardware::{LinkSample, Moved};
 use model::snapshot::{BoundDriver, DeviceFile, NvLink, NvLinkRemote, P2pStatus};
 use model::testing::{lanes, nvlinks};
 
-/// Where a fake machine gets stuck.
+/// The call at which a fake machine blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stuck {
     Nowhere,
@@ -21,11 +21,11 @@ enum Stuck {
 struct Fake {
     gpus: Result<u32, HardwareError>,
     stuck: Stuck,
-    /// Held for as long as the machine is stuck.
+    /// Held while the machine is stuck.
     gate: Arc<Mutex<()>>,
 }
 
-/// A link with these error counters.
+/// Returns a link with these error counters.
 fn link(errors: &Reading<u64>) -> NvLink {
     let (crc_errors, replay_errors, recovery_errors) =
         (errors.clone(), errors.clone(), errors.clone());
@@ -125,7 +125,7 @@ impl Telemetry for Fake {
 const LIMIT: Duration = Duration::from_secs(1);
 const LATE: &str = "no answer within 1 s";
 
-/// The snapshot of a machine with this many GPUs that gets stuck somewhere.
+/// Returns the snapshot of a machine with this many GPUs that gets stuck at this call.
 fn snapshot(gpus: u32, stuck: Stuck) -> Snapshot {
     let gate = Arc::new(Mutex::new(()));
     let _stuck = gate.lock().unwrap();
@@ -181,7 +181,7 @@ fn a_healthy_machine_is_read_in_order_and_without_waiting() {
 
 #[test]
 fn slow_facts_that_nobody_needs_are_not_asked_about() {
-    // The fake would get stuck, were it asked.
+    // The fake would get stuck if it were asked.
     for stuck in [
         Stuck::Gpu(0, GpuGroup::LinkErrors),
         Stuck::Access(0, 1),
@@ -344,7 +344,7 @@ fn gpus_that_only_the_bus_shows_are_named() {
     );
 }
 
-/// A display function that the NVIDIA driver has, and that may be used.
+/// Returns a display function that the NVIDIA driver has and that may be used.
 fn display(address: &str) -> DisplayFunction {
     DisplayFunction {
         driver: Reading::Known(BoundDriver::Nvidia),
@@ -353,7 +353,7 @@ fn display(address: &str) -> DisplayFunction {
     }
 }
 
-/// The functions that are left where NVML lists GPUs at these addresses, with the GPUs that they must be.
+/// Returns the unlisted functions, with the GPUs that they must be, if NVML lists GPUs at these addresses.
 fn left(bus: &[DisplayFunction], listed: &[Option<&str>]) -> Vec<(String, Option<u32>)> {
     let gpu = |(address, index): (&Option<&str>, u32)| Gpu {
         pci: address.map_or(Reading::failed("lost"), |address| {
@@ -406,7 +406,7 @@ fn a_lost_gpu_is_the_function_that_is_left() {
         [is(BUS[1], None), is(BUS[3], None)],
         "one of the two"
     );
-    // One that NVML cannot count is none that it has lost.
+    // A function that NVML cannot count is not a GPU that it has lost.
     let mut nouveau = bus.clone();
     nouveau[3].driver = Reading::Known(BoundDriver::Nouveau);
     assert_eq!(
@@ -449,7 +449,7 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
         "it was waited for all the same"
     );
 
-    // Links that must be read before anything is copied are there then, and once more at the end.
+    // Links that must be read before anything is copied are present then, and again at the end.
     let (mut whole, mut counters) = (
         first.clone(),
         Late::begin(&telemetry, &first, Duration::from_secs(60)),
@@ -459,7 +459,7 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
     counters.end(&whole).put_into(&mut whole);
     assert_eq!(whole, at_once);
 
-    // Only the pairs that were chosen are asked about, and one that does not answer costs its row.
+    // Only the chosen pairs are read, and a pair that does not answer costs the rest of its row.
     let (telemetry, gate) = machine(Stuck::Access(1, 2));
     let _stuck = gate.lock().unwrap();
     let pairs = first
@@ -492,7 +492,7 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
         ]
     );
 
-    // Nor does a GPU whose counters do not come hold up the others, before the copies or after them.
+    // A GPU whose counters do not arrive does not delay the others, before or after the copies.
     let (telemetry, gate) = machine(Stuck::Gpu(1, GpuGroup::LinkErrors));
     let _stuck = gate.lock().unwrap();
     let (mut waited, mut counters) = (first.clone(), Late::begin(&telemetry, &first, LIMIT));
@@ -512,7 +512,7 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
 
 #[test]
 fn gpus_have_their_names_before_anything_else_is_read() {
-    // The fake would get stuck, were it asked for more.
+    // The fake would get stuck if it were asked for more.
     let fake = |stuck| -> Arc<dyn Telemetry> {
         Arc::new(Fake {
             gpus: Ok(3),

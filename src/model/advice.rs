@@ -1,4 +1,4 @@
-//! What programs on this machine should do, worked out from its own figures.
+//! Advice for programs on this machine, derived from its own figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,58 +6,57 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Advice {
-    /// What it is about, with the figures behind it.
+    /// The topic, with the figures behind it.
     #[serde(flatten)]
     pub basis: Basis,
-    /// A sentence for people.
+    /// The advice as a sentence for people.
     pub sentence: String,
-    /// What does it in PyTorch.
+    /// Lines of PyTorch that follow the advice.
     pub pytorch: Vec<String>,
 }
 
-/// What a piece of advice is about, and the figures behind it: medians over all pairs or GPUs.
+/// The topic of a piece of advice and the figures behind it: medians over all pairs or GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "topic")]
 pub enum Basis {
-    /// Which streams to copy on between GPUs, so that kernels run beside the copies.
+    /// Streams to copy on between GPUs, so that kernels run beside the copies.
     Streams {
-        /// Pairs that were measured.
+        /// Number of measured pairs.
         pairs: u32,
-        /// Share of a kernel's time that a copy ran beside it, per cent, with side streams on both GPUs.
+        /// Share of a kernel's time during which a copy ran, per cent, with side streams on both GPUs.
         side_percent: f64,
-        /// The same with the default streams of both. Null where that was not measured.
+        /// The same share with the default streams of both GPUs. Null if not measured.
         default_percent: Option<f64>,
     },
-    /// Whether to pin host memory.
+    /// Reasons to pin host memory.
     Pinning {
-        /// GPUs that were measured.
+        /// Number of measured GPUs.
         gpus: u32,
-        /// From pinned memory that is used again and again to the GPU.
+        /// Rate to the GPU from pinned memory that is reused for every copy.
         pinned_gbps: f64,
-        /// From pageable memory.
+        /// Rate to the GPU from pageable memory.
         pageable_gbps: f64,
-        /// From memory that is pinned anew for each copy, the time for that counted in. Null where that was not
-        /// measured.
+        /// Rate to the GPU from memory pinned anew for each copy, pinning time included. Null if not measured.
         pinned_anew_gbps: Option<f64>,
     },
-    /// How many batches to keep in flight.
+    /// Number of batches to keep in flight.
     Batches {
-        /// GPUs that were measured.
+        /// Number of measured GPUs.
         gpus: u32,
-        /// Streams that take the batches in turn.
+        /// Number of streams that take the batches in turn.
         streams: u32,
-        /// All batches in one stream, microseconds.
+        /// Time of all batches in one stream, microseconds.
         one_stream_us: f64,
-        /// All batches in several streams, microseconds.
+        /// Time of all batches in several streams, microseconds.
         several_streams_us: f64,
-        /// How many times as fast several streams are.
+        /// Speed-up from several streams.
         speed_up: f64,
     },
 }
 
 impl Basis {
-    /// What it is about, in a word.
+    /// Returns the topic as one word.
     pub const fn topic(&self) -> &'static str {
         match self {
             Self::Streams { .. } => "streams",

@@ -1,5 +1,5 @@
-//! How long calls hold the host, what waiting for the same GPU or another one costs, and what becomes of data that
-//! is read before it is there.
+//! Time that calls block the host, cost of waiting for the same GPU or another one, and data that a program reads
+//! before its copy ends.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::placement::HostMode;
 use super::probe::Probe;
 use super::units::Bytes;
 
-/// What the host calls.
+/// A call that the host makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -21,11 +21,11 @@ pub enum Call {
     Launch,
     /// A copy.
     Copy,
-    /// Waiting for all work of a stream.
+    /// A wait for all work of a stream.
     SynchronizeStream,
-    /// Waiting for an event.
+    /// A wait for an event.
     SynchronizeEvent,
-    /// Waiting for all work of a GPU.
+    /// A wait for all work of a GPU.
     SynchronizeDevice,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// How long a call holds the host.
+/// The time that one call blocks the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostCall {
@@ -49,40 +49,40 @@ pub struct HostCall {
     pub gpu: u32,
     /// The call.
     pub call: Call,
-    /// Of a copy between host and GPU, how the host's buffer was allocated. Null for copies within the GPU and for
-    /// other calls.
+    /// Allocation of the host's buffer, for a copy between host and GPU. Null for copies within the GPU and for other
+    /// calls.
     pub memory: Option<HostMemory>,
-    /// The NUMA node that holds it. Null where that is not known or there is none.
+    /// NUMA node of the host's buffer. Null if it is not known or there is no such buffer.
     pub numa_node: Option<u32>,
-    /// Of a copy between host and GPU, which way the bytes go.
+    /// Direction of a copy between host and GPU.
     pub direction: Option<HostDirection>,
-    /// Of a copy, its size.
+    /// Size of the copy, if the call is one.
     pub bytes: Option<Bytes>,
-    /// Whether the call is to wait for the work that it starts or finds: a blocking copy is one with the wait for
-    /// its end.
+    /// Host mode of the call. Blocking means that it waits for the work that it starts or finds; a blocking copy
+    /// includes the wait for its end.
     pub host: HostMode,
-    /// Whether there is work that the call starts, or that a wait finds unfinished.
+    /// True if the call starts work, or if a wait finds unfinished work.
     pub busy: bool,
-    /// Time that the call holds the host, microseconds, median.
+    /// Time that the call blocks the host, microseconds, median.
     pub host_blocked_us: Option<f64>,
-    /// Time that this work takes on the GPU, microseconds, median; 0 where there is none.
+    /// Time that this work takes on the GPU, microseconds, median. 0 if there is no work.
     pub work_us: Option<f64>,
     /// Number of samples.
     pub samples: u32,
-    /// (Largest - smallest) / median of the time that it holds the host, per cent.
+    /// (Largest - smallest) / median of the time that the call blocks the host, per cent.
     pub spread_percent: Option<f64>,
-    /// How it ended.
+    /// Status of the measurement.
     #[serde(flatten)]
     pub ending: Ending,
 }
 
 impl HostCall {
-    /// The call in words: `copy, pinned, to device`.
+    /// Describes the call in words: `copy, pinned, to device`.
     pub fn words(&self) -> String {
         Self::in_words(self.call, self.memory, self.direction)
     }
 
-    /// The words for such a call.
+    /// Describes such a call in words.
     pub fn in_words(
         call: Call,
         memory: Option<HostMemory>,
@@ -98,7 +98,7 @@ impl HostCall {
         words.join(", ")
     }
 
-    /// Whether the call is to wait and has something to wait for.
+    /// Returns true if the call waits and has something to wait for.
     pub const fn waits(&self) -> bool {
         matches!(self.host, HostMode::Blocking) && self.busy
     }
@@ -160,28 +160,28 @@ impl OneGpu for HostCall {
     }
 }
 
-/// A loop of small launches on one GPU, with a wait for a GPU in each turn: the same one, which has just been given
-/// work, or another one, which has none.
+/// A loop of small launches on one GPU with a wait for a GPU in each turn. That GPU is either the same one, which has
+/// just been given work, or another one, which has none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LaunchLoop {
-    /// The GPU that works, by NVML's index.
+    /// NVML's index of the GPU that works.
     pub gpu: u32,
-    /// The GPU that is waited for in each turn, by NVML's index.
+    /// NVML's index of the GPU that is waited for in each turn.
     pub synchronized: u32,
     /// Number of turns.
     pub turns: u32,
-    /// How long each kernel works, microseconds.
+    /// Run time of each kernel, microseconds.
     pub kernel_us: f64,
-    /// Time from the first launch until the GPU has done everything, divided by the turns, microseconds, median.
+    /// Time from the first launch until the GPU has finished all work, divided by the turns, microseconds, median.
     pub turn_us: Option<f64>,
-    /// Of that, the time that the host is in the loop, microseconds, median.
+    /// Part of `turn_us` that the host spends in the loop, microseconds, median.
     pub host_us: Option<f64>,
     /// Number of samples.
     pub samples: u32,
     /// (Largest - smallest) / median, per cent.
     pub spread_percent: Option<f64>,
-    /// How it ended.
+    /// Status of the measurement.
     #[serde(flatten)]
     pub ending: Ending,
 }
@@ -230,27 +230,28 @@ impl OneGpu for LaunchLoop {
     }
 }
 
-/// What a program sees that reads the bytes of a non-blocking copy to the host before it waits for its end.
+/// Data that a program gets if it reads the target buffer of a non-blocking copy to the host before waiting for the
+/// copy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Hazard {
     /// The GPU, by NVML's index.
     pub gpu: u32,
-    /// How the host's buffer was allocated. A copy to pageable memory holds the host until its bytes are there.
+    /// Allocation of the host's buffer. A copy to pageable memory blocks the host until its bytes have arrived.
     pub memory: HostMemory,
-    /// The NUMA node that holds it. Null where that is not known.
+    /// NUMA node of the host's buffer. Null if not known.
     pub numa_node: Option<u32>,
     /// Size of the copy.
     pub bytes: Bytes,
-    /// Share of the bytes that are old when they are read at once after the call, per cent, median.
+    /// Share of the bytes that are stale when read right after the call, per cent, median.
     pub stale_percent: Option<f64>,
-    /// The same when they are read after the copy was waited for, the highest: the right way.
+    /// The same share when read after waiting for the copy, the highest. This is the right way to read.
     pub stale_after_wait_percent: Option<f64>,
     /// Time of the copy, from the call until the wait ends, microseconds, median.
     pub copy_us: Option<f64>,
     /// Number of samples.
     pub samples: u32,
-    /// How it ended.
+    /// Status of the measurement.
     #[serde(flatten)]
     pub ending: Ending,
 }

@@ -1,18 +1,18 @@
-//! What GPUs did while this program left them alone: traffic and work of other programs.
+//! Activity of GPUs while this program left them idle: traffic and work of other programs.
 
 use serde::{Deserialize, Serialize};
 
 use super::snapshot::Snapshot;
 use super::units::{GbPerSecond, PciAddress};
 
-/// Rates from which NVLink traffic is somebody's: at rest the counters of H200 stand still.
+/// Rate above which NVLink traffic counts as another program's. On an idle H200 the counters do not move.
 const NVLINK_GBPS: f64 = 0.1;
-/// The same over PCIe. An H200 at rest moves 0.002 GB/s, and up to 0.1 while a context is created.
+/// The same threshold for PCIe. An idle H200 moves 0.002 GB/s, and up to 0.1 while a context is created.
 const PCIE_GBPS: f64 = 0.2;
-/// Utilisation from which a GPU works for somebody, per cent. At rest an H200 shows up to 3.
+/// Utilisation from which a GPU counts as working for another program, per cent. An idle H200 shows up to 3.
 const UTILIZATION_PERCENT: u8 = 10;
 
-/// When a GPU was left alone.
+/// The time at which a GPU was left idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -21,23 +21,23 @@ pub enum Moment {
     Start,
     /// After the last copy.
     End,
-    /// While several flows ran at once: what its NVLinks counted beyond the bytes of this program.
+    /// While several flows ran at once: traffic that its NVLinks counted beyond the bytes of this program.
     Load,
 }
 
-/// A GPU that is left alone.
+/// A GPU that this program leaves idle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftAlone {
     /// NVML's index.
     pub gpu: u32,
     /// Its address, if it is not among the GPUs of the run.
     pub pci: Option<PciAddress>,
-    /// Whether other processes have a context on it, likewise.
+    /// True if other processes have a context on it. Only set for a GPU outside the run, like `pci`.
     pub has_processes: bool,
 }
 
 impl LeftAlone {
-    /// All GPUs of a machine, as if none of them were among the GPUs of the run.
+    /// Returns all GPUs of a machine, as if none of them were among the GPUs of the run.
     pub fn all(snapshot: &Snapshot) -> Vec<Self> {
         let of = |gpu: u32| Self {
             gpu,
@@ -47,7 +47,7 @@ impl LeftAlone {
         snapshot.gpus.iter().map(|gpu| of(gpu.index)).collect()
     }
 
-    /// The same GPU; what the facts of a run say of it is not said again.
+    /// Returns the same GPU without the facts that the snapshot of the run already contains.
     #[must_use]
     pub fn within(self, snapshot: &Snapshot) -> Self {
         if snapshot.gpu(self.gpu).is_some() {
@@ -67,14 +67,14 @@ fn has_processes(snapshot: &Snapshot, gpu: u32) -> bool {
         .is_some_and(|processes| !processes.is_empty())
 }
 
-/// What a GPU did in such a time, at least: between two looks the rates are averages, and the counter of
-/// PCIe bytes wraps. A figure is null where NVML does not give it.
+/// Lower bounds of a GPU's activity in such a time. The rates are averages between two readings, and the counter of
+/// PCIe bytes wraps. A figure is null if NVML does not report it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Background {
     /// NVML's index.
     pub gpu: u32,
-    /// When.
+    /// The time at which it was left idle.
     pub moment: Moment,
     /// Data sent over its NVLinks.
     pub nvlink_sent_gbps: Option<GbPerSecond>,
@@ -84,22 +84,22 @@ pub struct Background {
     pub pcie_sent_gbps: Option<GbPerSecond>,
     /// Bytes received over its PCIe link.
     pub pcie_received_gbps: Option<GbPerSecond>,
-    /// Share of the time in which it did something. Null at the end, where it shows this program's own
+    /// Share of the time in which the GPU was busy, per cent. Null at the end, when it would show this program's own
     /// work.
     pub utilization_percent: Option<u8>,
-    /// Why a figure is missing that this GPU and driver have; null where none is.
+    /// Reason why a figure is missing that this GPU and driver support. Null if none is missing.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Its address, where it was left out of the run and its traffic passes links of the others.
+    /// Its address, if it was left out of the run and its traffic passes links of the GPUs in the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<PciAddress>,
-    /// Whether other processes had a context on it, likewise.
+    /// True if other processes had a context on it. Only set for a GPU outside the run, like `pci`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_processes: bool,
 }
 
 impl Background {
-    /// Of a GPU of which nothing is known.
+    /// Returns a record without figures, for a GPU whose counters were not read.
     pub fn unread(gpu: LeftAlone, moment: Moment, reason: Option<String>) -> Self {
         let LeftAlone {
             gpu,
@@ -120,7 +120,7 @@ impl Background {
         }
     }
 
-    /// Whether data moved over its NVLinks.
+    /// Returns true if data moved over its NVLinks.
     pub fn uses_nvlink(&self) -> bool {
         [self.nvlink_sent_gbps, self.nvlink_received_gbps]
             .into_iter()
@@ -128,7 +128,7 @@ impl Background {
             .any(|rate| rate.0 >= NVLINK_GBPS)
     }
 
-    /// Whether data moved over its PCIe link.
+    /// Returns true if data moved over its PCIe link.
     pub fn uses_pcie(&self) -> bool {
         [self.pcie_sent_gbps, self.pcie_received_gbps]
             .into_iter()
@@ -136,25 +136,25 @@ impl Background {
             .any(|rate| rate.0 >= PCIE_GBPS)
     }
 
-    /// Its utilisation, where that is more than a GPU at rest shows, per cent.
+    /// Returns its utilisation, per cent, if it is higher than that of an idle GPU.
     pub fn at_work_percent(&self) -> Option<u8> {
         self.utilization_percent
             .filter(|percent| *percent >= UTILIZATION_PERCENT)
     }
 
-    /// Whether another program has a context on it.
+    /// Returns true if another program has a context on it.
     pub fn is_shared(&self, snapshot: &Snapshot) -> bool {
         self.has_processes || has_processes(snapshot, self.gpu)
     }
 
-    /// Whether it is at work for another program. Utilisation alone is no proof: a program must be there.
+    /// Returns true if it works for another program. Utilisation alone is no proof: another program must have a
+    /// context.
     fn works(&self, snapshot: &Snapshot) -> bool {
         self.at_work_percent().is_some() && self.is_shared(snapshot)
     }
 }
 
-/// What other programs did with the GPUs: where they moved data or computed. A process that only has a
-/// context is not among them.
+/// Returns the GPUs on which other programs moved data or computed. A process that only has a context does not count.
 pub fn of_others<'a>(
     seen: &'a [Background],
     snapshot: &'a Snapshot,

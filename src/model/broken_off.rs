@@ -1,26 +1,26 @@
-//! Rounds that broke off and worked when their flows were tried again. No cell shows them: each has its figure from
-//! the second try.
+//! Rounds that broke off and succeeded when their flows were tried again. No cell shows them, because each cell holds
+//! the figure of the second try.
 
 use serde::{Deserialize, Serialize};
 
 use super::flow::Flow;
 use super::status::Status;
 
-/// How a round broke off.
+/// The way in which a round broke off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
     /// It did not end before its deadline.
     Hung,
-    /// It ended the worker, and nothing outside did.
+    /// It ended the worker; nothing outside did.
     Crashed,
-    /// The driver gave an error.
+    /// The driver returned an error.
     Failed,
 }
 
 impl How {
-    /// Its word in a report.
+    /// Returns its word in a report.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Hung => "hung",
@@ -30,27 +30,27 @@ impl How {
     }
 }
 
-/// One time that a round broke off.
+/// One time when a round broke off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Break {
-    /// How.
+    /// The way in which it broke off.
     pub how: How,
-    /// The signal that ended the worker.
+    /// Signal that ended the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// The exit code of the worker.
+    /// Exit code of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// CUDA's code of the error.
+    /// CUDA's error code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<u32>,
-    /// The same in words.
+    /// The reason in words.
     pub reason: String,
 }
 
 impl Break {
-    /// One without a number.
+    /// Returns a break without signal, exit code or error code.
     pub const fn of(how: How, reason: String) -> Self {
         Self {
             how,
@@ -62,19 +62,19 @@ impl Break {
     }
 }
 
-/// What came of running all flows of the round together once more.
+/// Result of running all flows of the round together once more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "result")]
 pub enum Again {
     /// They were not run together again.
     NotRun {
-        /// Why.
+        /// Reason why they were not run again.
         why: String,
     },
-    /// It ended well.
+    /// The second run succeeded.
     Worked,
-    /// It broke off again.
+    /// The second run broke off too.
     BrokeOff(Break),
 }
 
@@ -82,26 +82,26 @@ pub enum Again {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct BrokenOff {
-    /// Its number within the plan; of several that ran at once, the first one's.
+    /// Number of the round within the plan. If several rounds ran at once, the number of the first.
     pub round: u32,
-    /// Which measurement it was of.
+    /// The measurement that the round belonged to.
     pub measurement: String,
-    /// Everything that was copied at the same time, from where to where.
+    /// All flows that were copied at the same time.
     pub flows: Vec<Flow>,
-    /// How it broke off first.
+    /// The first time that it broke off.
     #[serde(flatten)]
     pub first: Break,
-    /// What came of running it again as it was.
+    /// Result of running it again unchanged.
     pub again: Again,
 }
 
 impl BrokenOff {
-    /// Whether several flows ran at the same time.
+    /// Returns true if several flows ran at the same time.
     pub const fn in_company(&self) -> bool {
         self.flows.len() > 1
     }
 
-    /// Every time that it broke off.
+    /// Returns every time that it broke off.
     pub fn events(&self) -> impl Iterator<Item = &Break> {
         let again = match &self.again {
             Again::BrokeOff(again) => Some(again),
@@ -110,13 +110,13 @@ impl BrokenOff {
         std::iter::once(&self.first).chain(again)
     }
 
-    /// Whether it is a later account of the same round.
+    /// Returns true if it is a later record of the same round.
     pub fn is_of(&self, other: &Self) -> bool {
         self.round == other.round && self.flows == other.flows
     }
 }
 
-/// How a round broke off that has this status in the end; none where nothing is known of it.
+/// Converts the final status of a round. Fails for a status that does not show how the round broke off.
 impl TryFrom<Status> for How {
     type Error = ();
 

@@ -1,4 +1,4 @@
-//! Cells of the measurements: what those of every probe have in common, and which pairs are judged by.
+//! Cells of the measurements: the fields that all probes share, and the figures by which pairs are judged.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::one_gpu::OneGpu;
 use super::placement::{Direction, Pair, Path};
 
 impl Measurements {
-    /// Every setup that copies were planned in, whatever their size, in the order of the report.
+    /// Returns every setup that copies were planned in, regardless of size, in the order of the report.
     pub fn setups(&self) -> Vec<Setup> {
         let mut setups: Vec<Setup> = Vec::new();
         for setup in self.peer.iter().map(|peer| peer.setup.of_any_size()) {
@@ -22,13 +22,13 @@ impl Measurements {
         setups
     }
 
-    /// The cell of each pair in this setup, whatever its size: of several those that were measured
-    /// come first, and of these the largest.
+    /// Returns the cell of each pair in this setup, regardless of size. Of several cells, a measured one wins; among
+    /// those, the largest.
     pub fn in_setup(&self, setup: Setup) -> BTreeMap<Pair, &PeerBandwidth> {
         self.in_setup_of(setup, |_| true)
     }
 
-    /// The same of these pairs alone, which is quicker than to look for them in all.
+    /// Does the same for these pairs only, which is faster than searching the cells of all pairs.
     pub fn in_setup_of(
         &self,
         setup: Setup,
@@ -50,22 +50,22 @@ impl Measurements {
         cells
     }
 
-    /// The figures that pairs are judged by on this path: measured in [`Setup::REFERENCE`].
+    /// Returns the figures by which pairs are judged on this path: those measured in [`Setup::REFERENCE`].
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
         let mut cells = self.in_setup(Setup::REFERENCE.with_path(path));
         cells.retain(|_, cell| cell.status == Status::Measured && !cell.disturbed);
         cells
     }
 
-    /// Whether anything is known of several flows at once.
+    /// Returns true if any measurement with several flows at once has a result.
     pub fn has_load(&self) -> bool {
         self.load
             .iter()
             .any(|load| load.cells().any(|cell| cell.tested()))
     }
 
-    /// The host copies of GPUs that copied alone in this way, by GPU and node: of several sizes the largest that was
-    /// measured.
+    /// Returns the host copies of GPUs that copied alone in this way, one per GPU and node. Of several sizes, it
+    /// returns the largest that was measured.
     pub fn host_alone(&self, way: HostWay) -> Vec<&HostCopy> {
         let mut found: Vec<&HostCopy> = Vec::new();
         let weight = |copy: &HostCopy| (copy.status == Status::Measured, copy.bytes);
@@ -88,7 +88,7 @@ impl Measurements {
 }
 
 impl PeerBandwidth {
-    /// What every probe has in common.
+    /// Returns the fields that all probes share.
     pub fn cell(&self) -> Cell<'_> {
         Cell {
             probe: Probe::Bandwidth,
@@ -104,7 +104,7 @@ impl PeerBandwidth {
 }
 
 impl Overlap {
-    /// What every probe has in common.
+    /// Returns the fields that all probes share.
     pub fn cell(&self) -> Cell<'_> {
         Cell {
             probe: Probe::Overlap,
@@ -122,7 +122,7 @@ impl Overlap {
 }
 
 impl Latency {
-    /// What every probe has in common.
+    /// Returns the fields that all probes share.
     pub fn cell(&self) -> Cell<'_> {
         Cell {
             probe: Probe::Latency,
@@ -138,7 +138,7 @@ impl Latency {
 }
 
 impl LocalCopy {
-    /// What every probe has in common.
+    /// Returns the fields that all probes share.
     pub fn cell(&self) -> Cell<'_> {
         Cell {
             probe: Probe::Local,
@@ -157,7 +157,7 @@ impl LocalCopy {
 }
 
 impl HostCopy {
-    /// What every probe has in common.
+    /// Returns the fields that all probes share.
     pub fn cell(&self) -> Cell<'_> {
         let direction = if self.direction == HostDirection::BothWays {
             Direction::BothWays
@@ -181,7 +181,7 @@ impl HostCopy {
 }
 
 impl Pinning {
-    /// What every probe has in common. Its bytes stay in the memory of the host.
+    /// Returns the fields that all probes share. Its bytes stay in host memory.
     pub fn cell(&self) -> Cell<'_> {
         let host = Endpoint::Host {
             node: self.numa_node,
@@ -207,7 +207,7 @@ impl Pinning {
 }
 
 impl Measurements {
-    /// Everything that was to be measured on one GPU by these probes, in the order of the report.
+    /// Returns all cells of these probes on one GPU, in the order of the report.
     pub fn on_one_gpu(&self) -> impl Iterator<Item = &dyn OneGpu> {
         let pipelines = self.pipeline.iter().map(|cell| cell as &dyn OneGpu);
         let engines = self.engines.iter().map(|cell| cell as &dyn OneGpu);
@@ -221,7 +221,7 @@ impl Measurements {
             .chain(hazards)
     }
 
-    /// The same, to be changed.
+    /// Returns the same cells, mutable.
     pub fn on_one_gpu_mut(&mut self) -> impl Iterator<Item = &mut dyn OneGpu> {
         let pipelines = self.pipeline.iter_mut().map(|cell| cell as &mut dyn OneGpu);
         let engines = self.engines.iter_mut().map(|cell| cell as &mut dyn OneGpu);

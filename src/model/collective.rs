@@ -1,4 +1,4 @@
-//! What collective operations could reach on a machine, worked out from copies that were measured.
+//! Upper bounds for collective operations on a machine, calculated from measured copies.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::units::GbPerSecond;
 
-/// How an all-reduce goes about it.
+/// The algorithm of an all-reduce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
     /// Every GPU passes its parts on to the next one.
     Ring,
-    /// Two binary trees, in each of which half of the data is summed upwards and sent down again.
+    /// Two binary trees. In each of them, half of the data is summed upwards and sent down again.
     Tree,
 }
 
@@ -26,20 +26,20 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The most that an all-reduce over all GPUs of a pattern could reach where copies are the limit.
+/// Upper bound for an all-reduce over all GPUs of a pattern, if copies are the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AllReduce {
-    /// How.
+    /// Algorithm of the all-reduce.
     pub algorithm: Algorithm,
     /// Number of GPUs.
     pub gpus: u32,
-    /// What the slowest of them sent while all sent and received, GB/s: the figure that the others follow from.
+    /// Rate that the slowest GPU sent at while all sent and received, GB/s. The other figures follow from it.
     pub sent_gbps: GbPerSecond,
-    /// The pattern of that figure.
+    /// Pattern that this figure was measured with.
     pub pattern: String,
     /// Bus bandwidth, as nccl-tests defines it.
     pub bus_gbps: GbPerSecond,
-    /// Bytes to be summed over the time that it takes.
+    /// Bytes to be summed, divided by the time of the all-reduce.
     pub algorithm_gbps: GbPerSecond,
 }

@@ -1,4 +1,4 @@
-//! What CUDA says of a machine: its devices, their peer access, and why it could not be asked.
+//! CUDA's view of a machine: its devices, their peer access, and why CUDA could not be used.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,40 +7,41 @@ use super::reading::facts;
 use super::snapshot::P2pStatus;
 use super::units::Bytes;
 
-/// What the CUDA driver said when it was opened.
+/// Facts that the CUDA driver returned when it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct DriverFacts {
-    /// Why CUDA could not be used at all; null when it could.
+    /// Reason why CUDA could not be used at all. Null if it could be used.
     pub failure: Option<String>,
-    /// The driver's return code, where it gave one for that.
+    /// Return code of the driver for that failure, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
-    /// What outside the hardware was in the way, where that is why CUDA could not be used.
+    /// Cause outside the hardware, if that is why CUDA could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hindrance: Option<Hindrance>,
-    /// How long cuInit and the contexts took in the worker, seconds, while NVML was read beside them. Null where they
-    /// did not come to be.
+    /// Time that cuInit and the contexts took in the worker while NVML was read at the same time, seconds. Null if
+    /// they could not be created.
     #[serde(default)]
     pub start_seconds: Option<f64>,
-    /// Variables that the worker was started without, as `NAME=value`: they change what the driver does.
+    /// Environment variables that were removed for the worker, as `NAME=value`, because they change what the driver
+    /// does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment_removed: Vec<String>,
-    /// Why the GPU kernels could not be loaded onto any GPU; null when they could onto one. Then
-    /// `devices[].kernels_failure` says why not onto others.
+    /// Reason why the GPU kernels could not be loaded onto any GPU. Null if they could be loaded onto one;
+    /// `devices[].kernels_failure` then contains the reason for each of the others.
     pub kernels_failure: Option<String>,
-    /// Memory of the host that the run may take: 5% of what is available, and no more than the control group leaves.
-    /// Null where that is not known.
+    /// Host memory that the run may use: 5% of the available memory, and no more than the control group leaves. Null
+    /// if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_budget_bytes: Option<Bytes>,
-    /// The GPUs asked for, as CUDA sees them.
+    /// The requested GPUs, as CUDA reports them.
     pub devices: Vec<CudaDevice>,
-    /// CUDA's word on peer access for each ordered pair.
+    /// CUDA's report on peer access for each ordered pair.
     pub peer_access: Vec<CudaPeerAccess>,
 }
 
 impl DriverFacts {
-    /// Why the GPU kernels could not be loaded onto this GPU.
+    /// Returns why the GPU kernels could not be loaded onto this GPU.
     pub fn kernels_failure_of(&self, gpu: u32) -> Option<&str> {
         let of_device = || {
             self.devices
@@ -52,92 +53,92 @@ impl DriverFacts {
         self.kernels_failure.as_deref().or_else(of_device)
     }
 
-    /// CUDA's word on peer access for this ordered pair.
+    /// Returns CUDA's report on peer access for this ordered pair.
     pub fn said_of(&self, pair: Pair) -> Option<&CudaPeerAccess> {
         pair.find(&self.peer_access, |said| said.pair)
     }
 }
 
-/// What outside the hardware kept a run from using the driver.
+/// A cause outside the hardware that kept a run from using the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Hindrance {
     /// Another peerscope was checking this machine.
     AnotherCheck,
-    /// A limit of the process, or of its container.
+    /// A limit of the process or of its container.
     ProcessLimit,
 }
 
-/// How CUDA comes not to show a GPU that NVML shows.
+/// The reason why CUDA hides a GPU that NVML lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Hidden {
-    /// CUDA_VISIBLE_DEVICES is set and leaves it out.
+    /// CUDA_VISIBLE_DEVICES is set and leaves the GPU out.
     Masked,
     /// No mask is set.
     Unexplained,
 }
 
-/// One GPU as CUDA sees it.
+/// One GPU as CUDA reports it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct CudaDevice {
     /// NVML's index.
     pub index: u32,
-    /// CUDA's ordinal, null when CUDA does not show the GPU.
+    /// CUDA's ordinal. Null if CUDA does not list the GPU.
     pub ordinal: Option<u32>,
-    /// Why the GPU cannot be tested; null when it can.
+    /// Reason why the GPU cannot be tested. Null if it can be tested.
     pub failure: Option<String>,
-    /// The driver's return code, where it gave one for that.
+    /// Return code of the driver for that failure, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
-    /// That CUDA does not show the GPU, where that is why.
+    /// Reason why CUDA does not list the GPU, if that is the reason for the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Hidden>,
-    /// Why the GPU kernels could not be loaded onto it, where they could be loaded onto others.
+    /// Reason why the GPU kernels could not be loaded onto it, if they could be loaded onto others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels_failure: Option<String>,
-    /// Memory that the probes may take on it, all buffers together.
+    /// Memory that the probes may use on it, all buffers together.
     pub budget_bytes: Option<Bytes>,
-    /// How network adapters may reach its memory; null where the GPU cannot be tested.
+    /// Support for access by network adapters to its memory. Null if the GPU cannot be tested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rdma: Option<RdmaSupport>,
 }
 
 facts! {
-    /// How network adapters may reach the memory of a GPU, as CUDA says.
+    /// Support for access by network adapters to the memory of a GPU, as CUDA reports it.
     pub struct RdmaSupport {
         => readings {
-            /// Whether the GPU and its driver support GPUDirect RDMA.
+            /// True if the GPU and its driver support GPUDirect RDMA.
             gpu_direct: bool,
-            /// Whether its memory can be shared through dma-buf, without nvidia_peermem.
+            /// True if its memory can be shared through dma-buf, without nvidia_peermem.
             dma_buf: bool,
         }
     }
 }
 
-/// CUDA's word on one ordered pair: may `source` reach the memory of `destination`?
+/// CUDA's report for one ordered pair: may `source` access the memory of `destination`?
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct CudaPeerAccess {
-    /// The pair.
+    /// The ordered pair.
     #[serde(flatten)]
     pub pair: Pair,
-    /// Whether access can be had; null when CUDA gave an error instead.
+    /// True if access is possible. Null if CUDA returned an error instead.
     pub possible: Option<bool>,
-    /// Why access could not be enabled although it was said to be possible, or the error.
+    /// Reason why access could not be enabled although it was reported as possible, or the error.
     pub failure: Option<String>,
-    /// The driver's return code, where it gave one for that.
+    /// Return code of the driver for that failure, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
-    /// Whether a limit of the process, and not the driver, is behind the failure: the pair counts as not asked.
+    /// True if a limit of the process, not the driver, caused the failure. The pair then counts as not asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hindered: bool,
 }
 
-/// NVML's and CUDA's word on an ordered pair, side by side.
+/// Peer access of an ordered pair as NVML and CUDA report it, side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PeerAccess {
@@ -147,9 +148,9 @@ pub struct PeerAccess {
     /// NVML: may the source write the destination's memory?
     #[serde(default)]
     pub nvml_write: Option<P2pStatus>,
-    /// CUDA: may the source reach the destination's memory? Null when CUDA was not opened.
+    /// CUDA: may the source access the destination's memory? Null if CUDA was not opened.
     pub cuda: Option<bool>,
-    /// The error that CUDA gave instead of an answer, or on enabling.
+    /// Error that CUDA returned instead of an answer, or when access was enabled.
     #[serde(default)]
     pub cuda_failure: Option<String>,
 }

@@ -1,6 +1,5 @@
-//! What a finding knows in numbers. Facts keep their kind until they are written: in JSON each is a
-//! plain value with the unit at the end of its key. Reading a report makes facts of them again, here
-//! and nowhere else.
+//! The numbers behind a finding. Facts keep their kind until they are written: in JSON each is a plain value with the
+//! unit at the end of its key. Reading a report turns these values back into facts, here and nowhere else.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
@@ -31,32 +30,32 @@ pub enum Fact {
     Bytes(Bytes),
     /// Lanes of a PCIe link; its key ends in `_lanes`.
     Lanes(Lanes),
-    /// A number of things, or a number by which something is known.
+    /// A number of things, or a number that identifies something.
     Count(u64),
-    /// A figure whose key says what it is.
+    /// A figure whose key names its meaning.
     Figure(f64),
     /// Yes or no.
     Flag(bool),
     /// A word or a sentence.
     Text(String),
-    /// Several of them.
+    /// Several words or sentences.
     Texts(Vec<String>),
     /// A PCI function.
     Address(PciAddress),
-    /// Several of them.
+    /// Several PCI functions.
     Addresses(Vec<PciAddress>),
     /// GPUs by index.
     Gpus(Vec<u32>),
     /// Ordered pairs of GPUs.
     #[serde(serialize_with = "pairs_as_texts")]
     Pairs(Vec<Pair>),
-    /// Numbers by which things are known: links, processes.
+    /// Numbers that identify things: links, processes.
     Numbers(Vec<u64>),
     /// Findings of other rules that this one explains.
     Effects(Vec<Effect>),
-    /// Facts by what they are of.
+    /// Facts by what they describe.
     Table(Facts),
-    /// What another version wrote and this one does not know, as it was.
+    /// A value from another version that this one does not know, unchanged.
     Other(Value),
 }
 
@@ -69,22 +68,22 @@ fn read<T: DeserializeOwned>(value: &Value) -> Option<T> {
 }
 
 impl Fact {
-    /// A share, to one decimal place.
+    /// Returns a share, rounded to one decimal place.
     pub fn percent(value: f64) -> Self {
         Self::Percent(one_place(value))
     }
 
-    /// A figure, to one decimal place.
+    /// Returns a figure, rounded to one decimal place.
     pub fn figure(value: f64) -> Self {
         Self::Figure(one_place(value))
     }
 
-    /// A time, to one decimal place.
+    /// Returns a time, rounded to one decimal place.
     pub fn seconds(value: f64) -> Self {
         Self::Seconds(one_place(value))
     }
 
-    /// The end of its key, where that is its unit.
+    /// Returns the end of its key if that is its unit.
     const fn unit(&self) -> Option<&'static str> {
         match self {
             Self::Rate(_) => Some("_gbps"),
@@ -97,14 +96,14 @@ impl Fact {
         }
     }
 
-    /// The name in a key: without the unit.
+    /// Returns the name in a key: the key without the unit.
     pub fn name<'a>(&self, key: &'a str) -> &'a str {
         self.unit()
             .and_then(|unit| key.strip_suffix(unit))
             .unwrap_or(key)
     }
 
-    /// The fact of a value in a report. What does not come out as it was written stays as it is.
+    /// Reads the fact of a value in a report. A value that would be written differently stays as it is.
     fn read(key: &str, value: Value) -> Self {
         let fact = Self::guess(key, &value);
         let same = |fact: &Self| serde_json::to_value(fact).is_ok_and(|again| again == value);
@@ -161,12 +160,12 @@ impl Fact {
     }
 }
 
-/// One decimal place.
+/// Rounds to one decimal place.
 fn one_place(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// The key of what a finding explains.
+/// Key of the findings that a finding explains.
 const EFFECTS: &str = "effects";
 
 /// Facts by their keys in JSON.
@@ -182,7 +181,7 @@ pub struct Facts(
 );
 
 impl Facts {
-    /// Puts in a fact; its unit makes the end of its key.
+    /// Adds a fact; its unit becomes the end of its key.
     pub fn add(&mut self, name: &str, fact: impl IntoFact) {
         if let Some(fact) = fact.into_fact() {
             self.0
@@ -190,7 +189,7 @@ impl Facts {
         }
     }
 
-    /// Puts in findings that are explained, with what they explain themselves.
+    /// Adds a finding that is explained, with the findings that it explains itself.
     pub fn add_effect(&mut self, effect: Effect, its_own: &[Effect]) {
         if let Fact::Effects(effects) = self
             .0
@@ -202,7 +201,7 @@ impl Facts {
         }
     }
 
-    /// The findings that are explained.
+    /// Returns the findings that are explained.
     pub fn effects(&self) -> &[Effect] {
         match self.0.get(EFFECTS) {
             Some(Fact::Effects(effects)) => effects,
@@ -210,7 +209,6 @@ impl Facts {
         }
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -254,9 +252,8 @@ impl<'de> Deserialize<'de> for Facts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub struct Effect {
-    /// Its rule.
     pub rule: RuleId,
-    /// What it said.
+    /// Message of that finding.
     pub message: String,
 }
 
@@ -282,9 +279,9 @@ impl From<Effect> for String {
     }
 }
 
-/// What can be put among facts. `None` is no fact.
+/// A value that can be added to facts. `None` is no fact.
 pub trait IntoFact {
-    /// The fact, if there is one.
+    /// Returns the fact, if there is one.
     fn into_fact(self) -> Option<Fact>;
 }
 

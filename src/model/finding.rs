@@ -1,4 +1,4 @@
-//! What the rules found: a subject, evidence in numbers, and a step that a technician can take.
+//! The findings of the rules: a subject, evidence in numbers, and a step that a technician can take.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use super::placement::Pair;
 pub use super::rule_id::RuleId;
 use super::units::{GbPerSecond, PciAddress};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Good to know; nothing to do.
+    /// For information; no action is needed.
     Info,
-    /// Look into it.
+    /// A state that should be looked into.
     Warning,
-    /// The machine is not what it should be.
+    /// A machine that is not as it should be.
     Error,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a finding is about.
+/// The part of the machine that a finding is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind")]
@@ -48,10 +48,10 @@ pub enum Subject {
     Pair(Pair),
     /// A PCIe link.
     PcieLink {
-        /// The function at its lower end.
+        /// The function at the lower end of the link.
         address: PciAddress,
     },
-    /// A PCI function that is no GPU of NVML's.
+    /// A PCI function that is not a GPU in NVML's list.
     PciFunction {
         /// Its address.
         address: PciAddress,
@@ -66,7 +66,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The GPU where it is one, or else the machine.
+    /// Returns the GPU if there is exactly one, otherwise the machine.
     pub const fn of_gpus(gpus: &[u32]) -> Self {
         match gpus {
             [index] => Self::Gpu { index: *index },
@@ -88,16 +88,16 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What a finding is about beyond its subject. Root causes are found by it.
+/// The pairs and GPUs of a finding beyond its subject, used to find root causes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scope {
-    /// Ordered pairs whose copies it is about.
+    /// Ordered pairs whose copies the finding is about.
     pub pairs: Vec<Pair>,
-    /// GPUs whose copies it is about.
+    /// GPUs whose copies the finding is about.
     pub gpus: Vec<u32>,
-    /// The rate that it leaves to these copies, where it limits them.
+    /// The rate that these copies are limited to, if the finding limits them.
     pub rate: Option<GbPerSecond>,
-    /// Whether it is about the PCIe links of these GPUs themselves, rather than about one above them.
+    /// True if the finding is about the PCIe links of these GPUs themselves, not about one above them.
     pub own_links: bool,
 }
 
@@ -119,35 +119,35 @@ impl From<&Subject> for Scope {
     }
 }
 
-/// One thing that stands out.
+/// One conspicuous fact about the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Code of the rule, such as `pcie-narrow`. Codes are never reused.
     pub code: RuleId,
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What it is about.
+    /// The part of the machine that the finding is about.
     pub subject: Subject,
-    /// What is the matter, in a sentence.
+    /// The problem in a sentence.
     pub message: String,
-    /// The numbers behind it, with the unit in the key.
+    /// The numbers behind the finding, with the unit in the key.
     pub evidence: Facts,
-    /// What to do.
+    /// The action to take.
     pub next_step: String,
-    /// Where it is: GPU, PCI path, slot. Empty where the whole machine is meant.
+    /// Location: GPU, PCI path, slot. Empty if the whole machine is meant.
     #[serde(default)]
     pub location: String,
-    /// What could be the cause, where the evidence fits several things, the likeliest first.
+    /// Possible causes, the likeliest first, if the evidence fits several.
     #[serde(default)]
     pub suspects: Vec<Suspect>,
-    /// The pairs and GPUs that it is about. Not written: subject and facts have it.
+    /// The pairs and GPUs that the finding is about. Not written, because subject and facts contain them.
     #[serde(skip)]
     pub scope: Scope,
 }
 
 impl Finding {
-    /// A finding about its subject, without facts.
+    /// Creates a finding about its subject, without facts.
     pub fn new(
         code: RuleId,
         severity: Severity,
@@ -175,42 +175,42 @@ impl Finding {
         self
     }
 
-    /// Says that it is about these pairs; they are a fact too, unless there are none.
+    /// Sets the pairs that the finding is about. Adds them as a fact too, unless there are none.
     #[must_use]
     pub fn pairs(mut self, pairs: &[Pair]) -> Self {
         self.scope.pairs = pairs.to_vec();
         self.fact("pairs", (!pairs.is_empty()).then(|| pairs.to_vec()))
     }
 
-    /// Says that it is about these pairs.
+    /// Sets the pairs that the finding is about.
     #[must_use]
     pub fn about_pairs(mut self, pairs: Vec<Pair>) -> Self {
         self.scope.pairs = pairs;
         self
     }
 
-    /// Says that it is about these GPUs; they are a fact too.
+    /// Sets the GPUs that the finding is about, and adds them as a fact.
     #[must_use]
     pub fn gpus(self, gpus: &[u32]) -> Self {
         self.fact("gpus", Fact::Gpus(gpus.to_vec()))
             .about_gpus(gpus)
     }
 
-    /// Says that it is about these GPUs.
+    /// Sets the GPUs that the finding is about.
     #[must_use]
     pub fn about_gpus(mut self, gpus: &[u32]) -> Self {
         self.scope.gpus = gpus.to_vec();
         self
     }
 
-    /// Gives it this severity.
+    /// Sets the severity.
     #[must_use]
     pub fn at(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
     }
 
-    /// Gives it these suspects.
+    /// Sets the suspects.
     #[must_use]
     pub fn suspecting(mut self, suspects: Vec<Suspect>) -> Self {
         self.suspects = suspects;
@@ -218,20 +218,20 @@ impl Finding {
     }
 }
 
-/// A possible cause, and how to tell it from the others.
+/// A possible cause, and a test that tells it from the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Suspect {
-    /// What it would be.
+    /// The possible cause.
     pub cause: String,
-    /// The test that would show it.
+    /// The test that would confirm it.
     pub test: String,
-    /// The setting of the machine, where it is one that the facts show. Not written.
+    /// The setting of the machine, if the cause is one that the facts show. Not written.
     #[serde(skip)]
     pub setting: Option<Setting>,
 }
 
-/// A setting of the machine that can spoil copies over PCIe.
+/// A setting of the machine that can slow down or break copies over PCIe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
     /// The IOMMU translates device addresses.

@@ -1,4 +1,4 @@
-//! What is copied from where to where, and how: the unit of work of every probe.
+//! Where bytes are copied from and to, and how: the unit of work of every probe.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use super::units::Bytes;
 
-/// How host memory was allocated.
+/// The way in which host memory was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostMemory {
     /// Allocated by the driver, page-locked.
     Pinned,
-    /// Allocated by the process as any other memory: the driver copies through a buffer of its own.
+    /// Allocated by the process as any other memory. The driver copies through a buffer of its own.
     Pageable,
     /// Allocated by the process and page-locked afterwards.
     Registered,
@@ -30,7 +30,7 @@ impl fmt::Display for HostMemory {
     }
 }
 
-/// Where bytes come from or go to.
+/// The source or destination of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Endpoint {
@@ -38,15 +38,15 @@ pub enum Endpoint {
     Gpu(u32),
     /// Memory of the host.
     Host {
-        /// Its NUMA node; none where that is not known.
+        /// Its NUMA node; `None` if not known.
         node: Option<u32>,
-        /// How it was allocated.
+        /// The way in which it was allocated.
         memory: HostMemory,
     },
 }
 
 impl Endpoint {
-    /// The GPU, where it is one.
+    /// Returns the GPU, if the endpoint is one.
     pub const fn gpu(self) -> Option<u32> {
         match self {
             Self::Gpu(index) => Some(index),
@@ -54,7 +54,7 @@ impl Endpoint {
         }
     }
 
-    /// The NUMA node, where it is memory of the host; none within where that is not known.
+    /// Returns the NUMA node, if the endpoint is host memory. The inner `None` means that the node is not known.
     pub const fn node(self) -> Option<Option<u32>> {
         match self {
             Self::Gpu(_) => None,
@@ -62,7 +62,7 @@ impl Endpoint {
         }
     }
 
-    /// What a copy with this end depends on, however the memory was allocated.
+    /// Returns the place that a copy with this end depends on, regardless of the allocation.
     pub const fn place(self) -> Place {
         match self {
             Self::Gpu(index) => Place::Gpu(index),
@@ -80,7 +80,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A part of the machine that copies begin or end in. One that hangs is left alone.
+/// A part of the machine where copies begin or end. A place that hangs is not used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// A GPU, by NVML's index.
@@ -99,18 +99,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// Bytes from one endpoint to another.
+/// A copy of bytes from one endpoint to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Flow {
-    /// Where they come from.
+    /// Source of the bytes.
     pub from: Endpoint,
-    /// Where they go to.
+    /// Destination of the bytes.
     pub to: Endpoint,
 }
 
 impl Flow {
-    /// The same in the other direction.
+    /// Returns the flow in the other direction.
     pub const fn reversed(self) -> Self {
         Self {
             from: self.to,
@@ -118,7 +118,7 @@ impl Flow {
         }
     }
 
-    /// The pair of GPUs, where the ends are two GPUs.
+    /// Returns the pair of GPUs, if the ends are two GPUs.
     pub fn pair(self) -> Option<Pair> {
         let pair = Pair {
             source: self.from.gpu()?,
@@ -127,17 +127,17 @@ impl Flow {
         (pair.source != pair.destination).then_some(pair)
     }
 
-    /// The GPU, where the bytes stay within it.
+    /// Returns the GPU, if the bytes stay within it.
     pub fn within(self) -> Option<u32> {
         self.from.gpu().filter(|gpu| self.to.gpu() == Some(*gpu))
     }
 
-    /// The GPU, where the other end is the host.
+    /// Returns the GPU, if the other end is the host.
     pub fn with_host(self) -> Option<u32> {
         self.from.gpu().xor(self.to.gpu())
     }
 
-    /// Both ends.
+    /// Returns both ends.
     pub const fn ends(self) -> [Endpoint; 2] {
         [self.from, self.to]
     }
@@ -162,26 +162,26 @@ impl fmt::Display for Flow {
     }
 }
 
-/// How bytes are copied: everything but the flow.
+/// Everything about a copy except its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Setup {
-    /// Streams and host.
+    /// Streams of the copy, and the host mode.
     pub placement: Placement,
     /// The device on whose stream the copy was enqueued.
     pub issuer: Side,
-    /// What moved the bytes.
+    /// The engine that moves the bytes.
     pub engine: Engine,
-    /// Whether the opposite direction was busy too.
+    /// One way, or with the opposite direction busy too.
     pub direction: Direction,
-    /// Direct or through host memory.
+    /// Direct, or through host memory.
     pub path: Path,
     /// Size of one copy.
     pub bytes: Bytes,
 }
 
 impl Setup {
-    /// How pairs are judged, whatever the size: copy engine, issued by the source, one way, direct,
+    /// The setup by which pairs are judged, regardless of size: copy engine, issued by the source, one way, direct,
     /// reference placement.
     pub const REFERENCE: Self = Self {
         placement: Placement::REFERENCE,
@@ -192,54 +192,54 @@ impl Setup {
         bytes: Bytes(0),
     };
 
-    /// The same whatever the size: the key of figures that are compared with each other.
+    /// Returns the setup without its size: the key of figures that are compared with each other.
     #[must_use]
     pub const fn of_any_size(self) -> Self {
         self.with_bytes(Bytes(0))
     }
 
-    /// Whether it is a direct copy by copy engine one way.
+    /// Returns true for a direct one-way copy by copy engine.
     pub fn is_plain(self) -> bool {
         (self.engine, self.path, self.direction) == (Engine::Copy, Path::Direct, Direction::OneWay)
     }
 
-    /// The same with another size.
+    /// Returns the setup with another size.
     #[must_use]
     pub const fn with_bytes(self, bytes: Bytes) -> Self {
         Self { bytes, ..self }
     }
 
-    /// The same on another path.
+    /// Returns the setup on another path.
     #[must_use]
     pub const fn with_path(self, path: Path) -> Self {
         Self { path, ..self }
     }
 
-    /// The same in another placement.
+    /// Returns the setup in another placement.
     #[must_use]
     pub const fn with_placement(self, placement: Placement) -> Self {
         Self { placement, ..self }
     }
 
-    /// The same with another engine.
+    /// Returns the setup with another engine.
     #[must_use]
     pub const fn with_engine(self, engine: Engine) -> Self {
         Self { engine, ..self }
     }
 
-    /// The same issued by the other side.
+    /// Returns the setup issued by the other side.
     #[must_use]
     pub const fn with_issuer(self, issuer: Side) -> Self {
         Self { issuer, ..self }
     }
 
-    /// The same one way or both ways.
+    /// Returns the setup one way or both ways.
     #[must_use]
     pub const fn with_direction(self, direction: Direction) -> Self {
         Self { direction, ..self }
     }
 
-    /// Engine and issuer in words that say what they do.
+    /// Describes engine and issuer by what they do.
     const fn mover(self) -> &'static str {
         match (self.engine, self.issuer) {
             (Engine::Copy, Side::Source) => "copy engine, issued by source",
@@ -249,7 +249,7 @@ impl Setup {
         }
     }
 
-    /// In what it differs from [`Self::REFERENCE`], the size aside; empty where in nothing.
+    /// Describes the differences from [`Self::REFERENCE`], except the size. Empty if there are none.
     pub fn difference(self) -> String {
         let reference = Self::REFERENCE;
         let mover = (self.engine, self.issuer) != (reference.engine, reference.issuer);

@@ -9,7 +9,7 @@ use super::placement::Engine;
 use super::status::{Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
-/// Which way bytes go between host and GPU.
+/// Direction of a copy between host and GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -32,14 +32,14 @@ impl fmt::Display for HostDirection {
     }
 }
 
-/// Where the host's buffer of a copy comes from.
+/// The origin of a copy's host buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Allocation {
-    /// It was there before the copies, and every one of them uses it.
+    /// A buffer that existed before the copies and is used by all of them.
     Reused,
-    /// It is allocated and page-locked for each copy and freed after it: the figure has that time in it.
+    /// A buffer that is allocated and page-locked for each copy and freed after it. The figure includes that time.
     Anew,
 }
 
@@ -52,57 +52,57 @@ impl fmt::Display for Allocation {
     }
 }
 
-/// Bandwidth between the memory of the host and a GPU in one configuration.
+/// Bandwidth between host memory and a GPU in one configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostCopy {
     /// The GPU, by NVML's index.
     pub gpu: u32,
-    /// The NUMA node that holds the host's buffer. Null where that is not known.
+    /// NUMA node of the host's buffer. Null if not known.
     pub numa_node: Option<u32>,
-    /// How the host's buffer was allocated.
+    /// Allocation of the host's buffer.
     pub memory: HostMemory,
-    /// Which way the bytes go.
+    /// Direction of the copy.
     pub direction: HostDirection,
-    /// What moved the bytes: a copy engine, or a kernel over mapped memory.
+    /// The engine that moved the bytes: a copy engine, or a kernel over mapped memory.
     pub engine: Engine,
-    /// Whether the buffer was there before, or was made for each copy.
+    /// Origin of the buffer: reused, or made for each copy.
     pub allocation: Allocation,
-    /// GPUs that copied in this way at the same time, this one included; 1 is this GPU alone.
+    /// GPUs that copied in this way at the same time, this one included. 1 is this GPU alone.
     #[serde(default = "alone")]
     pub at_once: u32,
     /// Size of one copy.
     pub bytes: Bytes,
-    /// Bytes over time of a plain row of copies, median over the rows, of one direction: for both ways the mean of
-    /// the two. A buffer that is made anew counts with the time that takes.
+    /// Bytes divided by the time of a plain row of copies, for one direction, median over the rows. For both ways,
+    /// the mean of the two directions. For a buffer made for each copy, the time includes making it.
     pub achieved_gbps: Option<GbPerSecond>,
-    /// Of both ways, the rate to the device. Null for one way.
+    /// Rate to the device of a copy both ways. Null for one way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_device_gbps: Option<GbPerSecond>,
-    /// Of both ways, the rate to the host. Null for one way.
+    /// Rate to the host of a copy both ways. Null for one way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_host_gbps: Option<GbPerSecond>,
-    /// Payload rate of the narrowest hop between the GPU and the host, of which GPUs that copy at the same time
-    /// through it have a part each. Null where no hop's rate is known.
+    /// Payload rate of the narrowest hop between the GPU and the host. GPUs that copy through it at the same time
+    /// each get a share. Null if no hop's rate is known.
     #[serde(default)]
     pub theoretical_gbps: Option<GbPerSecond>,
-    /// That hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
+    /// Place of that hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
     #[serde(default)]
     pub bottleneck: Option<String>,
-    /// Achieved as per cent of theoretical.
+    /// Achieved rate as a percentage of the theoretical rate.
     #[serde(default)]
     pub percent: Option<f64>,
-    /// What healthy machines reach. Null where theory is not known, or the figure depends on the host's processor
-    /// more than on a link.
+    /// Rate that healthy machines reach. Null if the theoretical rate is not known, or if the figure depends on the
+    /// host's processor more than on a link.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
-    /// The lowest rate that healthy machines are known to have reached there. Null where none is known.
+    /// Lowest rate that healthy machines are known to have reached there. Null if none is known.
     #[serde(default)]
     pub expected_low_gbps: Option<GbPerSecond>,
-    /// The highest one.
+    /// Highest rate that healthy machines are known to have reached there. Null if none is known.
     #[serde(default)]
     pub expected_high_gbps: Option<GbPerSecond>,
-    /// Achieved as per cent of expected.
+    /// Achieved rate as a percentage of the expected rate.
     #[serde(default)]
     pub expected_percent: Option<f64>,
     /// Number of rows.
@@ -111,17 +111,17 @@ pub struct HostCopy {
     pub spread_percent: Option<f64>,
     /// Time that the host spent in the call that enqueued one copy, microseconds.
     pub host_blocked_us: Option<f64>,
-    /// Whether the bytes arrived, both ways where both were copied.
+    /// Result of checking the bytes, for both directions if both were copied.
     pub verified: Verified,
-    /// What was wrong with the bytes, in words; null when nothing was.
+    /// Description of the wrong bytes. Null if nothing was wrong.
     #[serde(default)]
     pub verification_detail: Option<String>,
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// Whether another program moved data over the links of this GPU or worked on it: the figure is shown, and
-    /// nothing is judged by it.
+    /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
+    /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
@@ -130,21 +130,21 @@ const fn alone() -> u32 {
     1
 }
 
-/// How bytes are copied between host and GPU: everything but the GPU, the node and the size.
+/// Everything about a copy between host and GPU except the GPU, the node and the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostWay {
-    /// How the host's buffer was allocated.
+    /// Allocation of the host's buffer.
     pub memory: HostMemory,
-    /// Which way the bytes go.
+    /// Direction of the copy.
     pub direction: HostDirection,
-    /// What moved the bytes.
+    /// The engine that moves the bytes.
     pub engine: Engine,
-    /// Whether the buffer was there before.
+    /// Origin of the buffer.
     pub allocation: Allocation,
 }
 
 impl HostWay {
-    /// From re-used pinned memory to the device by copy engine.
+    /// The copy from reused pinned memory to the device by copy engine.
     pub const PINNED: Self = Self {
         memory: HostMemory::Pinned,
         direction: HostDirection::ToDevice,
@@ -152,13 +152,13 @@ impl HostWay {
         allocation: Allocation::Reused,
     };
 
-    /// The same in another direction.
+    /// Returns the same way in another direction.
     #[must_use]
     pub const fn with_direction(self, direction: HostDirection) -> Self {
         Self { direction, ..self }
     }
 
-    /// The same with other memory.
+    /// Returns the same way with other memory.
     #[must_use]
     pub const fn with_memory(self, memory: HostMemory) -> Self {
         Self { memory, ..self }
@@ -179,7 +179,7 @@ impl fmt::Display for HostWay {
 }
 
 impl HostCopy {
-    /// How its bytes are copied.
+    /// Returns the way in which its bytes are copied.
     pub const fn way(&self) -> HostWay {
         let Self {
             memory,
@@ -196,7 +196,7 @@ impl HostCopy {
         }
     }
 
-    /// From where to where; both ways are named by the one to the device.
+    /// Returns its flow. A copy both ways is named by the flow to the device.
     pub const fn flow(&self) -> Flow {
         let up = Flow {
             from: Endpoint::Host {
@@ -212,18 +212,18 @@ impl HostCopy {
         }
     }
 
-    /// Its rate, where it was measured and nothing was in its way.
+    /// Returns its rate, if it was measured, undisturbed, and its bytes are not wrong.
     pub fn rate(&self) -> Option<GbPerSecond> {
         let sound = self.status == Status::Measured && !self.disturbed && !self.verified.is_wrong();
         self.achieved_gbps.filter(|_| sound)
     }
 }
 
-/// What it costs to page-lock memory of one NUMA node.
+/// The cost of page-locking memory of one NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Pinning {
-    /// The NUMA node of the memory. Null where that is not known.
+    /// NUMA node of the memory. Null if not known.
     pub numa_node: Option<u32>,
     /// Size of the buffers that were tried.
     pub bytes: Bytes,
@@ -231,29 +231,28 @@ pub struct Pinning {
     pub allocate_ms_per_gib: Option<f64>,
     /// Milliseconds per GiB to free it.
     pub free_ms_per_gib: Option<f64>,
-    /// Milliseconds per GiB to page-lock memory that the process has already, written to before.
+    /// Milliseconds per GiB to page-lock memory that the process already owns and has written to.
     pub register_ms_per_gib: Option<f64>,
     /// Milliseconds per GiB to unlock it.
     pub unregister_ms_per_gib: Option<f64>,
-    /// Memory of the host that allocating `bytes` page-locked takes, by the process's own accounting.
+    /// Host memory used when page-locked `bytes` are allocated, by the process's own accounting.
     pub allocating_takes_bytes: Option<Bytes>,
-    /// Memory of the host that is taken where `bytes` are allocated as usual and a page-locked copy is made of them:
-    /// both together.
+    /// Host memory used when `bytes` are allocated as usual and a page-locked copy is made of them, both together.
     pub copying_takes_bytes: Option<Bytes>,
-    /// The limit that page-locking met or comes nearest to, in words; null where there is none.
+    /// The limit that page-locking hit or comes nearest to, in words. Null if there is none.
     #[serde(default)]
     pub limit: Option<String>,
-    /// What that limit leaves to this process. Null where it is not a number, or there is none.
+    /// Bytes that this limit leaves to this process. Null if it is not a number, or there is no limit.
     #[serde(default)]
     pub limit_bytes: Option<Bytes>,
-    /// Whether the driver or a limit refused it, and it was not just left out or cut off.
+    /// True if the driver or a limit refused page-locking, as opposed to a measurement that was left out or cut off.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
     /// Number of samples.
     pub samples: u32,
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! What no run can have written: figures that are no quantities, shares that cannot be, the same
-//! measurement twice, and measurements of GPUs that the report does not have. A report with one of them is refused when it is read, since nothing can be said of a
-//! machine by it; a run that comes to such a figure sets it aside. Rates that only the links rule out are judged
-//! by a rule instead: which links there are is a fact that may be wrong too.
+//! Values that no run can have written. They are figures that are not quantities, shares that cannot be, repeated
+//! measurements, and measurements of GPUs that the report does not contain. A report with one of them is refused when
+//! it is read, because nothing can be concluded from it about a machine. A run that arrives at such a figure sets it
+//! aside. Rates that only the links rule out are judged by a rule instead, because the list of links may be wrong
+//! too.
 
 use std::collections::HashSet;
 
@@ -16,17 +17,17 @@ use super::placement::{Pair, Side};
 use super::report::Report;
 use super::units::GbPerSecond;
 
-/// No rate within a machine is higher, GB/s: some hundred times that of all GPU memory in a rack.
+/// No rate within a machine is higher, GB/s: about a hundred times the rate of all GPU memory in a rack.
 const MOST_GBPS: f64 = 1e6;
 
-/// No figure is more than this of what its links carry or healthy machines reach, per cent. A link that was read
-/// at rest, as the lowest that there is, has made 1300.
+/// The highest believable percentage of what a link carries or healthy machines reach. A link read at rest, where it
+/// shows its lowest rate, has produced 1300.
 const MOST_PERCENT: f64 = 10_000.0;
 
-/// What rounding may add to a share that cannot be above 100 per cent.
+/// Tolerance for rounding of a share that cannot be above 100 per cent.
 const ROUNDED: f64 = 0.1;
 
-/// The first thing in a report that cannot be, with the cell that has it.
+/// Returns the first impossible value in a report, with the cell that contains it.
 pub fn in_report(report: &Report) -> Option<String> {
     let of_route = report.topology.pairs.iter().find_map(|route| {
         let rates = [
@@ -42,8 +43,8 @@ pub fn in_report(report: &Report) -> Option<String> {
         .or_else(|| of_strangers(report))
 }
 
-/// The first row of a GPU that the facts do not have, or of a pair without a route. A run measures the GPUs of its facts,
-/// and finds the routes of all their pairs.
+/// Returns the first row of a GPU that the facts do not contain, or of a pair without a route. A run measures the
+/// GPUs of its facts and finds the routes of all their pairs.
 fn of_strangers(report: &Report) -> Option<String> {
     let gpus: HashSet<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let stranger = |flow: Flow| {
@@ -175,8 +176,8 @@ fn of_load(cell: &LoadPattern) -> String {
     format!("{}, {}", Probe::Load, cell.name())
 }
 
-/// Takes the figures out that cannot be, with everything that was worked out from them. What was
-/// measured there is not known then, and the measurement counts as not made.
+/// Removes impossible figures, with everything derived from them. The affected value is then not known, and the
+/// measurement counts as not made.
 pub fn set_aside(measurements: &mut Measurements) {
     let mut found = Vec::new();
     let mut take = |flow: Flow, what: String, why: String| {
@@ -299,7 +300,7 @@ fn in_local(cell: &LocalCopy) -> Option<String> {
         .or_else(|| negative(&[("spread_percent", cell.spread_percent)]))
 }
 
-/// Shares are no more than the whole, spreads aside; times are no less than nothing.
+/// Checks that shares are at most 100 per cent, except spreads, and that times are not negative.
 fn on_one_gpu(cell: &dyn OneGpu) -> Option<String> {
     let figures = cell.figures();
     let is_share = |key: &str| key.ends_with("_percent") && key != "spread_percent";
@@ -332,7 +333,7 @@ fn in_host(cell: &HostCopy) -> Option<String> {
         .or_else(|| no_share(&shares[..2]))
 }
 
-/// Rates are rates, and no index of fairness is above 1.
+/// Checks the rates and the shares, and that no fairness index is above 1.
 fn in_load(cell: &LoadPattern) -> Option<String> {
     let rates = [
         ("achieved_gbps", cell.achieved_gbps),
@@ -374,7 +375,7 @@ fn in_pinning(cell: &Pinning) -> Option<String> {
     ])
 }
 
-/// The first of these shares that is too large to be one.
+/// Returns the first of these shares that is too large to be one.
 fn no_share(shares: &[(&str, Option<f64>)]) -> Option<String> {
     let beyond = |percent: Option<f64>| percent.filter(|percent| *percent > MOST_PERCENT);
     let (key, percent) = shares
@@ -396,7 +397,7 @@ fn negative(figures: &[(&str, Option<f64>)]) -> Option<String> {
     Some(format!("{key} is {figure}, which is no quantity"))
 }
 
-/// The first measurement that stands there twice.
+/// Returns the first measurement that occurs twice.
 fn repeated(measurements: &Measurements) -> Option<String> {
     let mut seen: HashSet<(Probe, Pair, Setup, Option<Side>)> = HashSet::new();
     let peer = measurements.peer.iter().map(|cell| {
@@ -461,7 +462,7 @@ fn repeated(measurements: &Measurements) -> Option<String> {
     twice.map(|cell| format!("{cell}: is there twice"))
 }
 
-/// The first measurement of the host that stands there twice.
+/// Returns the first measurement of the host that occurs twice.
 fn repeated_host(measurements: &Measurements) -> Option<String> {
     let mut seen = HashSet::new();
     let twice = measurements.host.iter().find(|cell| {

@@ -1,5 +1,5 @@
-//! The data that the stages hand on: plain, immutable, serialisable. Nothing here touches a
-//! machine, and every number carries its unit in its name or its type.
+//! The data passed between stages: plain, immutable, serialisable. Nothing here touches a machine, and every number
+//! carries its unit in its name or its type.
 
 pub mod advice;
 pub mod asynchrony;

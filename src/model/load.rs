@@ -1,4 +1,4 @@
-//! Several flows at once: what they reached together and each, and what counters saw of known traffic.
+//! Several flows at once: the rates of each and of all together, and the counters' view of known traffic.
 
 use std::fmt;
 
@@ -9,21 +9,22 @@ use super::probe::{Cell, Probe};
 use super::status::{Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
-/// NVML's counter of PCIe bytes has 32 bits on H200: it begins anew after so many.
+/// Range of NVML's counter of PCIe bytes. It has 32 bits on H200 and wraps after this many bytes.
 pub const PCIE_COUNTER_RANGE: u64 = 1 << 32;
 
-/// The most bytes that pass a PCIe link for each byte of payload, per cent: 24 to 28 bytes around the smallest payload of 128
-/// (PCI Express Base Specification, transaction and data link layer). With payloads of 256 bytes H200 counts 108 to 109.
+/// Upper bound of the bytes that pass a PCIe link per payload byte, per cent. The smallest payload of 128 bytes
+/// carries 24 to 28 bytes of overhead (PCI Express Base Specification, transaction and data link layer). With
+/// payloads of 256 bytes, H200 counts 108 to 109.
 pub const MOST_WITH_PACKETS_PERCENT: u64 = 125;
 
-/// What the flows of a load have in common.
+/// The arrangement that the flows of a load have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Two flows into one GPU.
     TwoIntoOne,
-    /// Two flows of different GPUs through one hop of the graph that both pass.
+    /// Two flows of different GPUs that pass the same hop of the graph.
     ThroughOneHop,
     /// One GPU to all others.
     OneToAll,
@@ -33,7 +34,7 @@ pub enum Pattern {
     Ring,
     /// Every GPU to the next one and to the one before.
     RingBothWays,
-    /// Every GPU to the one so many places further: a permutation.
+    /// Every GPU to the one a fixed number of places further: a permutation.
     Shift,
     /// Every GPU to every other.
     AllPairs,
@@ -76,25 +77,26 @@ impl fmt::Display for Pattern {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LoadFlow {
-    /// Where its bytes come from.
+    /// Source of its bytes.
     pub from: Endpoint,
-    /// Where they go to.
+    /// Destination of its bytes.
     pub to: Endpoint,
-    /// Its rate while all flows ran, median over the samples.
+    /// Rate of the flow while all flows ran, median over the samples.
     pub achieved_gbps: Option<GbPerSecond>,
-    /// Its max-min fair share of the hops on its way. Null where no rate on the way is known.
+    /// Its max-min fair share of the hops on its way. Null if no rate on the way is known.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
-    /// Whether its bytes arrived. Null where nothing was copied, and in reports that have this of the whole pattern alone.
+    /// Result of checking its bytes. Null if nothing was copied, and in reports that record it only for the whole
+    /// pattern.
     #[serde(default)]
     pub verified: Option<Verified>,
-    /// What was wrong with its bytes, in words; left out when nothing was.
+    /// Description of its wrong bytes. Left out if nothing was wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification_detail: Option<String>,
 }
 
 impl LoadFlow {
-    /// A flow of which nothing is measured yet.
+    /// Creates a flow without measurements.
     pub const fn of(flow: Flow) -> Self {
         let Flow { from, to } = flow;
         Self {
@@ -107,12 +109,12 @@ impl LoadFlow {
         }
     }
 
-    /// Whether it is known that its bytes are wrong.
+    /// Returns true if its bytes are known to be wrong.
     pub fn is_wrong(&self) -> bool {
         self.verified.is_some_and(Verified::is_wrong)
     }
 
-    /// From where to where.
+    /// Returns its source and destination.
     pub const fn flow(&self) -> Flow {
         Flow {
             from: self.from,
@@ -125,9 +127,9 @@ impl LoadFlow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LoadPattern {
-    /// What the flows have in common.
+    /// The arrangement that the flows have in common.
     pub pattern: Pattern,
-    /// Which of several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty where there is
+    /// Name among several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty if there is
     /// only one of its kind.
     #[serde(default)]
     pub of: String,
@@ -135,49 +137,49 @@ pub struct LoadPattern {
     pub flows: Vec<LoadFlow>,
     /// Size of one copy.
     pub bytes: Bytes,
-    /// Rate of all flows together from the first start to the last end with all flows running, median over the
-    /// samples. Null where it was not measured.
+    /// Rate of all flows together while all of them ran, from the first start to the last end, median over the
+    /// samples. Null if not measured.
     pub achieved_gbps: Option<GbPerSecond>,
-    /// The sum that the capacities of the graph allow, shared max-min fairly. Null where one of the flows has none.
+    /// Sum that the capacities of the graph allow, shared max-min fairly. Null if one of the flows has no such share.
     #[serde(default)]
     pub theoretical_gbps: Option<GbPerSecond>,
-    /// Achieved as per cent of theoretical.
+    /// Achieved rate as a percentage of the theoretical rate.
     #[serde(default)]
     pub percent: Option<f64>,
-    /// The sum that healthy machines reach on those ways. Null where one of the flows has none.
+    /// Sum that healthy machines reach on those ways. Null if one of the flows has no such rate.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
-    /// Achieved as per cent of expected.
+    /// Achieved rate as a percentage of the expected rate.
     #[serde(default)]
     pub expected_percent: Option<f64>,
-    /// Jain's index of the flows' rates, each divided by its expected share: 1 where all have the same part of what
-    /// they should, 1/n where one of n has everything. Null for one flow.
+    /// Jain's index of the flows' rates, each divided by its expected share. It is 1 if all flows have the same part
+    /// of their shares, and 1/n if one of n flows has everything. Null for one flow.
     #[serde(default)]
     pub fairness: Option<f64>,
-    /// The hop that limits the pattern, for people. Null where none is known.
+    /// The hop that limits the pattern, for people. Null if none is known.
     #[serde(default)]
     pub limited_by: Option<String>,
     /// Number of samples.
     pub samples: u32,
     /// (Largest - smallest) / median of the samples' sums, per cent.
     pub spread_percent: Option<f64>,
-    /// Whether the bytes of all flows arrived.
+    /// Result of checking the bytes of all flows.
     pub verified: Verified,
-    /// What was wrong with the bytes of the first flow whose bytes are wrong, in words; null when nothing was.
+    /// Description of the wrong bytes, for the first flow with wrong bytes. Null if nothing was wrong.
     #[serde(default)]
     pub verification_detail: Option<String>,
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is shown, and
-    /// nothing is judged by it.
+    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
+    /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
 
 impl LoadPattern {
-    /// A pattern that was not measured, for this reason.
+    /// Creates a pattern that was not measured, for this reason.
     pub fn without(
         pattern: Pattern,
         of: String,
@@ -207,7 +209,7 @@ impl LoadPattern {
         }
     }
 
-    /// Its name: no other pattern of a report has it. `all to one, GPU 3`.
+    /// Returns its name, unique within a report: `all to one, GPU 3`.
     pub fn name(&self) -> String {
         if self.of.is_empty() {
             self.pattern.to_string()
@@ -216,13 +218,13 @@ impl LoadPattern {
         }
     }
 
-    /// Its rate, where it was measured and nothing was in its way.
+    /// Returns its rate, if it was measured, undisturbed, and its bytes are not wrong.
     pub fn rate(&self) -> Option<GbPerSecond> {
         let sound = self.status == Status::Measured && !self.disturbed && !self.verified.is_wrong();
         self.achieved_gbps.filter(|_| sound)
     }
 
-    /// Takes its figures out.
+    /// Removes its figures.
     pub fn forget(&mut self) {
         (self.achieved_gbps, self.percent, self.expected_percent) = (None, None, None);
         (self.fairness, self.spread_percent) = (None, None);
@@ -231,7 +233,7 @@ impl LoadPattern {
         }
     }
 
-    /// What every probe has in common, for each flow.
+    /// Returns the fields that all probes share, for each flow.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
         self.flows.iter().map(|flow| Cell {
             probe: Probe::Load,
@@ -246,65 +248,66 @@ impl LoadPattern {
     }
 }
 
-/// What the counters of a GPU saw of known traffic, beside what this program sent. Counters may have counted more: what
-/// they count around data, and what others sent.
+/// The counters of a GPU during known traffic, beside the bytes that this program sent. Counters may count more than
+/// that: the overhead around data, and traffic of other programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Counted {
     /// The GPU, by NVML's index.
     pub gpu: u32,
-    /// The pattern of the known traffic.
+    /// Pattern of the known traffic.
     pub pattern: Pattern,
-    /// Which of several such patterns, as in `load[]`.
+    /// Name among several such patterns, as in `load[]`.
     #[serde(default)]
     pub of: String,
-    /// Bytes that this program sent from this GPU to others, directly.
+    /// Bytes that this program sent directly from this GPU to others.
     pub sent_bytes: Bytes,
-    /// Bytes that it sent from others to this one, directly.
+    /// Bytes that this program sent directly from others to this GPU.
     pub received_bytes: Bytes,
-    /// Bytes that it sent from this GPU to the memory of the host.
+    /// Bytes that this program sent from this GPU to host memory.
     pub sent_to_host_bytes: Bytes,
-    /// Bytes that it sent from the memory of the host to this GPU.
+    /// Bytes that this program sent from host memory to this GPU.
     pub received_from_host_bytes: Bytes,
-    /// Data sent over its NVLinks. Null where that is not counted, like the next three.
+    /// Data sent over its NVLinks. Null if not counted.
     pub nvlink_sent_bytes: Option<Bytes>,
-    /// Data received over its NVLinks.
+    /// Data received over its NVLinks. Null if not counted.
     pub nvlink_received_bytes: Option<Bytes>,
-    /// Bytes sent over its PCIe link, at least: the counter wraps.
+    /// Bytes sent over its PCIe link, at least: the counter wraps. Null if not counted.
     pub pcie_sent_bytes: Option<Bytes>,
-    /// Bytes received over its PCIe link, at least.
+    /// Bytes received over its PCIe link, at least. Null if not counted.
     pub pcie_received_bytes: Option<Bytes>,
-    /// What each of its active NVLinks counted. Empty where that is not counted per link.
+    /// Counts of each of its active NVLinks. Empty if there are no counts per link.
     #[serde(default)]
     pub links: Vec<LinkShare>,
-    /// Why a count is missing that this GPU and driver have, or that they have none; null where none is.
+    /// Reason why a count is missing that this GPU and driver support, or a note that they support none. Null if none
+    /// is missing.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Whether another program moved data over the same links: the counts are shown, and nothing is judged by them.
+    /// True if another program moved data over the same links. The counts are shown but not judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
 
-/// What one NVLink counted.
+/// The counts of one NVLink.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LinkShare {
-    /// The link, by NVML's number.
+    /// NVML's number of the link.
     pub link: u8,
     /// Data that it sent.
     pub sent_bytes: Option<Bytes>,
     /// Data that it received.
     pub received_bytes: Option<Bytes>,
-    /// What it sent as per cent of what all links of the GPU sent. Null where nothing was sent.
+    /// Sent bytes as a percentage of what all links of the GPU sent. Null if nothing was sent.
     #[serde(default)]
     pub sent_percent: Option<f64>,
-    /// What it received as per cent of what all received. Null where nothing was received.
+    /// Received bytes as a percentage of what all links of the GPU received. Null if nothing was received.
     #[serde(default)]
     pub received_percent: Option<f64>,
 }
 
 impl Counted {
-    /// Of a GPU of which no counter is known, for this reason.
+    /// Creates a record for a GPU none of whose counters is known, for this reason.
     pub const fn unread(gpu: u32, pattern: Pattern, of: String, reason: Option<String>) -> Self {
         Self {
             gpu,
@@ -324,7 +327,7 @@ impl Counted {
         }
     }
 
-    /// Writes the share of each link beside what it counted. Doing so twice changes nothing.
+    /// Sets the share of each link from the counts. Calling it twice changes nothing.
     pub fn share(&mut self) {
         let sent = self
             .links

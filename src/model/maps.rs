@@ -1,4 +1,4 @@
-//! Maps by small numbers that this program gives itself: nobody chooses them so that they collide, and they are looked up
-//! many times for every copy, where the usual hash takes a tenth of the time of a worker.
+//! Maps keyed by small numbers that this program assigns. Nobody can choose the keys so that they collide. Every copy
+//! looks them up many times; the default hash would take a tenth of a worker's time.
 
 pub use rustc_hash::{FxHashMap as Map, FxHashSet as Set};

@@ -1,4 +1,4 @@
-//! What the probes measured, cell by cell, each with its status and reason.
+//! Results of the probes, cell by cell, each with its status and reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,54 +22,54 @@ pub use super::under_load::{
 };
 use super::units::{Bytes, GbPerSecond};
 
-/// Everything that was measured, and what was not.
+/// Everything that was measured, and everything that was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Measurements {
-    /// The profile that chose the probes.
+    /// Profile that chose the probes.
     pub profile: String,
-    /// The driver as the worker found it.
+    /// State of the driver when the worker opened it.
     pub driver: DriverFacts,
     /// Bandwidth between GPUs.
     pub peer: Vec<PeerBandwidth>,
-    /// Pairs that were copied at once, compared with one of them alone.
+    /// Pairs that were copied at once, compared with one of these pairs copied alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at_once: Vec<AtOnce>,
     /// Overlap of copies with kernels.
     pub overlap: Vec<Overlap>,
-    /// Small-copy latency.
+    /// Latency of small copies.
     pub latency: Vec<Latency>,
-    /// Copies within each GPU. Empty in reports that are older than that probe.
+    /// Copies within each GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub local: Vec<LocalCopy>,
-    /// Copies between host and GPU. Empty in reports that are older than that probe.
+    /// Copies between host and GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub host: Vec<HostCopy>,
-    /// What it costs to page-lock memory of the host. Empty where that was not measured.
+    /// Cost of page-locking host memory. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinning: Vec<Pinning>,
-    /// Pipelines of copies and kernels. Empty where they were not measured, like the next four.
+    /// Pipelines of copies and kernels. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pipeline: Vec<Pipeline>,
-    /// Which copies of a GPU run at the same time.
+    /// Copies of a GPU that run at the same time. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<Engines>,
-    /// How long calls hold the host.
+    /// Time that calls block the host. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<HostCall>,
-    /// Loops of small launches with a wait in each turn.
+    /// Loops of small launches with a wait in each turn. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launch_loop: Vec<LaunchLoop>,
-    /// What is read before the end of a copy that does not block.
+    /// Data that is read before the end of a non-blocking copy. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hazard: Vec<Hazard>,
-    /// Several flows at once. Empty where that was not measured.
+    /// Several flows at once. Empty if not measured.
     #[serde(default)]
     pub load: Vec<LoadPattern>,
-    /// What counters saw of such traffic. Empty where that was not measured.
+    /// Counters during such traffic. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<Counted>,
-    /// What an all-reduce could reach, from such figures. Empty where they were not measured.
+    /// Upper bounds for an all-reduce, derived from such figures. Empty if these were not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all_reduce: Vec<AllReduce>,
     /// PCIe links and counters while copies ran.
@@ -77,48 +77,48 @@ pub struct Measurements {
     /// PCI functions on the way to the GPUs whose AER counters rose during the run.
     #[serde(default)]
     pub aer_added: Vec<AerAdded>,
-    /// Counters, clocks and heat of each GPU around the load patterns. Empty where none ran.
+    /// Counters, clocks and temperatures of each GPU around the load patterns. Empty if no pattern ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub around_load: Vec<AroundLoad>,
-    /// The same functions as in `aer_added`, and what was counted of it while the load patterns ran.
+    /// The functions of `aer_added`, with the part of the counts that was added while the load patterns ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aer_added_around_load: Vec<AerAdded>,
-    /// What each GPU did while this program left it alone. Empty where that could not be read.
+    /// Activity of each GPU while this program left it idle. Empty if it could not be read.
     #[serde(default)]
     pub background: Vec<Background>,
-    /// Figures that cannot be, which the run came to and set aside.
+    /// Impossible figures that the run arrived at and set aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub impossible: Vec<Impossible>,
-    /// Rounds that broke off and worked when their flows were tried again: no cell shows it.
+    /// Rounds that broke off and succeeded when their flows were tried again. No cell shows them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken_off: Vec<BrokenOff>,
-    /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
+    /// Problems outside single cells, such as a worker that had to be replaced, a sentence each.
     pub problems: Vec<String>,
-    /// What a limit of the process kept from being watched while copies ran, a sentence each.
+    /// Values that a limit of the process kept from being watched while copies ran, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limited: Vec<String>,
-    /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
+    /// Parts of the profile that were left out on purpose, a sentence each. With many GPUs, not everything is
     /// measured on every pair.
     #[serde(default)]
     pub left_out: Vec<String>,
-    /// What of the profile is measured on some pairs only because more of them would show nothing new, a sentence
-    /// each.
+    /// Parts of the profile that are measured on some pairs only, because more of them would show nothing new, a
+    /// sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thinned_out: Vec<String>,
-    /// Whether the run was interrupted.
+    /// True if the run was interrupted.
     pub interrupted: bool,
-    /// Whether the run was cut off (killed, say) and this was recovered from its journal:
-    /// rounds without an outcome are missing, and counters that are read at the end.
+    /// True if the run was cut off, for example killed, and the report was recovered from its journal. Rounds without
+    /// an outcome are missing, as are counters that are read at the end.
     #[serde(default)]
     pub cut_off: bool,
-    /// How many measurements were asked for of which a saved report has no row. Not written: what was asked for and the
-    /// rows that are there say it when the report is read.
+    /// Number of requested measurements for which a saved report has no row. Not written, because it is counted from
+    /// the request and the rows when the report is read.
     #[serde(skip)]
     pub absent: u32,
 }
 
 impl Measurements {
-    /// Everything that was to be measured, in the order of the report.
+    /// Returns every planned measurement, in the order of the report.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
         let peer = self.peer.iter().map(PeerBandwidth::cell);
         let overlap = self.overlap.iter().map(Overlap::cell);
@@ -140,15 +140,15 @@ impl Measurements {
     }
 }
 
-/// A figure that cannot be: no number, or no quantity.
+/// An impossible figure: not a number, or not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Impossible {
-    /// From where to where: `GPU 0 → GPU 1`.
+    /// The flow: `GPU 0 → GPU 1`.
     pub flow: String,
-    /// Which measurement it was of.
+    /// The measurement that the figure belonged to.
     pub measurement: String,
-    /// Its key, what it was and why it cannot be.
+    /// Key of the figure, its value, and why it is impossible.
     pub why: String,
 }
 
@@ -156,60 +156,59 @@ pub struct Impossible {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PeerBandwidth {
-    /// The pair.
+    /// The ordered pair.
     #[serde(flatten)]
     pub pair: Pair,
-    /// How the bytes were copied.
+    /// Setup of the copy.
     #[serde(flatten)]
     pub setup: Setup,
-    /// Bytes over time of a plain row of copies, of this one direction, median over the rows: nothing is taken
-    /// out.
+    /// Bytes divided by the time of a plain row of copies, for this direction only, median over the rows. Nothing is
+    /// subtracted.
     pub achieved_gbps: Option<GbPerSecond>,
     /// Payload rate of the narrowest hop of the route.
     pub theoretical_gbps: Option<GbPerSecond>,
-    /// Achieved as per cent of theoretical.
+    /// Achieved rate as a percentage of the theoretical rate.
     pub percent: Option<f64>,
-    /// What healthy machines reach on a route of this class. Null where theory is not known.
+    /// Rate that healthy machines reach on a route of this class. Null if the theoretical rate is not known.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
-    /// The lowest rate that healthy machines are known to have reached there. Null where none is known.
+    /// Lowest rate that healthy machines are known to have reached there. Null if none is known.
     #[serde(default)]
     pub expected_low_gbps: Option<GbPerSecond>,
-    /// The highest one.
+    /// Highest rate that healthy machines are known to have reached there. Null if none is known.
     #[serde(default)]
     pub expected_high_gbps: Option<GbPerSecond>,
-    /// Achieved as per cent of expected.
+    /// Achieved rate as a percentage of the expected rate.
     #[serde(default)]
     pub expected_percent: Option<f64>,
     /// Number of rows.
     pub samples: u32,
     /// (Largest - smallest) / median of the rows, per cent.
     pub spread_percent: Option<f64>,
-    /// What a copy of a row costs beside its bytes, microseconds, from rows of small copies. Null where that
-    /// was not measured. Reports of before 2026-11-22 took it out of `achieved_gbps`.
+    /// Fixed cost of one copy in a row, beside its bytes, microseconds, from rows of small copies. Null if not
+    /// measured. Reports from before 2026-11-22 subtracted it in `achieved_gbps`.
     #[serde(default)]
     pub fixed_cost_us: Option<f64>,
-    /// What a copy without end would reach: the bytes alone, without the fixed cost. Null where that was not
-    /// measured.
+    /// Rate that a copy of unlimited size would reach, without the fixed cost. Null if not measured.
     #[serde(default)]
     pub asymptotic_gbps: Option<GbPerSecond>,
     /// Time that the host spent in the calls that enqueued one copy with its ordering, waiting included,
     /// microseconds.
     pub host_blocked_us: Option<f64>,
-    /// Pairs that were copied at the same time, this one included; 1 is this pair alone.
+    /// Pairs that were copied at the same time, this one included. 1 is this pair alone.
     #[serde(default = "alone")]
     pub at_once: u32,
-    /// Whether the bytes arrived, when they were verified and after the timed copies.
+    /// Result of checking the bytes, when they were verified and after the timed copies.
     pub verified: Verified,
-    /// What was wrong with the bytes, in words; null when nothing was.
+    /// Description of the wrong bytes. Null if nothing was wrong.
     #[serde(default)]
     pub verification_detail: Option<String>,
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is
-    /// shown, and nothing is judged by it.
+    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
+    /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
@@ -218,23 +217,23 @@ const fn alone() -> u32 {
     1
 }
 
-/// One of several pairs that were copied at once, and the same alone.
+/// One of several pairs that were copied at once, and the same pair alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AtOnce {
-    /// The pair.
+    /// The ordered pair.
     #[serde(flatten)]
     pub pair: Pair,
-    /// How the bytes were copied.
+    /// Setup of the copy.
     #[serde(flatten)]
     pub setup: Setup,
-    /// The rate while others were copied, median of the rows.
+    /// Rate while others were copied, median of the rows.
     pub at_once_gbps: GbPerSecond,
-    /// The rate alone, median of the rows.
+    /// Rate alone, median of the rows.
     pub alone_gbps: GbPerSecond,
-    /// How far the first lies above the second, per cent.
+    /// Amount by which `at_once_gbps` exceeds `alone_gbps`, per cent.
     pub difference_percent: f64,
-    /// Whether they differ so much that pairs of this kind were copied one at a time from then on.
+    /// True if the rates differ so much that pairs of this kind were copied one at a time from then on.
     pub apart: bool,
 }
 
@@ -242,10 +241,10 @@ pub struct AtOnce {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Overlap {
-    /// The pair.
+    /// The ordered pair.
     #[serde(flatten)]
     pub pair: Pair,
-    /// Streams and host.
+    /// Streams of the copy, and the host mode.
     pub placement: Placement,
     /// The device on whose default stream the kernel ran.
     pub compute_on: Side,
@@ -261,24 +260,24 @@ pub struct Overlap {
     pub kernel_us: Option<f64>,
     /// Number of samples.
     pub samples: u32,
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is
-    /// shown, and nothing is judged by it.
+    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
+    /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
 
-/// Time of one small copy in a row of them.
+/// Time of one small copy in a row of small copies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Latency {
-    /// The pair.
+    /// The ordered pair.
     #[serde(flatten)]
     pub pair: Pair,
-    /// Direct or through host memory.
+    /// Direct, or through host memory.
     pub path: Path,
     /// Size of one copy.
     pub bytes: Bytes,
@@ -288,12 +287,12 @@ pub struct Latency {
     pub samples: u32,
     /// (Largest - smallest) / median, per cent.
     pub spread_percent: Option<f64>,
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is
-    /// shown, and nothing is judged by it.
+    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
+    /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
@@ -306,18 +305,18 @@ pub struct LocalCopy {
     pub gpu: u32,
     /// Size of one copy.
     pub bytes: Bytes,
-    /// Median over the samples: bytes copied per second, not read plus written.
+    /// Bytes copied per second, not read plus written, median over the samples.
     pub achieved_gbps: Option<GbPerSecond>,
     /// Number of samples, each a row of copies.
     pub samples: u32,
     /// (Largest - smallest) / median, per cent.
     pub spread_percent: Option<f64>,
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// Whether another program moved data over the links of this GPU or worked on it: the figure is shown, and
-    /// nothing is judged by it.
+    /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
+    /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }

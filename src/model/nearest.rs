@@ -1,9 +1,10 @@
-//! A known name that an unknown one was probably meant to be.
+//! Suggestions of known names for a mistyped one.
 
-/// Longer names are not compared: none that is known comes near, and the time grows with the product of lengths.
+/// Length above which names are not compared. No known name comes near, and the time grows with the product of the
+/// lengths.
 const LONGEST: usize = 64;
 
-/// `; did you mean 'pcie-narrow'?` to follow a complaint about a name, or nothing where no known one is near.
+/// Returns `; did you mean 'pcie-narrow'?` to append to an error about a name, or nothing if no known name is near.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     if name.len() > LONGEST {
         return String::new();

@@ -1,4 +1,4 @@
-//! Who is who in the graph: ids that are values here and short texts in a report.
+//! Identity of nodes in the graph: ids that are values here and short texts in a report.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,18 +12,18 @@ pub enum NodeId {
     Pci(PciAddress),
     /// A GPU by NVML's index: `gpu0`.
     Gpu(u32),
-    /// The memory of a NUMA node, `numa0`; `numa-unknown` for host bridges whose node is not known.
+    /// The memory of a NUMA node, `numa0`; `numa-unknown` for host bridges with an unknown node.
     Numa(Option<u32>),
     /// All NVSwitches together: `nvswitch`.
     NvSwitch,
-    /// The root that stands for a part of the PCI tree that is not visible: `pci-unknown`.
+    /// The root of a part of the PCI tree that is not visible: `pci-unknown`.
     HiddenRoot,
     /// A host bridge as the kernel names it, by domain and bus: `pci0000:00`.
     HostBridge(u32, u8),
 }
 
 impl NodeId {
-    /// The host bridge of this name of the kernel's.
+    /// Returns the host bridge that the kernel calls by this name.
     pub fn host_bridge(name: &str) -> Self {
         match name.parse() {
             Ok(id @ Self::HostBridge(..)) => id,
@@ -31,7 +31,7 @@ impl NodeId {
         }
     }
 
-    /// Whether this is a GPU.
+    /// Returns true if this is a GPU.
     pub const fn is_gpu(self) -> bool {
         matches!(self, Self::Gpu(_))
     }
@@ -61,7 +61,7 @@ pub struct NotANode(String);
 impl FromStr for NodeId {
     type Err = NotANode;
 
-    /// Reads what is written, and nothing else.
+    /// Reads ids exactly as they are written, and nothing else.
     fn from_str(text: &str) -> Result<Self, NotANode> {
         let parse = || {
             Some(match text {

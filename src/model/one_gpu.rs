@@ -1,5 +1,5 @@
-//! What figures of probes on one GPU have in common: pipelines, copy engines, calls that hold the host, loops
-//! of launches, and data that is read too early.
+//! Common parts of the probes on one GPU: pipelines, copy engines, calls that block the host, launch loops, and data
+//! that is read too early.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,29 +8,29 @@ use super::probe::{Cell, Probe};
 use super::status::{Status, Verified};
 use super::units::Bytes;
 
-/// How a measurement ended, and whether its figure counts.
+/// The end of a measurement: its status, and if its figure counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Ending {
-    /// How the measurement ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// Whether another program moved data over the links of this GPU or worked on it: the figure is shown, and
-    /// nothing is judged by it.
+    /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
+    /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
 }
 
 impl Ending {
-    /// It has a figure.
+    /// The ending of a measurement that has a figure.
     pub const MEASURED: Self = Self {
         status: Status::Measured,
         reason: None,
         disturbed: false,
     };
 
-    /// It has none, for this reason.
+    /// Creates an ending without a figure, for this reason.
     pub const fn without(status: Status, reason: Option<String>) -> Self {
         Self {
             status,
@@ -44,32 +44,32 @@ impl Ending {
 pub trait OneGpu {
     fn probe(&self) -> Probe;
 
-    /// From where to where bytes are copied; within the GPU where none are.
+    /// Returns source and destination of the copied bytes. A measurement without copies returns the GPU for both.
     fn flow(&self) -> Flow;
 
-    /// Bytes of a copy; 0 where nothing is copied.
+    /// Returns the bytes of a copy, 0 if nothing is copied.
     fn bytes(&self) -> Bytes;
 
-    /// In what it differs from other measurements of its probe and flow, for people.
+    /// Describes, for people, the difference from other measurements of its probe and flow.
     fn what(&self) -> String;
 
-    /// Its figures by their keys, the one that counts first.
+    /// Returns its figures by their keys, the main figure first.
     fn figures(&self) -> Vec<(&'static str, Option<f64>)>;
 
-    /// Takes its figures out.
+    /// Removes its figures.
     fn forget(&mut self);
 
     fn ending(&self) -> &Ending;
 
-    /// How it ended, to be changed.
+    /// Returns its ending, mutable.
     fn ending_mut(&mut self) -> &mut Ending;
 
-    /// Its name: no other measurement of a report has it.
+    /// Returns its name, unique within a report.
     fn name(&self) -> String {
         format!("{}, {}, {}", self.probe(), self.flow(), self.what())
     }
 
-    /// What every probe has in common.
+    /// Returns the fields that all probes share.
     fn cell(&self) -> Cell<'_> {
         let Ending {
             status,

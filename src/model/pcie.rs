@@ -1,4 +1,4 @@
-//! What a PCIe link is: how it trained, what its two ends could do, and where it is.
+//! A PCIe link: the shape that it trained to, the shapes that its two ends support, and its place.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::node::NodeId;
 use super::placement::{Pair, Path};
 use super::units::{GbPerSecond, Generation, Lanes, PciAddress, PcieLink};
 
-/// Generation and lanes, each of which may be unknown by itself.
+/// Generation and lanes. Each may be unknown independently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Shape {
@@ -19,7 +19,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The link, where both figures are known.
+    /// Returns the link, if both figures are known.
     pub fn link(self) -> Option<PcieLink> {
         Some(PcieLink {
             generation: self.generation?,
@@ -27,8 +27,8 @@ impl Shape {
         })
     }
 
-    /// The lower generation and the lower width: what a link trains to between two such ends. Both
-    /// are taken by themselves, since speed and width are settled by themselves.
+    /// Returns the lower generation and the lower width: the shape that a link between two such ends trains to. Each
+    /// is taken separately, because a link negotiates speed and width separately.
     #[must_use]
     pub fn least(self, other: Self) -> Self {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
@@ -42,7 +42,7 @@ impl Shape {
 }
 
 impl fmt::Display for Shape {
-    /// `Gen4 x16`, `x16` or `Gen4`; nothing where nothing is known.
+    /// Writes `Gen4 x16`, `x16` or `Gen4`; nothing if nothing is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let generation = self.generation.map(|generation| format!("Gen{generation}"));
         let width = self.width.map(|width| format!("x{width}"));
@@ -56,61 +56,61 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Why a link counts as narrow: it trained to less than both its ends can do.
+/// A way in which a link trained to less than both its ends support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Narrow {
     /// Fewer lanes.
     FewerLanes,
-    /// A lower generation. Never so at rest for the link of a GPU, which lowers it while idle.
+    /// A lower generation. Never reported at rest for the link of a GPU, which lowers it while idle.
     LowerGeneration,
 }
 
-/// A reading of a link that is not believed, and why: ports save power too, and some go on to show what they
-/// read at rest.
+/// A reading of a link that is not believed, and the reason. Ports save power too, and some keep showing the value
+/// from rest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Refuted {
-    /// What the link would be by this reading.
+    /// Shape of the link by this reading.
     pub reading: Shape,
-    /// Payload rate that this would carry per direction. Null where its generation is not known.
+    /// Payload rate that this shape would carry per direction. Null if its generation is not known.
     pub allows_gbps: Option<GbPerSecond>,
-    /// What contradicts it.
+    /// Measurement that contradicts the reading.
     pub by: RefutedBy,
 }
 
-/// What contradicts a reading.
+/// A measurement that contradicts a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum RefutedBy {
     /// The link showed more lanes while copies ran.
     UnderLoad {
-        /// How many.
+        /// Number of lanes shown.
         width: Lanes,
     },
     /// Copies that pass the link were faster than the reading allows.
     Copies {
-        /// The fastest of them.
+        /// Pair of the fastest of these copies.
         #[serde(flatten)]
         pair: Pair,
-        /// Direct or through host memory.
+        /// Direct, or through host memory.
         path: Path,
-        /// Their rate.
+        /// Rate of the copies.
         achieved_gbps: GbPerSecond,
     },
     /// Copies between the host and a GPU that pass the link were faster than the reading allows.
     HostCopies {
         /// The GPU, by NVML's index.
         gpu: u32,
-        /// Their rate.
+        /// Rate of the copies.
         achieved_gbps: GbPerSecond,
     },
 }
 
 impl RefutedBy {
-    /// The rate of the copies, where it is copies.
+    /// Returns the rate of the copies, if copies contradict the reading.
     pub const fn rate(self) -> Option<GbPerSecond> {
         match self {
             Self::UnderLoad { .. } => None,
@@ -155,35 +155,36 @@ impl fmt::Display for Refuted {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Connection {
-    /// The port above, where it is visible.
+    /// The port above, if it is visible.
     pub port: Option<PciAddress>,
     /// The function below.
     pub below: Option<PciAddress>,
-    /// Label of the physical slot below the port, where the firmware names one.
+    /// Label of the physical slot below the port, if the firmware names one.
     pub slot: Option<String>,
-    /// Index of the GPU, where the function below is one.
+    /// Index of the GPU, if the function below is one.
     pub gpu: Option<u32>,
-    /// The GPUs whose way to the processor has this link.
+    /// GPUs whose way to the processor passes this link.
     pub gpus: Vec<u32>,
-    /// As it was read while nothing ran: the lower of what both ends say.
+    /// Shape read while nothing ran: the lower of the values that both ends report.
     pub at_rest: Shape,
-    /// What data gets: lanes as trained, with the generation that counts. An idle GPU lowers its
-    /// generation and raises it under load, so for its link that is the one that both ends can reach.
-    /// Other links have the generation that they show. What a measurement refutes does not count.
+    /// Shape available to data: the lanes as trained, with the generation that counts. An idle GPU lowers its
+    /// generation and raises it under load. For the link of a GPU, the generation is therefore the highest that both
+    /// ends support. Other links have the generation that they show. Readings that a measurement refutes do not
+    /// count.
     pub now: Shape,
-    /// What both ends can do together.
+    /// Shape that both ends together support.
     pub possible: Shape,
-    /// What the device below can do.
+    /// Shape that the device below supports.
     pub device_possible: Shape,
-    /// What the port above can do.
+    /// Shape that the port above supports.
     pub port_possible: Shape,
-    /// Whether the possible width is that of both ends and not of one alone.
+    /// True if the possible width was read from both ends, not from one alone.
     pub width_of_both: bool,
-    /// Whether the possible generation is that of both ends and not of one alone.
+    /// True if the possible generation was read from both ends, not from one alone.
     pub generation_of_both: bool,
-    /// In which ways it trained to less than both ends can do; empty for a sound link.
+    /// Ways in which it trained to less than both ends support. Empty for a sound link.
     pub narrow: Vec<Narrow>,
-    /// What the two ends disagree on, a sentence each.
+    /// Disagreements between the two ends, a sentence each.
     pub notes: Vec<String>,
     /// Readings that a measurement contradicts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -191,17 +192,17 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The node at its lower end, by which a link of the tree is known.
+    /// Returns the node at its lower end, which identifies a link of the tree.
     pub fn lower(&self) -> Option<NodeId> {
         self.gpu.map(NodeId::Gpu).or(self.below.map(NodeId::Pci))
     }
 
-    /// Whether the link has fewer lanes than both its ends can do.
+    /// Returns true if the link has fewer lanes than both its ends support.
     pub fn fewer_lanes(&self) -> bool {
         self.narrow.contains(&Narrow::FewerLanes)
     }
 
-    /// Whether the link trained to a lower generation than both its ends can do.
+    /// Returns true if the link trained to a lower generation than both its ends support.
     pub fn lower_generation(&self) -> bool {
         self.narrow.contains(&Narrow::LowerGeneration)
     }

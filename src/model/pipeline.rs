@@ -9,16 +9,16 @@ use super::one_gpu::{Ending, OneGpu};
 use super::probe::Probe;
 use super::units::Bytes;
 
-/// What a pipeline waits for most of the time.
+/// The resource that a pipeline waits for most of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// Its copies.
+    /// The copies of the pipeline.
     Copy,
-    /// Its kernels.
+    /// The kernels of the pipeline.
     Kernel,
-    /// The host, which enqueues them.
+    /// The host, which enqueues copies and kernels.
     Host,
 }
 
@@ -32,47 +32,48 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A pipeline on one GPU: several batches, each copied in, worked on by a kernel and copied out; once in one stream,
-/// where everything waits for what stands before it, and once in several, which take the batches in turn.
+/// A pipeline on one GPU: several batches, each copied in, processed by a kernel and copied out. It runs once in one
+/// stream, where each step waits for all earlier ones. It runs once more in several streams, which take the batches
+/// in turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Pipeline {
     /// The GPU, by NVML's index.
     pub gpu: u32,
-    /// The NUMA node that holds the host's buffers. Null where that is not known.
+    /// NUMA node of the host's buffers. Null if not known.
     pub numa_node: Option<u32>,
-    /// How the host's buffers were allocated.
+    /// Allocation of the host's buffers.
     pub memory: HostMemory,
     /// Number of batches.
     pub batches: u32,
-    /// Bytes of each batch that are copied in, and as many out.
+    /// Bytes of each batch that are copied in; the same number is copied out.
     pub bytes: Bytes,
-    /// Number of streams, where there are several.
+    /// Number of streams in the run with several streams.
     pub streams: u32,
     /// Time of all batches in one stream, microseconds, median.
     pub one_stream_us: Option<f64>,
     /// Time of all batches in several streams, microseconds, median.
     pub several_streams_us: Option<f64>,
-    /// How many times as fast several streams are.
+    /// Speed-up from several streams.
     pub speed_up: Option<f64>,
-    /// How many times as fast they would be if nothing waited but for the same copy direction or the same kernel:
-    /// worked out from the times of single stages.
+    /// Speed-up if steps waited only for the same copy direction or the same kernel. Calculated from the times of
+    /// single stages.
     pub possible_speed_up: Option<f64>,
-    /// Time to copy a batch in, by itself, microseconds.
+    /// Time to copy a batch in, alone, microseconds.
     pub copy_in_us: Option<f64>,
-    /// Time of a batch's kernel, by itself, microseconds: chosen as a part of the copies' time.
+    /// Time of a batch's kernel, alone, microseconds. Chosen as a fraction of the copies' time.
     pub kernel_us: Option<f64>,
-    /// Time to copy a batch out, by itself, microseconds.
+    /// Time to copy a batch out, alone, microseconds.
     pub copy_out_us: Option<f64>,
     /// Time that the host spends to enqueue all batches, microseconds, median.
     pub enqueue_us: Option<f64>,
-    /// What the pipeline in several streams waits for most of the time.
+    /// The resource that the pipeline in several streams waits for most of the time.
     pub bound: Option<Bound>,
     /// Number of samples.
     pub samples: u32,
     /// (Largest - smallest) / median of the time in several streams, per cent.
     pub spread_percent: Option<f64>,
-    /// How it ended.
+    /// Status of the measurement.
     #[serde(flatten)]
     pub ending: Ending,
 }
@@ -134,36 +135,37 @@ impl OneGpu for Pipeline {
     }
 }
 
-/// Which copies of one GPU run at the same time, from which its copy engines follow.
+/// Copies of one GPU that run at the same time. They show the number of its copy engines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Engines {
     /// The GPU, by NVML's index.
     pub gpu: u32,
-    /// The NUMA node that holds the host's buffers. Null where that is not known.
+    /// NUMA node of the host's buffers. Null if not known.
     pub numa_node: Option<u32>,
     /// Bytes of each copy, between the GPU and pinned memory.
     pub bytes: Bytes,
-    /// Copy engines that the driver reports (`CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`). Null where it does not tell.
+    /// Copy engines that the driver reports (`CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`). Null if it does not report
+    /// them.
     pub reported: Option<u32>,
-    /// Copy engines that were at work at the same time, as far as copies between host and GPU show: 0 where a copy and
-    /// a kernel take turns, 1 where copies to the GPU and to the host do, 2 where these overlap, one more for each
-    /// direction in which two copies do.
+    /// Copy engines that worked at the same time, as far as copies between host and GPU show. 0 if a copy and a
+    /// kernel take turns. 1 if copies to the GPU and to the host take turns. 2 if these overlap. One more for each
+    /// direction in which two copies overlap.
     pub observed: Option<u32>,
-    /// How far a copy to the GPU and one to the host overlap, per cent of the shorter one.
+    /// Overlap of a copy to the GPU with one to the host, per cent of the shorter one.
     pub opposite_percent: Option<f64>,
-    /// How far two copies to the GPU overlap, per cent. They share the link: 0 is one after the other, 100 side by
-    /// side at half the rate each.
+    /// Overlap of two copies to the GPU, per cent. They share the link: 0 is one after the other, 100 is side by side
+    /// at half the rate each.
     pub both_to_device_percent: Option<f64>,
-    /// How far two copies to the host overlap, per cent.
+    /// Overlap of two copies to the host, per cent.
     pub both_to_host_percent: Option<f64>,
-    /// How far a copy to the GPU and a kernel overlap, per cent of the shorter one.
+    /// Overlap of a copy to the GPU with a kernel, per cent of the shorter one.
     pub kernel_to_device_percent: Option<f64>,
-    /// How far a copy to the host and a kernel overlap, per cent of the shorter one.
+    /// Overlap of a copy to the host with a kernel, per cent of the shorter one.
     pub kernel_to_host_percent: Option<f64>,
     /// Number of samples.
     pub samples: u32,
-    /// How it ended.
+    /// Status of the measurement.
     #[serde(flatten)]
     pub ending: Ending,
 }

@@ -1,10 +1,10 @@
-//! The axes of a peer copy. Combinations are products of these small enums, made by `plan`.
+//! The dimensions of a peer copy. `plan` combines these small enums.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which stream is a device's current one.
+/// The kind of stream that is a device's current one.
 #[derive(
     Default, Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -18,7 +18,7 @@ pub enum StreamKind {
     Side,
 }
 
-/// Whether the host waits for the copy before it goes on.
+/// The behaviour of the host after it issued a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -29,7 +29,7 @@ pub enum HostMode {
     Blocking,
 }
 
-/// Where the copy stands among the streams of both devices, and whether the host waits.
+/// The streams of a copy on both devices, and the host mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Placement {
@@ -37,19 +37,19 @@ pub struct Placement {
     pub source: StreamKind,
     /// The destination device's current stream.
     pub destination: StreamKind,
-    /// Whether the host waits.
+    /// Behaviour of the host after the call.
     pub host: HostMode,
 }
 
 impl Placement {
-    /// `side/side/non-blocking`: the one that overlaps with everything, and the reference.
+    /// `side/side/non-blocking`: the placement that overlaps with everything, and the reference.
     pub const REFERENCE: Self = Self {
         source: StreamKind::Side,
         destination: StreamKind::Side,
         host: HostMode::NonBlocking,
     };
 
-    /// All eight.
+    /// Returns all eight placements.
     pub fn all() -> impl Iterator<Item = Self> {
         let streams = [StreamKind::Default, StreamKind::Side];
         streams.into_iter().flat_map(move |source| {
@@ -65,10 +65,10 @@ impl Placement {
         })
     }
 
-    /// Whether framework ordering lets the copy run beside a kernel on the default stream of
-    /// `compute_on`. Measured with PyTorch and at driver level on H200 (docs/measurement.md): a
-    /// copy from the source's default stream serialises with the default streams of both devices;
-    /// the destination's current stream waits for the copy.
+    /// Returns true if framework ordering lets the copy run beside a kernel on the default stream of `compute_on`.
+    /// Measured with PyTorch and at driver level on H200 (docs/measurement.md): a copy from the source's default
+    /// stream serialises with the default streams of both devices; the destination's current stream waits for the
+    /// copy.
     pub fn should_overlap(self, compute_on: Side) -> bool {
         self.source == StreamKind::Side
             && (compute_on == Side::Source || self.destination == StreamKind::Side)
@@ -122,7 +122,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// What moves the bytes.
+/// The engine that moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -142,7 +142,7 @@ impl fmt::Display for Engine {
     }
 }
 
-/// Whether the opposite direction is busy too. Figures are always those of one direction.
+/// One way, or with the opposite direction busy too. Figures are always those of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -162,7 +162,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Whether the copy may go from device to device.
+/// The way of a copy between devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -193,12 +193,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Whether this GPU is one of the two.
+    /// Returns true if this GPU is one of the two.
     pub const fn touches(self, gpu: u32) -> bool {
         self.source == gpu || self.destination == gpu
     }
 
-    /// The two GPUs, the lower index first.
+    /// Returns the two GPUs, the lower index first.
     pub const fn unordered(self) -> (u32, u32) {
         if self.source < self.destination {
             (self.source, self.destination)
@@ -207,7 +207,7 @@ impl Pair {
         }
     }
 
-    /// The same pair in the other direction.
+    /// Returns the pair in the other direction.
     pub const fn reversed(self) -> Self {
         Self {
             source: self.destination,
@@ -215,8 +215,8 @@ impl Pair {
         }
     }
 
-    /// What a list has of this pair: most lists have all pairs of GPUs that are numbered from 0 on, row by row, or some in
-    /// that order. Files that somebody else has written may have any.
+    /// Returns the entry of this pair in a list. Most lists contain all pairs of GPUs numbered from 0, row by row, or
+    /// some of these pairs in that order. Files from other sources may have any order.
     pub fn find<T>(self, list: &[T], pair: impl Fn(&T) -> Self) -> Option<&T> {
         let others = list.len().isqrt();
         let before = (self.source as usize)
@@ -234,7 +234,7 @@ impl Pair {
             .or_else(|| list.iter().find(|found| pair(found) == self))
     }
 
-    /// Every ordered pair of these GPUs, row by row.
+    /// Returns every ordered pair of these GPUs, row by row.
     pub fn ordered(gpus: &[u32]) -> Vec<Self> {
         let mut pairs = Vec::new();
         for &source in gpus {
@@ -254,7 +254,7 @@ impl Pair {
 impl std::str::FromStr for Pair {
     type Err = String;
 
-    /// Reads what a pair is shown as: `GPU 0 → GPU 1`.
+    /// Reads the displayed form of a pair: `GPU 0 → GPU 1`.
     fn from_str(text: &str) -> Result<Self, String> {
         let gpu = |text: &str| text.trim().strip_prefix("GPU ")?.parse().ok();
         let pair = text.split_once('→').and_then(|(source, destination)| {

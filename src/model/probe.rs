@@ -1,30 +1,30 @@
-//! What is measured, by name, and what the measurements of every probe have in common.
+//! The probes by name, and the fields that the measurements of all probes share.
 
 use std::fmt;
 
 use super::flow::{Endpoint, Flow, Setup};
 use super::status::{Status, Verified};
 
-/// What was measured.
+/// The subject of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Probe {
     /// The rate of large copies.
     Bandwidth,
     /// The time of small copies.
     Latency,
-    /// Whether a copy and a kernel run at the same time.
+    /// Overlap of a copy with a kernel.
     Overlap,
     /// The rate of copies within a GPU.
     Local,
     /// The rate of copies between host and GPU.
     Host,
-    /// The cost of page-locking memory of the host.
+    /// The cost of page-locking host memory.
     Pinning,
     /// Pipelines of copies and kernels.
     Pipeline,
-    /// Which copies run at the same time.
+    /// Copies that run at the same time.
     Engines,
-    /// How long calls hold the host.
+    /// Time that calls block the host.
     Calls,
     /// Loops of launches with a wait in each turn.
     LaunchLoop,
@@ -53,34 +53,33 @@ impl fmt::Display for Probe {
     }
 }
 
-/// One measurement that was asked for.
+/// One requested measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell<'a> {
-    /// What was measured.
     pub probe: Probe,
-    /// From where to where.
+    /// Source and destination.
     pub flow: Flow,
-    /// How.
+    /// Setup of the copy.
     pub setup: Setup,
-    /// How it ended.
+    /// Status of the measurement.
     pub status: Status,
-    /// Whether it has a figure.
+    /// True if it has a figure.
     pub has_figure: bool,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<&'a str>,
-    /// Whether the bytes arrived.
+    /// Result of checking the bytes.
     pub verified: Verified,
-    /// Whether another program was in its way.
+    /// True if another program disturbed it.
     pub disturbed: bool,
 }
 
 impl Cell<'_> {
-    /// Whether the bytes come from or go to this GPU.
+    /// Returns true if the bytes come from or go to this GPU.
     pub fn uses(&self, gpu: u32) -> bool {
         self.flow.ends().contains(&Endpoint::Gpu(gpu))
     }
 
-    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
+    /// Returns true if it has a result. Wrong bytes are a result, regardless of the timing.
     pub fn tested(&self) -> bool {
         self.verified.is_wrong()
             || (self.status == Status::Measured && self.has_figure && !self.disturbed)

@@ -1,7 +1,7 @@
 //! A fact that may be unknown, with the reason why.
 //!
-//! Unknown is a type here, never 0 or -1: a link width of 0 that a broken kernel printed must not
-//! become a finding about a slot.
+//! Unknown is a type here, never 0 or -1: a link width of 0 from a broken kernel must not become a finding about a
+//! slot.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,19 +10,20 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a fact is not known.
+/// The reason why a fact is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Unknown {
     /// This device, driver or kernel has no such fact.
     Unsupported,
-    /// The fact exists and may not be read; the text says by whom it may.
+    /// The fact exists but may not be read; the text names who may.
     Denied(String),
-    /// Reading it failed; the text says how.
+    /// Reading it failed; the text contains the cause.
     Failed(String),
-    /// A limit of the process, or of its container, kept it from being read; the text says which.
+    /// A limit of the process, or of its container, prevented reading it; the text names the limit.
     Limited(String),
-    /// It was not to be read; the text says why, or when it is. Mostly the same text for every pair of GPUs.
+    /// It was deliberately not read; the text gives the reason, or when it is read. Mostly the same text for every
+    /// pair of GPUs.
     NotRead(Cow<'static, str>),
 }
 
@@ -47,7 +48,7 @@ impl From<Unknown> for String {
 impl FromStr for Unknown {
     type Err = std::convert::Infallible;
 
-    /// Any text is a reason: what is none of the known forms came from a newer version.
+    /// Accepts any text as a reason. A text in none of the known forms came from a newer version.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(if text == "unsupported" {
             Self::Unsupported
@@ -76,22 +77,22 @@ impl From<String> for Unknown {
 pub enum Reading<T> {
     /// The fact.
     Known(T),
-    /// No fact.
+    /// The reason for the missing fact.
     Unknown(Unknown),
 }
 
 impl<T> Reading<T> {
-    /// A reading that failed for this reason.
+    /// Creates a reading that failed for this reason.
     pub fn failed(why: impl Into<String>) -> Self {
         Self::Unknown(Unknown::Failed(why.into()))
     }
 
-    /// A reading that this device, driver or kernel does not have.
+    /// Creates a reading that this device, driver or kernel does not support.
     pub const fn unsupported() -> Self {
         Self::Unknown(Unknown::Unsupported)
     }
 
-    /// The fact, if it is known.
+    /// Returns the fact, if it is known.
     pub const fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
@@ -99,7 +100,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The reason, if the fact is not known.
+    /// Returns the reason, if the fact is not known.
     pub const fn unknown(&self) -> Option<&Unknown> {
         match self {
             Self::Known(_) => None,
@@ -107,7 +108,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The same reading of another form of the fact.
+    /// Converts the fact, if it is known.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
             Self::Known(value) => Reading::Known(f(value)),
@@ -117,7 +118,7 @@ impl<T> Reading<T> {
 }
 
 impl<T: Copy> Reading<T> {
-    /// The fact itself, if it is known.
+    /// Returns the fact by value, if it is known.
     pub const fn get(&self) -> Option<T> {
         match self {
             Self::Known(value) => Some(*value),
@@ -135,10 +136,10 @@ impl<T> From<Result<T, Unknown>> for Reading<T> {
     }
 }
 
-/// Reasons by field name, as they stand beside the fields in a report.
+/// Reasons by field name, as written beside the fields in a report.
 pub type Reasons = BTreeMap<String, Unknown>;
 
-/// Splits a reading into what a report holds: the value or null, and the reason beside it.
+/// Splits a reading into the parts that a report contains: the value or null, and the reason beside it.
 pub fn split<'a, T>(name: &str, reading: &'a Reading<T>, reasons: &mut Reasons) -> Option<&'a T> {
     if let Reading::Unknown(unknown) = reading {
         reasons.insert(name.to_owned(), unknown.clone());
@@ -146,7 +147,7 @@ pub fn split<'a, T>(name: &str, reading: &'a Reading<T>, reasons: &mut Reasons) 
     reading.known()
 }
 
-/// Puts a reading together again from a value or null and the reasons. A value that cannot be is unknown.
+/// Rebuilds a reading from a value or null and the reasons. An impossible value becomes unknown.
 pub fn join<T, F: TryInto<T, Error: fmt::Display>>(
     name: &str,
     found: Option<F>,
@@ -160,12 +161,12 @@ pub fn join<T, F: TryInto<T, Error: fmt::Display>>(
     }
 }
 
-/// Declares a struct whose `readings` are written as the value or null, each null with its reason
-/// in a map `unknown` beside the fields, as the report contract has it.
+/// Declares a struct whose `readings` are written as the value or null. Each null has its reason in a map `unknown`
+/// beside the fields, as the report contract requires.
 ///
-/// The fields before `=> readings` are plain: always there. The schema requires these alone, since a report of an
-/// earlier version may lack any reading that came later; one that it lacks is unknown. A reading `width: Lanes as u8` is read from a
-/// report as that number, and is unknown where there is no such value.
+/// The fields before `=> readings` are plain: always present. The schema requires only these, because a report of an
+/// earlier version may lack any reading that was added later. Such a reading is unknown. A reading
+/// `width: Lanes as u8` is read from a report as that number, and is unknown if no such value exists.
 macro_rules! facts {
     (
         $(#[$meta:meta])*
@@ -184,7 +185,7 @@ macro_rules! facts {
         }
 
         impl $name {
-            /// All readings unknown for one reason; the plain fields as given.
+            /// Creates facts whose readings are all unknown for one reason, with these plain fields.
             #[allow(dead_code, reason = "not every struct of facts is ever unread as a whole")]
             #[allow(clippy::too_many_arguments, reason = "one argument per plain field")]
             pub fn unread($($plain: $plain_type,)* why: &$crate::reading::Unknown) -> Self {
@@ -226,16 +227,16 @@ macro_rules! facts {
                 }
 
                 fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                    // What is written, owned: `Written` borrows, which the derive cannot describe.
+                    // The written form with owned fields: `Written` borrows, which the derive cannot describe.
                     $(#[$meta])*
                     #[derive(schemars::JsonSchema)]
                     #[schemars(rename_all = "snake_case")]
                     #[allow(dead_code, reason = "only its schema is used")]
                     struct Described {
                         $( $(#[$plain_meta])* $plain: $plain_type, )*
-                        // A default for reading, as `Read` has: any fact may have come later.
+                        // A default for reading, as in `Read`: any fact may have been added later.
                         $( $(#[$field_meta])* #[serde(default)] $field: Option<$type>, )*
-                        /// Why each of the fields that are null is not known.
+                        /// Reasons for the fields that are null.
                         #[serde(skip_serializing_if = "Option::is_none")]
                         unknown: Option<Reasons>,
                     }
@@ -269,7 +270,7 @@ macro_rules! facts {
 }
 pub(crate) use facts;
 
-/// What a report holds of a fact: a number that has to be checked, or the fact itself.
+/// The type in which a report contains a fact: a number that has to be checked, or the fact itself.
 macro_rules! number {
     ($type:ty) => {
         $type

@@ -1,4 +1,4 @@
-//! The whole report, as it is written to JSON. Scripts rely on these keys (docs/report.md).
+//! The whole report as it is written to JSON. Scripts rely on these keys (docs/report.md).
 
 use std::collections::HashSet;
 
@@ -13,14 +13,14 @@ use super::request::Request;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
 
-/// The program's name, as reports and lists of processes have it.
+/// Name of the program, as written in reports and shown in lists of processes.
 pub const PROGRAM: &str = "peerscope";
 
 /// The name and version of the report format.
 pub const SCHEMA: &str = "peerscope.report/1";
 
-/// Most GPUs that a machine may have to be checked and a report to be read: as many as the largest NVLink domain has. No
-/// operating system shows more. Tables grow with the square of the number.
+/// Limit on the GPUs of a machine that is checked, and of a report that is read: the size of the largest NVLink
+/// domain. No operating system shows more. Tables grow with the square of the number.
 pub const MOST_GPUS: usize = 72;
 
 /// A report: everything that was found, measured and concluded.
@@ -29,13 +29,13 @@ pub const MOST_GPUS: usize = 72;
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
-    /// What wrote it.
+    /// Program that wrote the report.
     pub tool: Tool,
-    /// When the run began, RFC 3339, UTC.
+    /// Start of the run, RFC 3339, UTC.
     pub started_at: String,
     /// `live`, or the name of the simulated machine.
     pub machine: String,
-    /// What was asked for, where that is less than everything.
+    /// The request, if it was for less than everything.
     #[serde(default)]
     pub request: Request,
     /// The facts.
@@ -44,19 +44,19 @@ pub struct Report {
     pub topology: Topology,
     /// The figures. Null for `topo`, which measures nothing.
     pub measurements: Option<Measurements>,
-    /// What stands out, the worst first.
+    /// Findings, the worst first.
     pub findings: Vec<Finding>,
-    /// What programs on this machine should do, from its own figures. It has no part in the verdict.
+    /// Advice for programs on this machine, derived from its own figures. It does not affect the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
     /// The conclusion.
     pub verdict: Verdict,
-    /// Where the time went.
+    /// Time spent in each stage.
     pub timing: Timing,
 }
 
 impl Report {
-    /// Every GPU that the report speaks of, by index.
+    /// Returns the index of every GPU that the report mentions.
     pub fn gpus(&self) -> HashSet<u32> {
         let mut gpus: HashSet<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         gpus.extend(
@@ -97,16 +97,16 @@ impl Report {
         gpus
     }
 
-    /// The name of [`Self::machine`] where it is a real one.
+    /// Value of [`Self::machine`] for a real machine.
     pub const LIVE: &'static str = "live";
 
-    /// Whether no figure of it comes from real hardware.
+    /// Returns true if no figure of the report comes from real hardware.
     pub fn is_simulated(&self) -> bool {
         self.machine != Self::LIVE
     }
 }
 
-/// What wrote a report.
+/// The program that wrote a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Tool {
@@ -117,7 +117,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// This build.
+    /// Returns the name and version of this build.
     pub fn this() -> Self {
         Self {
             name: PROGRAM.into(),
@@ -131,46 +131,45 @@ impl Tool {
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
-    /// Everything that was asked for was tested, and nothing is at fault.
+    /// Everything requested was tested, and nothing is at fault.
     Healthy,
     /// Something is at fault.
     Faulty,
-    /// Nothing at fault was seen, but not everything asked for could be tested. What is not judged
-    /// yet is no better.
+    /// Nothing at fault was seen, but not everything requested could be tested. A report that is not judged yet is
+    /// inconclusive too.
     #[default]
     Inconclusive,
 }
 
-/// The conclusion, with what it rests on.
+/// The conclusion and its basis.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Verdict {
-    /// In one word.
+    /// The conclusion in one word.
     pub verdict: Conclusion,
     /// The exit code of the contract (docs/exit-codes.md).
     pub exit_code: u8,
     /// Measurements that have a figure.
     pub tested: u32,
-    /// Measurements that were asked for and have none.
+    /// Measurements that were requested and have no figure.
     pub untested: u32,
 }
 
-/// Where the time went, in seconds.
+/// Time spent in each stage, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Timing {
     /// Reading the facts.
     pub discover: f64,
-    /// From the start of the program until the worker could run its first round; reading the facts
-    /// lies within it.
+    /// Time from the start of the program until the worker could run its first round. It includes reading the facts.
     pub driver_start: f64,
     /// Measuring.
     pub measure: f64,
     /// Judging.
     pub diagnose: f64,
-    /// From start to report.
+    /// Time from the start of the program to the report.
     pub total: f64,
-    /// The driver's own start within `driver_start`: cuInit and contexts, as long as they took with NVML read beside
-    /// them. A program that does nothing else is ready sooner.
+    /// Time of the driver's own start within `driver_start`: cuInit and contexts, measured while NVML is read at the
+    /// same time. A program that does nothing else is ready sooner.
     pub driver_floor: f64,
 }

@@ -1,4 +1,4 @@
-//! What was asked for, where that is less than everything.
+//! The request, if it was for less than everything.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,39 +6,39 @@ use super::finding::Severity;
 use super::rule_id::RuleId;
 use super::units::PciAddress;
 
-/// What the command line chose, and what a configuration silenced.
+/// The choices on the command line, and the rules that a configuration silenced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Request {
-    /// `--gpus` as it was given; empty where all GPUs of the machine are meant.
+    /// `--gpus` as given. Empty if all GPUs of the machine were requested.
     pub gpus: Vec<String>,
-    /// How many GPUs of the machine that left out, those among them that NVML should list and does not.
+    /// Number of GPUs of the machine that `--gpus` left out, including those that NVML should list and does not.
     pub gpus_left_out: u32,
-    /// Which ones these are.
+    /// The GPUs that were left out.
     pub left_out_gpus: Vec<LeftOutGpu>,
-    /// `--only` as it was given.
+    /// `--only` as given.
     pub only: Vec<String>,
-    /// `--skip` as it was given.
+    /// `--skip` as given.
     pub skip: Vec<String>,
-    /// Probe groups of the profile that those left out.
+    /// Probe groups of the profile that `--only` and `--skip` left out.
     pub probes_left_out: Vec<String>,
-    /// The file of `--config` by which the report was judged.
+    /// File of `--config` with which the report was judged.
     pub config: Option<String>,
-    /// Rules that it switched off, or whose findings it holds below their usual severity.
+    /// Rules that the file switched off, or whose findings it keeps below their usual severity.
     pub silenced: Vec<Silenced>,
 }
 
-/// What tells a GPU that was left out from others.
+/// The identity of a GPU that was left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LeftOutGpu {
-    /// NVML's index; null where NVML does not list it.
+    /// NVML's index. Null if NVML does not list it.
     pub index: Option<u32>,
-    /// Its PCI address; null where it is not known.
+    /// Its PCI address. Null if not known.
     pub pci: Option<PciAddress>,
-    /// Its UUID; null where it is not known.
+    /// Its UUID. Null if not known.
     pub uuid: Option<String>,
 }
 
@@ -46,8 +46,8 @@ pub struct LeftOutGpu {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Silenced {
-    /// Its code.
+    /// Code of the rule.
     pub code: RuleId,
-    /// The severity that its findings have; null where it is switched off.
+    /// Severity of its findings. Null if the rule is switched off.
     pub severity: Option<Severity>,
 }

@@ -1,29 +1,29 @@
-//! What is typed in memory and not in so many words in a saved report: put back once, when a report is
+//! Restores what is typed in memory but not written explicitly in a saved report. This happens once, when a report is
 //! read, and nowhere else.
 //!
-//! The scope of a finding is never written: subject and facts have it.
+//! The scope of a finding is never written, because subject and facts contain it.
 
 use super::fact::Fact;
 use super::finding::{Finding, Scope};
 use super::report::Report;
 
-/// NVML's return code for a kernel module and a library of different versions.
+/// NVML's return code for kernel module and library of different versions.
 pub const NVML_VERSION_MISMATCH: u32 = 18;
 
-/// The driver's code for a fabric that is not ready (`CUDA_ERROR_SYSTEM_NOT_READY`).
+/// The driver's error code for a fabric that is not ready (`CUDA_ERROR_SYSTEM_NOT_READY`).
 pub const CUDA_SYSTEM_NOT_READY: u32 = 802;
 
-/// The driver's code for more peers than a GPU may have at a time (`CUDA_ERROR_TOO_MANY_PEERS`).
+/// The driver's error code for more peers than a GPU can have at a time (`CUDA_ERROR_TOO_MANY_PEERS`).
 pub const CUDA_TOO_MANY_PEERS: u32 = 711;
 
-/// Puts it back into a report that was read.
+/// Restores the scopes in a report that was read.
 pub fn restore(report: &mut Report) {
     for finding in &mut report.findings {
         finding.scope = scope(finding);
     }
 }
 
-/// The scope of a finding as far as its subject and facts tell.
+/// Returns the scope of a finding as far as its subject and facts show it.
 fn scope(finding: &Finding) -> Scope {
     let mut scope = Scope::from(&finding.subject);
     for (key, fact) in &finding.evidence {

@@ -1,12 +1,12 @@
-//! How figures are rounded, wherever they are written: the only place that says how many places.
+//! Rounding of figures, for every place where they are written. Only this file decides the number of places.
 
-/// Four decimal places, what a report keeps of a figure: a tenth of a megabyte per second, a tenth of
-/// a nanosecond.
+/// Rounds to four decimal places, the precision of a report: a tenth of a megabyte per second, a tenth of a
+/// nanosecond.
 pub fn four_places(value: f64) -> f64 {
     places(value, 1e4)
 }
 
-/// One decimal place, for evidence that repeated runs agree on no further.
+/// Rounds to one decimal place, for evidence on which repeated runs agree no further.
 pub fn one_place(value: f64) -> f64 {
     places(value, 10.0)
 }
@@ -16,7 +16,7 @@ fn places(value: f64, scale: f64) -> f64 {
     if rounded.is_finite() { rounded } else { value }
 }
 
-/// A figure in three significant digits or whole: `396`, `35.2`, `7.88`.
+/// Writes a figure in three significant digits or whole: `396`, `35.2`, `7.88`.
 pub fn short(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 99.95 => 0,
@@ -26,22 +26,22 @@ pub fn short(value: f64) -> String {
     format!("{value:.places$}")
 }
 
-/// A rate: `396`, `35.2`, `7.9`. One decimal place is what repeated runs agree on.
+/// Writes a rate: `396`, `35.2`, `7.9`. Repeated runs agree on one decimal place.
 pub fn rate(value: f64) -> String {
     format!("{value:.*}", usize::from(value < 99.95))
 }
 
-/// A rate for a crowded matrix: `396`, `35`, `7.9`. The per cent beside it carry the precision.
+/// Writes a rate for a crowded matrix: `396`, `35`, `7.9`. The percentages beside it carry the precision.
 pub fn tight_rate(value: f64) -> String {
     format!("{value:.*}", usize::from(value < 9.95))
 }
 
-/// Whole per cent, without the sign: `88`.
+/// Writes whole per cent without the sign: `88`.
 pub fn percent(value: f64) -> String {
     format!("{value:.0}")
 }
 
-/// Two figures with a word between, or one of them where both read the same: `86 to 91`, `88`.
+/// Writes two figures with a word between, or one of them if both read the same: `86 to 91`, `88`.
 pub fn range(min: f64, max: f64, text: fn(f64) -> String, to: &str) -> String {
     let (min, max) = (text(min), text(max));
     if min == max {

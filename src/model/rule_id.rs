@@ -1,4 +1,4 @@
-//! By what a rule is known.
+//! Identifiers of rules.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// The identifier of a rule, such as `pcie-narrow`. Codes are never used again for another rule.
+/// The identifier of a rule, such as `pcie-narrow`. Codes are never reused for another rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct RuleId(Cow<'static, str>);
 
 impl RuleId {
-    /// The identifier of one of this program's rules.
+    /// Creates the identifier of one of this program's rules.
     pub const fn new(code: &'static str) -> Self {
         Self(Cow::Borrowed(code))
     }
 }
 
 impl From<String> for RuleId {
-    /// A code in a report, which may be of a rule that this version does not have.
+    /// Accepts a code in a report, which may belong to a rule that this version does not have.
     fn from(code: String) -> Self {
         Self(Cow::Owned(code))
     }

@@ -1,4 +1,4 @@
-//! The JSON Schema of types that are written by hand. Only for tests: the program itself needs no schema.
+//! JSON Schema of the types whose schema is written by hand. Only for tests: the program itself needs no schema.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::units::{Generation, Lanes, PciAddress};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-/// Takes the keys with a default for reading out of those that a schema requires.
+/// Removes the keys with a default from the keys that a schema requires.
 pub fn later_keys_are_optional(schema: &mut Value) {
     match schema {
         Value::Object(object) => {

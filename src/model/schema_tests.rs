@@ -1,6 +1,6 @@
-//! The JSON Schema of the report, made from the types and kept as docs/report.schema.json.
+//! The JSON Schema of the report, generated from the types and kept as docs/report.schema.json.
 //!
-//! `PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-model schema` writes the file again.
+//! `PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-model schema` rewrites the file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::schema::later_keys_are_optional;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
 
-/// The facts that the contract promises: the schema requires them.
+/// Facts that the contract promises: the schema requires them.
 const PROMISED_FACTS: (&str, [&str; 6]) = (
     "Gpu",
     [
@@ -25,9 +25,9 @@ const PROMISED_FACTS: (&str, [&str; 6]) = (
     ],
 );
 
-/// The schema of what is written: every key that is always there is required. A key with a default for reading
-/// came later, or is a fact, of which any may come later: it is not required, since reports without it are of the
-/// same format.
+/// Returns the schema of the written form: every key that is always present is required. A key with a default for
+/// reading is not required. It was added later, or it is a fact, any of which may be added later; reports without it
+/// have the same format.
 fn schema() -> Value {
     let generator = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -123,7 +123,7 @@ fn it_requires_what_the_contract_promises() {
     );
 }
 
-/// Every report in a folder of recorded ones and below it.
+/// Returns every report in a folder of recorded reports and below it.
 fn recorded(folder: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder)
         .unwrap()

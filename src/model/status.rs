@@ -1,23 +1,23 @@
-//! How a measurement ended, and whether its bytes arrived.
+//! Statuses of a measurement, and results of checking its bytes.
 
 use serde::{Deserialize, Serialize};
 
-/// How a measurement ended.
+/// The status of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It has a figure.
     Measured,
-    /// It failed; the reason says how.
+    /// It failed; the reason contains the cause.
     Failed,
     /// It did not end before its deadline, and the worker was replaced.
     Hung,
-    /// It was not run; the reason says why.
+    /// It was not run; the reason explains why.
     Skipped,
 }
 
-/// Whether the bytes arrived, checked on the destination GPU before timing.
+/// The result of checking the bytes on the destination GPU before timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -28,14 +28,14 @@ pub enum Verified {
     Dropped,
     /// Wrong bytes arrived.
     Corrupt,
-    /// It was checked without a result (out of memory, say).
+    /// The check gave no result, for example for lack of memory.
     Inconclusive,
-    /// It was not tried.
+    /// The bytes were not checked.
     Skipped,
 }
 
 impl Verified {
-    /// Whether bytes are known to have been lost or changed: a rate of such copies means nothing.
+    /// Returns true if bytes are known to have been lost or changed. A rate of such copies means nothing.
     pub const fn is_wrong(self) -> bool {
         matches!(self, Self::Dropped | Self::Corrupt)
     }

@@ -15,12 +15,12 @@ use super::snapshot::{
 };
 use super::units::{Bytes, GIB, GbPerSecond, Generation, Lanes, MIB, PciAddress, PcieLink};
 
-/// Reads an address that the test wrote down.
+/// Reads an address from a test.
 pub fn pci(text: &str) -> PciAddress {
     text.parse().unwrap()
 }
 
-/// A PCIe link that exists.
+/// Returns a PCIe link of a valid generation and width.
 pub fn pcie_link(generation: u8, width: u8) -> PcieLink {
     PcieLink {
         generation: generation.try_into().unwrap(),
@@ -28,21 +28,21 @@ pub fn pcie_link(generation: u8, width: u8) -> PcieLink {
     }
 }
 
-/// A generation as it is read; one that does not exist is unknown.
+/// Returns a generation as a reading. One that does not exist is unknown.
 pub fn generation(number: u8) -> Reading<Generation> {
     Generation::try_from(number)
         .map_err(|why| Unknown::Failed(why.to_string()))
         .into()
 }
 
-/// A number of lanes as it is read; one that does not exist is unknown.
+/// Returns a number of lanes as a reading. One that does not exist is unknown.
 pub fn lanes(number: u8) -> Reading<Lanes> {
     Lanes::try_from(number)
         .map_err(|why| Unknown::Failed(why.to_string()))
         .into()
 }
 
-/// A machine with nothing in it.
+/// Returns a machine with nothing in it.
 pub fn empty() -> Snapshot {
     Snapshot {
         host: Host::unread(&Unknown::Unsupported),
@@ -58,7 +58,7 @@ pub fn empty() -> Snapshot {
     }
 }
 
-/// A GPU that can be opened, with a Gen4 x16 link that is idle at Gen1, and no NVLink.
+/// Returns a GPU that can be opened, with a Gen4 x16 link that is idle at Gen1, and no NVLink.
 pub fn gpu(index: u32, address: &str) -> Gpu {
     Gpu {
         pci: Reading::Known(pci(address)),
@@ -75,7 +75,7 @@ pub fn gpu(index: u32, address: &str) -> Gpu {
     }
 }
 
-/// A PCI function with the link figures `(generation, width)` now and at most.
+/// Returns a PCI function with the link figures `(generation, width)` now and at most.
 pub fn function(
     address: &str,
     parent: Option<&str>,
@@ -99,7 +99,7 @@ pub fn function(
     }
 }
 
-/// NVML's word on every ordered pair: everything works, and this common ancestor.
+/// Returns NVML's report on every ordered pair: everything works, with this common ancestor.
 pub fn all_pairs(gpus: u32, ancestor: Option<CommonAncestor>, nvlink: P2pStatus) -> Vec<GpuPair> {
     let indices: Vec<_> = (0..gpus).collect();
     let word = |pair: super::placement::Pair| GpuPair {
@@ -115,7 +115,7 @@ pub fn all_pairs(gpus: u32, ancestor: Option<CommonAncestor>, nvlink: P2pStatus)
         .collect()
 }
 
-/// Active NVLinks, all alike.
+/// Returns active NVLinks, all alike.
 pub fn nvlinks(
     count: u8,
     version: &str,
@@ -135,7 +135,7 @@ pub fn nvlinks(
         .collect()
 }
 
-/// Two sockets, a Gen4 switch with two A40 below each. Socket 0: GPU 0 and 1, socket 1: GPU 2 and 3.
+/// Returns two sockets, each with a Gen4 switch and two A40 below it. Socket 0: GPU 0 and 1, socket 1: GPU 2 and 3.
 pub fn two_sockets() -> Snapshot {
     let mut machine = empty();
     machine.host.virtual_machine = Reading::Known(false);
@@ -185,7 +185,7 @@ pub fn two_sockets() -> Snapshot {
     machine
 }
 
-/// The function at this address, to be changed.
+/// Returns the function at this address, mutable.
 pub fn function_mut<'a>(machine: &'a mut Snapshot, address: &str) -> &'a mut PciFunction {
     machine
         .pci
@@ -194,7 +194,7 @@ pub fn function_mut<'a>(machine: &'a mut Snapshot, address: &str) -> &'a mut Pci
         .unwrap()
 }
 
-/// [`two_sockets`], with GPU 3's link trained to four lanes of sixteen. Both ends and NVML see it.
+/// Returns [`two_sockets`] with GPU 3's link trained to four lanes of sixteen. Both ends and NVML report it.
 pub fn two_sockets_with_narrow_gpu() -> Snapshot {
     let mut machine = two_sockets();
     for address in ["0000:84:00.0", "0000:82:01.0"] {
@@ -204,8 +204,8 @@ pub fn two_sockets_with_narrow_gpu() -> Snapshot {
     machine
 }
 
-/// A virtual machine with H200 behind NVSwitch (docs/facts.md, "An H200 server in a virtual machine"): flat tree,
-/// links to a switch whose address is hidden.
+/// Returns a virtual machine with H200 behind NVSwitch (docs/facts.md, "An H200 server in a virtual machine"). Its
+/// PCI tree is flat, and its links lead to a switch whose address is hidden.
 pub fn h200_vm(gpus: u32) -> Snapshot {
     let mut machine = empty();
     machine.host.virtual_machine = Reading::Known(true);
@@ -238,7 +238,7 @@ pub fn h200_vm(gpus: u32) -> Snapshot {
     machine
 }
 
-/// [`two_sockets`] with GPU 0 and 1 joined by an NVLink bridge of four links.
+/// Returns [`two_sockets`] with GPU 0 and 1 joined by an NVLink bridge of four links.
 pub fn nvlink_bridge() -> Snapshot {
     let mut machine = two_sockets();
     for (gpu, other) in [(0, "0000:04:00.0"), (1, "0000:03:00.0")] {
@@ -248,7 +248,7 @@ pub fn nvlink_bridge() -> Snapshot {
     machine
 }
 
-/// A copy from re-used pinned memory to this GPU by copy engine, of which nothing is judged yet.
+/// Returns a copy from reused pinned memory to this GPU by copy engine. Nothing of it is judged yet.
 pub fn host_copy(gpu: u32, gbps: f64) -> HostCopy {
     HostCopy {
         gpu,
@@ -280,7 +280,7 @@ pub fn host_copy(gpu: u32, gbps: f64) -> HostCopy {
     }
 }
 
-/// Copy engines of a GPU as they were reported and seen at work.
+/// Returns copy engines of a GPU with these reported and observed numbers.
 pub fn engines(gpu: u32, reported: u32, observed: u32) -> Engines {
     let share = |overlaps: bool| Some(if overlaps { 96.0 } else { 2.0 });
     Engines {
@@ -299,7 +299,7 @@ pub fn engines(gpu: u32, reported: u32, observed: u32) -> Engines {
     }
 }
 
-/// What it costs to page-lock memory, as on H200.
+/// Returns the cost of page-locking memory, as on H200.
 pub fn pinning() -> Pinning {
     Pinning {
         numa_node: None,
@@ -319,7 +319,7 @@ pub fn pinning() -> Pinning {
     }
 }
 
-/// What of a copy from GPU 0 to GPU 1 in this placement ran beside a kernel, in per cent.
+/// Returns the overlap, in per cent, of a copy from GPU 0 to GPU 1 in this placement with a kernel.
 pub fn overlap(placement: Placement, share: f64) -> Overlap {
     Overlap {
         pair: Pair {

@@ -1,49 +1,50 @@
-//! What ran when, on which stream, and which call of the host launched it: of the rounds that `check --trace` follows.
-//! Raw: every time is on the clock of that on which it happened, and [`ClockReading`] has how these clocks stood.
+//! The sequence of work on each stream, and the host calls that launched it, in the rounds that `check --trace`
+//! follows. The data is raw: every time is on the clock of the device where it was taken, and [`ClockReading`]
+//! relates these clocks.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What was seen of a round that was followed.
+/// The record of a round that was followed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// How the clocks of its GPUs stood to the host's when it began.
+    /// Relation of its GPUs' clocks to the host's clock when the round began.
     pub clocks: Vec<ClockReading>,
     /// Its parts, one after the other, such as the placements of a copy.
     pub parts: Vec<Part>,
-    /// Why something of it is missing.
+    /// Reason why a part of the timeline is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// How a GPU's clock stood to the host's: it showed `gpu_ns` at some moment between two of the host's.
+/// A reading of a GPU's clock relative to the host's: it showed `gpu_ns` at some moment between two host times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClockReading {
     /// The GPU, by NVML's index.
     pub gpu: u32,
-    /// When its clock was set to 0, nanoseconds of the host's clock. Another worker sets another clock.
+    /// Host time at which its clock was set to 0, nanoseconds. Another worker sets another clock.
     pub zero_ns: f64,
-    /// What it showed, nanoseconds.
+    /// Time that its clock showed, nanoseconds.
     pub gpu_ns: f64,
-    /// That was not before this, nanoseconds of the host's clock.
+    /// Earliest host time of the reading, nanoseconds.
     pub not_before_ns: f64,
-    /// And not after this.
+    /// Latest host time of the reading, nanoseconds.
     pub not_after_ns: f64,
 }
 
-/// One thing that was tried, from its first call to the end of its last work.
+/// One attempt, from its first call to the end of its last work.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// What it shows: `overlap`.
+    /// The probe: `overlap`.
     pub probe: String,
-    /// Which of its kind: `side/default/blocking`.
+    /// Name of the part: `side/default/blocking`.
     pub name: String,
-    /// The host's calls, one after the other.
+    /// Calls of the host, one after the other.
     pub calls: Vec<Call>,
-    /// What they launched.
+    /// Work that these calls launched.
     pub work: Vec<Work>,
-    /// When the gates opened that held this work: each a reading of a clock too, at the time that matters.
+    /// Opening times of the gates that held this work. Each is also a clock reading, taken at the time that matters.
     #[serde(default)]
     pub gates: Vec<ClockReading>,
 }
@@ -51,40 +52,40 @@ pub struct Part {
 /// A call of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// What it does.
+    /// Name of the call.
     pub name: String,
-    /// When it was made, nanoseconds of the host's clock.
+    /// Start of the call, nanoseconds of the host's clock.
     pub start_ns: f64,
-    /// When it had returned.
+    /// Return of the call, nanoseconds of the host's clock.
     pub end_ns: f64,
 }
 
-/// What a GPU did.
+/// A piece of work of a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// What it did: `copy 64 MiB to GPU 1`.
+    /// Description of the work: `copy 64 MiB to GPU 1`.
     pub name: String,
-    /// Which kind of work.
+    /// Kind of the work.
     pub kind: WorkKind,
     /// The GPU, by NVML's index.
     pub gpu: u32,
-    /// Its stream: 0 is the legacy default stream.
+    /// Its stream. 0 is the legacy default stream.
     pub stream: u32,
-    /// When it began, nanoseconds of the GPU's clock.
+    /// Start, nanoseconds of the GPU's clock.
     pub start_ns: f64,
-    /// When it had ended.
+    /// End, nanoseconds of the GPU's clock.
     pub end_ns: f64,
-    /// The call that launched it, by its place among the calls of its part.
+    /// Index of the call that launched it, among the calls of its part.
     pub call: Option<usize>,
 }
 
-/// Which kind of work a GPU did.
+/// The kind of work that a GPU did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkKind {
-    /// It copied.
+    /// A copy.
     Copy,
-    /// It ran a kernel.
+    /// A kernel.
     Kernel,
 }
 

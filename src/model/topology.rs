@@ -1,4 +1,4 @@
-//! The graph as plain data: nodes, links, and what every ordered pair of GPUs should reach.
+//! The graph as plain data: nodes, links, and the rate that every ordered pair of GPUs should reach.
 
 use std::fmt;
 
@@ -14,21 +14,21 @@ use super::units::{GbPerSecond, Lanes, PciAddress, held_as_text};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Topology {
-    /// Everything that data can pass through or come from.
+    /// Everything that data can come from or pass through.
     pub nodes: Vec<Node>,
     /// Links between them.
     pub links: Vec<Link>,
     /// Every ordered pair of GPUs.
     pub pairs: Vec<PairRoute>,
-    /// The way of every GPU to its root.
+    /// Path of every GPU to its root.
     #[serde(default)]
     pub gpu_paths: Vec<GpuPath>,
-    /// How far every network adapter is from every GPU.
+    /// Distance of every network adapter from every GPU.
     #[serde(default)]
     pub adapter_paths: Vec<AdapterPath>,
 }
 
-/// How far a network adapter is from the GPUs.
+/// The distance of a network adapter from the GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AdapterPath {
@@ -36,22 +36,22 @@ pub struct AdapterPath {
     pub adapter: String,
     /// Its PCI address.
     pub pci: PciAddress,
-    /// Every GPU.
+    /// Distance to every GPU.
     pub gpus: Vec<GpuDistance>,
 }
 
-/// How far a GPU is from a network adapter.
+/// The distance of a GPU from a network adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuDistance {
     /// NVML's index of the GPU.
     pub gpu: u32,
-    /// In nvidia-smi's words: PIX, PXB, PHB, NODE, SYS.
+    /// Distance in nvidia-smi's words: PIX, PXB, PHB, NODE, SYS.
     pub class: LinkClass,
 }
 
 impl Topology {
-    /// The route of this ordered pair.
+    /// Returns the route of this ordered pair.
     pub fn route(&self, pair: Pair) -> Option<&PairRoute> {
         pair.find(&self.pairs, |route| route.pair)
     }
@@ -60,14 +60,14 @@ impl Topology {
         self.nodes.iter().find(|node| node.id == id)
     }
 
-    /// The link from this node towards the processor.
+    /// Returns the link from this node towards the processor.
     pub fn link_above(&self, id: NodeId) -> Option<&Link> {
         self.links.iter().find(|link| {
             link.lower == id && matches!(link.kind, LinkKind::Pcie | LinkKind::RootComplex)
         })
     }
 
-    /// This node and those between it and the memory of its NUMA node, upwards.
+    /// Returns this node and those between it and the memory of its NUMA node, upwards.
     pub fn way_up(&self, id: NodeId) -> Vec<NodeId> {
         let mut way = vec![id];
         let mut next = self.link_above(id);
@@ -79,7 +79,7 @@ impl Topology {
         way
     }
 
-    /// Every PCIe link on the way of any GPU to its root, each once.
+    /// Returns every PCIe link on the path of any GPU to its root, each once.
     pub fn pcie_links(&self) -> impl Iterator<Item = &Connection> {
         self.links
             .iter()
@@ -87,12 +87,13 @@ impl Topology {
             .filter(|link| !link.gpus.is_empty())
     }
 
-    /// The PCIe link of this GPU.
+    /// Returns the PCIe link of this GPU.
     pub fn pcie_link_of(&self, gpu: u32) -> Option<&Connection> {
         self.link_above(NodeId::Gpu(gpu))?.pcie.as_ref()
     }
 
-    /// The lanes of this GPU's link, where a reading of it was refuted: what was read is not what it has.
+    /// Returns the lanes of this GPU's link if a reading of it was refuted. The value that was read is then not what
+    /// the link has.
     pub fn believed_lanes(&self, gpu: u32) -> Option<Lanes> {
         self.pcie_link_of(gpu)
             .filter(|link| !link.refuted.is_empty())?
@@ -100,7 +101,7 @@ impl Topology {
             .width
     }
 
-    /// The way of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].
+    /// Returns the path of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].
     pub fn gpu_path(&self, gpu: u32) -> &[NodeId] {
         self.gpu_paths
             .iter()
@@ -109,14 +110,14 @@ impl Topology {
     }
 }
 
-/// The way of a GPU to its root.
+/// The path of a GPU to its root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuPath {
     /// NVML's index of the GPU.
     pub gpu: u32,
-    /// Ids of the nodes on the way, the host bridge first, the GPU itself last. Empty where the address of
-    /// the GPU is not known or not in the PCI tree.
+    /// Ids of the nodes on the path, the host bridge first, the GPU itself last. Empty if the address of the GPU is
+    /// not known or not in the PCI tree.
     pub nodes: Vec<NodeId>,
 }
 
@@ -126,18 +127,18 @@ pub struct GpuPath {
 pub struct Node {
     /// Unique and stable: `gpu0`, `0000:3b:00.0`, `pci0000:00`, `numa0`, `nvswitch`.
     pub id: NodeId,
-    /// What it is.
+    /// Kind of the node.
     pub kind: NodeKind,
     /// Name for people.
     pub label: String,
-    /// PCI address, where it has one.
+    /// PCI address, if it has one.
     pub pci: Option<PciAddress>,
-    /// Label of the physical slot, where the firmware names one.
+    /// Label of the physical slot, if the firmware names one.
     #[serde(default)]
     pub slot: Option<String>,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -164,26 +165,26 @@ pub enum NodeKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Link {
-    /// Id of the node nearer to the processor (or of the lower GPU).
+    /// Id of the node nearer to the processor, or of the lower GPU.
     pub upper: NodeId,
     /// Id of the other node.
     pub lower: NodeId,
-    /// What the link is.
+    /// Kind of the link.
     pub kind: LinkKind,
     /// For people: `Gen4 x16`, `18 x NVLink 4.0`.
     pub label: String,
-    /// Payload rate per direction as it is. Null where it is not known.
+    /// Current payload rate per direction. Null if not known.
     pub capacity_gbps: Option<GbPerSecond>,
-    /// Payload rate per direction that both ends could do.
+    /// Payload rate per direction that both ends support.
     pub possible_gbps: Option<GbPerSecond>,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub origin: String,
-    /// What is known of a PCIe link. Null for other links and inside a switch.
+    /// Facts of a PCIe link. Null for other links and inside a switch.
     #[serde(default)]
     pub pcie: Option<Connection>,
 }
 
-/// What a link is.
+/// The kind of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -192,13 +193,13 @@ pub enum LinkKind {
     Pcie,
     /// NVLink.
     NvLink,
-    /// Within the processor: host bridge to NUMA node. Capacity not known.
+    /// Within the processor: host bridge to NUMA node. Its capacity is not known.
     RootComplex,
-    /// Between NUMA nodes. Capacity not known.
+    /// Between NUMA nodes. Its capacity is not known.
     Interconnect,
 }
 
-/// What an ordered pair of GPUs is joined by, in nvidia-smi's words.
+/// The connection between an ordered pair of GPUs, in nvidia-smi's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkClass {
     /// `NV#`: this many NVLinks.
@@ -260,39 +261,39 @@ pub struct Hop {
     pub from: NodeId,
     /// Id of the node it reaches.
     pub to: NodeId,
-    /// What the link is, for people.
+    /// Description of the link, for people.
     pub label: String,
-    /// Payload rate per direction as it is. Null where it is not known.
+    /// Current payload rate per direction. Null if not known.
     pub capacity_gbps: Option<GbPerSecond>,
 }
 
-/// What an ordered pair of GPUs has between them.
+/// The connection between an ordered pair of GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PairRoute {
-    /// The pair.
+    /// The ordered pair.
     #[serde(flatten)]
     pub pair: Pair,
-    /// In nvidia-smi's words.
+    /// Class of the connection, in nvidia-smi's words.
     pub class: LinkClass,
     /// The hops of the direct route.
     pub hops: Vec<Hop>,
-    /// Payload rate of the narrowest hop of the direct route. Null where no hop's rate is known.
+    /// Payload rate of the narrowest hop of the direct route. Null if no hop's rate is known.
     pub theoretical_gbps: Option<GbPerSecond>,
-    /// Where that figure comes from.
+    /// Source of `theoretical_gbps`.
     pub theoretical_source: String,
     /// The narrowest hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
     pub bottleneck: Option<String>,
-    /// Payload rate of the narrowest PCIe hop of the route through host memory, which staged
-    /// copies take. Null where not known.
+    /// Payload rate of the narrowest PCIe hop of the route through host memory, which staged copies use. Null if not
+    /// known.
     #[serde(default)]
     pub staged_theoretical_gbps: Option<GbPerSecond>,
-    /// NVML's and CUDA's word on peer access.
+    /// Peer access as NVML and CUDA report it.
     pub peer_access: PeerAccess,
 }
 
 impl PairRoute {
-    /// Payload rate of the narrowest hop of this path.
+    /// Returns the payload rate of the narrowest hop of this path.
     pub const fn theoretical(&self, path: Path) -> Option<GbPerSecond> {
         match path {
             Path::Direct => self.theoretical_gbps,

@@ -1,11 +1,11 @@
-//! What was seen of links while copies ran.
+//! State of links and GPUs while copies ran.
 
 use serde::{Deserialize, Serialize};
 
 use super::snapshot::PcieErrors;
 use super::units::PciAddress;
 
-/// A GPU's PCIe link over the run: read before, while copies ran, and after.
+/// A GPU's PCIe link during the run, read before, while and after copies ran.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LinkUnderLoad {
@@ -17,28 +17,28 @@ pub struct LinkUnderLoad {
     pub generation: Option<[u8; 2]>,
     /// Fewest and most lanes seen.
     pub width: Option<[u8; 2]>,
-    /// What the link was in turn: one entry each time that it changed, the first included. Cut off
-    /// after [`LinkUnderLoad::MOST_STATES`].
+    /// States of the link in turn: the first one, and one entry for each change. Cut off after
+    /// [`LinkUnderLoad::MOST_STATES`].
     #[serde(default)]
     pub states: Vec<LinkState>,
     /// Replays that were added during the run.
     pub replays_added: Option<u64>,
-    /// PCIe error counts when the copies began.
+    /// PCIe error counts when the copies started.
     #[serde(default)]
     pub pcie_errors_before: Option<PcieErrors>,
-    /// PCIe error counts when they had ended.
+    /// PCIe error counts after the copies ended.
     #[serde(default)]
     pub pcie_errors_after: Option<PcieErrors>,
-    /// What the active NVLinks of the GPU counted during the run, those that counted something;
-    /// null where their counters were not read before and after.
+    /// Errors that the active NVLinks of the GPU counted during the run, without links that counted nothing. Null if
+    /// their counters were not read before and after.
     #[serde(default)]
     pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
-    /// Uncorrected memory errors that ECC counted while copies ran; null where they are not counted.
+    /// Uncorrected memory errors that ECC counted while copies ran. Null if they are not counted.
     #[serde(default)]
     pub ecc_uncorrected_added: Option<u64>,
-    /// Throttle reasons seen while copies ran, in NVML's names.
+    /// Throttle reasons seen while copies ran, by NVML's names.
     pub throttle_reasons: Vec<String>,
-    /// Why there are no readings, or fewer than there should be.
+    /// Reason why there are no readings, or fewer than there should be.
     pub reason: Option<String>,
 }
 
@@ -56,53 +56,53 @@ pub struct NvLinkErrorsAdded {
     pub recovery: u64,
 }
 
-/// What a GPU showed and counted around the load patterns.
+/// The readings and counters of a GPU around the load patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AroundLoad {
     /// NVML's index of the GPU.
     pub gpu: u32,
-    /// The last reading before the first pattern.
+    /// Last reading before the first pattern.
     pub before: GpuReadings,
-    /// Readings while they ran.
+    /// Readings while the patterns ran.
     pub during: GpuReadings,
-    /// The reading after the last one.
+    /// Reading after the last pattern.
     pub after: GpuReadings,
-    /// PCIe replays that were added from before to after. Null where they are not counted, like the next two.
+    /// PCIe replays added from before to after. Null if not counted.
     pub replays_added: Option<u64>,
-    /// PCIe errors that were added.
+    /// PCIe errors added from before to after. Null if not counted.
     pub pcie_errors_added: Option<PcieErrors>,
-    /// Uncorrected memory errors that ECC counted.
+    /// Uncorrected memory errors that ECC counted from before to after. Null if not counted.
     pub ecc_uncorrected_added: Option<u64>,
-    /// What the active NVLinks counted, those that counted something; null where their counters were not read both
-    /// times.
+    /// Errors that the active NVLinks counted, without links that counted nothing. Null if their counters were not
+    /// read both times.
     pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
-    /// Why a reading is missing; null where none is.
+    /// Reason why a reading is missing. Null if none is missing.
     pub reason: Option<String>,
 }
 
-/// Clocks and heat of a GPU over some readings, and what held it back.
+/// Clocks and temperatures of a GPU over some readings, and the reasons for throttling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuReadings {
-    /// How many.
+    /// Number of readings.
     pub readings: u32,
-    /// Lowest and highest clock of the multiprocessors, MHz. Null where no reading has it, like the next two.
+    /// Lowest and highest clock of the multiprocessors, MHz. Null if no reading contains it.
     pub sm_clock_mhz: Option<[u32; 2]>,
-    /// Lowest and highest clock of the memory, MHz.
+    /// Lowest and highest clock of the memory, MHz. Null if no reading contains it.
     pub memory_clock_mhz: Option<[u32; 2]>,
-    /// Lowest and highest temperature, degrees Celsius.
+    /// Lowest and highest temperature, degrees Celsius. Null if no reading contains it.
     pub temperature_c: Option<[u32; 2]>,
-    /// Throttle reasons, in NVML's names.
+    /// Throttle reasons, by NVML's names.
     pub throttle_reasons: Vec<String>,
 }
 
 impl LinkUnderLoad {
-    /// Changes of a link that are kept: one that changes more often is known for it by then.
+    /// Number of recorded states. A link that changes more often has been identified as unstable by then.
     pub const MOST_STATES: usize = 64;
 }
 
-/// What a PCIe link was from one reading on.
+/// The state of a PCIe link from one reading on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LinkState {
@@ -114,13 +114,13 @@ pub struct LinkState {
     pub width: u8,
 }
 
-/// What the AER counters of a PCI function rose by during the run.
+/// The increase of a PCI function's AER counters during the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AerAdded {
     /// The function.
     pub address: PciAddress,
-    /// The counts.
+    /// Counts that were added.
     #[serde(flatten)]
     pub added: PcieErrors,
 }

@@ -74,13 +74,13 @@ impl FromStr for Bytes {
 pub struct GbPerSecond(pub f64);
 
 impl GbPerSecond {
-    /// The rate of `bytes` moved in `nanoseconds`. A byte per nanosecond is a GB/s.
+    /// Returns the rate of `bytes` moved in `nanoseconds`. One byte per nanosecond is one GB/s.
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     pub fn of(bytes: u64, nanoseconds: f64) -> Self {
         Self(bytes as f64 / nanoseconds)
     }
 
-    /// This rate as per cent of another.
+    /// Returns this rate as per cent of another.
     pub fn percent_of(self, whole: Self) -> f64 {
         100.0 * self.0 / whole.0
     }
@@ -95,7 +95,7 @@ impl fmt::Display for GbPerSecond {
 /// The address of a PCI function: domain, bus, device, function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
-    /// Domain (segment); 32 bits, since virtual domains reach beyond 16.
+    /// Domain (segment). 32 bits, because virtual domains exceed 16.
     pub domain: u32,
     /// Bus number.
     pub bus: u8,
@@ -148,7 +148,7 @@ impl FromStr for PciAddress {
     }
 }
 
-/// Lets a report hold a value as the text that it shows and reads.
+/// Makes a type appear in reports as the text that it displays and parses.
 macro_rules! held_as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {
@@ -170,8 +170,8 @@ pub(crate) use held_as_text;
 
 held_as_text!(PciAddress);
 
-/// A PCIe generation: 1 to 6. The seventh was published in 2025; no device has it yet, and neither its
-/// kernel's word nor its payload rate is known here, so that a 7 is a broken reading today.
+/// A PCIe generation, 1 to 6. The seventh was published in 2025, but no device has it yet. Neither the kernel's word
+/// for it nor its payload rate is known here, so a 7 is a broken reading today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub struct Generation(u8);
@@ -181,8 +181,7 @@ pub struct Generation(u8);
 #[error("there is no PCIe generation {0}")]
 pub struct NoSuchGeneration(u32);
 
-/// Number of lanes of a PCIe link: one of those that exist. Broken links and virtual machines say 0, 63
-/// and 255.
+/// Number of lanes of a PCIe link: one of the valid widths. Broken links and virtual machines report 0, 63 and 255.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub struct Lanes(u8);
@@ -199,7 +198,7 @@ impl Generation {
     pub const GEN4: Self = Self(4);
     /// 32 GT/s.
     pub const GEN5: Self = Self(5);
-    /// The newest that exists here.
+    /// The newest generation known here.
     pub const NEWEST: Self = Self(6);
 
     pub const fn number(self) -> u8 {
@@ -208,8 +207,8 @@ impl Generation {
 }
 
 impl Lanes {
-    /// Every number of lanes that a link can have. Source: PCI Express Base Specification, link
-    /// capabilities register, maximum link width.
+    /// Every valid number of lanes of a link. Source: PCI Express Base Specification, link capabilities register,
+    /// maximum link width.
     pub const ALL: [Self; 7] = [
         Self(1),
         Self(2),
@@ -251,7 +250,7 @@ impl TryFrom<u32> for Lanes {
     }
 }
 
-/// The conversions that both have, from and to the number that a report holds.
+/// Conversions of both types, from and to the number in a report.
 macro_rules! numbers {
     ($($type:ident: $error:ident),*) => {$(
         impl TryFrom<u8> for $type {
@@ -283,18 +282,18 @@ macro_rules! numbers {
 }
 numbers!(Generation: NoSuchGeneration, Lanes: NoSuchLanes);
 
-/// A PCIe link as it is or could be: generation and number of lanes.
+/// The actual or possible shape of a PCIe link: generation and number of lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PcieLink {
-    /// Generation.
+    /// PCIe generation.
     pub generation: Generation,
-    /// Lanes.
+    /// Number of lanes.
     pub width: Lanes,
 }
 
 impl PcieLink {
-    /// The slower and the narrower of two, each by itself: what a link between two such ends trains to.
+    /// Takes the lower generation and the lower width separately: the link that two such ends train to.
     #[must_use]
     pub fn least(self, other: Self) -> Self {
         Self {
@@ -320,7 +319,7 @@ pub struct NotAPcieLink(String);
 impl FromStr for PcieLink {
     type Err = NotAPcieLink;
 
-    /// Reads `Gen4 x16`, in capitals or not.
+    /// Reads `Gen4 x16`, in any case.
     fn from_str(text: &str) -> Result<Self, NotAPcieLink> {
         let parse = || {
             let text = text.trim().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! How long calls hold the host, loops of launches, and data that is read too early.
+//! Plans of call times, launch loops, and reads before the end of a copy.
 
 use serde::Deserialize;
 
@@ -6,25 +6,26 @@ use super::{Action, Group, Request, Task, one_gpu, overlap};
 use model::flow::{Flow, HostMemory};
 use model::units::{Bytes, MIB};
 
-/// How long calls hold the host, loops of launches, and data that is read too early.
+/// Time that calls block the host, launch loops, and reads before the end of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asynchrony {
-    /// Samples of each call; 0 leaves the probes out.
+    /// Samples of each call. 0 leaves the probes out.
     pub samples: u32,
     /// Bytes of a copy whose call is timed.
     #[serde(default = "call_bytes", deserialize_with = "overlap::bytes")]
     pub bytes: Bytes,
-    /// Whether calls on registered memory are timed too.
+    /// True if calls on registered memory are timed too.
     #[serde(default)]
     pub registered: bool,
-    /// Turns of a loop of launches; 0 leaves it out.
+    /// Turns of a launch loop. 0 leaves it out.
     #[serde(default)]
     pub turns: u32,
-    /// Samples of what is read too early; 0 leaves it out.
+    /// Samples of reads before the end of a copy. 0 leaves them out.
     #[serde(default)]
     pub hazard_samples: u32,
-    /// Bytes of the copy that is read too early: a millisecond on the fastest link, and many times what looking takes.
+    /// Bytes of the copy that is read too early. It takes a millisecond on the fastest link, many times as long as
+    /// the read.
     #[serde(default = "hazard_bytes", deserialize_with = "overlap::bytes")]
     pub hazard_bytes: Bytes,
 }
@@ -37,7 +38,7 @@ const fn hazard_bytes() -> Bytes {
     Bytes(64 * MIB)
 }
 
-/// The rounds for each GPU that can be used.
+/// Plans the rounds for each usable GPU.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     let Asynchrony {
         samples,
@@ -66,7 +67,7 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
             .filter(|memory| registered || *memory != HostMemory::Registered);
         rounds.extend(memories.map(|memory| (host(memory), calls)));
         if turns > 0 {
-            // The wait for itself, and for the next one.
+            // Wait for this GPU, and for the next one.
             let next = buffers
                 .get((place + 1) % buffers.len())
                 .map(|(next, _)| *next)

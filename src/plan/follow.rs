@@ -1,4 +1,4 @@
-//! Which rounds a timeline is made of.
+//! Choice of the rounds that make up a timeline.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem::{Discriminant, discriminant};
@@ -9,9 +9,9 @@ use model::measurement::DriverFacts;
 use model::placement::Pair;
 use model::units::Bytes;
 
-/// Has some rounds followed: of each probe that a timeline shows those of the first pair or GPU that can be measured.
-/// How the clocks of their GPUs stand is read before the first round and after the last, far apart, so that it shows how
-/// they drift.
+/// Marks the rounds to follow: for each probe that a timeline shows, those of the first pair or GPU that can be
+/// measured. Adds readings of their GPUs' clocks before the first round and after the last. These are far apart, so
+/// that they show the drift.
 pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     let mut chosen: HashMap<Discriminant<Action>, Whose> = HashMap::new();
     for round in rounds
@@ -66,7 +66,7 @@ pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     rounds
 }
 
-/// Whose round it is: the pair of its first flow, or else its first GPU.
+/// The subject of a round: the pair of its first flow, and its first GPU.
 type Whose = (Option<Pair>, Option<u32>);
 
 fn whose(round: &Round) -> Whose {
@@ -82,13 +82,13 @@ fn whose(round: &Round) -> Whose {
 }
 
 impl Group {
-    /// Whether a timeline shows what it measures.
+    /// Returns true if a timeline shows this probe group.
     pub const fn has_timeline(self) -> bool {
         matches!(self, Self::Overlap | Self::Pipeline | Self::Async)
     }
 }
 
-/// Whether a timeline shows what this finds out.
+/// Returns true if a timeline shows this action.
 const fn is_shown(action: Action) -> bool {
     matches!(
         action,
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use model::measurement::{CudaDevice, CudaPeerAccess};
 
-    /// Two GPUs that reach each other, or whose kernels do not load.
+    /// Returns a driver with two GPUs that reach each other. With a failure, their kernels do not load.
     fn driver(kernels_failure: Option<&str>) -> DriverFacts {
         let access = |pair| CudaPeerAccess {
             pair,
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Two rounds of latency and of overlap for each direction.
+    /// Returns two rounds of latency and of overlap for each direction.
     fn rounds() -> Vec<Round> {
         let actions = [
             Action::Latency { samples: 1 },

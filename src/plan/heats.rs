@@ -1,8 +1,8 @@
-//! Which pairs can be copied at once: those that have neither a GPU nor a link in common.
+//! Groups pairs that can be copied at once: those that share neither a GPU nor a link.
 //!
-//! A GPU that sends and receives at the same time loses 1.1% on H200, disjoint one-way pairs lose nothing
-//! (docs/facts.md, "Flows at the same time"). The pairs are taken as in a round-robin tournament (the circle method),
-//! in which every GPU is in one pair of each heat; what shares a link is put into heats of its own.
+//! A GPU that sends and receives at the same time loses 1.1% on H200; disjoint one-way pairs lose nothing
+//! (docs/facts.md, "Flows at the same time"). The pairs are ordered as in a round-robin tournament (the circle
+//! method), in which every GPU is in one pair of each heat. Pairs that share a link go into separate heats.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use model::node::NodeId;
 use model::placement::Pair;
 use model::topology::{LinkClass, Topology};
 
-/// All ordered pairs of these GPUs, in heats.
+/// Returns all ordered pairs of these GPUs, in heats.
 pub(super) fn heats(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {
     tournament(gpus)
         .into_iter()
@@ -18,10 +18,10 @@ pub(super) fn heats(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {
         .collect()
 }
 
-/// Every ordered pair once, in rounds in which no GPU occurs twice.
+/// Returns every ordered pair once, in rounds in which no GPU occurs twice.
 fn tournament(gpus: &[u32]) -> Vec<Vec<Pair>> {
     let mut circle: Vec<Option<u32>> = gpus.iter().copied().map(Some).collect();
-    // With an odd number, one has no partner.
+    // With an odd number of GPUs, one has no partner.
     if circle.len() % 2 == 1 {
         circle.push(None);
     }
@@ -45,15 +45,14 @@ fn tournament(gpus: &[u32]) -> Vec<Vec<Pair>> {
     rounds
 }
 
-/// Pairs that share nothing.
+/// A group of pairs that share neither a GPU nor a link.
 struct Heat {
     pairs: Vec<Pair>,
-    /// The links that they pass; none where these are not known, and nothing can join them.
+    /// Links that the pairs pass. `None` if they are not known; then no pair can join.
     links: Option<BTreeSet<(NodeId, NodeId)>>,
 }
 
-/// The same pairs in as few heats as it takes until none share a link: each goes into the first that has
-/// room.
+/// Splits these pairs into heats in which no two share a link. Each pair goes into the first heat with room.
 fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
     let mut heats: Vec<Heat> = Vec::new();
     for &pair in pairs {
@@ -80,8 +79,9 @@ fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
     heats.into_iter().map(|heat| heat.pairs).collect()
 }
 
-/// The links that a direct copy passes, whichever way: traffic the other way slows it too. None where the route is
-/// not known, or leads over PCIe, where ports and host bridges share more than their links.
+/// Returns the links that a direct copy passes, regardless of direction, because traffic in the other direction slows
+/// it too. Returns `None` if the route is not known or leads over PCIe, where ports and host bridges share more than
+/// their links.
 fn links(pair: Pair, topology: &Topology) -> Option<BTreeSet<(NodeId, NodeId)>> {
     let route = topology.route(pair)?;
     let over_nvlink = matches!(route.class, LinkClass::NvLink(_)) && !route.hops.is_empty();

@@ -1,4 +1,4 @@
-//! Copies between host and GPU, and what page-locking costs: on which nodes, of how many bytes.
+//! Plans of copies between host and GPU and of page-locking: their NUMA nodes and sizes.
 
 use std::collections::BTreeSet;
 
@@ -13,33 +13,33 @@ use model::node::NodeId;
 use model::placement::{Direction, Engine};
 use model::units::{Bytes, MIB};
 
-/// Buffers of the host that are taken at the same time besides one for each GPU: two for both ways on another node,
-/// and two while page-locking is timed.
+/// Host buffers in use at the same time besides one for each GPU: two for both ways on another node, and two while
+/// page-locking is timed.
 const BESIDE: u64 = 4;
-/// Copies of the only row of the only GPU, where the profile has no rows for this probe.
+/// Copies in the only row of the only GPU, if the profile has no rows for this probe.
 const ALONE_COPIES: u32 = 4;
-/// No copy is smaller, MiB: where less memory may be taken, the worker says so.
+/// Smallest size of a copy, MiB. If less memory may be used, the worker reports it.
 const SMALLEST_MIB: u64 = 1;
 
 /// Copies between host and GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Rows of a figure; 0 leaves the probe out.
+    /// Rows of a figure. 0 leaves the probe out.
     pub rows: u32,
-    /// Copies in each of them.
+    /// Copies in each row.
     #[serde(default = "one")]
     pub copies: u32,
-    /// Copies in each of them from or to pageable memory, which hold the host.
+    /// Copies in each row from or to pageable memory, which block the host.
     #[serde(default = "one")]
     pub pageable_copies: u32,
     /// Bytes of a copy.
     #[serde(default = "host_bytes", deserialize_with = "overlap::bytes")]
     pub bytes: Bytes,
-    /// How often page-locking is timed, on each node; and copies with memory that is page-locked anew.
+    /// Number of times that page-locking is timed on each node, and of copies with memory page-locked anew.
     #[serde(default)]
     pub pinning: u32,
-    /// Also registered memory that is re-used, kernels over mapped memory, every other NUMA node, and for every GPU
+    /// True to add reused registered memory, kernels over mapped memory, every other NUMA node, and, for every GPU,
     /// memory that is page-locked anew.
     #[serde(default)]
     pub everything: bool,
@@ -53,14 +53,14 @@ const fn host_bytes() -> Bytes {
     Bytes(32 * MIB)
 }
 
-/// A GPU with the node that is near to it.
+/// A GPU and the NUMA node near it.
 #[derive(Clone, Copy)]
 struct Near {
     gpu: u32,
     node: Option<u32>,
 }
 
-/// The rounds of all GPUs that can be used: each by itself, then all of them at once, then page-locking.
+/// Plans the rounds of all usable GPUs: each alone, then all at once, then page-locking.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     if !request.groups.contains(&Group::Host) {
         return Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
         return Vec::new();
     };
     let profile = &request.profile.host;
-    // One GPU has nothing else to copy with, so that a profile without this probe would measure nothing.
+    // A single GPU has no other one to copy with, so a profile without this probe would measure nothing.
     if let (0, [only]) = (profile.rows, gpus.as_slice()) {
         let profile = &Host {
             rows: 1,
@@ -135,7 +135,8 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     planned
 }
 
-/// Bytes of a copy: all buffers together stay within what may be taken of the host's memory, and of a GPU's.
+/// Returns the bytes of a copy. All buffers together stay within the memory that may be used on the host and on a
+/// GPU.
 pub(super) fn bytes(request: &Request<'_>, gpus: usize) -> Option<Bytes> {
     let devices = request
         .driver
@@ -162,7 +163,7 @@ pub(super) fn bytes(request: &Request<'_>, gpus: usize) -> Option<Bytes> {
     ))
 }
 
-/// The NUMA node near a GPU, where it is known.
+/// Returns the NUMA node near a GPU, if it is known.
 pub(super) fn node_of(request: &Request<'_>, gpu: u32) -> Option<u32> {
     match request.topology.way_up(NodeId::Gpu(gpu)).last() {
         Some(NodeId::Numa(node)) => *node,
@@ -170,7 +171,7 @@ pub(super) fn node_of(request: &Request<'_>, gpu: u32) -> Option<u32> {
     }
 }
 
-/// The NUMA nodes that there are; where none is known, what the GPUs are near to.
+/// Returns all known NUMA nodes, plus the nodes near the GPUs, which may be unknown.
 fn every_node(request: &Request<'_>, near: &BTreeSet<Option<u32>>) -> BTreeSet<Option<u32>> {
     let nodes = request
         .topology
@@ -227,14 +228,14 @@ impl Plan<'_> {
         }
     }
 
-    /// A GPU by itself, with pinned memory one way.
+    /// Plans copies of one GPU alone, with pinned memory one way.
     fn pinned(&self, near: Near) -> Vec<Slot> {
         let up = up(near.gpu, near.node, HostMemory::Pinned);
         let slot = |flow| self.slot(vec![flow], Engine::Copy, Allocation::Reused);
         [up, up.reversed()].map(slot).into_iter().collect()
     }
 
-    /// A GPU by itself.
+    /// Plans copies of one GPU alone.
     fn alone(&self, near: Near) -> Vec<Slot> {
         let reused = |flows, engine| self.slot(flows, engine, Allocation::Reused);
         let ways = |memory, node| {
@@ -265,7 +266,7 @@ impl Plan<'_> {
         slots
     }
 
-    /// A GPU with memory that is page-locked for each copy.
+    /// Plans copies of one GPU with memory that is page-locked for each copy.
     fn anew(&self, near: Near) -> Vec<Slot> {
         if self.profile.pinning == 0 {
             return Vec::new();
@@ -282,7 +283,7 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// All GPUs at the same time.
+    /// Plans copies of all GPUs at the same time.
     fn at_once(&self, gpus: &[Near]) -> Vec<Slot> {
         let ups: Vec<_> = gpus
             .iter()

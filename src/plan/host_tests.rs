@@ -28,7 +28,7 @@ fn host(name: Name, gpus: &[u32], budget: Option<u64>) -> Vec<Round> {
 
 #[test]
 fn host_copies_come_last_and_their_way_by_itself_first() {
-    // The probes on one GPU use the same buffers, and come after them.
+    // The probes on one GPU use the same buffers and come after the host copies.
     let rounds = plan(
         Name::Standard,
         &GPUS,
@@ -51,7 +51,7 @@ fn host_copies_come_last_and_their_way_by_itself_first() {
         };
         assert!(joined.flows.iter().all(alone), "{}", joined.way());
     }
-    // Five for each GPU, two with memory that is page-locked anew, two of all at once, page-locking.
+    // Five for each GPU, two with memory page-locked anew, two of all GPUs at once, one of page-locking.
     assert_eq!(rounds.len() - first, 3 * 5 + 2 + 2 + 1);
     assert_eq!(rounds.last().unwrap().task.to_string(), "page-locking");
 }
@@ -60,7 +60,7 @@ fn host_copies_come_last_and_their_way_by_itself_first() {
 fn all_buffers_together_stay_within_what_the_host_lets_go() {
     let bytes = |budget| host(Name::Full, &GPUS, budget)[0].task.setup.bytes;
     assert_eq!(bytes(Some(GIB)), Bytes(64 * MIB), "as the profile has it");
-    // A buffer for each GPU, and four besides.
+    // One buffer for each GPU, and four more.
     assert_eq!(bytes(Some(70 * MIB)), Bytes(10 * MIB));
     assert_eq!(
         bytes(Some(0)),
@@ -92,7 +92,7 @@ fn one_gpu_has_no_others_at_once_and_its_own_memory_beside() {
         0,
         "beside nothing"
     );
-    // Else a quick check of one GPU would measure nothing.
+    // Otherwise a quick check of one GPU would measure nothing.
     assert_eq!(plan(Name::Quick, &[1], Some(GIB), &Group::ALL).len(), 2);
 }
 
@@ -111,7 +111,7 @@ fn full_has_kernels_and_registered_memory_for_every_gpu() {
             .filter(|round| round.flows[0].ends().contains(&end) && round.uses(Place::Gpu(gpu)))
             .count()
     };
-    // Re-used each way and both ways, anew each way.
+    // Reused memory each way and both ways, memory page-locked anew each way.
     GPUS.iter()
         .for_each(|gpu| assert_eq!(of(HostMemory::Registered, *gpu), 3 + 2));
     let mut without_kernels = driver();

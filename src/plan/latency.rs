@@ -7,16 +7,16 @@ use model::flow::Setup;
 use model::placement::Path;
 use model::units::Bytes;
 
-/// Bytes of a copy whose latency is measured, as p2pBandwidthLatencyTest has it.
+/// Bytes of a copy whose latency is measured, as in p2pBandwidthLatencyTest.
 pub const LATENCY_BYTES: u64 = 16;
 /// Copies in one row of a latency sample.
 pub const LATENCY_COPIES: u32 = 100;
 
-/// Small-copy latency.
+/// Latency of small copies.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// Samples per cell; 0 leaves the probe out.
+    /// Samples per cell. 0 leaves the probe out.
     pub samples: u32,
 }
 

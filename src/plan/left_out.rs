@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::many::{MOST_GPUS_IN_FULL, gpus_in_full};
 use super::{Group, Profile};
 
-/// What of the probes of single GPUs is left out because there are many, in a sentence.
+/// Describes, in a sentence, the probes of single GPUs that are left out because there are many GPUs.
 pub fn gpus_left_out(gpus: &[u32], groups: &BTreeSet<Group>, profile: &Profile) -> Option<String> {
     let has = |group| groups.contains(&group) && profile.has(group);
     let some = gpus_in_full(gpus).len();

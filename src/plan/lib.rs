@@ -1,5 +1,5 @@
-//! Which copies, in which rounds, with how many bytes. Pure: from what is known of the machine to
-//! a list of rounds that a worker can run one by one.
+//! The plan: which copies, in which rounds, with how many bytes. It is pure: it turns the known facts of the machine
+//! into a list of rounds that a worker can run one by one.
 
 mod asynchrony;
 mod follow;
@@ -39,15 +39,15 @@ use model::placement::{Engine, HostMode, Pair, Path, Placement, Side, StreamKind
 use model::topology::Topology;
 use model::units::Bytes;
 
-/// A round may take this long, and
+/// Base time that a round may take.
 const DEADLINE_BASE: Duration = Duration::from_secs(5);
-/// as long on top as its bytes take at this rate: a Gen1 x1 link carries 0.25 GB/s.
+/// Lowest rate assumed for the time that a round may take beyond [`DEADLINE_BASE`]: a Gen1 x1 link carries 0.25 GB/s.
 const DEADLINE_FLOOR_GBPS: f64 = 0.2;
 
-/// A probe group, as `--only` and `--skip` name it.
+/// A probe group, as named in `--only` and `--skip`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Group {
-    // With the copies within each GPU, which say what its copies could reach at best.
+    // Includes the copies within each GPU, which show the highest rate that its copies could reach.
     /// Bandwidth between GPUs, with verification.
     Peers,
     /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
@@ -56,11 +56,11 @@ pub enum Group {
     Overlap,
     /// Small-copy latency.
     Latency,
-    /// Pipelines of copies and kernels, and which copies run at the same time.
+    /// Pipelines of copies and kernels, and copies that run at the same time.
     Pipeline,
-    /// How long calls hold the host, loops of launches, data that is read too early.
+    /// Time that calls block the host, launch loops, and data that is read too early.
     Async,
-    /// Several flows at once, with the counters of links read around known traffic.
+    /// Several flows at once, with link counters read around known traffic.
     Load,
 }
 
@@ -76,46 +76,46 @@ impl Group {
     ];
 }
 
-/// One thing that the worker does between two answers. If it hangs or crashes, only this and what
-/// else concerns its flows is lost.
+/// A piece of work that the worker does between two answers. If it hangs or crashes, only this round and others that
+/// concern its flows are lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     /// Number within the plan.
     pub id: u32,
-    /// Rounds of the same slot follow each other, are of the same task, and share neither a GPU nor a link:
-    /// they can be run at once. What goes wrong at once is run again one by one.
+    /// Number of the slot. Rounds of the same slot follow each other and have the same task. They share neither a GPU
+    /// nor a link, so they can be run at once. Rounds that fail at once are run again one by one.
     pub slot: u32,
-    /// What is copied at the same time, from where to where.
+    /// Flows that are copied at the same time.
     pub flows: Vec<Flow>,
-    /// What to do.
+    /// Task of the round.
     pub task: Task,
-    /// How long it may take.
+    /// Time that the round may take.
     pub deadline: Duration,
-    /// Whether what is seen of it is for a timeline, see [`follow`].
+    /// True if the round is recorded for a timeline, see [`follow`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timeline: bool,
-    /// Which of several load patterns of a kind; empty for others.
+    /// Name among several load patterns of a kind. Empty for other rounds.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
 
 impl Round {
-    /// Whether a flow begins or ends in this part of the machine.
+    /// Returns true if a flow begins or ends in this part of the machine.
     pub fn uses(&self, place: Place) -> bool {
         places(&self.flows).contains(&place)
     }
 
-    /// Whether all of these flows are among its own.
+    /// Returns true if all of these flows are among its own.
     pub fn includes(&self, flows: &[Flow]) -> bool {
         flows.iter().all(|flow| self.flows.contains(flow))
     }
 
-    /// Whether counters are read before and after it, while nothing else is copied.
+    /// Returns true if counters are read before and after it, while nothing else is copied.
     pub const fn is_counted(&self) -> bool {
         matches!(self.task.action, Action::Load { counted: true, .. })
     }
 
-    /// The flows for people: `GPU 0 → GPU 1`; of many the first ones.
+    /// Describes the flows for people: `GPU 0 → GPU 1`. If there are many, only the first ones.
     pub fn way(&self) -> String {
         if let (Action::Load { .. }, [first, second, _, ..]) =
             (self.task.action, self.flows.as_slice())
@@ -127,7 +127,7 @@ impl Round {
     }
 }
 
-/// The parts of the machine in which these flows begin or end.
+/// Returns the parts of the machine in which these flows begin or end.
 pub fn places(flows: &[Flow]) -> BTreeSet<Place> {
     flows
         .iter()
@@ -136,35 +136,35 @@ pub fn places(flows: &[Flow]) -> BTreeSet<Place> {
         .collect()
 }
 
-/// What the plan is made from.
+/// The input of a plan.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The GPUs to test, by NVML index.
+    /// GPUs to test, by NVML index.
     pub gpus: &'a [u32],
-    /// What the driver said of them.
+    /// The driver's report on these GPUs.
     pub driver: &'a DriverFacts,
-    /// The routes.
+    /// Graph and routes.
     pub topology: &'a Topology,
-    /// How much is measured.
+    /// Profile that decides how much is measured.
     pub profile: &'a Profile,
-    /// The probe groups wanted.
+    /// Requested probe groups.
     pub groups: &'a BTreeSet<Group>,
-    /// The bytes of an overlap measurement, if not the profile's.
+    /// Bytes of an overlap measurement, if they differ from the profile's.
     pub overlap_bytes: Option<Bytes>,
-    /// The longest time a round may take, if not chosen by its size.
+    /// Longest time that a round may take. `None` to derive it from the round's size.
     pub deadline: Option<Duration>,
-    /// Whether one pair is copied at a time, whatever it shares with others.
+    /// True to copy one pair at a time, even if pairs share nothing.
     pub serial: bool,
 }
 
-/// The rounds for a request. Staged copies come first, so that peer access is switched twice per pair and
-/// not at every round; then direct copies, in heats of pairs that share nothing; then what is measured
-/// of one pair at a time. Copies both ways come last, once for the two directions: a direction that hangs
-/// is found by itself then, and is not blamed on the pair it is joined with. Behind them are copies between host and
-/// GPU, which concern no pair, and at the very end several flows at once, each of which was alone before.
+/// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
+/// every round. Direct copies follow, in heats of pairs that share nothing, and then the measurements of one pair at
+/// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found
+/// alone, and is not blamed on the pair that it is joined with. Copies between host and GPU follow, which concern no
+/// pair. Last come several flows at once, each of which was alone before.
 ///
-/// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only; all others are
-/// verified and measured in the reference placement, on the path that they have.
+/// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only. All others are verified and measured
+/// in the reference placement, on the path that they have.
 pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     let wanted = Wanted::of(request);
     let mut planned: Vec<Slot> = Vec::new();
@@ -181,7 +181,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     for &pair in &wanted.pairs {
         for task in wanted.one_at_a_time(pair) {
             let mut flows = vec![Flow::from(pair)];
-            // Without access the other way the round has an obstacle, and its one flow the reason.
+            // Without access in the other direction, the round has an obstacle, and its single flow gets the reason.
             if task.is_both_ways() && is_direct(request.driver, pair.reversed()) {
                 flows.push(flows[0].reversed());
             }
@@ -227,7 +227,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     rounds
 }
 
-/// Why a round cannot be run with this driver, if so.
+/// Returns the reason why a round cannot be run with this driver, if there is one.
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     let Task { setup, action } = round.task;
     let needs_kernels = match action {
@@ -238,7 +238,7 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
         | Action::Pipeline { .. }
         | Action::Engines { .. }
         | Action::LaunchLoop { .. } => true,
-        // Host copies need none; waits need something to wait for.
+        // Copies with the host need no kernels; waits need a kernel to wait for.
         Action::Calls { .. } => round.flows.iter().any(|flow| flow.within().is_some()),
         Action::Hazard { .. } => true,
         Action::Latency { .. }
@@ -263,8 +263,8 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
         };
         return Some(format!("the GPU kernels could not be loaded{onto}: {why}"));
     }
-    // Access is granted per direction. Without it a copy engine would go through the host all the
-    // same, and a kernel would break its context.
+    // Access is granted per direction. Without it, a copy engine would go through the host, and a kernel would break
+    // its context.
     let needs_reverse = setup.path == Path::Direct
         && (setup.issuer == Side::Destination || round.task.is_both_ways());
     let mut reversed = round
@@ -281,14 +281,14 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     ))
 }
 
-/// Whether CUDA lets both ends of a pair reach each other.
+/// Returns true if CUDA allows this copy's source to access the memory of its destination.
 pub fn is_direct(driver: &DriverFacts, pair: Pair) -> bool {
     driver
         .said_of(pair)
         .is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
 }
 
-/// Bytes that one buffer may have on both GPUs of a pair; none when one of them cannot be tested.
+/// Returns the bytes that one buffer may have on both GPUs of a pair, or `None` if one of them cannot be tested.
 fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
     let of = |index| {
         let device = driver.devices.iter().find(|device| device.index == index)?;
@@ -303,7 +303,7 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
 fn deadline(task: &Task, flows: usize) -> Duration {
-    // Those of a load share links.
+    // The flows of a load share links.
     let at_once = if matches!(task.action, Action::Load { .. }) {
         flows
     } else {
@@ -315,12 +315,12 @@ fn deadline(task: &Task, flows: usize) -> Duration {
         )
 }
 
-/// Whether the task stands for figures of the blocking call.
+/// Returns true if the call blocks the host in this placement.
 pub const fn is_blocking(placement: Placement) -> bool {
     matches!(placement.host, HostMode::Blocking)
 }
 
-/// The stream that a side's work goes to in a placement.
+/// Returns the stream that a side's work goes to in a placement.
 pub const fn stream_of(placement: Placement, side: Side) -> StreamKind {
     match side {
         Side::Source => placement.source,

@@ -1,4 +1,4 @@
-//! Several flows at once: which patterns, with how many bytes. The flows of each are found in `patterns`.
+//! Plans of several flows at once: the patterns and their sizes. The flows of each pattern are found in `patterns`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ use model::flow::{Endpoint, Flow, Setup};
 use model::load::{MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::units::{Bytes, MIB};
 
-/// Time that one copy of a flow alone should take, milliseconds: long against the 8 us that a copy with its event costs
-/// beside its bytes on H200 (docs/measurement.md), and short enough for dozens of patterns.
+/// Time that one copy of a flow alone should take, milliseconds. It is long compared with the 8 us that a copy with
+/// its event costs beside its bytes on H200 (docs/measurement.md), and short enough for dozens of patterns.
 const COPY_MS: f64 = 0.5;
-/// Buffers begin at multiples of this: large pages of the GPU.
+/// Alignment of buffers, bytes: large pages of the GPU.
 pub const AREA_STEP: u64 = 2 * MIB;
-/// Copies of each flow in the row that shows how fast it is.
+/// Copies of each flow in the row that measures how fast it is.
 pub const TRIAL_COPIES: u32 = 2;
-/// The most that a GPU sends or receives around which counters are read: should it all go over PCIe, its counter must show
-/// how much that was.
+/// Most bytes that a GPU sends or receives in a round with counters. If all of them went over PCIe, its counter must
+/// still show the amount.
 const MOST_COUNTED: u64 = PCIE_COUNTER_RANGE / MOST_WITH_PACKETS_PERCENT * 100;
-/// Size of copies of a route whose rate is not known.
+/// Size of copies on a route whose rate is not known.
 const UNKNOWN_ROUTE: u64 = 64 * MIB;
 
 /// Several flows at once.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Rows of each pattern; 0 leaves the probe out.
+    /// Rows of each pattern. 0 leaves the probe out.
     pub rows: u32,
-    /// Copies of the slowest flow in each of them, the first of which is not counted.
+    /// Copies of the slowest flow in each row. The first copy is not counted.
     #[serde(default = "four")]
     pub copies: u32,
-    /// All patterns, and not only permutations, two or all into one GPU, and two through one hop.
+    /// True for all patterns. Otherwise only permutations, two or all into one GPU, and two through one hop.
     #[serde(default)]
     pub everything: bool,
 }
@@ -42,8 +42,8 @@ const fn four() -> u32 {
     4
 }
 
-/// The rounds of all patterns, behind others of which `next` are the number and the slot that come next. None where
-/// one pair is to be copied at a time.
+/// Plans the rounds of all patterns. They follow other rounds; `next` contains the next free number and slot. Plans
+/// none if one pair is to be copied at a time.
 pub(super) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
     let Load { rows, copies, .. } = request.profile.load;
     if rows == 0 || request.serial || !request.groups.contains(&Group::Load) {
@@ -92,7 +92,7 @@ pub(super) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
     planned
 }
 
-/// Flows into and out of each GPU, the most there are: in, out.
+/// Returns the largest number of flows into one GPU, and out of one GPU.
 fn most_at_one_end(flows: &[Flow]) -> (u64, u64) {
     let most = |end: fn(&Flow) -> Endpoint| {
         let mut count: BTreeMap<u32, u64> = BTreeMap::new();
@@ -105,7 +105,8 @@ fn most_at_one_end(flows: &[Flow]) -> (u64, u64) {
     (most(|flow| flow.to), most(|flow| flow.from))
 }
 
-/// Copies of each row and their bytes, so that counters show all that they come to: first fewer copies, then smaller ones.
+/// Returns the copies of each row and their bytes, such that counters can count all of them. Reduces the number of
+/// copies first, then their size.
 fn countable(flows: &[Flow], rows: u32, copies: u32, Bytes(bytes): Bytes) -> (u32, Bytes) {
     let (into, out_of) = most_at_one_end(flows);
     let most = MOST_COUNTED / into.max(out_of);
@@ -115,7 +116,8 @@ fn countable(flows: &[Flow], rows: u32, copies: u32, Bytes(bytes): Bytes) -> (u3
     (copies, Bytes(bytes.min(most / u64::from(all) / MIB * MIB)))
 }
 
-/// Bytes of a copy, so that the buffer of every GPU has an area for each flow into it. None where they would be too few.
+/// Returns the bytes of a copy, such that the buffer of every GPU has an area for each flow into it. Returns `None`
+/// if they would be too few.
 fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
     let gpus: BTreeSet<u32> = flows
         .iter()
@@ -139,8 +141,8 @@ fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
     let rates = flows
         .iter()
         .filter_map(|flow| request.topology.route(flow.pair()?)?.theoretical_gbps);
-    // By the fastest, for which the cost of a copy beside its bytes counts most. Those that share an end are slower by
-    // themselves; what one engine copies in turn is not.
+    // The size follows the fastest flow, for which the cost of a copy beside its bytes matters most. Flows that share
+    // an end slow each other down; flows that one engine copies in turn do not.
     let rate = rates.map(|rate| rate.0).reduce(f64::max);
     #[allow(clippy::cast_precision_loss, reason = "few flows")]
     let milliseconds = COPY_MS * (out_of as f64 / into as f64).min(1.0);

@@ -8,7 +8,7 @@ use model::placement::Pair;
 use model::snapshot::SlowFact;
 use sim::{self, builtin};
 
-/// The load rounds of a profile on a machine, all of whose GPUs reach each other if they may at all.
+/// Returns the load rounds of a profile on a machine. All its GPUs reach each other if `direct`, otherwise none do.
 fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> {
     let telemetry = sim::telemetry(builtin::get(machine).unwrap());
     let snapshot = discover::discover(telemetry, SlowFact::ALL, Duration::from_secs(60));
@@ -59,7 +59,7 @@ fn pattern(round: &Round) -> Pattern {
     pattern
 }
 
-/// How many rounds of each pattern.
+/// Returns the number of rounds of each pattern.
 fn counts(rounds: &[Round]) -> BTreeMap<Pattern, usize> {
     let mut counts = BTreeMap::new();
     rounds
@@ -80,7 +80,7 @@ fn standard_has_permutations_and_two_and_all_into_each_gpu_of_an_nvswitch_machin
         let round = rounds.iter().find(|round| pattern(round) == of).unwrap();
         (round.flows.len(), round.task.setup.bytes.0 / MIB)
     };
-    // 0.5 ms of 450 GB/s; where several share an end, their part of it.
+    // 0.5 ms at 450 GB/s. Flows that share an end get a part of it.
     assert_eq!(
         (sizes(Ring), sizes(TwoIntoOne), sizes(AllToOne)),
         ((8, 215), (2, 108), (7, 31))
@@ -155,7 +155,7 @@ fn every_hop_that_is_shared_has_two_flows() {
         .iter()
         .partition(|(_, flows)| flows.iter().all(|flow| !flow.contains("host")));
     assert!(!between.is_empty(), "{direct:#?}");
-    // Without peer access the same hops are passed to and from the host.
+    // Without peer access, flows to and from the host pass the same hops.
     let staged = of(false);
     assert!(
         staged
@@ -221,7 +221,8 @@ fn counted_copies_between_gpus_fit_a_counter_of_32_bits_where_they_went_over_pci
             sent / 4 * 5 < 1 << 32,
             "{machine}: {sent} in {rows} rows of {copies}"
         );
-        // As many rows as of the others, and copies that are long against what each costs beside its bytes.
+        // As many rows as the other patterns, and copies that are long compared with the cost of each beside its
+        // bytes.
         let other = rounds
             .iter()
             .find(|round| pattern(round) == Pattern::Shift)

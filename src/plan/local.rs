@@ -1,4 +1,4 @@
-//! Copies within each GPU: what its memory does, with no link on the way.
+//! Plans of copies within each GPU, which show the rate of its memory with no link on the way.
 
 use serde::Deserialize;
 
@@ -6,19 +6,20 @@ use super::{Action, Group, Request, Task, overlap};
 use model::flow::{Endpoint, Flow, Setup};
 use model::units::Bytes;
 
-/// Copies within each GPU. They belong to the group `peers`: they say what its copies could reach at best.
+/// Copies within each GPU. They belong to the group `peers`, because they show the highest rate that its copies could
+/// reach.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Local {
-    /// Rows per GPU; 0 leaves the probe out.
+    /// Rows per GPU. 0 leaves the probe out.
     pub samples: u32,
-    /// Bytes of a copy: more than the caches hold.
+    /// Bytes of a copy, more than the caches hold.
     #[serde(deserialize_with = "overlap::bytes")]
     pub bytes: Bytes,
 }
 
-/// A round for each GPU that can be used. One alone is beside no sibling: it has one where its copies to and from the
-/// host are measured too, which are compared with what its memory does.
+/// Plans a round for each usable GPU. A single GPU has no sibling to compare it with. It gets a round only if its
+/// copies to and from the host are measured too; these are compared with the rate of its memory.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     let Local { samples, bytes } = request.profile.local;
     if !request.groups.contains(&Group::Peers) || samples == 0 {

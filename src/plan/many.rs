@@ -1,4 +1,4 @@
-//! What is left out on machines with many GPUs.
+//! Parts of the plan that are left out on machines with many GPUs.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,13 @@ use super::peers::{Staged, also_staged, is_thinned_out};
 use super::{Group, Request, budget, is_direct};
 use model::placement::Pair;
 
-/// With more GPUs than this, most pairs are measured in the reference placement alone: the number of
-/// pairs grows with the square of the GPUs, 72 have 5112, and with everything measured on each of
-/// them a run would take hours. Sixteen is the largest number on one board or machine without
-/// switches between machines; chosen.
+/// Number of GPUs above which most pairs are measured in the reference placement only. The number of pairs grows with
+/// the square of the GPUs: 72 have 5112. Measuring everything on each of them would take hours. Sixteen is the
+/// largest number on one board, or in one machine without switches between machines; chosen.
 pub const MOST_GPUS_IN_FULL: usize = 16;
 
-/// The pairs on which everything is measured: each GPU sends to the next one and to the one half of
-/// all GPUs further, so that every GPU sends and receives twice. None where all pairs are.
+/// Returns the pairs on which everything is measured. Each GPU sends to the next one and to the one half of all GPUs
+/// further, so that every GPU sends and receives twice. Returns `None` if everything is measured on all pairs.
 pub(super) fn in_full(gpus: &[u32]) -> Option<BTreeSet<Pair>> {
     if gpus.len() <= MOST_GPUS_IN_FULL {
         return None;
@@ -36,7 +35,7 @@ pub(super) fn in_full(gpus: &[u32]) -> Option<BTreeSet<Pair>> {
     )
 }
 
-/// The GPUs on which everything that concerns one GPU is measured: all, or some that lie apart.
+/// Returns the GPUs on which everything that concerns one GPU is measured: all, or some that are spread out.
 pub(super) fn gpus_in_full(gpus: &[u32]) -> BTreeSet<u32> {
     gpus.iter()
         .copied()
@@ -44,7 +43,7 @@ pub(super) fn gpus_in_full(gpus: &[u32]) -> BTreeSet<u32> {
         .collect()
 }
 
-/// What of the profile is left out because there are many GPUs, in a sentence.
+/// Describes, in a sentence, the parts of the profile that are left out because there are many GPUs.
 pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
     let some = in_full(gpus)?.len();
     let all = gpus.len() * gpus.len().saturating_sub(1);
@@ -63,8 +62,8 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
     ))
 }
 
-/// What is measured on some pairs only, since more of them would show nothing new: nobody stages what goes
-/// directly in a fraction of the time.
+/// Describes the parts that are measured on some pairs only, because more of them would show nothing new. Nobody
+/// stages a copy if the direct one takes a fraction of the time.
 pub fn thinned_out(request: &Request<'_>) -> Option<String> {
     let measured = [Group::Peers, Group::Latency]
         .iter()

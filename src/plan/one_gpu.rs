@@ -1,4 +1,4 @@
-//! What rounds on one GPU have in common.
+//! Common parts of the rounds on one GPU.
 
 use super::host::node_of;
 use super::many::gpus_in_full;
@@ -6,10 +6,11 @@ use super::{Action, Request, Task};
 use model::flow::{Endpoint, Flow, HostMemory, Setup};
 use model::units::{Bytes, MIB};
 
-/// Buffers of the host that a round has at the same time, and those that are kept besides.
+/// Host buffers that a round uses at the same time, together with those that are kept.
 const HOST_BUFFERS: u64 = 4;
 
-/// The GPUs that can be used, or some of many, with the most bytes that one of their buffers, or of the host's, may have.
+/// Returns the usable GPUs, or some of them if there are many. Each comes with the most bytes that one of its
+/// buffers, or of the host's, may have.
 pub(super) fn buffers(request: &Request<'_>) -> Vec<(u32, u64)> {
     let usable = request
         .driver
@@ -21,7 +22,7 @@ pub(super) fn buffers(request: &Request<'_>) -> Vec<(u32, u64)> {
         .driver
         .host_budget_bytes
         .map_or(u64::MAX, |budget| budget.0 / HOST_BUFFERS / MIB * MIB);
-    // Where less may be taken, the worker says so.
+    // If less memory may be used, the worker reports it.
     let of_host = of_host.max(MIB);
     let in_full = gpus_in_full(request.gpus);
     let usable = usable.filter(|device| in_full.contains(&device.index));
@@ -37,7 +38,7 @@ pub(super) fn task(bytes: Bytes, most: u64, action: Action) -> Task {
     }
 }
 
-/// To a GPU from host memory near it, and back.
+/// Returns the flows to a GPU from host memory near it, and back.
 pub(super) fn host_flows(request: &Request<'_>, gpu: u32, memory: HostMemory) -> Vec<Flow> {
     let host = Endpoint::Host {
         node: node_of(request, gpu),

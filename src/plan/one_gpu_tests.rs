@@ -6,7 +6,7 @@ use model::flow::HostMemory;
 use model::measurement::CudaDevice;
 use model::units::MIB;
 
-/// Whether a round of this task is on one GPU.
+/// Returns true if a round of this task is on one GPU.
 pub(super) fn is_on_one_gpu(task: &Task) -> bool {
     !matches!(
         task.action,
@@ -74,7 +74,8 @@ fn each_group_has_its_own_and_every_gpu_its_rounds() {
         |action: &Action| matches!(action, Action::Pipeline { .. } | Action::Engines { .. });
     assert_eq!((pipeline.len(), count(&pipeline, is_pipeline)), (8, 8));
     let calls = plan(Name::Standard, &driver(4), &[Group::Async]);
-    // Within the GPU, pinned, pageable; a loop with a wait for itself and one with a wait for the next.
+    // Calls within the GPU, on pinned memory and on pageable memory. A loop that waits for its own GPU, and one that
+    // waits for the next.
     assert_eq!(
         (
             calls.len(),

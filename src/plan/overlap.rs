@@ -1,4 +1,4 @@
-//! Overlap of copies with kernels: in which placements, and of how many bytes.
+//! Plans of the overlap of copies with kernels: placements and sizes.
 
 use std::str::FromStr;
 
@@ -13,9 +13,9 @@ use model::units::{Bytes, MIB};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overlap {
-    /// Samples per cell; 0 leaves the probe out.
+    /// Samples per cell. 0 leaves the probe out.
     pub samples: u32,
-    /// Bytes that are copied.
+    /// Bytes of the copy.
     #[serde(default = "overlap_bytes", deserialize_with = "bytes")]
     pub bytes: Bytes,
 }
@@ -34,7 +34,7 @@ pub(super) fn tasks(request: &Request<'_>) -> Vec<Task> {
         return Vec::new();
     }
     let setup = Setup::REFERENCE.with_bytes(request.overlap_bytes.unwrap_or(profile.bytes));
-    // The blocking twin does the same on the devices: one run has both, and a kernel on either GPU.
+    // The blocking twin does the same on the devices: one run covers both, with a kernel on either GPU.
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
     let action = Action::Overlap {
         samples: profile.samples,

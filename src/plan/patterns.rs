@@ -1,4 +1,4 @@
-//! The flows of each load pattern, from the graph. No two patterns have the same flows.
+//! The flows of each load pattern, derived from the graph. No two patterns have the same flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,25 +10,26 @@ use model::node::NodeId;
 use model::placement::Pair;
 use model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
 
-/// Hops that are tried with two flows at most: chosen. Machines with more GPUs than [`MOST_GPUS_IN_FULL`] have
-/// many that are alike.
+/// Limit on the hops that are tried with two flows: chosen. Machines with more GPUs than [`MOST_GPUS_IN_FULL`] have
+/// many similar hops.
 const MOST_HOPS: usize = 32;
 
-/// Other GPUs that one can reach at a time without NVSwitch: CUDA C++ Programming Guide, Peer-to-Peer Memory Access.
+/// Other GPUs that one GPU can access at a time without NVSwitch. Source: CUDA C++ Programming Guide, Peer-to-Peer
+/// Memory Access.
 const MOST_PEERS: usize = 8;
 
-/// A pattern that is to be measured.
+/// A pattern to be measured.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Planned {
     pub(super) pattern: Pattern,
-    /// Which of several such patterns.
+    /// Name among several such patterns.
     pub(super) of: String,
     pub(super) flows: Vec<Flow>,
-    /// Whether counters are read around it.
+    /// True if counters are read around it.
     pub(super) counted: bool,
 }
 
-/// All patterns that the profile has for these GPUs.
+/// Returns all patterns of the profile for these GPUs.
 pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
     let usable = |gpu: &u32| {
         budget(
@@ -61,17 +62,17 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
     found.planned
 }
 
-/// What was found so far.
+/// The patterns found so far.
 struct Found<'a> {
     request: &'a Request<'a>,
     gpus: Vec<u32>,
-    /// Sets of flows that are planned already.
+    /// Sets of flows that are already planned.
     seen: BTreeSet<BTreeSet<Flow>>,
     planned: Vec<Planned>,
 }
 
 impl Found<'_> {
-    /// Plans a pattern with those of these flows that go directly, if there are two and no other pattern has them.
+    /// Plans a pattern with the direct ones of these flows, if there are at least two and no other pattern has them.
     fn add(&mut self, pattern: Pattern, of: String, flows: impl IntoIterator<Item = Flow>) {
         let direct = |flow: &Flow| match flow.pair() {
             Some(pair) => is_direct(self.request.driver, pair),
@@ -98,7 +99,7 @@ impl Found<'_> {
         });
     }
 
-    /// Whether a GPU would have to reach more others at the same time than it can without NVSwitch.
+    /// Returns true if a GPU would have to access more others at the same time than it can without NVSwitch.
     fn exceeds_peers(&self, flows: &[Flow]) -> bool {
         let mut reached: BTreeMap<u32, usize> = BTreeMap::new();
         for pair in flows.iter().filter_map(|flow| flow.pair()) {
@@ -110,7 +111,7 @@ impl Found<'_> {
         reached.into_values().any(|others| others > MOST_PEERS)
     }
 
-    /// Every GPU to the one so many places further, in this order.
+    /// Returns flows from every GPU to the one `by` places further in this order.
     fn shift(gpus: &[u32], by: usize) -> Vec<Flow> {
         let to = |place: usize| gpus[(place + by) % gpus.len()];
         gpus.iter()
@@ -130,7 +131,7 @@ impl Found<'_> {
         }
     }
 
-    /// The other GPUs, from the one behind this one on.
+    /// Returns the other GPUs, starting with the one after this GPU.
     fn others(&self, gpu: u32) -> Vec<u32> {
         let place = self
             .gpus
@@ -192,7 +193,8 @@ impl Found<'_> {
             there.into_iter().chain(back),
         );
         if gpus.len() <= MOST_GPUS_IN_FULL {
-            // As one permutation behind the other: where an engine takes turns, no two send to the same GPU at a time.
+            // The permutations follow each other: if an engine takes turns, no two flows send to the same GPU at a
+            // time.
             let flows = (1..gpus.len()).flat_map(|by| Self::shift(&gpus, by));
             self.add(Pattern::AllPairs, String::new(), flows.collect::<Vec<_>>());
         }
@@ -209,7 +211,7 @@ impl Found<'_> {
         );
     }
 
-    /// The GPUs in the order in which they hang in the tree: those of a node and of a switch beside each other.
+    /// Returns the GPUs in the order of the tree, with those of one node and of one switch next to each other.
     fn by_place(&self) -> Vec<u32> {
         let mut gpus = self.gpus.clone();
         let way = |gpu: u32| {
@@ -222,20 +224,20 @@ impl Found<'_> {
         gpus
     }
 
-    /// What lies below one switch, and what within one NUMA node.
+    /// Plans the patterns of GPUs below one switch, and of GPUs within one NUMA node.
     fn groups(&mut self) {
         let (mut switches, mut nodes) = (
             BTreeMap::<NodeId, Vec<u32>>::new(),
             BTreeMap::<u32, Vec<u32>>::new(),
         );
         for &gpu in &self.gpus {
-            // The nearest one: of several above each other the others are hops of their own.
+            // Use the nearest switch: if several are above each other, the others are separate hops.
             let path = self.request.topology.gpu_path(gpu);
             let is_switch = |id: &&NodeId| {
                 let kind = self.request.topology.node(**id).map(|node| node.kind);
                 kind == Some(NodeKind::SwitchPort)
             };
-            // From the GPU up: its downstream port, then the upstream port that all GPUs of the switch have.
+            // From the GPU up: its downstream port, then the upstream port that all GPUs of the switch share.
             switches.entry_for(path.iter().rev().filter(is_switch).nth(1).copied(), gpu);
             nodes.entry_for(host::node_of(self.request, gpu), gpu);
         }
@@ -287,7 +289,7 @@ impl Found<'_> {
         }
     }
 
-    /// Two flows through each hop that several GPUs share, each direction by itself.
+    /// Plans two flows through each hop that several GPUs share, separately for each direction.
     fn through_hops(&mut self) {
         let before = self.planned.len();
         for (hop, flows) in self.hops() {
@@ -303,8 +305,8 @@ impl Found<'_> {
         }
     }
 
-    /// Hops with two flows that share none of their GPUs, one behind the other: copies between GPUs where there are such,
-    /// else with the host.
+    /// Returns hops, each with two flows that share none of their GPUs: copies between GPUs if there are any,
+    /// otherwise with the host.
     fn hops(&self) -> Vec<((NodeId, NodeId), Vec<Flow>)> {
         let mut found: Vec<((NodeId, NodeId), Vec<Flow>)> = Vec::new();
         let usable: BTreeSet<u32> = self.gpus.iter().copied().collect();
@@ -357,7 +359,7 @@ impl Found<'_> {
         found
     }
 
-    /// Whether a hop is one that GPUs share: a PCIe link above a switch, or the link between NUMA nodes.
+    /// Returns true if GPUs share this hop: a PCIe link above a switch, or the link between NUMA nodes.
     fn is_shared(&self, hop: &Hop) -> bool {
         let between = |link: &&Link| {
             [(link.upper, link.lower), (link.lower, link.upper)].contains(&(hop.from, hop.to))
@@ -374,7 +376,7 @@ impl Found<'_> {
     }
 }
 
-/// A GPU among those of a group, if it has one.
+/// Groups of GPUs by key. A GPU without a key belongs to no group.
 trait EntryFor<K> {
     fn entry_for(&mut self, key: Option<K>, gpu: u32);
 }

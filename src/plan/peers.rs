@@ -1,4 +1,4 @@
-//! Bandwidth between GPUs: which copies, of how many bytes, and the verification in front of them.
+//! Plans of bandwidth between GPUs: the copies, their sizes, and the verification before them.
 
 use std::collections::BTreeSet;
 
@@ -9,65 +9,64 @@ use model::flow::Setup;
 use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use model::units::{Bytes, GbPerSecond, MIB};
 
-/// Time that one copy of a direct measurement should take, milliseconds. The longer, the less its fixed cost
-/// and the events around a row weigh; on H200 with 1 GiB of memory a copy has 510 MiB, as many as
-/// nvbandwidth's (512), within 0.1% (docs/measurement.md).
+/// Time that one copy of a direct measurement should take, milliseconds. The longer it is, the less its fixed cost
+/// and the events around a row matter. On H200 with 1 GiB of memory, a copy has 510 MiB, about as many as
+/// nvbandwidth's (512), and agrees within 0.1% (docs/measurement.md).
 pub(super) const DIRECT_COPY_MS: f64 = 1.2;
-/// Size of a staged copy: as fast as larger ones (37.3 of 37.5 GB/s on H200; docs/facts.md, "Copies through host
-/// memory").
+/// Size of a staged copy. It is as fast as larger ones: 37.3 of 37.5 GB/s on H200 (docs/facts.md, "Copies through
+/// host memory").
 const STAGED_COPY: u64 = 64 * MIB;
-/// Time that a staged copy should take at most, milliseconds.
+/// Longest time that a staged copy should take, milliseconds.
 const STAGED_COPY_MS: f64 = 4.0;
-/// Size of the copies whose time tells what a copy costs beside its bytes.
+/// Size of the copies that show the cost of a copy beside its bytes.
 pub const FIXED_COST_BYTES: u64 = MIB;
-/// How many of them a row has.
+/// Number of these copies in a row.
 pub const FIXED_COST_COPIES: u32 = 16;
-/// Copies of a direct route whose rate is not known, MiB.
+/// Size of copies on a direct route whose rate is not known, MiB.
 const UNKNOWN_ROUTE_MIB: u64 = 256;
-/// No measured copy is smaller than this, MiB.
+/// Size of the smallest measured copy, MiB.
 pub(super) const SMALLEST_COPY_MIB: u64 = 16;
-/// Bytes that are verified, but for direct copies by copy engine one way, which are verified in full: enough
-/// for every staging buffer to be used many times. The check after the timed rows is of all their bytes.
+/// Bytes that are verified, except for direct one-way copies by copy engine, which are verified in full. They are
+/// enough to use every staging buffer many times. The check after the timed rows covers all their bytes.
 const PART_VERIFY: u64 = 64 * MIB;
-/// Where a direct copy is so much faster than a staged one, in theory, nobody stages: some pairs show
-/// what it would be.
+/// Ratio of direct to staged theoretical rate from which nobody stages. Only some pairs then show the staged rate.
 const FAR_FASTER: f64 = 3.0;
 
-/// Bandwidth between GPUs. The eight placements are always measured for the copy engine, issued by
-/// the source, one way.
+/// Bandwidth between GPUs. The eight placements are always measured for the copy engine, issued by the source, one
+/// way.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peers {
-    /// Rows of a figure in the reference placement, which must agree.
+    /// Rows of a figure in the reference placement, which must agree with each other.
     pub rows: u32,
-    /// Copies in each of them.
+    /// Copies in each of these rows.
     #[serde(default = "two")]
     pub copies: u32,
-    /// The same by kernel, both ways and on the staged path, which are compared with each other rather than with
-    /// figures of other programs; as many as `copies` where it is left out.
+    /// Copies in each row by kernel, both ways and on the staged path. These figures are compared with each other
+    /// rather than with figures of other programs. Defaults to `copies`.
     #[serde(default)]
     pub other_copies: Option<u32>,
-    /// Rows of a figure in another placement. One is enough where it agrees with the reference placement.
+    /// Rows of a figure in another placement. One is enough if it agrees with the reference placement.
     #[serde(default = "one")]
     pub placement_rows: u32,
-    /// Copies in each of them.
+    /// Copies in each of these rows.
     #[serde(default = "two")]
     pub placement_copies: u32,
-    /// How much of it also issued by the destination.
+    /// Extent of copies issued by the destination.
     #[serde(default)]
     pub issued_by_destination: Extent,
-    /// How much of it also by kernel.
+    /// Extent of copies by kernel.
     #[serde(default)]
     pub kernel: Extent,
-    /// How much of it also with both directions busy.
+    /// Extent of copies with both directions busy.
     #[serde(default)]
     pub both_ways: Extent,
-    /// For which pairs the staged path is measured.
+    /// Pairs on which the staged path is measured.
     #[serde(default)]
     pub staged: Staged,
 }
 
-/// How much of an axis is measured.
+/// The extent to which an axis is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
@@ -79,14 +78,14 @@ pub enum Extent {
     EveryPlacement,
 }
 
-/// For which pairs the staged path is measured.
+/// The pairs on which the staged path is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Staged {
-    /// Those that have no other.
+    /// Pairs that have no direct path.
     #[default]
     WithoutPeerAccess,
-    /// All, or a ring and one of each class where nobody stages, since direct copies are far faster.
+    /// All pairs. If nobody stages because direct copies are far faster, a ring and one pair of each class.
     Sample,
     All,
 }
@@ -100,7 +99,7 @@ const fn two() -> u32 {
 }
 
 impl Peers {
-    /// The rows of copies of this setup.
+    /// Returns the timing action for copies of this setup.
     fn timed(&self, setup: Setup) -> Action {
         let (rows, copies) = match setup.placement {
             Placement::REFERENCE if setup.is_plain() => (self.rows, self.copies),
@@ -111,9 +110,8 @@ impl Peers {
     }
 }
 
-/// The direct pairs whose staged path is measured too. Where it is far slower than the direct one on
-/// every pair, these are a ring, in which every GPU sends and receives once, and one of each class of
-/// route beside it.
+/// Returns the direct pairs whose staged path is measured too. If it is far slower than the direct one on every pair,
+/// these are a ring and one pair of each other class of route. In the ring, every GPU sends and receives once.
 pub(super) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pair> {
     let direct: Vec<Pair> = pairs
         .iter()
@@ -141,7 +139,7 @@ pub(super) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pai
     some
 }
 
-/// Whether the staged path is measured for some of the direct pairs only.
+/// Returns true if the staged path is measured for only some of the direct pairs.
 pub(super) fn is_thinned_out(request: &Request<'_>, direct: &[Pair]) -> bool {
     let far_faster = |pair: &Pair| {
         let route = request.topology.route(*pair);
@@ -158,7 +156,7 @@ fn is_of_ring(pair: Pair, gpus: &[u32]) -> bool {
     place.is_some_and(|place| gpus[(place + 1) % gpus.len()] == pair.destination)
 }
 
-/// The least that is measured of a pair: verification and the reference placement.
+/// Returns the minimum for a pair: verification and the reference placement.
 pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Path) -> Vec<Task> {
     if !request.groups.contains(&Group::Peers) {
         return Vec::new();
@@ -182,7 +180,7 @@ pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
     ]
 }
 
-/// The verification of copies of this setup.
+/// Returns the verification of copies of this setup.
 fn verification(setup: Setup, buffer: u64) -> Task {
     let setup = setup.with_placement(Placement::REFERENCE);
     let bytes = if setup.is_plain() {
@@ -196,20 +194,20 @@ fn verification(setup: Setup, buffer: u64) -> Task {
     }
 }
 
-/// Bytes of a direct copy.
+/// Returns the bytes of a direct copy.
 fn direct_bytes(rate: Option<GbPerSecond>, buffer: u64) -> Bytes {
     Bytes(rate.map_or((UNKNOWN_ROUTE_MIB * MIB).min(buffer), |rate| {
         copy_bytes(rate.0, DIRECT_COPY_MS, buffer)
     }))
 }
 
-/// Bytes of a staged copy.
+/// Returns the bytes of a staged copy.
 fn staged_bytes(rate: Option<GbPerSecond>, buffer: u64) -> Bytes {
     let most = STAGED_COPY.min(buffer);
     Bytes(rate.map_or(most, |rate| copy_bytes(rate.0, STAGED_COPY_MS, most)))
 }
 
-/// Rows of direct copies, each combination behind its verification.
+/// Returns the rows of direct copies, each combination after its verification.
 pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task> {
     if !request.groups.contains(&Group::Peers) {
         return Vec::new();
@@ -262,9 +260,9 @@ pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
     tasks
 }
 
-/// The placements in which a combination is measured, where each of its axes says how far it goes.
-/// The reference placement measures each axis by itself, and kernels from either side, which write or read;
-/// other products of axes belong to `full`.
+/// Returns the placements in which a combination is measured, given the extent of each axis. The reference placement
+/// measures each axis alone, and kernels on either side, which write or read. Other products of axes belong to
+/// `full`.
 fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
     let [engine, issuer, direction] = extents;
     if extents.contains(&Extent::None) {
@@ -275,7 +273,7 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
         .filter(|&&extent| extent == Extent::Reference)
         .count()
     {
-        // The reference placement first: the others are compared with it.
+        // The reference placement comes first, because the others are compared with it.
         0 => {
             let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
             std::iter::once(Placement::REFERENCE)
@@ -288,8 +286,8 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
     }
 }
 
-/// Rows of staged copies behind their verification. Without a direct path the staged one is what the pair
-/// has: all placements, then.
+/// Returns the rows of staged copies after their verification. Without a direct path, the pair has only the staged
+/// one, which is then measured in all placements.
 pub(super) fn staged(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task> {
     let mut tasks = reference(request, pair, buffer, Path::Staged);
     if let (Some(&timed), false) = (tasks.last(), is_direct(request.driver, pair)) {
@@ -303,7 +301,7 @@ pub(super) fn staged(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
     tasks
 }
 
-/// Bytes that take about `milliseconds` at this rate, whole MiB, within the buffer.
+/// Returns the bytes that take about `milliseconds` at this rate, in whole MiB, within the buffer.
 pub(super) fn copy_bytes(gbps: f64, milliseconds: f64, buffer: u64) -> u64 {
     #[allow(
         clippy::cast_possible_truncation,

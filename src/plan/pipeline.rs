@@ -1,4 +1,4 @@
-//! Pipelines of copies and kernels on each GPU, and which of its copies run at the same time.
+//! Plans of pipelines of copies and kernels on each GPU, and of copies that run at the same time.
 
 use serde::Deserialize;
 
@@ -10,21 +10,21 @@ use model::units::{Bytes, MIB};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// Samples in one stream, and as many in several; 0 leaves the probes out.
+    /// Samples in one stream, and as many in several. 0 leaves the probes out.
     pub samples: u32,
     /// Batches of a pipeline.
     #[serde(default = "batches")]
     pub batches: u32,
-    /// Bytes of a batch each way.
+    /// Bytes of a batch in each direction.
     #[serde(default = "batch_bytes", deserialize_with = "overlap::bytes")]
     pub bytes: Bytes,
-    /// Bytes of a copy of which it is asked whether it runs beside another.
+    /// Bytes of a copy that is tested for running beside another.
     #[serde(default = "engine_bytes", deserialize_with = "overlap::bytes")]
     pub engine_bytes: Bytes,
-    /// Numbers of streams, each compared with one.
+    /// Numbers of streams, each compared with one stream.
     #[serde(default = "streams")]
     pub streams: Vec<u32>,
-    /// Whether pipelines from and to pageable memory are measured too.
+    /// True if pipelines from and to pageable memory are measured too.
     #[serde(default)]
     pub pageable: bool,
 }
@@ -33,7 +33,7 @@ const fn batches() -> u32 {
     8
 }
 
-/// Some 0.15 ms each way on Gen5 x16: far more than a launch takes.
+/// Takes about 0.15 ms each way on Gen5 x16, far more than a launch.
 const fn batch_bytes() -> Bytes {
     Bytes(8 * MIB)
 }
@@ -46,7 +46,7 @@ fn streams() -> Vec<u32> {
     vec![3]
 }
 
-/// The rounds for each GPU that can be used.
+/// Plans the rounds for each usable GPU.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     let Pipeline {
         samples,

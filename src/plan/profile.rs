@@ -1,20 +1,20 @@
-//! Profiles: how much is measured. They are files under probes/profiles, built into the binary.
+//! Profiles decide how much is measured. They are files under probes/profiles, built into the binary.
 
 use serde::Deserialize;
 
 use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
 
-/// How much is measured.
+/// The amount of each measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// What it is for.
+    /// Purpose of the profile.
     pub summary: String,
     /// Bandwidth between GPUs.
     pub peers: peers::Peers,
     /// Overlap of copies with kernels.
     pub overlap: overlap::Overlap,
-    /// Small-copy latency.
+    /// Latency of small copies.
     pub latency: latency::Latency,
     /// Copies within each GPU.
     pub local: local::Local,
@@ -22,7 +22,7 @@ pub struct Profile {
     pub host: host::Host,
     /// Pipelines of copies and kernels.
     pub pipeline: pipeline::Pipeline,
-    /// How long calls hold the host, loops of launches, data that is read too early.
+    /// Time that calls block the host, launch loops, and data that is read too early.
     #[serde(rename = "async")]
     pub asynchrony: asynchrony::Asynchrony,
     /// Several flows at once.
@@ -30,7 +30,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Whether this profile has anything for a probe group.
+    /// Returns true if this profile measures anything of a probe group.
     pub const fn has(&self, group: Group) -> bool {
         match group {
             Group::Peers => self.peers.rows > 0,
@@ -44,19 +44,19 @@ impl Profile {
     }
 }
 
-/// A profile's name.
+/// The name of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Name {
     /// Every pair verified and measured in all eight placements.
     Quick,
-    /// Quick, and overlap, latency, kernel copies, both ways, the staged path.
+    /// Quick, plus overlap, latency, kernel copies, both ways, and the staged path.
     Standard,
     /// Every combination of placement, issuer, engine and direction.
     Full,
 }
 
 impl Name {
-    /// The name as it is written.
+    /// Returns the name as it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Quick => "quick",
@@ -67,11 +67,11 @@ impl Name {
 }
 
 impl Profile {
-    /// The built-in profile of this name.
+    /// Returns the built-in profile of this name.
     ///
     /// # Errors
     ///
-    /// The built-in file is wrong, which a test rules out.
+    /// Fails if the built-in file is invalid, which a test rules out.
     pub fn load(name: Name) -> Result<Self, String> {
         let text = match name {
             Name::Quick => include_str!("../../probes/profiles/quick.toml"),

@@ -1,4 +1,4 @@
-//! What a round does.
+//! The task of a round.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
 
-/// Timed copies of a row within a GPU, after one that is not.
+/// Timed copies in a row within a GPU, after one that is not timed.
 pub const LOCAL_COPIES: u32 = 2;
 
-/// What a round does.
+/// The task of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// How the bytes are copied.
+    /// Setup of the copy.
     #[serde(flatten)]
     pub setup: Setup,
-    /// What is found out about the copy.
+    /// Action to take on the copy.
     #[serde(flatten)]
     pub action: Action,
 }
 
-/// What is found out about a copy.
+/// An action on a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
@@ -31,72 +31,72 @@ pub enum Action {
     Verify,
     /// Time plain rows of copies.
     Bandwidth {
-        /// Rows that must agree with each other; where they do not, some more are taken.
+        /// Rows that must agree with each other. If they do not, more rows are measured.
         rows: u32,
-        /// Copies in each of them.
+        /// Copies in each row.
         copies: u32,
     },
-    /// Time a copy against a kernel on each of both GPUs.
+    /// Time a copy against a kernel on each of the two GPUs.
     Overlap { samples: u32 },
     /// Time a row of small copies.
     Latency { samples: u32 },
     /// Time rows of copies within a GPU.
     Local {
-        /// How many rows.
+        /// Number of rows.
         samples: u32,
     },
-    /// Read how the clocks of the GPUs stand to the host's.
+    /// Read the clocks of the GPUs relative to the host's.
     Clocks,
-    /// Time batches that are copied in, worked on and copied out, in one stream and in several.
+    /// Time batches that are copied in, processed and copied out, in one stream and in several.
     Pipeline {
         samples: u32,
-        /// How many batches.
+        /// Number of batches.
         batches: u32,
-        /// How many streams, where there are several.
+        /// Number of streams in the runs with several streams.
         streams: u32,
     },
-    /// Find out which copies and kernels of a GPU run at the same time.
+    /// Find the copies and kernels of a GPU that run at the same time.
     Engines { samples: u32 },
-    /// Time how long calls hold the host: copies to and from host memory where the round has such flows, else the
-    /// others.
+    /// Time how long calls block the host: copies to and from host memory if the round has such flows, otherwise the
+    /// other calls.
     Calls {
-        /// How often each.
+        /// Samples of each call.
         samples: u32,
     },
     /// Time a loop of launches on the first flow's GPU, with a wait for the second's in each turn.
     LaunchLoop {
         samples: u32,
-        /// How many turns.
+        /// Number of turns.
         turns: u32,
     },
-    /// Read what a copy to the host brings before it has ended.
+    /// Read the data of a copy to the host before it has ended.
     Hazard { samples: u32 },
     /// Time rows of copies between host and GPU, and check their bytes.
     Host {
-        /// How many rows.
+        /// Number of rows.
         rows: u32,
-        /// Copies in each of them.
+        /// Copies in each row.
         copies: u32,
-        /// Whether the host's buffer was there before.
+        /// Origin of the host's buffer.
         allocation: Allocation,
     },
-    /// Time page-locking and what belongs to it.
+    /// Time page-locking and related calls.
     Pinning { samples: u32 },
     /// Time rows of several flows at once, and check their bytes.
     Load {
-        /// What the flows have in common.
+        /// Arrangement of the flows.
         pattern: Pattern,
-        /// How many rows.
+        /// Number of rows.
         rows: u32,
-        /// Copies of the slowest flow in each of them.
+        /// Copies of the slowest flow in each row.
         copies: u32,
-        /// Whether counters are read before and after it.
+        /// True if counters are read before and after it.
         counted: bool,
     },
 }
 
 impl Task {
-    /// Bytes that go over the link.
+    /// Returns the bytes that pass the link.
     pub(super) fn total_bytes(&self) -> u64 {
         let copies = match self.action {
             Action::Verify => 1,
@@ -104,7 +104,7 @@ impl Task {
             Action::Overlap { samples } => samples + 1,
             Action::Latency { .. } | Action::Clocks => 0,
             Action::Local { samples } => samples * (LOCAL_COPIES + 1),
-            // In and out; the marked ones and the single ones beside those that are timed.
+            // In and out, including the marked and the single batches beside the timed ones.
             Action::Pipeline {
                 samples, batches, ..
             } => (samples + 2).saturating_mul(4).saturating_mul(batches),
@@ -114,7 +114,7 @@ impl Task {
             Action::Hazard { samples } => (samples + 1).saturating_mul(2),
             Action::Host { rows, copies, .. } => rows.saturating_mul(copies.saturating_add(1)),
             Action::Pinning { samples } => samples.saturating_mul(4),
-            // Once more to see how fast each flow is.
+            // One extra row, which measures how fast each flow is.
             Action::Load { rows, copies, .. } => rows
                 .saturating_add(1)
                 .saturating_mul(copies.saturating_add(1)),
@@ -122,14 +122,14 @@ impl Task {
         self.setup.bytes.0.saturating_mul(u64::from(copies))
     }
 
-    /// Whether the opposite direction is busy too, so that its fate is this one's.
+    /// Returns true if the opposite direction is busy too. Both directions then succeed or fail together.
     pub fn is_both_ways(&self) -> bool {
         self.setup.direction == Direction::BothWays
     }
 }
 
 impl fmt::Display for Task {
-    /// For progress and reasons.
+    /// Describes the task for progress messages and reasons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setup {
             placement,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 pub(super) const GPUS: [u32; 3] = [0, 1, 2];
 
-/// Three GPUs at 450 GB/s, with 1020 MiB each; 0 and 2 do not reach each other.
+/// Returns a driver with three GPUs, at 450 GB/s and with 1020 MiB each. GPUs 0 and 2 do not reach each other.
 pub(super) fn driver() -> DriverFacts {
     let device = |index| CudaDevice {
         index,
@@ -222,7 +222,7 @@ fn is_bandwidth_of_any(round: &Round) -> bool {
     matches!(round.task.action, Action::Bandwidth { .. })
 }
 
-/// Six GPUs of one switch plane, or in two groups whose members share a link.
+/// Returns six GPUs on one switch plane, or in two groups whose members share a link.
 fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
     let gpus: Vec<u32> = (0..6).collect();
     let device = |&index: &u32| CudaDevice {
@@ -273,7 +273,7 @@ fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
     )
 }
 
-/// The slots of direct copies of six GPUs, each with its pairs.
+/// Returns the slots of direct copies of six GPUs, each with its pairs.
 fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
     let (gpus, driver, topology) = six(shared);
     let request = Request {
@@ -306,7 +306,7 @@ fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
 #[test]
 fn pairs_that_share_neither_gpu_nor_link_are_copied_at_once() {
     let at_once = slots(false, false);
-    // A verification and eight placements of each of 2 x 5 heats.
+    // A verification and eight placements for each of 2 x 5 heats.
     assert_eq!(at_once.len(), 9 * 10);
     assert!(at_once.values().all(|pairs| pairs.len() == 3));
     for (pairs, why) in [
@@ -374,7 +374,7 @@ fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
             .is_some_and(|said| said.contains("for 7 of 30 direct pairs")),
         "{said:?}"
     );
-    // Where the direct path is not that much faster, somebody may want to know.
+    // If the direct path is not that much faster, the staged rate may be of interest.
     for route in &mut topology.pairs {
         route.staged_theoretical_gbps = Some(GbPerSecond(300.0));
     }
@@ -502,7 +502,7 @@ fn both_ways_is_measured_once_for_two_directions() {
 #[test]
 fn a_direction_is_tried_by_itself_before_it_is_joined_with_the_other() {
     let mut rounds = plan(Name::Standard, &driver(), &Group::ALL);
-    // The others concern no pair, or several that were alone before.
+    // The others concern no pair, or several pairs that were measured alone before.
     let is_load = |round: &Round| matches!(round.task.action, Action::Load { .. });
     assert!(
         rounds

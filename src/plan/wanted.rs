@@ -1,4 +1,4 @@
-//! What is wanted of each pair, and which rounds can be run at once.
+//! The tasks planned for each pair, and the rounds that can be run at once.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::{
 use model::flow::Flow;
 use model::placement::{Pair, Path};
 
-/// Rounds of one task that can be run at once, with the flows of each.
+/// Rounds of one task that can be run at once, with the flows of each round.
 pub(super) struct Slot {
     pub(super) task: Task,
     pub(super) of: Vec<Vec<Flow>>,
@@ -32,14 +32,14 @@ pub(super) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> 
     rounds
 }
 
-/// What is wanted of each pair.
+/// The tasks planned for each pair.
 pub(super) struct Wanted<'a> {
     request: &'a Request<'a>,
-    /// The pairs that can be tested, in order.
+    /// Pairs that can be tested, in order.
     pub(super) pairs: Vec<Pair>,
-    /// The pairs on which everything is measured; none where all are.
+    /// Pairs on which everything is measured. `None` if that is every pair.
     in_full: Option<BTreeSet<Pair>>,
-    /// The direct pairs whose staged path is measured too.
+    /// Direct pairs whose staged path is measured too.
     also_staged: BTreeSet<Pair>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Wanted<'a> {
             .is_none_or(|some| some.contains(&pair))
     }
 
-    /// What is copied through the host.
+    /// Returns the tasks of this pair for copies through the host.
     pub(super) fn staged(&self, pair: Pair) -> Vec<Task> {
         let Some(buffer) = budget(self.request.driver, pair) else {
             return Vec::new();
@@ -87,7 +87,7 @@ impl<'a> Wanted<'a> {
         tasks
     }
 
-    /// The direct pairs in heats.
+    /// Returns the direct pairs in heats.
     pub(super) fn heats(&self) -> Vec<Vec<Pair>> {
         let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
         if self.request.serial {
@@ -106,7 +106,7 @@ impl<'a> Wanted<'a> {
             .collect()
     }
 
-    /// The rows of direct copies of one heat, task by task, each for all pairs that have it.
+    /// Returns the rows of direct copies of one heat, task by task, each for all pairs that have it.
     pub(super) fn direct(&self, heat: &[Pair]) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();
         for &pair in heat {
@@ -130,7 +130,7 @@ impl<'a> Wanted<'a> {
         slots
     }
 
-    /// What is measured of a pair while no other is copied.
+    /// Returns the tasks of a pair that run while no other pair is copied.
     pub(super) fn one_at_a_time(&self, pair: Pair) -> Vec<Task> {
         if !is_direct(self.request.driver, pair) || !self.is_in_full(pair) {
             return Vec::new();

@@ -1,12 +1,12 @@
-//! What a link can carry per direction: payload rates, each with its source.
+//! Payload rates that links can carry per direction, each with its source.
 //!
-//! These are the denominators of every "per cent of theoretical", so they are what a link could
-//! carry of data at best: after the line code, before the headers of packets, whose share depends
-//! on the payload size that host and device settled on.
+//! These rates are the denominators of every "per cent of theoretical". They are therefore the most data that a link
+//! can carry: after the line code, but before packet headers. The share of the headers depends on the payload size
+//! that host and device negotiated.
 
 use model::units::PcieLink;
 
-/// A payload rate per direction and where it comes from.
+/// A payload rate per direction and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     /// Decimal GB/s in one direction.
@@ -15,10 +15,9 @@ pub struct Capacity {
     pub source: String,
 }
 
-/// Transfer rate of a lane and the share of it that the line code leaves, by PCIe generation.
+/// Transfer rate of a lane, and the share of it after the line code, by PCIe generation.
 ///
-/// Source: PCI Express Base Specification 2.1 (2.5 and 5 GT/s, 8b/10b) and 3.1 to 5.0 (8, 16 and
-/// 32 GT/s, 128b/130b).
+/// Source: PCI Express Base Specification 2.1 (2.5 and 5 GT/s, 8b/10b) and 3.1 to 5.0 (8, 16 and 32 GT/s, 128b/130b).
 const PCIE_LANES: [(f64, f64, &str); 5] = [
     (2.5, 8.0 / 10.0, "8b/10b"),
     (5.0, 8.0 / 10.0, "8b/10b"),
@@ -30,14 +29,14 @@ const PCIE_LANES: [(f64, f64, &str); 5] = [
 /// Transfer rate of a Gen6 lane: 64 GT/s, PAM4.
 const GEN6_LANE_GTS: f64 = 64.0;
 
-/// Share of a Gen6 flit that carries packets: 236 of 256 bytes; the rest is data link payload, CRC
-/// and forward error correction.
+/// Share of a Gen6 flit that carries packets: 236 of 256 bytes. The rest is data link payload, CRC and forward error
+/// correction.
 ///
-/// Source: PCI Express Base Specification 6.0, as remembered: not checked against its text, so the
-/// source that is shown says so.
+/// Source: PCI Express Base Specification 6.0, from memory. It was not checked against the text; the displayed source
+/// notes this.
 const GEN6_FLIT_SHARE: f64 = 236.0 / 256.0;
 
-/// Payload rate of a PCIe link after its line code.
+/// Returns the payload rate of a PCIe link after its line code.
 pub fn pcie(link: PcieLink) -> Capacity {
     let (gts, share, code) = match PCIE_LANES.get(usize::from(link.generation.number()) - 1) {
         Some(&lane) => lane,
@@ -56,32 +55,31 @@ pub fn pcie(link: PcieLink) -> Capacity {
     }
 }
 
-/// Payload of an NVLink 1 per direction, GB/s. Source: NVIDIA Tesla P100 white paper, 4 links with
-/// 160 GB/s both ways in all.
+/// Payload of an NVLink 1 per direction, GB/s. Source: NVIDIA Tesla P100 white paper, 4 links with a total of 160
+/// GB/s in both directions.
 const NVLINK_1_GBPS: f64 = 20.0;
-/// Payload of an NVLink 2 per direction, GB/s. Source: NVIDIA Tesla V100 white paper, 6 links with
-/// 300 GB/s both ways in all.
+/// Payload of an NVLink 2 per direction, GB/s. Source: NVIDIA Tesla V100 white paper, 6 links with a total of 300
+/// GB/s in both directions.
 const NVLINK_2_GBPS: f64 = 25.0;
-/// Payload of an NVLink 3 per direction, GB/s. Source: NVIDIA A100 white paper, 12 links with 600
-/// GB/s both ways in all.
+/// Payload of an NVLink 3 per direction, GB/s. Source: NVIDIA A100 white paper, 12 links with a total of 600 GB/s in
+/// both directions.
 const NVLINK_3_GBPS: f64 = 25.0;
-/// Payload of an NVLink 4 per direction, GB/s. Source: NVIDIA H100 white paper, 18 links with 900
-/// GB/s both ways in all.
+/// Payload of an NVLink 4 per direction, GB/s. Source: NVIDIA H100 white paper, 18 links with a total of 900 GB/s in
+/// both directions.
 const NVLINK_4_GBPS: f64 = 25.0;
-/// Payload of an NVLink 5 per direction, GB/s. Source: NVIDIA Blackwell data sheet, 18 links with
-/// 1800 GB/s both ways in all.
+/// Payload of an NVLink 5 per direction, GB/s. Source: NVIDIA Blackwell data sheet, 18 links with a total of 1800
+/// GB/s in both directions.
 const NVLINK_5_GBPS: f64 = 50.0;
 
-/// NVML speed, MB/s, below which an NVLink 3 is not the A100's (25000 or 25781) but the slower one
-/// of GA102 boards (14062). Source: NVIDIA GA102 white paper, 4 links with 112.5 GB/s both ways in
-/// all; the bound lies between the two.
+/// NVML speed, MB/s, below which an NVLink 3 is not the A100's (25000 or 25781) but the slower one of GA102 boards
+/// (14062). Source: NVIDIA GA102 white paper, 4 links with a total of 112.5 GB/s in both directions. The bound lies
+/// between the two.
 const NVLINK_3_SLOW_BELOW_MBPS: u32 = 20_000;
 
-/// Payload rate of one NVLink by its version (`4.0`).
+/// Returns the payload rate of one NVLink by its version (`4.0`).
 ///
-/// NVML's speed is the raw rate of the wire, 6.25% above payload on versions 4 and 5, and so not
-/// the rate wanted here. Only for version 3 does it decide, between two kinds of link that share
-/// the version.
+/// NVML's speed is the raw rate of the wire, 6.25% above payload on versions 4 and 5, so it is not used as the rate.
+/// It matters only for version 3, where it tells apart two kinds of link with the same version.
 pub fn nvlink(version: &str, speed_mbps: Option<u32>) -> Option<Capacity> {
     let (gbps, source) = match version.split('.').next()? {
         "1" => (NVLINK_1_GBPS, "Tesla P100 white paper"),

@@ -1,4 +1,4 @@
-//! The graph: nodes that data can pass through or come from, and the links between them.
+//! The graph: nodes that data can come from or pass through, and the links between them.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use model::snapshot::{Adapter, AdapterKind, Gpu, PciKind, Snapshot};
 use model::topology::{GpuPath, Link, LinkKind, Node, NodeKind, Topology};
 use model::units::{GbPerSecond, PciAddress};
 
-/// Label of the hop between the upstream and a downstream port, which has no rate of its own.
+/// Label of the hop between an upstream and a downstream port of a switch, which has no rate of its own.
 pub const INSIDE_SWITCH: &str = "inside the switch";
 
-/// Everything that the snapshot knows of, without the routes.
+/// Draws all nodes and links of the snapshot, without the routes.
 pub fn draw(snapshot: &Snapshot) -> Topology {
     let mut best: HashMap<Option<&String>, f64> = HashMap::new();
     for gpu in &snapshot.gpus {
@@ -57,7 +57,7 @@ pub fn draw(snapshot: &Snapshot) -> Topology {
 
 struct Graph<'a> {
     snapshot: &'a Snapshot,
-    /// The rate of the NVLinks to switches of the best GPU of each model.
+    /// Rate of the NVLinks to switches, of the best GPU of each model.
     best: HashMap<Option<&'a String>, f64>,
     drawn: Topology,
 }
@@ -85,7 +85,7 @@ impl Graph<'_> {
         id
     }
 
-    /// Adds a link unless its ends are already connected by one of its kind, which more GPUs may then share.
+    /// Adds a link. If a link of the same kind already connects its ends, adds its GPUs to that link instead.
     fn link(&mut self, link: Link) {
         let ends = [(link.upper, link.lower), (link.lower, link.upper)];
         let mut links = self.drawn.links.iter_mut();
@@ -137,7 +137,7 @@ impl Graph<'_> {
         self.node(id, NodeKind::HostBridge, label, None)
     }
 
-    /// Draws the functions from a device up to its host bridge with the links between them. Their ids, the
+    /// Draws the functions from a device up to its host bridge, and the links between them. Returns their ids, the
     /// host bridge first.
     fn pcie_way(&mut self, device: Option<PciAddress>, gpu: Option<&Gpu>) -> Vec<NodeId> {
         let way = device
@@ -222,8 +222,7 @@ impl Graph<'_> {
             pcie: None,
         };
         if let Some(bundle) = nvlink::switched(gpu) {
-            // What a GPU's links could carry is not in its name: the best GPU of its model shows
-            // it.
+            // The name of a GPU does not show the capacity of its links; the best GPU of its model does.
             let best = self.best.get(&gpu.name.known()).copied();
             let plane = self.node(
                 NodeId::NvSwitch,
@@ -237,7 +236,7 @@ impl Graph<'_> {
             let Some(bundle) = nvlink::direct(gpu, other) else {
                 continue;
             };
-            // The two ends should agree; the fewer links are those that can be relied on.
+            // The two ends should agree. If not, only the smaller number of links is reliable.
             let bundle = match nvlink::direct(other, gpu) {
                 Some(back) if back.links < bundle.links => back,
                 _ => bundle,
@@ -281,7 +280,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Connects every host bridge to its NUMA node, and the nodes to each other.
+    /// Connects every host bridge to its NUMA node, and the NUMA nodes to each other.
     fn host_bridges(&mut self) {
         let bridges = self
             .drawn
@@ -307,7 +306,7 @@ impl Graph<'_> {
     }
 }
 
-/// Makes a drawn link be this connection: what it is called, and what it carries.
+/// Sets label and capacity of a drawn link from this connection.
 pub fn carry(drawn: &mut Link, link: Connection) {
     let capacity = pcie::capacity(&link);
     drawn.label = match (link.now.link(), link.now.width) {
@@ -323,7 +322,7 @@ pub fn carry(drawn: &mut Link, link: Connection) {
     drawn.pcie = Some(link);
 }
 
-/// The NUMA node of a host bridge: that of anything below it, or the only one there is.
+/// Returns the NUMA node of a host bridge: that of any device below it, or the only one that exists.
 fn numa_of(snapshot: &Snapshot, bridge: NodeId) -> Option<u32> {
     let below = || {
         snapshot

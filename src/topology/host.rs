@@ -1,4 +1,4 @@
-//! What the way between a GPU and the memory of the host can carry at best, and which part of it is the limit.
+//! Capacity of the path between a GPU and host memory, and the hop that limits it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ use model::units::GbPerSecond;
 /// The limit of a GPU's copies from and to the host.
 #[derive(Debug, Clone, PartialEq)]
 struct Limit {
-    /// Payload rate per direction of this GPU's part of the hop.
+    /// Payload rate per direction of this GPU's share of the hop.
     gbps: GbPerSecond,
     /// The hop, for people.
     hop: String,
 }
 
-/// Whether this GPU reaches the memory of the host otherwise than over PCIe: over NVLink to the processor.
+/// Returns true if this GPU reaches host memory by another way than PCIe: over NVLink to the processor.
 pub fn beside_pcie(gpu: &Gpu) -> bool {
     let links = gpu.nvlinks.known().into_iter().flatten();
     gpu.c2c.get() == Some(true)
@@ -29,8 +29,9 @@ pub fn beside_pcie(gpu: &Gpu) -> bool {
             .any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
 }
 
-/// The limit of copies between this GPU and the host while all of `busy` copy the same way. A hop that several of
-/// them pass gives each its part. None where the rate of no hop is known, or the GPU has another way than PCIe.
+/// Returns the limit of copies between this GPU and the host while all of `busy` copy in the same direction. GPUs
+/// that pass the same hop get equal shares of it. Returns `None` if no hop's rate is known, or if the GPU has another
+/// way than PCIe.
 fn limit(
     snapshot: &Snapshot,
     network: &Network<'_>,
@@ -57,7 +58,7 @@ fn limit(
             shared_by,
         ))
     });
-    // Of two alike the one nearer to the GPU.
+    // On a tie, prefers the hop nearer the GPU.
     let (hop, link, gbps, shared_by) =
         rated.reduce(|least, next| if next.2 < least.2 { next } else { least })?;
     let place = routes::describe(network, hop, link);
@@ -77,7 +78,7 @@ const fn part(shared_by: usize) -> f64 {
     shared_by as f64
 }
 
-/// The GPUs that copied at once, by how and how many.
+/// Returns the GPUs that copied at once, by way and number.
 pub fn at_once(copies: &[HostCopy]) -> BTreeMap<(HostWay, u32), BTreeSet<u32>> {
     let mut sets: BTreeMap<(HostWay, u32), BTreeSet<u32>> = BTreeMap::new();
     for copy in copies.iter().filter(|copy| copy.at_once > 1) {
@@ -88,7 +89,7 @@ pub fn at_once(copies: &[HostCopy]) -> BTreeMap<(HostWay, u32), BTreeSet<u32>> {
     sets
 }
 
-/// Writes theory beside every figure. Doing so twice changes nothing.
+/// Adds the theoretical rate to every figure. Calling it twice changes nothing.
 pub fn fill(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
     let (network, sets, alone) = (Network::of(topology), at_once(copies), BTreeSet::new());
     for copy in copies {

@@ -1,5 +1,4 @@
-//! Snapshot → graph and routes: what every ordered pair of GPUs is connected by, and what that can
-//! carry at best.
+//! Snapshot → graph and routes: the connection of every ordered pair of GPUs, and the most that it can carry.
 
 pub mod capacity;
 mod graph;
@@ -30,17 +29,17 @@ pub fn build(snapshot: &Snapshot) -> Topology {
     }
 }
 
-/// Whether this route goes through the NVSwitch plane.
+/// Returns true if this route passes the NVSwitch plane.
 pub fn passes_nvswitch(route: &PairRoute) -> bool {
     route.hops.iter().any(|hop| hop.to == NodeId::NvSwitch)
 }
 
-/// Whether this hop lies between two ports of one switch: no link of its own.
+/// Returns true if this hop lies between two ports of one switch and is therefore no link of its own.
 pub fn is_inside_switch(hop: &Hop) -> bool {
     hop.label == graph::INSIDE_SWITCH
 }
 
-/// The same topology with CUDA's answer on peer access beside NVML's.
+/// Returns the topology with CUDA's answer on peer access beside NVML's.
 #[must_use]
 pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     let device_failure = |index: u32| {
@@ -52,7 +51,7 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     };
     for route in &mut topology.pairs {
         let said = driver.said_of(route.pair);
-        // Where a limit was in the way, there is no answer yet.
+        // A pair that a limit prevented from being asked has no answer yet.
         route.peer_access.cuda = said
             .filter(|said| !said.hindered)
             .and_then(|said| said.possible);

@@ -1,5 +1,5 @@
-//! What several flows at once can carry: the hops that each passes, what they may have of them, and which hop is the
-//! limit.
+//! Capacity for several flows at once: the hops that each flow passes, its shares of them, and the hop that limits
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use model::snapshot::Snapshot;
 use model::topology::{Hop, Link, LinkClass, LinkKind, Topology};
 use model::units::GbPerSecond;
 
-/// How far above what a hop can carry a sum may be, per cent, before it is refused. Chosen: nothing is taken out of
-/// these figures, and healthy machines reach 62 to 92% of it.
+/// Tolerance by which a sum may exceed the capacity of a hop before it is refused, per cent. Chosen: nothing is
+/// subtracted from these figures, and healthy machines reach 62 to 92% of the capacity.
 const ABOVE_PERCENT: f64 = 2.0;
 
-/// The graph, in which the ways of flows are looked up.
+/// The graph in which the ways of flows are looked up.
 pub struct Ways<'a> {
     snapshot: &'a Snapshot,
     network: Network<'a>,
@@ -29,13 +29,13 @@ pub struct Ways<'a> {
 /// A hop of a way with its link.
 pub type Step<'a> = (Hop, &'a Link);
 
-/// Which direction of which link a hop is.
+/// Returns the link and direction of a hop.
 pub const fn passage(step: &Step<'_>) -> Passage {
     (step.0.from, step.0.to)
 }
 
 impl<'a> Ways<'a> {
-    /// Those of this machine.
+    /// Creates the ways of this machine.
     pub fn of(snapshot: &'a Snapshot, topology: &'a Topology) -> Self {
         Self {
             snapshot,
@@ -43,7 +43,8 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// What the copies of a flow pass, direct where CUDA does not refuse that. Empty where it is not known.
+    /// Returns the hops that the copies of a flow pass: the direct way, unless CUDA refuses it. Empty if the way is
+    /// not known.
     pub fn way(&self, flow: Flow) -> Vec<Step<'a>> {
         match (flow.pair(), flow.with_host()) {
             (Some(pair), _) => self.between(pair),
@@ -52,7 +53,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// Direct, or through the host where CUDA refuses access.
+    /// Returns the path of a pair's copies: direct, or through the host if CUDA refuses access.
     pub fn path(&self, pair: Pair) -> Path {
         let refused = self
             .network
@@ -81,7 +82,7 @@ impl<'a> Ways<'a> {
             .collect();
         match route.class {
             LinkClass::NvLink(_) => self.network.over_nvlink(&way),
-            // Links that are up may carry what the fabric's state says that they do not.
+            // Links that are up may carry data even if the fabric's state denies it.
             _ if self.may_pass_switches(pair) => Vec::new(),
             _ => self.network.over_pcie(&way),
         }
@@ -93,7 +94,7 @@ impl<'a> Ways<'a> {
             .all(|gpu| gpu.is_some_and(nvlink::may_reach_switches))
     }
 
-    /// Over the links between the GPU and the root, and on to the memory of another node.
+    /// Returns the way over the links between the GPU and the root, and on to the memory of another node if needed.
     fn with_host(&self, flow: Flow, gpu: u32) -> Vec<Step<'a>> {
         if self.snapshot.gpu(gpu).is_some_and(beside_pcie) {
             return Vec::new();
@@ -103,7 +104,7 @@ impl<'a> Ways<'a> {
         let elsewhere = node
             .map(|node| NodeId::Numa(Some(node)))
             .filter(|node| way.last() != Some(node));
-        // Where the graph does not show a way to that node, the one to the GPU's own is what is known.
+        // If the graph shows no way to that node, only the way to the GPU's own node is known.
         way.extend(elsewhere.filter(|node| {
             way.last()
                 .is_some_and(|last| !self.network.over_pcie(&[*last, *node]).is_empty())
@@ -114,14 +115,14 @@ impl<'a> Ways<'a> {
         self.network.over_pcie(&way)
     }
 
-    /// A hop, for someone who has to find it in the machine.
+    /// Describes a hop so that someone can find it in the machine.
     pub fn describe(&self, passage: Passage) -> String {
         self.step(passage)
             .map(|(hop, link)| routes::describe(&self.network, &hop, link))
             .unwrap_or_default()
     }
 
-    /// The hop with its link.
+    /// Returns the hop with its link.
     pub fn step(&self, (from, to): Passage) -> Option<Step<'a>> {
         let over_nvlink = self.network.over_nvlink(&[from, to]);
         over_nvlink
@@ -130,8 +131,8 @@ impl<'a> Ways<'a> {
             .next()
     }
 
-    /// What a link can carry at most, however it trained and whatever it shows at rest, GB/s. In a virtual machine the
-    /// ports above a GPU are made up.
+    /// Returns the most that a link can carry, regardless of how it trained and what it shows at rest, GB/s. Returns
+    /// `None` for ports above a GPU in a virtual machine, because these ports are made up.
     fn most(&self, link: &Link) -> Option<f64> {
         let made_up = self.snapshot.host.virtual_machine.get() == Some(true);
         let is_known = link.kind == LinkKind::NvLink || link.lower.is_gpu() || !made_up;
@@ -144,50 +145,50 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// Whether a hop has no limit of its own: the inside of a switch and a root port carry what their links do.
+/// Returns true if a hop has no limit of its own: the inside of a switch or a root port carries what its links carry.
 pub fn is_no_limit(step: &Step<'_>) -> bool {
     let port = step.1.kind == LinkKind::RootComplex && matches!(step.1.lower, NodeId::Pci(_));
     is_inside_switch(step) || port
 }
 
-/// Whether a hop lies between two ports of one switch.
+/// Returns true if a hop lies between two ports of one switch.
 pub fn is_inside_switch(step: &Step<'_>) -> bool {
     step.1.label == graph::INSIDE_SWITCH
 }
 
-/// What some flows have together at most, whatever links they pass: memory of the host.
+/// A joint limit of some flows, regardless of the links that they pass: host memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Together {
-    /// The flows, by their places.
+    /// Indices of the flows.
     pub flows: Vec<usize>,
-    /// GB/s.
+    /// Joint limit, GB/s.
     pub gbps: f64,
 }
 
 impl Together {
-    /// A hop that no link is, one for each of several.
+    /// Returns an artificial hop that belongs to no link, a different one for each index.
     fn passage(at: usize) -> Passage {
         let number = u32::try_from(at).unwrap_or(u32::MAX);
         (NodeId::Numa(None), NodeId::Gpu(u32::MAX - number))
     }
 }
 
-/// How flows share what they pass.
+/// The flows of a load and the hops that they pass.
 #[derive(Debug)]
 pub struct Load<'a> {
-    /// What each flow passes, in the order of the flows.
+    /// Hops of each flow, in the order of the flows.
     pub ways: Vec<Vec<Step<'a>>>,
 }
 
 impl<'a> Load<'a> {
-    /// These flows, all at once.
+    /// Creates the load of these flows, all at once.
     pub fn of(ways: &Ways<'a>, flows: impl IntoIterator<Item = Flow>) -> Self {
         Self {
             ways: flows.into_iter().map(|flow| ways.way(flow)).collect(),
         }
     }
 
-    /// Every hop with the flows that pass it, by their places.
+    /// Returns every hop with the indices of the flows that pass it.
     pub fn passed(&self) -> BTreeMap<Passage, Vec<usize>> {
         let mut passed: BTreeMap<Passage, Vec<usize>> = BTreeMap::new();
         for (flow, way) in self.ways.iter().enumerate() {
@@ -197,12 +198,12 @@ impl<'a> Load<'a> {
         passed
     }
 
-    /// The step of this hop.
+    /// Returns the step of this hop.
     pub fn step(&self, of: Passage) -> Option<&Step<'a>> {
         self.ways.iter().flatten().find(|step| passage(step) == of)
     }
 
-    /// Whether something passes a hop of this flow in the other direction.
+    /// Returns true if another flow passes a hop of this flow in the other direction.
     pub fn is_opposed(&self, flow: usize) -> bool {
         let opposite = |(from, to): Passage| self.step((to, from)).is_some();
         self.ways
@@ -212,8 +213,8 @@ impl<'a> Load<'a> {
             .any(|step| opposite(passage(step)))
     }
 
-    /// The share of each flow where hops carry so much and flows can use no more than these caps, GB/s. None for a flow
-    /// of which no hop is known.
+    /// Returns the share of each flow if hops carry `carries` and flows can use no more than `caps`, GB/s. `None` for
+    /// a flow none of whose hops is known.
     pub fn shares(
         &self,
         caps: &[f64],
@@ -252,7 +253,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// What the graph alone allows.
+    /// Returns the shares that the graph alone allows.
     fn theory(&self) -> Vec<Option<Share>> {
         self.shares(&vec![f64::INFINITY; self.ways.len()], &[], |(hop, _)| {
             Some(hop.capacity_gbps?.0)
@@ -260,7 +261,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// The sum of all shares; none where one is not known.
+/// Returns the sum of all shares, or `None` if one is not known.
 pub fn sum(shares: &[Option<Share>]) -> Option<GbPerSecond> {
     let all: Option<Vec<f64>> = shares
         .iter()
@@ -270,7 +271,7 @@ pub fn sum(shares: &[Option<Share>]) -> Option<GbPerSecond> {
         .map(|all| GbPerSecond(all.iter().sum()))
 }
 
-/// The hop that keeps most flows from more, and how many others keep as many.
+/// Returns the hop that limits the most flows, and how many other hops limit as many.
 pub fn limit(shares: &[Option<Share>]) -> Option<(Passage, usize)> {
     let mut kept: BTreeMap<Passage, usize> = BTreeMap::new();
     for hop in shares.iter().flatten().filter_map(|share| share.by) {
@@ -284,7 +285,7 @@ pub fn limit(shares: &[Option<Share>]) -> Option<(Passage, usize)> {
     Some((fullest.next()?, fullest.count()))
 }
 
-/// Writes theory and the limiting hop beside every figure. Doing so twice changes nothing.
+/// Adds the theoretical rate and the limiting hop to every figure. Calling it twice changes nothing.
 pub fn fill(snapshot: &Snapshot, topology: &Topology, loads: &mut [LoadPattern]) {
     if loads.is_empty() {
         return;
@@ -300,7 +301,7 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, loads: &mut [LoadPattern])
     }
 }
 
-/// `18 x NVLink 4.0 of GPU 3, shared by 7 flows`, `18 x NVLink 4.0 of GPU 0, and 7 hops like it`.
+/// Describes the hop: `18 x NVLink 4.0 of GPU 3, shared by 7 flows`, `18 x NVLink 4.0 of GPU 0, and 7 hops like it`.
 fn named(ways: &Ways<'_>, load: &Load<'_>, hop: Passage, others: usize) -> String {
     let place = ways.describe(hop);
     let flows = load.passed().get(&hop).map_or(1, Vec::len);
@@ -317,8 +318,9 @@ fn named(ways: &Ways<'_>, load: &Load<'_>, hop: Passage, others: usize) -> Strin
     format!("{place}{shared}{alike}")
 }
 
-/// Takes out the figures of flows that cannot have run at the same time: their sum is above what a hop that several of
-/// them pass can carry. Each alone would be possible, so they ran one after another. Doing so twice changes nothing.
+/// Removes the figures of flows that cannot have run at the same time: their sum exceeds the capacity of a hop that
+/// several of them pass. Each rate alone would be possible, so the flows ran one after another. Calling it twice
+/// changes nothing.
 pub fn refuse(snapshot: &Snapshot, topology: &Topology, measurements: &mut Measurements) {
     if measurements.load.is_empty() {
         return;
@@ -358,8 +360,8 @@ fn rate_of((pair, cell): (Pair, &PeerBandwidth)) -> Option<(Pair, f64)> {
     Some((pair, cell.achieved_gbps?.0))
 }
 
-/// Why these figures cannot be; none where they can. Where a single flow is above what a hop carries, what is known of
-/// the hop is wrong, which `bandwidth-impossible` reports.
+/// Returns why these figures are impossible, or `None` if they are possible. If a single flow exceeds the capacity of
+/// a hop, the data about the hop is wrong, which `bandwidth-impossible` reports.
 fn beyond(ways: &Ways<'_>, pattern: &LoadPattern, alone: &BTreeMap<Pair, f64>) -> Option<String> {
     let load = Load::of(ways, pattern.flows.iter().map(LoadFlow::flow));
     let rate = |flow: &usize| Some(pattern.flows.get(*flow)?.achieved_gbps?.0);

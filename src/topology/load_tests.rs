@@ -1,4 +1,4 @@
-//! The ways of flows, what theory says of patterns, and figures that cannot be.
+//! Tests of the ways of flows, the theoretical rates of patterns, and impossible figures.
 
 use super::*;
 use crate::build;
@@ -31,7 +31,7 @@ fn host(node: u32) -> Endpoint {
     }
 }
 
-/// Theory of these flows, and what limits them.
+/// Returns the theoretical rate of these flows, and the hop that limits them.
 fn theory(machine: &Snapshot, flows: &[Flow]) -> (Option<f64>, String) {
     let mut loads = [pattern(Pattern::Shift, flows)];
     fill(machine, &build(machine), &mut loads);
@@ -167,7 +167,7 @@ fn nothing_is_known_without_a_way() {
     assert_eq!(theory(&h200_vm(2), &[]), (None, String::new()));
 }
 
-/// Published tables show 98 GB/s through a link of 50.
+/// Published tables show 98 GB/s through a link that carries 50.
 #[test]
 fn a_sum_that_no_shared_hop_carries_is_refused() {
     let machine = two_sockets();

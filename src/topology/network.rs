@@ -1,4 +1,4 @@
-//! The links of a topology as a graph, in which ways are looked up by the nodes that they pass.
+//! The links of a topology as a graph, in which ways are looked up by their nodes.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use petgraph::graphmap::UnGraphMap;
 use model::node::NodeId;
 use model::topology::{Hop, Link, LinkKind, Node, Topology};
 
-/// A topology with its links by their ends. NVLinks are apart: two GPUs may have them between them and
-/// a way over PCIe as well.
+/// A topology with its links by their ends. NVLinks are kept apart, because two GPUs may be connected by NVLinks and
+/// over PCIe as well.
 pub struct Network<'a> {
-    /// The nodes and links as they are drawn.
+    /// Nodes and links as drawn.
     pub topology: &'a Topology,
     nodes: HashMap<NodeId, &'a Node>,
     pcie: UnGraphMap<NodeId, &'a Link>,
@@ -18,7 +18,7 @@ pub struct Network<'a> {
 }
 
 impl<'a> Network<'a> {
-    /// The network of a topology.
+    /// Creates the network of a topology.
     pub fn of(topology: &'a Topology) -> Self {
         let links = |nvlink: bool| {
             let links = topology
@@ -45,12 +45,12 @@ impl<'a> Network<'a> {
         self.nodes.get(&id).copied()
     }
 
-    /// The hops of this way over NVLinks, each with its link; empty where a step of it has none.
+    /// Returns the hops of this way over NVLinks, each with its link. Empty if a step has no NVLink.
     pub fn over_nvlink(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
         hops(&self.nvlink, way)
     }
 
-    /// The hops of this way over PCIe and within the processors; empty where a step of it has no link.
+    /// Returns the hops of this way over PCIe and within the processors. Empty if a step has no link.
     pub fn over_pcie(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
         hops(&self.pcie, way)
     }

@@ -1,4 +1,4 @@
-//! NVLinks of a GPU, counted by what they lead to.
+//! NVLinks of a GPU, counted by where they lead.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use model::reading::Reading;
 use model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
 use model::units::PciAddress;
 
-/// Some active NVLinks together.
+/// Several active NVLinks together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bundle {
     pub links: u8,
-    /// `18 x NVLink 4.0`.
+    /// Description, such as `18 x NVLink 4.0`.
     pub label: String,
-    /// Payload rate per direction of all together, GB/s.
+    /// Payload rate per direction of all links together, GB/s.
     pub gbps: Option<f64>,
-    /// Where that figure comes from.
+    /// Source of the rate.
     pub origin: String,
 }
 
-/// How two GPUs are connected by NVLink.
+/// The connection of two GPUs by NVLink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// Links from one to the other.
+    /// Number of links from one GPU to the other.
     Direct(u8),
-    /// Links of both to switches; as nvidia-smi counts, the fewer of the two.
+    /// Number of links of both GPUs to switches. Like nvidia-smi, takes the smaller number.
     Switched(u8),
     /// NVML reports that they are connected, but not by which links.
     Unclear,
@@ -39,7 +39,7 @@ fn active(gpu: &Gpu) -> impl Iterator<Item = &NvLink> {
         .filter(|link| link.active.get() == Some(true))
 }
 
-/// The active links of this GPU to that one. `None` where there are none.
+/// Returns the active links of this GPU to the other one, or `None` if there are none.
 pub fn direct(gpu: &Gpu, other: &Gpu) -> Option<Bundle> {
     let address = other.pci.get()?;
     bundle(
@@ -49,10 +49,10 @@ pub fn direct(gpu: &Gpu, other: &Gpu) -> Option<Bundle> {
     )
 }
 
-/// The active links of this GPU to switches. `None` where there are none.
+/// Returns the active links of this GPU to switches, or `None` if there are none.
 ///
-/// Virtual machines hide the switch's address and some drivers its type; a link to an end without
-/// type is one to a switch where the GPU's fabric is set up.
+/// Virtual machines hide the switch's address, and some drivers hide its type. If the GPU's fabric is set up, a link
+/// whose remote type is missing counts as a link to a switch.
 pub fn switched(gpu: &Gpu) -> Option<Bundle> {
     let fabric = gpu
         .fabric
@@ -77,7 +77,7 @@ fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
         .known()
         .map_or(String::new(), |version| format!(" {version}"));
     let label = format!("{count} x NVLink{version}");
-    // A link whose rate is not known is taken for the slowest of the others of the bundle.
+    // A link without a known rate counts as the slowest of the others in the bundle.
     let slowest = rates.iter().map(|rate| rate.gbps).min_by(f64::total_cmp);
     let known: f64 = rates.iter().map(|rate| rate.gbps).sum();
     let gbps = slowest.map(|slowest| {
@@ -96,13 +96,13 @@ fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
     })
 }
 
-/// The active NVLinks of a GPU, counted by where they lead: once for a GPU, since it is at the end of many pairs.
+/// The active NVLinks of a GPU, counted by where they lead. Counted once per GPU, because it belongs to many pairs.
 #[derive(Debug)]
 pub struct Ends<'a> {
     gpu: &'a Gpu,
     to: BTreeMap<PciAddress, u8>,
     to_switches: Option<u8>,
-    /// Whether it is hidden of some where they lead.
+    /// True if the remote end of some link is hidden.
     hidden: bool,
 }
 
@@ -129,13 +129,13 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// How this ordered pair is connected by NVLink, if it is.
+/// Returns the NVLink connection of this ordered pair, if it has one.
 pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> Option<Join> {
     let said = snapshot.pair(Pair {
         source: source.gpu.index,
         destination: destination.gpu.index,
     });
-    // NVML's "unknown" is no refusal.
+    // NVML's "unknown" does not mean that access is refused.
     if said
         .and_then(|pair| pair.p2p_nvlink.get())
         .is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
@@ -144,7 +144,7 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
     }
     match (source.links_to(destination), destination.links_to(source)) {
         (Some(there), Some(back)) => return Some(Join::Direct(there.min(back))),
-        // An address that only one side sees (a virtual machine may hide it) still joins both.
+        // An address that only one side reports (a virtual machine may hide it) still connects both.
         (Some(links), None) | (None, Some(links)) => return Some(Join::Direct(links)),
         (None, None) => {}
     }
@@ -153,7 +153,7 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
             fabric_joins(source.gpu, destination.gpu).then(|| Join::Switched(there.min(back)))
         }
         _ => {
-            // Taking the PCI tree for the route would make its rate the measure of an NVLink copy.
+            // With the PCI tree as the route, an NVLink copy would be judged by a PCIe rate.
             let word = said.and_then(|pair| pair.p2p_nvlink.get());
             (word == Some(P2pStatus::Ok) && source.hidden && destination.hidden)
                 .then_some(Join::Unclear)
@@ -161,7 +161,7 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
     }
 }
 
-/// Whether NVSwitches lead on from the links of this GPU, or may, whatever the state of their fabric.
+/// Returns true if the links of this GPU lead to NVSwitches, or may do so, regardless of the state of their fabric.
 pub fn may_reach_switches(gpu: &Gpu) -> bool {
     let leads_on = |link: &NvLink| {
         link.active.get() != Some(false)
@@ -176,8 +176,8 @@ pub fn may_reach_switches(gpu: &Gpu) -> bool {
     }
 }
 
-/// Whether the switches carry data between these two: both registered, in one clique of one
-/// cluster. GPUs before Hopper have no fabric state, and nothing speaks against them.
+/// Returns true if the switches carry data between these two: both registered, in one clique of one cluster. GPUs
+/// before Hopper have no fabric state, so nothing contradicts it.
 fn fabric_joins(source: &Gpu, destination: &Gpu) -> bool {
     let registered = |gpu: &Gpu| {
         gpu.fabric.known().is_none_or(|fabric| match fabric.state {

@@ -1,8 +1,8 @@
-//! PCIe links from the figures of their two ends.
+//! PCIe links, derived from the figures of their two ends.
 //!
-//! A root port and a downstream port of a switch carry the figures of the link *below* them, an
-//! endpoint and an upstream port those of the link *above*: so the two ends of one link are the
-//! downstream port and the function below it.
+//! A root port and a downstream port of a switch carry the figures of the link *below* them. An endpoint and an
+//! upstream port carry those of the link *above*. The two ends of one link are therefore the downstream port and the
+//! function below it.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ pub use model::pcie::{Connection, Shape};
 use model::snapshot::{Gpu, PciFunction, PciKind, Snapshot};
 use model::units::PciAddress;
 
-/// Payload rate of a link of this shape, GB/s.
+/// Returns the payload rate of a link of this shape, GB/s.
 pub fn rate(shape: Shape) -> Option<f64> {
     Some(capacity::pcie(shape.link()?).gbps)
 }
 
-/// Payload rate of what data gets, with what the ends disagree on in its source.
+/// Returns the payload rate available to data. The source lists the disagreements between the two ends.
 pub(super) fn capacity(link: &Connection) -> Option<Capacity> {
     let mut capacity = capacity::pcie(link.now.link()?);
     for note in link
@@ -32,18 +32,18 @@ pub(super) fn capacity(link: &Connection) -> Option<Capacity> {
     Some(capacity)
 }
 
-/// What is above a PCI function.
+/// The connection above a PCI function.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Above {
     /// A PCIe link.
     Link(Box<Connection>),
-    /// The inside of a switch: no link, and no figure.
+    /// The inside of a switch: no link, and no rate.
     InsideSwitch,
     RootComplex,
 }
 
-/// The functions from this address up, the address itself first. Ends where a parent is missing
-/// and before an address that was already seen: a broken file may make parents loop.
+/// Returns the functions from this address up, the address itself first. Ends if a parent is missing, and before an
+/// address that was already seen, because a broken file may make parents loop.
 pub fn chain(snapshot: &Snapshot, address: PciAddress) -> Vec<&PciFunction> {
     let mut seen = HashSet::new();
     let mut functions = Vec::new();
@@ -55,7 +55,7 @@ pub fn chain(snapshot: &Snapshot, address: PciAddress) -> Vec<&PciFunction> {
     functions
 }
 
-/// What is above this function; `gpu` is the GPU it belongs to.
+/// Returns the connection above this function; `gpu` is the GPU that it belongs to.
 pub fn above(snapshot: &Snapshot, function: &PciFunction, gpu: Option<&Gpu>) -> Above {
     let parent = function.parent.and_then(|parent| snapshot.function(parent));
     match (function.kind, parent.map(|parent| parent.kind)) {
@@ -65,8 +65,8 @@ pub fn above(snapshot: &Snapshot, function: &PciFunction, gpu: Option<&Gpu>) -> 
     }
 }
 
-/// The link of a GPU whose place in the PCI tree is not known, from NVML alone. `None` where NVML
-/// has no figure either.
+/// Returns the link of a GPU whose place in the PCI tree is not known, from NVML alone. Returns `None` if NVML has no
+/// figure either.
 pub fn link_by_nvml(gpu: &Gpu) -> Option<Connection> {
     let link = Connection {
         gpus: vec![gpu.index],
@@ -91,8 +91,7 @@ fn connection(
         generation: end.generation_max.get(),
         width: end.width_max.get(),
     };
-    // It is not known which link the figures of an unclassified bridge describe, so they count for
-    // none.
+    // It is not known which link the figures of an unclassified bridge describe, so they are ignored.
     let child =
         function.filter(|end| matches!(end.kind, PciKind::Endpoint | PciKind::SwitchUpstream));
     let port =
@@ -104,7 +103,7 @@ fn connection(
         generation: gpu.pcie_generation.get(),
         width: gpu.pcie_width.get(),
     });
-    // NVML's maximum is that of GPU and slot together, so it counts for both ends.
+    // NVML's maximum applies to GPU and slot together, so it counts for both ends.
     let nvml_max = nvml(|gpu| Shape {
         generation: gpu.pcie_generation_max.get(),
         width: gpu.pcie_width_max.get(),
@@ -186,7 +185,7 @@ fn connection(
     }
 }
 
-/// The label of the physical slot of the function at this address; see [`slot_of`].
+/// Returns the label of the physical slot of the function at this address; see [`slot_of`].
 pub fn slot(snapshot: &Snapshot, address: PciAddress) -> Option<&str> {
     let function = snapshot.function(address)?;
     slot_of(
@@ -195,8 +194,8 @@ pub fn slot(snapshot: &Snapshot, address: PciAddress) -> Option<&str> {
     )
 }
 
-/// The label of the physical slot of this function, or of the port above it: kernels and firmware
-/// differ in which of the two they give it to.
+/// Returns the label of the physical slot of this function, or of the port above it. Kernels and firmware differ in
+/// which of the two carries the label.
 fn slot_of<'a>(function: &'a PciFunction, parent: Option<&'a PciFunction>) -> Option<&'a str> {
     let port = parent.filter(|port| port.kind != PciKind::SwitchUpstream);
     function

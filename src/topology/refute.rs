@@ -1,6 +1,6 @@
-//! Readings of PCIe links that measurements contradict. Ports lower their generation at rest as GPUs do, and
-//! some go on to show what they read then. A link cannot carry more than it is: a copy that was faster than
-//! a reading allows refutes it, and theory then uses what is possible.
+//! Readings of PCIe links that measurements contradict. Ports lower their generation at rest as GPUs do, and some
+//! keep showing that value. A link cannot carry more than its capacity. A copy that was faster than a reading allows
+//! therefore refutes the reading, and the theoretical rate then uses the possible shape.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -16,12 +16,13 @@ use model::snapshot::{FabricState, Gpu, Snapshot};
 use model::topology::{LinkKind, Topology};
 use model::units::GbPerSecond;
 
-/// The fastest copies over every PCIe link.
+/// The fastest copies over each PCIe link.
 pub struct Fastest(HashMap<NodeId, RefutedBy>);
 
 impl Fastest {
-    /// Of these figures: direct copies pass the links of their route, staged ones and those from and to the host the
-    /// links between the GPUs and the host. A rate of bytes that did not arrive proves nothing.
+    /// Finds the fastest copies in these measurements. Direct copies pass the links of their route. Staged copies,
+    /// and copies from and to the host, pass the links between the GPUs and the host. A rate of bytes that did not
+    /// arrive proves nothing.
     pub fn of(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> Self {
         let mut links = HashMap::new();
         for link in topology
@@ -72,15 +73,15 @@ impl Fastest {
         fastest
     }
 
-    /// The fastest copies over this link, with their rate.
+    /// Returns the fastest copies over this link, with their rate.
     pub fn over(&self, link: &Connection) -> Option<(RefutedBy, GbPerSecond)> {
         let copies = *self.0.get(&link.lower()?)?;
         Some((copies, copies.rate()?))
     }
 
-    /// What a link must be that reads as `reading`: more than that, where a copy over it was faster than the
-    /// reading allows. A rate that not even both ends together allow refutes nothing: it is itself what
-    /// cannot be.
+    /// Returns the shape that a link must have if it reads as `reading`. It is higher if a copy over the link was
+    /// faster than the reading allows. A rate that exceeds what both ends together allow refutes nothing, because the
+    /// rate itself is impossible.
     pub fn believable(&self, link: &Connection, reading: Shape) -> Shape {
         self.over(link).map_or(reading, |(_, carried)| {
             believable(reading, link.possible, carried)
@@ -129,8 +130,9 @@ fn keep_faster<K: std::hash::Hash + Eq>(
     }
 }
 
-/// A generation falls at rest and lanes rarely do, so the lanes are believed where a higher generation
-/// explains the rate. A link whose lanes are read wrong is not believed in anything.
+/// Returns the least shape that explains the rate. A generation falls at rest, but lanes rarely do. The lanes are
+/// therefore believed if a higher generation explains the rate. If the lanes of a link are read wrong, none of its
+/// readings is believed.
 fn believable(reading: Shape, possible: Shape, carried: GbPerSecond) -> Shape {
     let allows = |shape: &Shape| pcie::rate(*shape).is_some_and(|rate| carried.0 <= rate);
     let best = Shape {
@@ -150,8 +152,8 @@ fn believable(reading: Shape, possible: Shape, carried: GbPerSecond) -> Shape {
         .unwrap_or(reading)
 }
 
-/// Takes back what is said of links by readings that the figures, or readings under load, contradict: in the
-/// links, in the routes over them, and in the theory beside each figure. Doing so twice changes nothing.
+/// Corrects what the readings of links claimed, if the figures, or readings under load, contradict them. Corrects the
+/// links, the routes over them, and the theoretical rate beside each figure. Calling it twice changes nothing.
 pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut Measurements) {
     let corrected = corrected(snapshot, topology, measurements);
     let carried = carried_by_nvlink(snapshot, topology, measurements);
@@ -195,8 +197,8 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     }
 }
 
-/// GPUs whose registration with an NVSwitch fabric did not succeed or end, as NVML has it, and which copy nevertheless
-/// faster than their PCIe links carry: what carries it are their NVLinks.
+/// Returns the GPUs that copy faster than their PCIe links carry, although NVML reports that they are not registered
+/// with the NVSwitch fabric: the registration failed or did not end. Their NVLinks must carry these copies.
 fn carried_by_nvlink(
     snapshot: &Snapshot,
     topology: &Topology,
@@ -237,7 +239,7 @@ fn carried_by_nvlink(
     carried
 }
 
-/// The snapshot as the routes are to take it: the fabrics of these GPUs carry.
+/// Returns the snapshot for calculating routes, in which the fabrics of these GPUs work.
 fn with_fabric<'a>(snapshot: &'a Snapshot, carried: &BTreeSet<u32>) -> Cow<'a, Snapshot> {
     if carried.is_empty() {
         return Cow::Borrowed(snapshot);
@@ -255,7 +257,7 @@ fn with_fabric<'a>(snapshot: &'a Snapshot, carried: &BTreeSet<u32>) -> Cow<'a, S
     Cow::Owned(snapshot)
 }
 
-/// The links that are more than they read, by their place.
+/// Returns the links that are faster than they read, with their indices.
 fn corrected(
     snapshot: &Snapshot,
     topology: &Topology,
@@ -272,7 +274,7 @@ fn corrected(
         .collect()
 }
 
-/// This link without its readings that are contradicted; `None` where none is.
+/// Returns this link without its contradicted readings, or `None` if none is contradicted.
 fn believed(link: &Connection, fastest: &Fastest, loads: &[LinkUnderLoad]) -> Option<Connection> {
     let mut link = link.clone();
     let before = link.refuted.len();

@@ -41,7 +41,7 @@ fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     }
 }
 
-/// Every pair at this share of what two links of Gen4 x16 carry.
+/// Returns measurements in which every pair reaches this share of the rate of a Gen4 x16 link.
 fn at_full_rate(machine: &Snapshot, share: f64) -> Measurements {
     let pairs = build(machine).pairs;
     let peer = pairs
@@ -105,7 +105,7 @@ fn a_rate_over_a_link_refutes_a_reading_that_allows_less() {
         "{percent:?}"
     );
 
-    // Staged copies pass it too; bytes that did not arrive prove nothing, nor does a rate that cannot be.
+    // Staged copies pass it too. Bytes that did not arrive prove nothing, nor does an impossible rate.
     let mut staged = at_full_rate(&machine, 0.1);
     staged.peer.push(cell(
         Pair {
@@ -130,7 +130,7 @@ fn a_rate_over_a_link_refutes_a_reading_that_allows_less() {
     );
     let mut impossible = at_full_rate(&machine, 9.0);
     assert_eq!(uplink(&refuted(&machine, &mut impossible)).refuted, []);
-    // A link that is no faster than it reads.
+    // A link that is no faster than its reading.
     let mut slow = at_full_rate(&machine, 0.1);
     assert_eq!(uplink(&refuted(&machine, &mut slow)).refuted, []);
 }
@@ -187,7 +187,7 @@ fn a_reading_under_load_refutes_one_at_rest() {
         "{}",
         link.refuted[0]
     );
-    // More lanes than there can be are a broken reading.
+    // More lanes than possible are a broken reading.
     measurements.links[0].width = Some([4, 32]);
     assert_eq!(
         refuted(&machine, &mut measurements)

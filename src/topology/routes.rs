@@ -13,7 +13,7 @@ use model::topology::{
 };
 use model::units::GbPerSecond;
 
-/// The routes of all ordered pairs, row by row.
+/// Returns the routes of all ordered pairs, row by row.
 pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
     let network = Network::of(graph);
     let mut indices = Vec::new();
@@ -39,12 +39,12 @@ pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
         .collect()
 }
 
-/// A GPU at one end of routes.
+/// A GPU at the end of routes.
 struct End<'a> {
     gpu: &'a Gpu,
     nvlinks: nvlink::Ends<'a>,
     way_up: Vec<NodeId>,
-    /// Payload rate of the narrowest PCIe link on its way up.
+    /// Payload rate of the narrowest PCIe link on its way up, GB/s.
     staged_gbps: Option<f64>,
 }
 
@@ -117,8 +117,8 @@ fn route(
     }
 }
 
-/// The hops between two over PCIe: the way up of one to where it meets that of the other, or to the memory
-/// of its NUMA node, and the other's down. None where there is no such route.
+/// Returns the hops between two nodes over PCIe. They lead up from one node to where the ways meet, or to the memory
+/// of its NUMA node, and then down to the other. Empty if there is no such route.
 fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
     let meeting = up
         .iter()
@@ -134,7 +134,7 @@ fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(
     network.over_pcie(&way)
 }
 
-/// How far two nodes of the PCI tree are apart, in nvidia-smi's words.
+/// Returns the distance of two nodes of the PCI tree, in nvidia-smi's words.
 pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
     let network = Network::of(graph);
     class_by_tree(
@@ -143,7 +143,7 @@ pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
     )
 }
 
-/// How far every network adapter is from every GPU.
+/// Returns the distance of every network adapter from every GPU.
 pub fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterPath> {
     let network = Network::of(graph);
     let gpus = snapshot
@@ -166,7 +166,7 @@ pub fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterPath> {
     snapshot.adapters.iter().map(adapter).collect()
 }
 
-/// The hop of least capacity; speed and width count together, hop by hop.
+/// Returns the hop of least capacity. Speed and width count together, hop by hop.
 pub(super) fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop, &'g Link)> {
     let known = hops
         .iter()
@@ -176,7 +176,7 @@ pub(super) fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop,
         .map(|(hop, link, _)| (hop, link))
 }
 
-/// Where the theoretical figure comes from, or why there is none.
+/// Returns the source of the theoretical rate, or why there is none.
 fn source_of(
     snapshot: &Snapshot,
     (class, join): (LinkClass, Option<Join>),
@@ -212,7 +212,7 @@ fn source_of(
     source
 }
 
-/// The narrowest hop, for someone who has to find it in the machine.
+/// Describes the narrowest hop so that someone can find it in the machine.
 pub(super) fn describe(network: &Network<'_>, hop: &Hop, link: &Link) -> String {
     let label = &hop.label;
     if link.kind == LinkKind::NvLink {
@@ -261,7 +261,7 @@ fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
     })
 }
 
-/// The class that the PCI tree shows for these hops, in the words of nvidia-smi's legend.
+/// Returns the class that the PCI tree shows for these hops, in the words of nvidia-smi's legend.
 fn class_by_tree(network: &Network<'_>, hops: &[(Hop, &Link)]) -> LinkClass {
     let passed: Vec<_> = hops
         .iter()
@@ -289,8 +289,8 @@ fn class_by_tree(network: &Network<'_>, hops: &[(Hop, &Link)]) -> LinkClass {
     } else if host_bridges == 1 {
         LinkClass::Phb
     } else {
-        // A switch is an upstream port and its downstream ports; two downstream ports and the
-        // upstream port between them are one switch.
+        // A switch is an upstream port and its downstream ports. A way through one switch passes two downstream ports
+        // and the upstream port between them.
         let ports = passed
             .iter()
             .filter(|node| node.kind == NodeKind::SwitchPort)

@@ -1,8 +1,9 @@
-//! Max-min fair shares of directed hops: what every flow gets when none can have more without one that has no more
-//! than it having less (Bertsekas and Gallager, Data Networks, 6.5.2).
+//! Max-min fair shares of directed hops. No flow can get more without taking from a flow that has no more than it
+//! (Bertsekas and Gallager, Data Networks, 6.5.2).
 //!
-//! Found hop by hop: the one whose equal parts are the least fixes its flows at that rate, and what they leave of other
-//! hops is shared by the rest. The simulated machines let all flows grow in step instead; a test compares the two.
+//! The shares are found hop by hop. The hop whose equal shares are the smallest fixes its flows at that rate; the
+//! rest share what these flows leave of other hops. The simulated machines increase all flows in step instead; a test
+//! compares the two.
 
 use petgraph::graphmap::DiGraphMap;
 
@@ -11,25 +12,25 @@ use model::node::NodeId;
 /// One direction of a link.
 pub type Passage = (NodeId, NodeId);
 
-/// What a flow asks for.
+/// The request of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// What it passes, in order.
+    /// Hops that the flow passes, in order.
     pub way: Vec<Passage>,
-    /// The most it can use, GB/s; infinite where nothing but its hops limits it.
+    /// Maximum that the flow can use, GB/s. Infinite if only its hops limit it.
     pub cap: f64,
 }
 
-/// What a flow gets.
+/// The result for a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
-    /// GB/s.
+    /// Rate of the flow, GB/s.
     pub gbps: f64,
-    /// The hop that keeps it from more; none where that is its own cap.
+    /// The hop that limits the flow; `None` if its own cap does.
     pub by: Option<Passage>,
 }
 
-/// A hop as far as it is shared out.
+/// A hop with its remaining capacity and its open flows.
 #[derive(Debug, Clone, Copy)]
 struct Hop {
     left: f64,
@@ -42,8 +43,8 @@ impl Hop {
     }
 }
 
-/// What each flow gets of hops that carry so much; a hop without a figure limits nobody. None for a flow that nothing
-/// limits.
+/// Returns each flow's share of hops with these capacities. A hop without a figure limits no flow. `None` for a flow
+/// that nothing limits.
 pub fn max_min(demands: &[Demand], carries: impl Fn(Passage) -> Option<f64>) -> Vec<Option<Share>> {
     let mut hops = DiGraphMap::<NodeId, Hop>::new();
     for (from, to) in demands.iter().flat_map(|demand| demand.way.iter().copied()) {
@@ -86,7 +87,7 @@ pub fn max_min(demands: &[Demand], carries: impl Fn(Passage) -> Option<f64>) -> 
             },
             (None, None) => break,
         };
-        // Those of the fullest hop; else all that want no more than the most modest.
+        // The flows of the fullest hop, or else all flows whose cap is at most the smallest cap.
         let is_fixed = |flow: &usize| match share.by {
             Some(hop) => demands[*flow].way.contains(&hop),
             None => demands[*flow].cap <= share.gbps,
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
     use sim::sharing;
 
-    /// A hop of its own for every number.
+    /// Returns a distinct hop for every number.
     fn hop(number: usize) -> Passage {
         let number = u32::try_from(number).unwrap();
         (NodeId::Gpu(number), NodeId::Numa(Some(number)))
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_textbook_case() {
-        // A long flow over two hops, each with a short one.
+        // A long flow over two hops, each shared with a short flow.
         let found = shares(&[10.0, 4.0], &[(&[0, 1], 99.0), (&[0], 99.0), (&[1], 99.0)]);
         assert_eq!(
             found.iter().map(|share| share.gbps).collect::<Vec<_>>(),
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(max_min(&[], |_| None), []);
     }
 
-    /// A generator of numbers that are the same every time.
+    /// A generator of the same numbers every time.
     struct Numbers(u64);
 
     impl Numbers {
@@ -191,8 +192,8 @@ mod tests {
         }
     }
 
-    /// Two algorithms that were written apart agree on networks at random, and what they give is max-min fair: a flow
-    /// has its cap, or passes a full hop where nobody has more.
+    /// Two independent algorithms agree on random networks, and their result is max-min fair. A flow reaches its cap,
+    /// or passes a full hop on which no flow gets more.
     #[test]
     fn it_agrees_with_the_simulated_machines_and_is_fair() {
         let mut numbers = Numbers(7);

@@ -123,7 +123,7 @@ fn speed_and_width_count_together() {
 
 #[test]
 fn a_chipset_uplink_is_a_hop() {
-    // GPU 1 sits in a chipset slot: the chipset is a switch on a x4 link to the processor.
+    // GPU 1 is in a chipset slot: the chipset is a switch on a x4 link to the processor.
     let mut machine = empty();
     machine.pci = vec![
         function("0000:00:01.0", None, PciKind::RootPort, (4, 16), (4, 16)),
@@ -416,7 +416,7 @@ fn a_gpu_outside_the_tree_has_nvml_s_link() {
 #[test]
 fn broken_trees_end() {
     let mut machine = two_sockets();
-    // A loop, a parent that is not there, an address twice, a GPU index twice.
+    // A loop, a missing parent, a duplicate address, a duplicate GPU index.
     function_mut(&mut machine, "0000:00:01.0").parent = Some(pci("0000:03:00.0"));
     function_mut(&mut machine, "0000:81:00.0").parent = Some(pci("00ff:ff:1f.7"));
     machine.pci.push(machine.pci[0].clone());

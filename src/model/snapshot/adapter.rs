@@ -9,18 +9,18 @@ use crate::units::PciAddress;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Adapter {
-    /// The kernel's name, `mlx5_0` or `eth0`.
+    /// The kernel's name of the adapter, such as `mlx5_0` or `eth0`.
     pub name: String,
     /// RDMA or Ethernet.
     pub kind: AdapterKind,
     /// PCI address.
     pub pci: PciAddress,
-    /// Its ports; of an Ethernet adapter one.
+    /// Its ports; an Ethernet adapter has one.
     #[serde(default)]
     pub ports: Vec<AdapterPort>,
 }
 
-/// What an adapter is.
+/// The kind of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -34,10 +34,11 @@ pub enum AdapterKind {
 facts! {
     /// A port of a network adapter.
     pub struct AdapterPort {
-        /// Its number, from 1.
+        /// Number of the port, from 1.
         port: u32,
         => readings {
-            /// The kernel's word in small letters: `active`, `down`, `init`, `armed` of RDMA, `up`, `down` of Ethernet.
+            /// The kernel's word in lower case: `active`, `down`, `init`, `armed` for RDMA; `up`, `down` for
+            /// Ethernet.
             state: String,
             /// `InfiniBand` or `Ethernet`.
             link_layer: String,

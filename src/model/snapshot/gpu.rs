@@ -10,7 +10,7 @@ use crate::units::{Bytes, Generation, Lanes, PciAddress};
 facts! {
     /// A GPU as NVML and sysfs describe it.
     pub struct Gpu {
-        /// NVML's index, the one that nvidia-smi shows.
+        /// NVML's index, which nvidia-smi shows too.
         index: u32,
         => readings {
             /// PCI address.
@@ -37,37 +37,37 @@ facts! {
             pcie_generation: Generation as u8,
             /// PCIe lanes now.
             pcie_width: Lanes as u8,
-            /// Highest PCIe generation that GPU and slot allow together.
+            /// Highest PCIe generation that GPU and slot support together.
             pcie_generation_max: Generation as u8,
-            /// Most PCIe lanes that GPU and slot allow together.
+            /// Most PCIe lanes that GPU and slot support together.
             pcie_width_max: Lanes as u8,
-            /// Highest PCIe generation of the GPU itself, whatever the slot.
+            /// Highest PCIe generation that the GPU itself supports, regardless of the slot.
             pcie_generation_device_max: Generation as u8,
             /// PCIe replays since the driver was loaded.
             pcie_replays: u64,
             /// PCIe error counts since the driver was loaded.
             pcie_errors: PcieErrors,
-            /// Every NVLink, inactive ones included; empty for a GPU without.
+            /// Every NVLink, inactive ones included. Empty for a GPU without NVLinks.
             nvlinks: Vec<NvLink>,
             /// State of the NVSwitch fabric as this GPU sees it.
             fabric: Fabric,
             /// Number of its module on the baseboard.
             module_id: u32,
-            /// Whether the chip-to-chip link to the processor is on.
+            /// True if the chip-to-chip link to the processor is on.
             c2c: bool,
-            /// Whether MIG mode is on.
+            /// True if MIG mode is on.
             mig: bool,
             /// Compute mode.
             compute_mode: ComputeMode,
-            /// Whether persistence mode is on.
+            /// True if persistence mode is on.
             persistence: bool,
-            /// Whether ECC is on.
+            /// True if ECC is on.
             ecc: bool,
             /// Uncorrected ECC errors since the last reboot.
             ecc_uncorrected: u64,
             /// Remapped memory rows.
             remapped_rows: RemappedRows,
-            /// Why the clocks are held back now, in NVML's names; empty when nothing does.
+            /// Reasons why the clocks are held back now, by NVML's names. Empty if nothing holds them back.
             throttle_reasons: Vec<String>,
             /// Clock of the multiprocessors, MHz.
             sm_clock_mhz: u32,
@@ -86,12 +86,12 @@ facts! {
 }
 
 impl Gpu {
-    /// The name for people: `GPU 3`.
+    /// Returns the name for people: `GPU 3`.
     pub fn label(&self) -> String {
         format!("GPU {}", self.index)
     }
 
-    /// How many of its NVLinks are active; `None` where they are not known.
+    /// Returns the number of its active NVLinks, or `None` if its NVLinks are not known.
     pub fn active_nvlinks(&self) -> Option<u32> {
         let links = self.nvlinks.known()?;
         u32::try_from(
@@ -103,7 +103,7 @@ impl Gpu {
         .ok()
     }
 
-    /// Whether the error counters of its NVLinks are still to be read.
+    /// Returns true if the error counters of its NVLinks are still to be read.
     pub fn has_link_errors_left_out(&self) -> bool {
         let left_out =
             |link: &NvLink| link.crc_errors.unknown() == Some(&SlowFact::NvLinkErrors.not_read());
@@ -133,9 +133,9 @@ pub struct RemappedRows {
     pub corrected: u32,
     /// Rows remapped after uncorrected errors.
     pub uncorrected: u32,
-    /// A remapping waits for a GPU reset.
+    /// True if a remapping waits for a GPU reset.
     pub pending: bool,
-    /// A remapping failed.
+    /// True if a remapping failed.
     pub failed: bool,
 }
 
@@ -143,12 +143,12 @@ pub struct RemappedRows {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuProcess {
-    /// Process id; in a container it may belong to the host's numbering.
+    /// Process id. In a container it may belong to the host's numbering.
     pub pid: u32,
-    /// Name of its program, where the kernel tells.
+    /// Name of its program, if the kernel reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// GPU memory it holds, where NVML tells.
+    /// GPU memory that it uses, if NVML reports it.
     pub memory_bytes: Option<Bytes>,
 }
 

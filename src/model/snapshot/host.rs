@@ -1,4 +1,4 @@
-//! Facts of the whole machine, and of what this process runs in.
+//! Facts of the whole machine, and of the environment of this process.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ facts! {
         => readings {
             /// Version of the NVIDIA kernel driver.
             driver_version: String,
-            /// Version of the NVIDIA kernel module that is loaded.
+            /// Version of the loaded NVIDIA kernel module.
             kernel_module_version: String,
             /// Version of the NVML library.
             nvml_version: String,
-            /// Newest CUDA version that the driver serves, such as `13.0`.
+            /// Newest CUDA version that the driver supports, such as `13.0`.
             cuda_version: String,
             /// Kernel release.
             kernel_version: String,
@@ -23,29 +23,30 @@ facts! {
             hostname: String,
             /// Processor model.
             cpu: String,
-            /// Whether this is a virtual machine.
+            /// True if this is a virtual machine.
             virtual_machine: bool,
-            /// Whether this process runs in a container, which may keep GPUs of its host from it.
+            /// True if this process runs in a container, which may hide GPUs of its host.
             container: bool,
-            /// The program that made the container, as far as it leaves its name: `docker`, `podman`, `kubernetes`.
+            /// Program that created the container, if it leaves its name: `docker`, `podman`, `kubernetes`.
             container_made_by: String,
-            /// The control group of this process; in a container that has its own view, `/`.
+            /// Control group of this process. It is `/` in a container that has its own view.
             control_group: String,
-            /// Whether an IOMMU translates device addresses (any group of type DMA or DMA-FQ).
+            /// True if an IOMMU translates device addresses (any group of type DMA or DMA-FQ).
             iommu_translating: bool,
-            /// Parameters of the kernel's command line that concern the IOMMU, such as `iommu=pt`; empty without any.
+            /// Parameters on the kernel's command line that concern the IOMMU, such as `iommu=pt`. Empty if there are
+            /// none.
             iommu_parameters: Vec<String>,
             /// Confidential computing, as NVML reports it.
             confidential_computing: ConfidentialComputing,
-            /// Whether the module is loaded through which network adapters reach the memory of GPUs (nvidia_peermem).
+            /// True if nvidia_peermem is loaded, the module through which network adapters access the memory of GPUs.
             peer_memory_module: bool,
-            /// Folder of the pipes of an MPS daemon: that of the environment, or the default.
+            /// Folder of the pipes of an MPS daemon: the one that the environment names, or the default.
             mps_pipe_directory: String,
-            /// Whether an MPS daemon serves it.
+            /// True if an MPS daemon serves this folder.
             mps_daemon: bool,
-            /// Variables that decide which ways NCCL takes, as `NAME=value`, from the environment of this process.
+            /// Variables that decide which paths NCCL uses, as `NAME=value`, from the environment of this process.
             nccl_variables: Vec<String>,
-            /// Xid messages of the NVIDIA driver in the kernel's log: of each GPU and code the last one, by time.
+            /// Xid messages of the NVIDIA driver in the kernel's log: the last one of each GPU and code, by time.
             xids: Vec<Xid>,
         }
     }
@@ -60,7 +61,7 @@ pub enum ConfidentialComputing {
     Off,
     /// It is on.
     On,
-    /// It is on in the mode for developers, which protects nothing.
+    /// It is on in developer mode, which protects nothing.
     DevTools,
 }
 
@@ -70,12 +71,12 @@ pub enum ConfidentialComputing {
 pub struct Xid {
     /// The GPU's PCI address.
     pub pci: PciAddress,
-    /// NVIDIA's number of the error.
+    /// NVIDIA's error number.
     pub code: u32,
-    /// What the driver says of it, without the process.
+    /// The driver's text of the error, without the process.
     pub text: String,
-    /// How often it stands in the log.
+    /// Number of times that it occurs in the log.
     pub times: u32,
-    /// When it was logged last, seconds since boot.
+    /// Time of the last message, seconds since boot.
     pub seconds_since_boot: u64,
 }

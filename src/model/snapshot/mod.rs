@@ -1,4 +1,4 @@
-//! What a machine said of itself at one moment: its GPUs, their links, and the PCI tree.
+//! The state of a machine at one moment, as the machine reports it: its GPUs, their links, and the PCI tree.
 
 mod adapter;
 mod gpu;
@@ -29,9 +29,9 @@ pub use pci::{
 pub struct Snapshot {
     /// Facts of the whole machine.
     pub host: Host,
-    /// The GPUs in NVML's order, those that could not be opened among them.
+    /// GPUs in NVML's order, including those that could not be opened.
     pub gpus: Vec<Gpu>,
-    /// What NVML says of each ordered pair.
+    /// NVML's report on each ordered pair.
     pub pairs: Vec<GpuPair>,
     /// The PCI functions on the way from a GPU or network adapter up to its root port.
     pub pci: Vec<PciFunction>,
@@ -39,40 +39,39 @@ pub struct Snapshot {
     pub numa_nodes: Vec<NumaNode>,
     /// RDMA and Ethernet adapters with a PCI address.
     pub adapters: Vec<Adapter>,
-    /// NVIDIA display functions on the bus that are none of the GPUs that NVML identifies; empty where NVML does
-    /// not start.
+    /// NVIDIA display functions on the bus that are not among the GPUs that NVML identifies. Empty if NVML does not
+    /// start.
     #[serde(default)]
     pub unlisted_gpus: Vec<DisplayFunction>,
-    /// NVSwitches on the bus; virtual machines rarely have them.
+    /// NVSwitches on the bus. Virtual machines rarely have them.
     #[serde(default)]
     pub nvswitches: Vec<NvSwitch>,
-    /// What could not be read at all, a sentence each.
+    /// Sources that could not be read at all, a sentence each.
     pub problems: Vec<String>,
-    /// NVML's return code, where it does not start.
+    /// NVML's return code, if it does not start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvml_failure_code: Option<u32>,
 }
 
-/// Facts that take NVML long to read, so that a command reads them only where it needs them.
+/// Facts that NVML takes long to read. A command reads them only if it needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlowFact {
-    /// Error counters of the NVLinks: 1 ms for each (H200, driver 580).
+    /// Error counters of the NVLinks: 1 ms each (H200, driver 580).
     NvLinkErrors,
-    /// Whether GPUs may read and write each other's memory: twice what atomics take.
+    /// Read and write access of GPUs to each other's memory: takes twice as long as atomics.
     PeerAccess,
-    /// Whether atomics work between a pair, access over PCIe where there is no NVLink, and the PCI level that a pair with
-    /// NVLink shares: 1.7 ms for each ordered
-    /// pair, one after the other whatever the threads.
+    /// Support for atomics between a pair, access over PCIe if there is no NVLink, and the PCI level that a pair with
+    /// NVLink shares. Takes 1.7 ms for each ordered pair, one after the other regardless of threads.
     PeerAtomics,
 }
 
 impl SlowFact {
     pub const ALL: &[Self] = &[Self::NvLinkErrors, Self::PeerAccess, Self::PeerAtomics];
-    /// Those that are read before the driver has started. The others are read from then on: while the driver starts,
-    /// each call of NVML holds it up for as long as the call takes.
+    /// The facts that are read before the driver has started. The others are read afterwards, because each NVML call
+    /// blocks the starting driver for as long as the call takes.
     pub const BESIDE_THE_START: &[Self] = &[];
 
-    /// What such a fact is where it was left out.
+    /// Returns the reason that is recorded for such a fact when it is left out.
     pub fn not_read(self) -> Unknown {
         let why = match self {
             Self::NvLinkErrors => "error counters take long; 'check' reads them",
@@ -84,12 +83,12 @@ impl SlowFact {
 }
 
 impl Snapshot {
-    /// The GPU with this NVML index.
+    /// Returns the GPU with this NVML index.
     pub fn gpu(&self, index: u32) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.index == index)
     }
 
-    /// What NVML says of this ordered pair.
+    /// Returns NVML's report on this ordered pair.
     pub fn pair(&self, pair: Pair) -> Option<&GpuPair> {
         pair.find(&self.pairs, |said| Pair {
             source: said.source,
@@ -97,7 +96,8 @@ impl Snapshot {
         })
     }
 
-    /// The address of the GPU with this NVML index, by elimination where NVML does not tell.
+    /// Returns the address of the GPU with this NVML index. If NVML does not report it, the address follows by
+    /// elimination.
     pub fn address_of(&self, index: u32) -> Option<PciAddress> {
         let told = self.gpu(index)?.pci.get();
         told.or_else(|| {
@@ -110,7 +110,7 @@ impl Snapshot {
         })
     }
 
-    /// The PCI function at this address.
+    /// Returns the PCI function at this address.
     pub fn function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.pci.iter().find(|function| function.address == address)
     }
@@ -129,9 +129,9 @@ pub struct NumaNode {
 }
 
 impl NumaNode {
-    /// Its processors, as far as their list can be read.
+    /// Returns its processors, as far as their list can be read.
     pub fn processors(&self) -> Vec<usize> {
-        /// Linux has fewer.
+        /// A limit above what Linux supports.
         const MOST: usize = 1 << 16;
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -11,18 +11,17 @@ facts! {
         /// Number of the link on its GPU, from 0.
         link: u8,
         => readings {
-            /// Whether the link is up.
+            /// True if the link is up.
             active: bool,
             /// NVLink version, such as `4.0`.
             version: String,
-            /// Raw rate of the link per direction, MB/s. Lies 6.25% above the payload rate on
-            /// versions 4 and 5.
+            /// Raw rate of the link per direction, MB/s. It is 6.25% above the payload rate on versions 4 and 5.
             speed_mbps: u32,
-            /// What is at the other end.
+            /// Kind of device at the other end.
             remote: NvLinkRemote,
             /// PCI address of the other end.
             remote_pci: PciAddress,
-            /// CRC errors in flits, since the driver was loaded.
+            /// CRC errors in flits since the driver was loaded.
             crc_errors: u64,
             /// Replays.
             replay_errors: u64,
@@ -32,7 +31,7 @@ facts! {
     }
 }
 
-/// What an NVLink leads to.
+/// The kind of device that an NVLink leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -51,23 +50,23 @@ pub enum NvLinkRemote {
 pub struct Fabric {
     /// Progress of the registration.
     pub state: FabricState,
-    /// NVML's return code of the registration, 0 when it succeeded.
+    /// NVML's return code of the registration, 0 if it succeeded.
     pub status: u32,
-    /// Bits of the health mask, 0 when nothing is degraded. Null where the driver has none.
+    /// Bits of the health mask, 0 if nothing is degraded. Null if the driver has no mask.
     pub health_mask: Option<u32>,
-    /// Clique within the cluster: GPUs of other cliques are not reachable over NVLink.
+    /// Clique within the cluster. GPUs of other cliques are not reachable over NVLink.
     pub clique_id: u32,
-    /// UUID of the cluster, in hex; all zeros on one machine by itself.
+    /// UUID of the cluster, in hex. All zeros on a standalone machine.
     pub cluster_uuid: String,
 }
 
 impl Fabric {
-    /// What of a fabric health mask says that something is degraded, in its own bits: 0 is healthy.
+    /// Returns the bits of a fabric health mask that report a degradation: 0 is healthy.
     ///
-    /// In NVML's mask a healthy part is not 0: each part is a number, 0 "not supported", 1 "yes" and
-    /// 2 "no" (nvml.h, `NVML_GPU_FABRIC_HEALTH_MASK_*`): degraded bandwidth from bit 0, route recovery
-    /// from 2, unhealthy route from 4, access timeout recovery from 6, all two bits wide; the
-    /// configuration from bit 8, four bits wide, is 1 when correct and higher when not.
+    /// In NVML's mask a healthy part is not 0. Each part is a number: 0 "not supported", 1 "yes", 2 "no" (nvml.h,
+    /// `NVML_GPU_FABRIC_HEALTH_MASK_*`). Degraded bandwidth starts at bit 0, route recovery at 2, unhealthy route at
+    /// 4, access timeout recovery at 6; all are two bits wide. The configuration starts at bit 8 and is four bits
+    /// wide. It is 1 if correct and higher if not.
     pub const fn degraded(mask: u32) -> u32 {
         // A part is "yes" when its low bit is set and its high bit is not.
         let yes = mask & !(mask >> 1) & 0b0101_0101;
@@ -91,6 +90,6 @@ pub enum FabricState {
     NotStarted,
     /// In progress.
     InProgress,
-    /// Completed; see the status for whether it succeeded.
+    /// Completed; the status shows if it succeeded.
     Completed,
 }

@@ -1,4 +1,4 @@
-//! What NVML says of ordered pairs of GPUs.
+//! NVML's reports on ordered pairs of GPUs.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::reading::{Unknown, facts};
 
 facts! {
-    /// What NVML says of an ordered pair of GPUs.
+    /// NVML's report on an ordered pair of GPUs.
     pub struct GpuPair {
         /// Index of the GPU that data leaves.
         source: u32,
@@ -16,35 +16,35 @@ facts! {
         => readings {
             /// Lowest PCI level that both share.
             common_ancestor: CommonAncestor,
-            /// Whether the source may read the destination's memory.
+            /// Read access of the source to the destination's memory.
             p2p_read: P2pStatus,
-            /// Whether the source may write the destination's memory.
+            /// Write access of the source to the destination's memory.
             p2p_write: P2pStatus,
-            /// Whether they reach each other over NVLink.
+            /// Access to each other over NVLink.
             p2p_nvlink: P2pStatus,
-            /// Whether atomics work between them.
+            /// Atomics between them.
             p2p_atomics: P2pStatus,
-            /// Whether they reach each other over PCIe; not asked where they do over NVLink.
+            /// Access to each other over PCIe. Not asked if they reach each other over NVLink.
             p2p_pci: P2pStatus,
         }
     }
 }
 
 impl GpuPair {
-    /// Why it is not known whether a pair with NVLink reaches each other over PCIe.
+    /// Returns the reason why access over PCIe is not known for a pair with NVLink.
     pub fn has_nvlink() -> Unknown {
         Unknown::NotRead("the pair has NVLink".into())
     }
 
-    /// Why the PCI level that both share is not known of a pair with NVLink before that was asked: nothing is planned by
-    /// it, and NVML takes 61 ms to answer the first time (4 x H200, driver 580).
+    /// Returns the reason why the shared PCI level of a pair with NVLink is not known before NVML was asked. No plan
+    /// depends on it, and NVML takes 61 ms for the first answer (4 x H200, driver 580).
     pub fn ancestor_not_asked() -> Unknown {
         Unknown::NotRead(
             "asking about the PCI level that a pair with NVLink shares takes long; 'check' reads it".into(),
         )
     }
 
-    /// Why it is not known before that was asked.
+    /// Returns the reason why access over PCIe is not known before NVML was asked.
     pub fn pci_not_asked() -> Unknown {
         Unknown::NotRead("asking about access over PCIe takes long; 'check' reads it".into())
     }
@@ -69,11 +69,11 @@ pub enum CommonAncestor {
     System,
 }
 
-/// NVML's word on peer access.
+/// NVML's answer on peer access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub enum P2pStatus {
-    /// It works, says NVML.
+    /// Access works, as NVML reports it.
     #[serde(rename = "OK")]
     Ok,
     /// The chipset does not support it.
@@ -88,7 +88,7 @@ pub enum P2pStatus {
     /// Disabled by a registry key of the driver.
     #[serde(rename = "DR")]
     DisabledByRegkey,
-    /// Not supported, without a closer reason.
+    /// Not supported, without a specific reason.
     #[serde(rename = "NS")]
     NotSupported,
     /// NVML does not know.
@@ -97,7 +97,7 @@ pub enum P2pStatus {
 }
 
 impl P2pStatus {
-    /// nvidia-smi's short word.
+    /// Returns nvidia-smi's abbreviation.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Ok => "OK",
@@ -110,7 +110,7 @@ impl P2pStatus {
         }
     }
 
-    /// What the word means.
+    /// Returns the meaning of the abbreviation.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Ok => "supported",

@@ -1,4 +1,4 @@
-//! The PCI tree and what hangs in it beside the GPUs.
+//! The PCI tree, and other devices in it beside the GPUs.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,13 +12,13 @@ use crate::units::{Bytes, Generation, Lanes, PciAddress, held_as_text};
 facts! {
     /// A PCI function on the way from a device up to its root port.
     pub struct PciFunction {
-        /// Its address.
+        /// PCI address.
         address: PciAddress,
-        /// The bridge above it; null at a root port and at a device of the root bus.
+        /// The bridge above it. Null for a root port and for a device of the root bus.
         parent: Option<PciAddress>,
-        /// The host bridge it hangs below, as the kernel names it (`pci0000:00`).
+        /// The host bridge above it, as the kernel names it (`pci0000:00`).
         host_bridge: String,
-        /// What it is.
+        /// Kind of the function.
         kind: PciKind,
         => readings {
             /// PCI vendor id.
@@ -31,59 +31,59 @@ facts! {
             generation: Generation as u8,
             /// Lanes of that link, now.
             width: Lanes as u8,
-            /// Highest generation that this end of the link can do.
+            /// Highest generation that this end of the link supports.
             generation_max: Generation as u8,
-            /// Most lanes that this end can do.
+            /// Most lanes that this end supports.
             width_max: Lanes as u8,
             /// NUMA node.
             numa_node: u32,
-            /// Label of the physical slot, where the firmware names one.
+            /// Label of the physical slot, if the firmware names one.
             slot: String,
             /// Corrected errors, from the AER counters.
             aer_correctable: u64,
-            /// Errors that were not corrected, not fatal.
+            /// Errors that were neither corrected nor fatal.
             aer_nonfatal: u64,
             /// Fatal errors.
             aer_fatal: u64,
             /// IOMMU group.
             iommu_group: u32,
-            /// How the IOMMU treats the group: `identity`, `DMA`, `DMA-FQ`, `blocked`.
+            /// IOMMU type of the group: `identity`, `DMA`, `DMA-FQ`, `blocked`.
             iommu_type: String,
-            /// Whether access control sends peer requests up to the root (request redirect).
+            /// True if access control sends peer requests up to the root (request redirect).
             acs_redirect: bool,
-            /// Whether its configuration space can be read; of a function that fell off the bus or has no power it
-            /// reads all ones.
+            /// True if its configuration space can be read. It reads all ones if the function fell off the bus or has
+            /// no power.
             answers: bool,
-            /// Most payload of a packet that it sends and takes, bytes.
+            /// Maximum payload of a packet that it sends and accepts, bytes.
             max_payload_bytes: u16,
-            /// The same that it could be set to.
+            /// Highest maximum payload that it could be set to, bytes.
             max_payload_possible_bytes: u16,
-            /// Most that it asks for in one read, bytes.
+            /// Most bytes that it requests in one read.
             max_read_request_bytes: u16,
             /// Power state.
             power_state: PciPower,
             /// State of runtime power management.
             runtime_status: RuntimeStatus,
-            /// Whether the firmware says that a user can take it out: it hangs at a cable or a dock.
+            /// True if the firmware reports that a user can remove it, for example behind a cable or a dock.
             removable: bool,
-            /// Windows in the address space; of NVIDIA's GPUs alone.
+            /// Windows in the address space. Only read for NVIDIA's GPUs.
             bars: Vec<Bar>,
         }
     }
 }
 
-/// What a PCI function is in the tree.
+/// The kind of a PCI function in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PciKind {
-    /// A port of the root complex. Its link figures are those of the link below it.
+    /// A port of the root complex. Its link figures belong to the link below it.
     RootPort,
     /// Upstream port of a switch.
     SwitchUpstream,
-    /// Downstream port of a switch. Its link figures are those of the link below it.
+    /// Downstream port of a switch. Its link figures belong to the link below it.
     SwitchDownstream,
-    /// A bridge whose part in the tree is not known.
+    /// A bridge whose role in the tree is not known.
     Bridge,
     /// A device.
     Endpoint,
@@ -102,7 +102,7 @@ pub enum PciPower {
     /// Asleep, with power.
     #[serde(rename = "D3hot")]
     D3Hot,
-    /// Without power: it answers nothing.
+    /// Without power; it does not answer.
     #[serde(rename = "D3cold")]
     D3Cold,
 }
@@ -119,20 +119,20 @@ impl fmt::Display for PciPower {
     }
 }
 
-/// What the kernel's runtime power management makes of a PCI function.
+/// The runtime power management state that the kernel reports for a PCI function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RuntimeStatus {
     /// It is on.
     Active,
-    /// It is put to sleep while nobody uses it.
+    /// It is suspended while nobody uses it.
     Suspended,
-    /// It is being put to sleep.
+    /// It is being suspended.
     Suspending,
-    /// It is being woken up.
+    /// It is being resumed.
     Resuming,
-    /// It could not be put to sleep or woken up.
+    /// It could not be suspended or resumed.
     Error,
 }
 
@@ -140,42 +140,42 @@ pub enum RuntimeStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Bar {
-    /// Its number, 0 to 5.
+    /// Number of the window, 0 to 5.
     pub number: u8,
-    /// Its size.
+    /// Size of the window.
     pub bytes: Bytes,
-    /// The largest size that the function offers (resizable BAR); null where it cannot be resized, or the kernel does
-    /// not tell (before Linux 6.1).
+    /// Largest size that the function offers (resizable BAR). Null if it cannot be resized, or if the kernel does not
+    /// report the size (before Linux 6.1).
     pub largest_bytes: Option<Bytes>,
 }
 
 facts! {
     /// An NVIDIA display function on the PCI bus.
     pub struct DisplayFunction {
-        /// Its address.
+        /// PCI address.
         address: PciAddress,
-        /// The GPU that it must be: one that NVML counts and does not identify, with no other function left
-        /// for it. Null where it is none, and where that is open.
+        /// The GPU that this function must be: NVML counts that GPU without identifying it, and no other function is
+        /// left for it. Null if the function is no GPU of NVML's, or if this cannot be decided.
         gpu: Option<u32>,
         => readings {
-            /// The kernel driver that is bound to it.
+            /// Kernel driver that is bound to it.
             driver: BoundDriver,
-            /// Whether the list of the NVIDIA driver (/proc/driver/nvidia/gpus) has it. The driver lists all GPUs that
-            /// it has; NVIDIA's container runtime shows a container those of its own.
+            /// True if the NVIDIA driver lists it in /proc/driver/nvidia/gpus. The driver lists all its GPUs there;
+            /// NVIDIA's container runtime shows a container only its own.
             in_driver_list: bool,
-            /// The minor number that the NVIDIA driver gave it. A container may hide the driver's list.
+            /// Minor number that the NVIDIA driver assigned. A container may hide the driver's list.
             minor: u32,
-            /// Whether the administrator excluded it from use by a parameter of the NVIDIA driver.
+            /// True if the administrator excluded it by a parameter of the NVIDIA driver.
             excluded: bool,
-            /// What this process may do with its device file.
+            /// Access of this process to its device file.
             device_file: DeviceFile,
         }
     }
 }
 
 impl DisplayFunction {
-    /// Whether the NVIDIA driver has it, and it is there for this process: NVML then lists it, unless something
-    /// is wrong with it.
+    /// Returns true if the NVIDIA driver has it and this process may use it. NVML then lists it, unless something is
+    /// wrong with it.
     pub fn is_for_us(&self) -> bool {
         self.driver.known() == Some(&BoundDriver::Nvidia)
             && self.excluded.get() != Some(true)
@@ -186,12 +186,12 @@ impl DisplayFunction {
 facts! {
     /// An NVSwitch on the PCI bus.
     pub struct NvSwitch {
-        /// Its address.
+        /// PCI address.
         address: PciAddress,
         => readings {
             /// PCI device id.
             device_id: u16,
-            /// The kernel driver that is bound to it.
+            /// Kernel driver that is bound to it.
             driver: BoundDriver,
         }
     }
@@ -200,21 +200,21 @@ facts! {
 /// The kernel driver that is bound to a PCI function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoundDriver {
-    /// None is.
+    /// No driver.
     None,
-    /// NVIDIA's.
+    /// NVIDIA's driver.
     Nvidia,
-    /// The free driver for NVIDIA's boards, which serves no CUDA.
+    /// The open-source driver for NVIDIA's boards, which does not support CUDA.
     Nouveau,
-    /// One that gives the function to a virtual machine.
+    /// The driver that gives the function to a virtual machine.
     VfioPci,
-    /// Another.
+    /// Another driver.
     Other(String),
 }
 
 impl BoundDriver {
-    /// Whether it gives functions to virtual machines: vfio-pci, one of the drivers for certain devices that are
-    /// built on it (nvgrace-gpu-vfio-pci, mlx5_vfio_pci), or one of those that only hold a function for that.
+    /// Returns true if the driver gives functions to virtual machines. This is vfio-pci, a driver for certain devices
+    /// that is built on it (nvgrace-gpu-vfio-pci, mlx5_vfio_pci), or one that only reserves a function for that.
     pub fn gives_to_guests(&self) -> bool {
         let Self::Other(name) = self else {
             return *self == Self::VfioPci;
@@ -253,16 +253,16 @@ impl FromStr for BoundDriver {
 
 held_as_text!(BoundDriver);
 
-/// What this process may do with the device file of a GPU. Containers have those of their GPUs alone.
+/// Access of this process to the device file of a GPU. Containers have only the files of their own GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceFile {
-    /// Read and write it.
+    /// The process may read and write it.
     Usable,
-    /// Nothing: it may not.
+    /// The process may not use it.
     Refused,
-    /// Nothing: there is none.
+    /// The file does not exist.
     Missing,
 }
 

@@ -77,7 +77,7 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
                 "{pair}"
             );
         } else {
-            // What runs both ways with a pair that is measured in full is measured of this one too.
+            // A pair that runs both ways with a fully measured pair gets that measurement too.
             assert_eq!(
                 tasks.iter().filter(|task| !task.is_both_ways()).count(),
                 2,
