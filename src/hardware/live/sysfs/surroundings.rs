@@ -99,7 +99,7 @@ impl Sysfs {
         by_file.map(str::to_owned).or(name).or_else(of_group)
     }
 
-    /// The path of the control group: that of version 2, or of the memory's controller.
+    /// Returns the path of the control group: that of version 2, or of the memory controller.
     fn control_group(&self) -> Result<String, Unknown> {
         let groups = text(&self.proc.join("self/cgroup"))?;
         let path = |wanted: fn(&str) -> bool| {
