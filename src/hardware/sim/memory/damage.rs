@@ -21,6 +21,7 @@ pub enum Piece {
     /// Bytes arrive that nobody sent.
     Garbage {
         at: u64,
+        /// Number of bytes.
         bytes: u64,
     },
     /// A bit flips.
