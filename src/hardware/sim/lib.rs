@@ -1,5 +1,5 @@
-//! A simulated machine: plain data ([`spec`]) behind the same two traits as the live one, with exact stream and event
-//! semantics on a virtual clock.
+//! A simulated machine: plain data ([`spec`]) behind the same two traits as the live one, with faithful stream and
+//! event semantics on a virtual clock.
 
 mod active;
 mod base;

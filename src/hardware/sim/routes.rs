@@ -250,7 +250,7 @@ impl MachineSpec {
     }
 
     /// Returns the payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit through
-    /// sharing only, since their theoretical rates serve as no denominator.
+    /// sharing only, since no rate is reported as a share of theirs.
     pub fn bottleneck_gbps(&self, route: &Route) -> f64 {
         let links = route
             .hops

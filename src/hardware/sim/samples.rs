@@ -8,7 +8,8 @@ use hardware::LinkSample;
 use model::snapshot::PcieErrors;
 
 impl SimTelemetry {
-    /// Returns true if errors count by now, some of which occur only while several flows run.
+    /// Returns true if an error counts by now. Errors with `only_under_load` count once several flows have run at the
+    /// same time.
     pub(super) fn is_counted(&self, only_under_load: bool) -> bool {
         !only_under_load || self.loaded.load(Ordering::Relaxed)
     }

@@ -49,7 +49,7 @@ impl Gate {
         };
         let words = table.made("cuMemHostAlloc", result, words)?.cast::<u32>();
         for at in 0..ARRIVED + devices {
-            // SAFETY: the word lies within what was just allocated, aligned to a page, and nobody else knows it yet.
+            // SAFETY: the word lies within the memory allocated above, aligned to a page, and nobody else knows it yet.
             unsafe { words.add(at).write(if at < ARRIVED { 0 } else { NEVER }) };
         }
         Ok(Self {
@@ -61,8 +61,9 @@ impl Gate {
 
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at < ARRIVED + self.devices, "{at}");
-        // SAFETY: callers name a word that there is; it was initialised when it was taken and is never freed. Devices
-        // write no word that the host writes too but `expired`, each with a store that is atomic on the bus.
+        // SAFETY: callers pass the index of an existing word, which was initialised when it was allocated and is never
+        // freed. Devices write no word that the host writes too but `expired`, each with a store that is atomic on the
+        // bus.
         unsafe { &*self.words.add(at) }
     }
 

@@ -239,7 +239,7 @@ impl Plain {
                 None => return,
             },
             Some(CopyFault::WrongSource) => {
-                // The first buffer of each device is its first, the other its second.
+                // The first buffer of each device has index 0, the other index 1.
                 let place = usize::from(source == 3);
                 let mut devices: Vec<u32> = (0..3).filter(|device| *device != from).collect();
                 devices.sort_by_key(|device| (*device == to, *device));

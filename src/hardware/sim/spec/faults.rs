@@ -110,6 +110,7 @@ pub enum Shared {
     Pci(PciAddress),
     /// An uplink, by its index.
     Uplink(usize),
+    /// The interconnect of the sockets.
     Interconnect,
     /// The NVLinks from a GPU to the switches.
     Nvlinks(u32),

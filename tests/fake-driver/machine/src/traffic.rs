@@ -1,6 +1,6 @@
-//! The copies of the fake CUDA, for the counters of the fake NVML. The two libraries may be loaded by different
-//! processes. A file contains one line for each copy. It is in the run's own state folder, or else beside the machine's
-//! `sys` and `proc`: runs of one machine at the same time must not appear to each other as foreign traffic.
+//! The copies of the fake CUDA, for the counters of the fake NVML. The two libraries are loaded by processes of their
+//! own. A file contains one line for each copy. It is in the run's own state folder, or else beside the machine's `sys`
+//! and `proc`: runs of one machine at the same time must not appear to each other as foreign traffic.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -202,7 +202,8 @@ exports! {
                 Err(code) => value.nvmlReturn = code,
             }
         }
-        // Driver 580.159.04 on H200 reads past the last field, and answers the bytes there if they look like another.
+        // Driver 580.159.04 on H200 reads past the last field, and answers anything there that looks like another
+        // field.
         // SAFETY: callers that know that driver have room there; scripts/valgrind reports those that have not.
         let behind = unsafe { &mut *values.add(count) };
         if behind.nvmlReturn == 0 {
