@@ -2,8 +2,9 @@
 //! and flows, and contains nothing of CUDA. The driver composes streams and events from these.
 //!
 //! An operation starts when every operation it depends on has ended and all servers that it needs (a copy engine, say)
-//! are free. Time advances only on request: the host enqueues operations with its own clock and runs the engine when it
-//! waits.
+//! An operation starts when every operation it depends on has ended and each server that it needs (a copy engine, say)
+//! has a free place. Time advances only on request: the host enqueues operations with its own clock and runs the engine
+//! when it waits.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

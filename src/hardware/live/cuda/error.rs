@@ -90,8 +90,8 @@ fn advice(call: &str, code: u32) -> Option<&'static str> {
 
 /// Returns true for codes after which the context, and with it the process, cannot be used any more. These are ECC and
 /// NVLink errors, and the errors of asynchronous work from 700 on, without those about peer access and registration,
-/// which concern one call only. They also are a driver that shuts down, an MPS server that does not answer or has ended
-/// this client, and an error of another device. An unknown error counts too: nobody knows what it leaves behind.
+/// which concern one call only. The others are a driver that shuts down, an MPS server that does not answer or has
+/// ended this client, and an error of another device. An unknown error counts too: nobody knows what it leaves behind.
 fn is_sticky(code: u32) -> bool {
     matches!(
         code,
