@@ -1,7 +1,6 @@
 //! A discrete-event engine: operations in lanes, on a virtual clock in nanoseconds. It implements lanes, servers, gates
 //! and flows, and contains nothing of CUDA. The driver composes streams and events from these.
 //!
-//! An operation starts when every operation it depends on has ended and all servers that it needs (a copy engine, say)
 //! An operation starts when every operation it depends on has ended and each server that it needs (a copy engine, say)
 //! has a free place. Time advances only on request: the host enqueues operations with its own clock and runs the engine
 //! when it waits.
