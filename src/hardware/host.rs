@@ -1,4 +1,4 @@
-//! Memory of the host: taking it, page-locking it, copying from and to it. The other half of
+//! Memory of the host: allocating it, page-locking it, copying from and to it. The other half of
 //! [`Driver`](super::Driver).
 
 use super::{Buffer, Device, HardwareError, PatternCheck, Stream};
@@ -8,37 +8,36 @@ use model::units::Bytes;
 /// A buffer in the memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HostBuffer {
-    /// Numbered by the driver room.
+    /// Numbered by the driver.
     pub id: u32,
     /// Size in bytes.
     pub bytes: u64,
-    /// How it was allocated.
     pub memory: HostMemory,
 }
 
-/// Words that [`HostDriver::host_look`] looks at: some 0.1 ms, since none is in a cache.
+/// Words that [`HostDriver::host_look`] checks: some 0.1 ms, since none is in a cache.
 pub const WORDS_LOOKED_AT: u64 = 1024;
 
-/// Share of the available memory that is taken at most, as a divisor: 5%.
+/// Divisor of the available memory: at most 1/20 (5%) is taken.
 const SHARE: u64 = 20;
-/// Of what a control group leaves, one part in so many is taken at most: the program itself and the driver need
-/// some too, and a group that is full ends a process.
+/// Divisor of the memory that the control group has left: at most half is taken. The program itself and the driver need
+/// some too, and the kernel ends a process when its group is full.
 const GROUP_PART: u64 = 2;
 
-/// How much of the host's memory is to be had now.
+/// The host memory that can be taken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostRoom {
     /// Memory that programs could get without swapping.
     pub available: Bytes,
-    /// What the limits of this process's control groups leave; none where there is no limit.
+    /// Memory left under the limits of this process's control groups; `None` without a limit.
     pub group_leaves: Option<Bytes>,
-    /// Bytes that this process may lock (`ulimit -l`); none where there is no limit.
+    /// Bytes that this process may lock (`ulimit -l`); `None` without a limit.
     pub lock_limit: Option<Bytes>,
 }
 
 impl HostRoom {
-    /// The most that may be taken in all, where `taken` of it are taken already: never more than 5% of what is
-    /// available, nor than the control group leaves.
+    /// Returns the most that may be taken in all; `taken` bytes of it are taken already. Never exceeds 5% of the
+    /// available memory, nor half of what the control group has left.
     pub fn most(self, taken: u64) -> u64 {
         let of_all = self.available.0.saturating_add(taken) / SHARE;
         let of_group = self
@@ -48,24 +47,24 @@ impl HostRoom {
     }
 }
 
-/// What the system counts as memory of this process.
+/// The memory that the system counts for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Resident, page-locked or not.
+    /// Resident memory, page-locked or not.
     pub resident: Bytes,
 }
 
-/// Host memory, and copies between it and devices. Calls that enqueue return before the work is done, but for those
-/// with pageable memory, which the driver copies through a buffer of its own: these hold the host.
+/// Host memory, and copies between it and devices. Calls that enqueue return before the work is done, except copies of
+/// pageable memory. Those block the host, because the driver copies them through a buffer of its own.
 pub trait HostDriver {
-    /// How much of the host's memory is to be had now.
+    /// Returns the host memory that can be taken now.
     fn host_room(&self) -> Result<HostRoom, HardwareError>;
 
-    /// What the system counts as memory of this process; none where it does not tell.
+    /// Returns the memory that the system counts for this process; `None` if it does not report it.
     fn process_memory(&self) -> Option<ProcessMemory>;
 
-    /// Takes host memory, on a NUMA node where one is given, touches every page of it, and page-locks it where that
-    /// is asked for, so that every device reaches it. An error where the memory turns out to be on another node.
+    /// Allocates host memory, on a NUMA node if one is given, and touches every page of it. Page-locks it if `memory`
+    /// asks for that, so that every device reaches it. Fails if the memory turns out to be on another node.
     fn host_allocate(
         &self,
         device: Device,
@@ -74,17 +73,17 @@ pub trait HostDriver {
         bytes: u64,
     ) -> Result<HostBuffer, HardwareError>;
 
-    /// Gives it back. Everything that uses it must have ended.
+    /// Frees a buffer. Everything that uses it must have ended.
     fn host_free(&self, buffer: HostBuffer) -> Result<(), HardwareError>;
 
-    /// Page-locks pageable memory. The buffer is the same one, registered.
+    /// Page-locks pageable memory. Returns the same buffer, registered.
     fn host_register(
         &self,
         device: Device,
         buffer: HostBuffer,
     ) -> Result<HostBuffer, HardwareError>;
 
-    /// Unlocks registered memory. The buffer is the same one, pageable.
+    /// Unlocks registered memory. Returns the same buffer, pageable.
     fn host_unregister(&self, buffer: HostBuffer) -> Result<HostBuffer, HardwareError>;
 
     /// Enqueues a copy of the first `bytes` bytes from the host to the stream's device, by a copy engine.
@@ -105,7 +104,7 @@ pub trait HostDriver {
         bytes: u64,
     ) -> Result<(), HardwareError>;
 
-    /// [`HostDriver::copy_to_device`] by a kernel, over memory that is page-locked and so mapped.
+    /// Does [`HostDriver::copy_to_device`] by a kernel, over memory that is page-locked and so mapped.
     fn kernel_copy_to_device(
         &self,
         stream: Stream,
@@ -114,7 +113,7 @@ pub trait HostDriver {
         bytes: u64,
     ) -> Result<(), HardwareError>;
 
-    /// [`HostDriver::copy_to_host`] by a kernel, over memory that is page-locked and so mapped.
+    /// Does [`HostDriver::copy_to_host`] by a kernel, over memory that is page-locked and so mapped.
     fn kernel_copy_to_host(
         &self,
         stream: Stream,
@@ -129,8 +128,8 @@ pub trait HostDriver {
     /// Fills the first `bytes` bytes with poison, by the processor.
     fn host_poison(&self, buffer: HostBuffer, bytes: u64, value: u64) -> Result<(), HardwareError>;
 
-    /// Compares the first `bytes` bytes with the pattern of `seed`, by the processor, as they are now: what is still
-    /// on its way is not waited for.
+    /// Compares the first `bytes` bytes with the pattern of `seed`, by the processor. Reads them as they are now,
+    /// without waiting for data still on its way.
     fn host_check(
         &self,
         buffer: HostBuffer,
@@ -139,9 +138,9 @@ pub trait HostDriver {
         poison: u64,
     ) -> Result<PatternCheck, HardwareError>;
 
-    /// Looks at some words all over the first `bytes` bytes, the last one first, as they are now, and compares them
-    /// with the pattern of `seed`: so quickly that most of what is on its way has not arrived meanwhile. What it
-    /// counts are the words that it looked at.
+    /// Compares some words, spread over the first `bytes` bytes, with the pattern of `seed`, the last word first. It
+    /// reads the words as they are now, so quickly that most data on its way does not arrive meanwhile. The counts
+    /// cover only the words that it read.
     fn host_look(
         &self,
         buffer: HostBuffer,
@@ -150,7 +149,7 @@ pub trait HostDriver {
         poison: u64,
     ) -> Result<PatternCheck, HardwareError>;
 
-    /// Copies to and from the host that a device says it makes at the same time as kernels.
+    /// Returns the number of copies to and from the host that a device reports it makes at the same time as kernels.
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError>;
 }
 
@@ -167,7 +166,7 @@ mod tests {
             lock_limit: None,
         };
         assert_eq!(room(100 * GIB, None).most(0), 5 * GIB);
-        // What is taken is no longer available, and counts all the same.
+        // Memory already taken is no longer available, but still counts.
         assert_eq!(room(95 * GIB, None).most(5 * GIB), 5 * GIB);
         assert_eq!(room(100 * GIB, Some(GIB)).most(0), GIB / 2);
         assert_eq!(room(100 * GIB, Some(GIB / 2)).most(GIB / 2), GIB / 2);

@@ -1,4 +1,4 @@
-//! The kernel's log, where it may be read, and what the NVIDIA driver says of its GPUs there.
+//! The kernel's log, if it may be read, and the messages of the NVIDIA driver about its GPUs in it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -10,19 +10,19 @@ use rustix::io::Errno;
 
 use model::snapshot::Xid;
 
-/// The most of the kernel's log that is read, bytes. Its buffer is smaller on all but odd machines.
+/// Most bytes read from the kernel's log. Its buffer is smaller on all but odd machines.
 const MOST: usize = 16 << 20;
 
-/// More messages than these are not kept, the oldest first left out: chosen, a GPU that fails has some dozens of codes.
+/// Most messages kept; the oldest are dropped first. Chosen: a GPU that fails has some dozens of codes.
 const MOST_XIDS: usize = 64;
 
-/// Longest text of a message that is kept, characters.
+/// Longest text kept of a message, characters.
 const LONGEST: usize = 160;
 
-/// The records of the log, a line each: `priority,number,microseconds,flags;message`. Only root may read it on most
-/// machines.
+/// Returns the records of the log, a line each: `priority,number,microseconds,flags;message`. Only root may read it on
+/// most machines.
 pub fn read(log: &Path) -> io::Result<String> {
-    // O_NONBLOCK: without it the end of the log would be waited at.
+    // Without O_NONBLOCK, the read at the end of the log would wait.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let mut log: File = OpenOptions::new()
         .read(true)
@@ -33,19 +33,19 @@ pub fn read(log: &Path) -> io::Result<String> {
         match log.read(&mut record) {
             Ok(0) => break,
             Ok(count) => text.extend_from_slice(&record[..count]),
-            // The oldest records were overwritten meanwhile: it goes on with those that are there.
+            // The oldest records were overwritten meanwhile; reading continues with those that are left.
             Err(why) if why.raw_os_error() == Some(Errno::PIPE.raw_os_error()) => {}
             Err(why) if why.kind() == ErrorKind::Interrupted => {}
             // The end of the log.
             Err(why) if why.kind() == ErrorKind::WouldBlock => break,
-            // What was read until now says nothing of the rest.
+            // The part read so far tells nothing about the rest.
             Err(why) => return Err(why),
         }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The messages of a log with their times since boot, microseconds.
+/// Returns the messages of a log with their times since boot, microseconds.
 pub fn messages(log: &str) -> impl Iterator<Item = (u64, &str)> {
     log.lines().filter_map(|line| {
         let (head, message) = line.split_once(';')?;
@@ -53,7 +53,7 @@ pub fn messages(log: &str) -> impl Iterator<Item = (u64, &str)> {
     })
 }
 
-/// The Xid messages among these, of each GPU and code the last one, by time.
+/// Returns the last Xid message of each GPU and code, sorted by time.
 pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
     let mut found: Vec<Xid> = Vec::new();
     for (microseconds, message) in messages {
@@ -72,7 +72,7 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
     found.split_off(found.len().saturating_sub(MOST_XIDS))
 }
 
-/// `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.`
+/// Parses `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.`
 fn xid(message: &str) -> Option<Xid> {
     let (_, rest) = message.split_once("NVRM: Xid (PCI:")?;
     let (address, rest) = rest.split_once("): ")?;

@@ -1,11 +1,10 @@
-//! Whether the kernel ended a process for want of memory: its counters, and its log where that may be
-//! read.
+//! Detects if the kernel ended a process for want of memory, from its counters, and from its log if that may be read.
 
 use std::path::{Path, PathBuf};
 
 use super::{kernel_log, root};
 
-/// How many processes the kernel had ended for want of memory at some time.
+/// Processes that the kernel had ended for want of memory at some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kills {
     /// In the control group of this process.
@@ -19,7 +18,7 @@ impl Kills {
         Self::at(&root())
     }
 
-    /// Why the kernel ended this process since; none if it did not, or does not say.
+    /// Returns the reason why the kernel ended this process since then; `None` if it did not, or does not report it.
     pub fn why(self, process: u32) -> Option<String> {
         self.why_at(&root(), process)
     }
@@ -50,15 +49,15 @@ impl Kills {
     }
 }
 
-/// The number behind `oom_kill` in a file of counters.
+/// Returns the number after `oom_kill` in a file of counters.
 fn counter(file: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// The file with the counters of this process's control group for memory, of either version. In a
-/// container the group's own path may not be there; its root then is the group's.
+/// Returns the file with the counters of this process's memory control group, of either cgroup version. In a container
+/// the group's own path may not exist; then the root is the group's.
 fn group_file(root: &Path) -> Option<PathBuf> {
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let files = groups.lines().filter_map(|line| {
@@ -79,12 +78,12 @@ fn group_file(root: &Path) -> Option<PathBuf> {
     files.flatten().find(|file| file.is_file())
 }
 
-/// What the kernel's log says of the end of a process. Only root may read it on most machines.
+/// Returns the line of the kernel's log about the end of a process. Only root may read it on most machines.
 fn logged(log: &Path, process: u32) -> Option<String> {
     let text = kernel_log::read(log).ok()?;
     let wanted = format!("Killed process {process} ");
     let line = text.lines().rev().find(|line| line.contains(&wanted))?;
-    // Priority, number and time stand before the message.
+    // Priority, number and time precede the message.
     let message = line.split_once(';').map_or(line, |(_, message)| message);
     Some(message.chars().take(160).collect())
 }
@@ -185,7 +184,7 @@ mod tests {
                 .unwrap()
                 .contains("the machine ran out of memory")
         );
-        // Counters that are not there say nothing.
+        // Missing counters prove nothing.
         assert_eq!(Kills::default().why_at(none.path(), 1), None);
     }
 }

@@ -1,7 +1,6 @@
-//! The only room that touches a machine. Two small object-safe traits: [`Telemetry`] reads facts
-//! and counters and belongs to the parent process; [`Driver`] runs copies and kernels and belongs
-//! to the worker. A [`Machine`] opens both: the live one and the simulated ones are crates of their
-//! own, and nothing outside them can tell which one it has.
+//! The only room that touches a machine. It has two small object-safe traits. [`Telemetry`] reads facts and counters
+//! and belongs to the parent process. [`Driver`] runs copies and kernels and belongs to the worker. A [`Machine`] opens
+//! both. The live machine and the simulated ones are crates of their own, and no other code can tell which one it has.
 
 mod driver;
 mod handles;
@@ -33,36 +32,35 @@ use model::snapshot::{
 };
 use model::units::{GbPerSecond, Generation, Lanes};
 
-/// How long the driver may take to start, unless told otherwise. cuInit took 2.6 s on an 8 x H200
-/// server; machines with many GPUs and without persistence mode have been seen to need over half a
-/// minute.
+/// Default time limit for the driver's start. cuInit took 2.6 s on an 8 x H200 server; machines with many GPUs and
+/// without persistence mode have been seen to need over half a minute.
 pub const DRIVER_START_LIMIT: Duration = Duration::from_secs(120);
 
-/// Names a folder to use as the root of the file system when the kernel's files are read. For tests, whose
-/// machines have their own `sys` and `proc`.
+/// Environment variable that names a folder to use as the root of the file system when the kernel's files are read. For
+/// tests, whose machines have their own `sys` and `proc`.
 const ROOT: &str = "PEERSCOPE_FSROOT";
 
-/// Where the kernel's files are.
+/// Returns the folder below which the kernel's files are.
 pub fn root() -> PathBuf {
     std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
-/// A machine to look at.
+/// A machine to check.
 pub trait Machine: Debug + Send + Sync {
-    /// `live`, or the simulated machine's name.
+    /// Returns `live`, or the simulated machine's name.
     fn name(&self) -> &str;
 
-    /// The description from which another process can make the same machine where its name is not enough: what a file
-    /// described, in one line.
+    /// Returns the description from which another process can make the same machine, if its name is not enough: the
+    /// contents of a description file, in one line.
     ///
     /// # Errors
     ///
-    /// It cannot be written as JSON, which a test rules out.
+    /// The description cannot be written as JSON, which a test rules out.
     fn description(&self) -> serde_json::Result<Option<Vec<u8>>> {
         Ok(None)
     }
 
-    /// Where CUDA looks for an MPS daemon by default, if one is there.
+    /// Returns the path where CUDA looks for an MPS daemon by default, if one is there.
     fn mps_pipe(&self) -> Option<&'static Path> {
         None
     }
@@ -70,8 +68,8 @@ pub trait Machine: Debug + Send + Sync {
     /// Opens the facts and counters of this machine.
     fn telemetry(&self) -> Arc<dyn Telemetry>;
 
-    /// Opens the driver of this machine. The devices' contexts are not created yet; a device whose start
-    /// takes most of `limit` counts as one that failed.
+    /// Opens the driver of this machine. The devices' contexts are not created yet. A device whose start takes most of
+    /// `limit` counts as failed.
     ///
     /// # Errors
     ///
@@ -82,27 +80,27 @@ pub trait Machine: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Somebody else has it, or there can be none.
+    /// Another process holds it, or no lock is possible here.
     fn lock(&self) -> Result<Lock, NotLocked> {
         Ok(Lock::default())
     }
 
-    /// Who holds the lock, as far as the kernel tells. To be asked now and then only: the kernel keeps every
-    /// question until the holder ends, and has room for some thousand.
+    /// Returns the holder of the lock, as far as the kernel reports it. Ask rarely: the kernel keeps every request
+    /// until the holder ends, and has room for some thousand.
     fn holder(&self) -> Holder {
         Holder::default()
     }
 }
 
-/// What the driver or NVML answered instead of doing what it was asked.
+/// The error of a call to the driver or NVML.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct HardwareError {
-    /// What kind of failure this is, where something depends on it.
+    /// Kind of failure, for code that depends on it.
     pub kind: ErrorKind,
-    /// A sentence without a full stop, that names the call and the way out where there is one.
+    /// A sentence without a full stop that names the call, and the way out if there is one.
     pub message: String,
-    /// The return code of the driver or of NVML, where there was one.
+    /// The return code of the driver or of NVML, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u32>,
 }
@@ -116,7 +114,7 @@ impl HardwareError {
         }
     }
 
-    /// The same, for this return code.
+    /// Returns the same error with this return code.
     #[must_use]
     pub fn with_code(self, code: u32) -> Self {
         Self {
@@ -126,29 +124,29 @@ impl HardwareError {
     }
 }
 
-/// Kinds of failure that something depends on.
+/// Kinds of failure that other code depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
-    /// No library, no driver, or it does not start: nothing can be tested.
+    /// The library or the driver is missing or does not start: nothing can be tested.
     NoDriver,
     /// The device's memory is full.
     OutOfMemory,
-    /// This device or driver cannot do it.
+    /// This device or driver does not support it.
     Unsupported,
-    /// No more peers at a time: 8 on systems without NVSwitch.
+    /// No further peers are possible at the same time: 8 on systems without NVSwitch.
     TooManyPeers,
-    /// Something outside the hardware was in the way, such as a limit of the process: says nothing about
-    /// the hardware.
+    /// Something outside the hardware was in the way, such as a limit of the process. It proves nothing about the
+    /// hardware.
     Hindered,
-    /// The context is broken: nothing more can be done with this device in this process.
+    /// The context is broken: this process can do nothing more with this device.
     Sticky,
     /// Something else.
     Other,
 }
 
-/// Groups of GPU facts that are read together, so that a call that blocks costs its group and
-/// those after it and not the facts that were there already.
+/// Groups of GPU facts that are read together. A call that blocks costs its own group and those after it, but not the
+/// facts read before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuGroup {
     /// PCI address, UUID, name, architecture, memory, video BIOS.
@@ -159,13 +157,12 @@ pub enum GpuGroup {
     NvLink,
     /// Modes, clocks, processes, ECC.
     State,
-    /// Error counters of the NVLinks, in the links that [`Self::NvLink`] has read. Each of them
-    /// costs the driver a millisecond.
+    /// Error counters of the NVLinks that [`Self::NvLink`] has read. Each counter costs the driver a millisecond.
     LinkErrors,
 }
 
 impl GpuGroup {
-    /// In the order in which they are read.
+    /// All groups, in the order in which they are read.
     pub const ALL: [Self; 5] = [
         Self::Identity,
         Self::Pcie,
@@ -182,20 +179,20 @@ pub struct PciTree {
     pub functions: Vec<PciFunction>,
     pub numa_nodes: Vec<NumaNode>,
     pub adapters: Vec<Adapter>,
-    /// What could not be read, a sentence each.
+    /// Failures to read, a sentence each.
     pub problems: Vec<String>,
 }
 
-/// NVIDIA's functions on the PCI bus, whatever NVML lists.
+/// NVIDIA's functions on the PCI bus, regardless of what NVML lists.
 #[derive(Debug, Clone, Default)]
 pub struct NvidiaFunctions {
-    /// Display functions, by address.
+    /// Display functions, sorted by address.
     pub displays: Vec<DisplayFunction>,
-    /// NVSwitches, by address.
+    /// NVSwitches, sorted by address.
     pub nvswitches: Vec<NvSwitch>,
 }
 
-/// What is watched while copies run.
+/// The readings that are watched while copies run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkSample {
     /// PCIe generation.
@@ -206,10 +203,10 @@ pub struct LinkSample {
     pub replays: Option<u64>,
     /// PCIe error counts.
     pub pcie_errors: Option<PcieErrors>,
-    /// Uncorrected memory errors since the last reboot, where they are counted.
+    /// Uncorrected memory errors since the last reboot, if they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ecc_uncorrected: Option<u64>,
-    /// Throttle reasons in NVML's names; idle is none.
+    /// Throttle reasons in NVML's names. "Idle" counts as no reason.
     pub throttle_reasons: Vec<String>,
     /// Clock of the multiprocessors, MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,70 +219,70 @@ pub struct LinkSample {
     pub temperature_c: Option<u32>,
 }
 
-/// What a GPU has moved up to a moment, and how busy it is.
+/// The data that a GPU has moved up to a moment, and how busy it is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Moved {
-    /// When it was asked, on a clock of the machine's own.
+    /// Time of the request, on the machine's own clock.
     pub asked: Duration,
-    /// When it had answered: what it says is of a moment in between.
+    /// Time of the answer. The values are from a moment between the two.
     pub answered: Duration,
     /// Data sent and received over all NVLinks, bytes.
     pub nvlink: Option<[u64; 2]>,
-    /// Bytes sent and received over PCIe, from a counter that begins anew after 2^32 on some GPUs.
+    /// Bytes sent and received over PCIe. On some GPUs the counter wraps at 2^32.
     pub pcie: Option<[u64; 2]>,
-    /// Rates over PCIe, sent and received, where there is no counter.
+    /// Rates over PCIe, sent and received, if there is no counter.
     pub pcie_rates: Option<[GbPerSecond; 2]>,
-    /// Share of the last fraction of a second in which it did something, per cent.
+    /// Per cent of the last fraction of a second in which the GPU was busy.
     pub utilization_percent: Option<u8>,
-    /// Why something of this could not be read; none where this GPU or driver does not have it.
+    /// Reason why some value could not be read. `None` if this GPU or driver lacks the value.
     pub failure: Option<String>,
 }
 
-/// What the counters of a GPU stand at, for whomever they counted.
+/// The counters of a GPU, which count the traffic of all programs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// When it was asked, on a clock of the machine's own.
+    /// Time of the request, on the machine's own clock.
     pub asked: Duration,
-    /// When it had answered: what it says is of a moment in between.
+    /// Time of the answer. The values are from a moment between the two.
     pub answered: Duration,
     /// Data sent and received over all NVLinks, bytes.
     pub nvlink: Option<[u64; 2]>,
-    /// The same of single NVLinks, by NVML's number, of those that were asked for and are counted.
+    /// Data sent and received over single NVLinks, by NVML's link number: those requested and counted.
     pub links: Vec<(u8, [u64; 2])>,
-    /// Bytes sent and received over PCIe, from a counter that begins anew after 2^32 on some GPUs.
+    /// Bytes sent and received over PCIe. On some GPUs the counter wraps at 2^32.
     pub pcie: Option<[u64; 2]>,
-    /// Why something of this could not be read; none where this GPU or driver does not have it.
+    /// Reason why some value could not be read. `None` if this GPU or driver lacks the value.
     pub failure: Option<String>,
 }
 
-/// Facts and counters of a machine. Every call may block for minutes on a sick machine: callers
-/// run them on threads of their own, under a time limit.
+/// Facts and counters of a machine. Every call may block for minutes on a sick machine. Callers run them on threads of
+/// their own, under a time limit.
 pub trait Telemetry: Send + Sync {
-    /// Facts of the whole machine.
+    /// Returns facts about the whole machine.
     fn host(&self) -> Host;
 
-    /// The PCI tree and what hangs in it.
+    /// Returns the PCI tree and the devices in it.
     fn pci_tree(&self) -> PciTree;
 
-    /// NVIDIA's functions on the bus. Part of it is told by the NVIDIA kernel driver, which may block.
+    /// Returns NVIDIA's functions on the bus. Part of this comes from the NVIDIA kernel driver, which may block.
     fn nvidia_functions(&self) -> NvidiaFunctions;
 
-    /// Number of GPUs that NVML counts, those that cannot be opened included.
+    /// Returns the number of GPUs that NVML counts, including those that cannot be opened.
     fn gpu_count(&self) -> Result<u32, HardwareError>;
 
-    /// Fills in one group of facts of a GPU; what cannot be read is left with its reason.
+    /// Fills in one group of facts about a GPU. A fact that cannot be read keeps its reason.
     fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu);
 
-    /// What NVML says of an ordered pair, but for access to memory and atomics.
+    /// Returns what NVML reports for an ordered pair, except access to memory and atomics.
     fn read_pair(&self, source: u32, destination: u32) -> GpuPair;
 
-    /// Fills in what NVML says of access to each other's memory.
+    /// Fills in what NVML reports for access to each other's memory.
     fn read_access(&self, pair: &mut GpuPair);
 
-    /// Fills in what NVML says of atomics between a pair.
+    /// Fills in what NVML reports for atomics between a pair.
     fn read_atomics(&self, pair: &mut GpuPair);
 
-    /// What is watched while copies run.
+    /// Returns the readings that are watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
 
     /// Begins to take readings of these GPUs, with this time between two of them.
@@ -296,12 +293,12 @@ pub trait Telemetry: Send + Sync {
         usual
     }
 
-    /// What this GPU has moved, for whomever.
+    /// Returns the data that this GPU has moved, for all programs.
     fn moved(&self, index: u32) -> Moved;
 
-    /// What the counters of this GPU stand at, and those of these NVLinks.
+    /// Returns the counters of this GPU, and those of these NVLinks.
     fn counts(&self, index: u32, links: &[u8]) -> Counts;
 
-    /// Says that the driver has moved these bytes. Nothing is to be done where counters see that by themselves.
+    /// Reports that the driver has moved these bytes. Machines whose counters see that by themselves do nothing.
     fn carried(&self, _flow: Flow, _bytes: u64) {}
 }

@@ -1,5 +1,5 @@
-//! The limits of this process, and which of them kept it from something. A driver that gets no file or no
-//! memory gives errors that look like those of a broken GPU, so they are never reported without the limit.
+//! The limits of this process, and which of them stopped an operation. A driver that gets no file or no memory returns
+//! errors that look like those of a broken GPU, so they are never reported without the limit.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -10,29 +10,27 @@ use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 
 use super::{HardwareError, root};
 
-/// Below so many open files a driver may be short of them: the usual soft limit of Linux, which is enough
-/// for every driver.
+/// Open files that suffice for every driver: the usual soft limit of Linux. With fewer, a driver may run short.
 const ENOUGH_FILES: u64 = 1024;
-/// Files that must be free, or the limit counts as reached: chosen.
+/// Free files below which the limit counts as reached: chosen.
 const FREE_FILES: u64 = 64;
-/// Below so many processes and threads of a user a driver may be short of them: chosen. CUDA starts some
-/// for every GPU.
+/// Processes and threads of a user that suffice for a driver: chosen. CUDA starts some for every GPU.
 const ENOUGH_PROCESSES: u64 = 256;
-/// What must be free of a container's processes and threads, likewise.
+/// Free processes and threads below which a container's limit counts as reached: chosen.
 const FREE_PIDS: u64 = 8;
-/// Below so many bytes of address space a driver may be short of them: chosen. CUDA reserves addresses for the
-/// memory of all GPUs and of the host together, which is some 3.2 TB in a server with 8 GPUs of 141 GB and 2 TB of
-/// its own; what it takes beside that is tens to hundreds of GB in known reports.
+/// Bytes of address space that suffice for a driver: chosen. CUDA reserves addresses for the memory of all GPUs and of
+/// the host together. That is some 3.2 TB in a server with 8 GPUs of 141 GB and 2 TB of its own; what CUDA takes beside
+/// that is tens to hundreds of GB in known reports.
 const ENOUGH_ADDRESSES: u64 = 4 << 40;
-/// Bytes of address space that must be free, or the limit counts as reached: chosen.
+/// Free bytes of address space below which the limit counts as reached: chosen.
 const FREE_ADDRESSES: u64 = 64 << 30;
-/// Below so many bytes of locked memory a driver may be short of them: chosen, more than is page-locked here.
+/// Bytes of locked memory that suffice for a driver: chosen, more than is page-locked here.
 const ENOUGH_LOCKED: u64 = 1 << 30;
 
-/// Whether a limit has kept this process from anything.
+/// True if a limit has stopped any operation of this process.
 static WAS_IN_THE_WAY: AtomicBool = AtomicBool::new(false);
 
-/// What there was not enough of.
+/// The scarce resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scarce {
     /// Open files.
@@ -43,18 +41,17 @@ pub enum Scarce {
     Threads,
     /// Address space.
     Memory,
-    /// Memory that may be locked.
+    /// Lockable memory.
     Locked,
-    /// Bytes in a file.
     FileSize,
-    /// One of these; the driver does not say which.
+    /// One of these; the driver does not report which.
     Something,
 }
 
-/// Takes as many open files as this process is allowed.
+/// Raises the limit of open files as far as this process is allowed.
 pub fn raise() {
     let files = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, it is named when it is reached.
+    // If it cannot be raised, the limit is named once it is reached.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -64,13 +61,13 @@ pub fn raise() {
     );
 }
 
-/// Whether a limit has kept this process from anything so far.
+/// Returns true if a limit has stopped any operation of this process so far.
 pub fn was_in_the_way() -> bool {
     WAS_IN_THE_WAY.load(Ordering::Relaxed)
 }
 
-/// The limit that explains why there was not enough of something: `the limit of open files (ulimit -n) is
-/// 24`. None where no limit does.
+/// Returns the limit that explains a shortage: `the limit of open files (ulimit -n) is 24`. `None` if no limit explains
+/// it.
 pub fn blame(scarce: Scarce) -> Option<String> {
     let found = match scarce {
         Scarce::Files => open_files(),
@@ -90,10 +87,10 @@ pub fn blame(scarce: Scarce) -> Option<String> {
     found
 }
 
-/// The limit that explains an error of the system, but for EAGAIN: it means a limit only where something was to be
-/// started, see [`not_started`].
+/// Returns the limit that explains an error of the system. EAGAIN is excluded: it means a limit only if something was
+/// to be started, see [`not_started`].
 pub fn of_error(error: &io::Error) -> Option<String> {
-    // Of one that a library has wrapped only the kind is left, and too many open files have none.
+    // A library that wraps an error keeps only its kind, and "too many open files" has no kind.
     let code = error.raw_os_error();
     let no_file_left =
         || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0).err() == Some(Errno::MFILE);
@@ -107,8 +104,8 @@ pub fn of_error(error: &io::Error) -> Option<String> {
     }
 }
 
-/// A sentence about a thread or process that could not be started for this error, behind the limit that explains it.
-/// EAGAIN and ENOMEM are a shortage of the system even where no limit is known: they accuse no hardware.
+/// Reports that a thread or process could not be started, after the limit that explains the error. EAGAIN and ENOMEM
+/// are a shortage of the system even if no limit is known: they accuse no hardware.
 pub fn not_started(sentence: String, error: &io::Error) -> HardwareError {
     let is_shortage = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
     let limit = match error.kind() {
@@ -145,14 +142,14 @@ fn short_of_files() -> Option<String> {
 
 fn last_files() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
-    // Not to be counted is the same as none left.
+    // If the files cannot be counted, assume that none are left.
     let used = std::fs::read_dir("/proc/self/fd").map_or(u64::MAX, |files| files.count() as u64);
     (used.saturating_add(FREE_FILES) > limit)
         .then(open_files)
         .flatten()
 }
 
-/// The limit of the user's processes, if it is below so many. It does not bind root.
+/// Returns the limit of the user's processes if it is below `enough`. It does not bind root.
 fn processes(enough: u64) -> Option<String> {
     let limit = getrlimit(Resource::Nproc)
         .current
@@ -160,7 +157,7 @@ fn processes(enough: u64) -> Option<String> {
     Some(named("processes and threads", "-u", limit))
 }
 
-/// The limit of address space, if it is below what a driver may need, or nearly used up.
+/// Returns the limit of address space if it is below what a driver may need, or nearly used up.
 fn memory() -> Option<String> {
     let limit = getrlimit(Resource::As).current?;
     let is_short =
@@ -168,7 +165,7 @@ fn memory() -> Option<String> {
     is_short.then(|| format!("{} KiB", named("address space", "-v", limit >> 10)))
 }
 
-/// Bytes of address space that this process has mapped.
+/// Returns the bytes of address space that this process has mapped.
 fn used_addresses() -> Option<u64> {
     let pages: u64 = std::fs::read_to_string("/proc/self/statm")
         .ok()?
@@ -179,7 +176,7 @@ fn used_addresses() -> Option<u64> {
     Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
-/// The limit of locked memory, if it is below what drivers and their programs may need. It does not bind root.
+/// Returns the limit of locked memory if it is below what drivers and their programs may need. It does not bind root.
 fn locked() -> Option<String> {
     let limit = getrlimit(Resource::Memlock)
         .current
@@ -187,7 +184,7 @@ fn locked() -> Option<String> {
     Some(format!("{} KiB", named("locked memory", "-l", limit >> 10)))
 }
 
-/// A thread's stack is mapped before the thread is started.
+/// Returns the limit of address space if a thread's stack no longer fits: the stack is mapped before the thread starts.
 fn threads_by_memory() -> Option<String> {
     const STACK: u64 = 16 << 20;
     let limit = getrlimit(Resource::As).current?;
@@ -203,8 +200,8 @@ fn file_size() -> Option<String> {
     ))
 }
 
-/// The limit of processes and threads of the control group, such as a container's, if it is reached: its
-/// own, or one of those above it.
+/// Returns the limit of processes and threads of the control group (of a container, for example) if it is reached.
+/// Checks the group itself and those above it.
 fn pids(root: &Path) -> Option<String> {
     let read = |file: PathBuf| {
         std::fs::read_to_string(file)
@@ -263,7 +260,7 @@ mod tests {
                 .unwrap()
                 .contains("container (pids.max) is 32")
         );
-        // The first version, and a container that sees its own group as the top.
+        // The first cgroup version, and a container that sees its own group as the top.
         write("proc/self/cgroup", "8:pids:/docker/1\n0::/\n");
         write("sys/fs/cgroup/pids/pids.max", "20\n");
         write("sys/fs/cgroup/pids/pids.current", "19\n");
@@ -279,7 +276,7 @@ mod tests {
             HardwareError::new(super::super::ErrorKind::Other, "it failed")
         );
         let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
-        // A stream that would have to be waited for is no limit, whoever the user is.
+        // EAGAIN from a stream that would block is no limit, regardless of the user.
         assert_eq!(
             of_error(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())),
             None

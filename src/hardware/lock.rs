@@ -1,4 +1,4 @@
-//! The lock of a machine: who holds it, and why it was not taken. How a machine is locked is its own matter.
+//! The lock of a machine: its holder, and the reason why it was not taken. Each machine implements the locking itself.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -8,34 +8,34 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use time::OffsetDateTime;
 
-/// Holds the machine until it is dropped, or the process ends however it does; and until the processes have ended
-/// that inherit these files. They are workers, and the GPUs are not free before the last of them is gone.
+/// Holds the machine until it is dropped or the process ends in any way, and until the processes that inherit these
+/// files have ended. Those are workers, and the GPUs are not free before the last of them is gone.
 #[derive(Debug, Default)]
 pub struct Lock(pub Vec<OwnedFd>);
 
-/// Why the lock was not taken.
+/// The reason why the lock was not taken.
 #[derive(Debug)]
 pub enum NotLocked {
-    /// Somebody else has it; [`crate::Machine::holder`] says who.
+    /// Another process holds it; [`crate::Machine::holder`] returns which.
     Taken,
-    /// There can be no lock here; a sentence says why.
+    /// No lock is possible here; the sentence gives the reason.
     Impossible(String),
 }
 
-/// Who holds a lock, as far as the kernel tells.
+/// The holder of a lock, as far as the kernel reports it.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Holder {
-    /// The process; unknown where it cannot be seen from here.
+    /// The process; `None` if it cannot be seen from here.
     pub process: Option<u32>,
-    /// The user that it belongs to.
+    /// The user that owns the process.
     pub user: Option<u32>,
-    /// For how long the process has been there.
+    /// Time since the process started.
     pub age: Option<Duration>,
 }
 
 impl Holder {
-    /// Whether that process has ended, so that it is only a worker of it that still holds the lock. Not known of one
-    /// that cannot be seen from here.
+    /// Returns true if that process has ended, so that only a worker of it still holds the lock. False if the process
+    /// cannot be seen from here.
     pub fn is_gone(&self) -> bool {
         let Some(pid) = self
             .process
@@ -73,7 +73,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The name of a user of this machine.
+/// Returns the name of a user of this machine.
 fn user_name(user: u32) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     let named = |line: &str| {

@@ -1,8 +1,8 @@
-//! The pattern that verification fills memory with, as probes/kernels/pattern.cu defines it to the
-//! bit: for whoever simulates those kernels.
+//! The pattern that verification fills memory with, bit by bit as probes/kernels/pattern.cu defines it. For code that
+//! simulates those kernels.
 
-/// The word at `index`, counted in 8-byte words, of the pattern of a seed. No two indices of one
-/// seed share a word, and at one index no two seeds do.
+/// Returns the word at `index`, counted in 8-byte words, of the pattern of a seed. No two indices of one seed share a
+/// word, and at one index no two seeds do.
 #[inline]
 pub const fn pattern(seed: u64, index: u64) -> u64 {
     let z = seed ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -11,8 +11,8 @@ pub const fn pattern(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The word at `index` of the poison of a value: every bit of the pattern of the same number
-/// turned over, so that no byte of it can pass for a byte of that pattern.
+/// Returns the word at `index` of the poison of a value: the pattern of the same number with every bit inverted, so
+/// that no byte of it can pass for a byte of that pattern.
 #[inline]
 pub const fn poison(value: u64, index: u64) -> u64 {
     !pattern(value, index)

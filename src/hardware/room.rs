@@ -1,4 +1,4 @@
-//! How much memory of the host this process may take, and how much it has, from the kernel's files.
+//! The host memory that this process may take, and the memory that it has, from the kernel's files.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use super::{ErrorKind, HardwareError, HostRoom, ProcessMemory, root};
 use model::units::{Bytes, KIB};
 
 impl HostRoom {
-    /// As it is now.
+    /// Reads the current state.
     ///
     /// # Errors
     ///
-    /// The kernel does not say how much is available.
+    /// The kernel does not report how much memory is available.
     pub fn now() -> Result<Self, HardwareError> {
         let root = root();
         let available = kib(&root.join("proc/meminfo"), "MemAvailable").ok_or_else(|| {
@@ -29,14 +29,14 @@ impl HostRoom {
 }
 
 impl ProcessMemory {
-    /// That of this process.
+    /// Reads the memory of this process.
     pub fn now() -> Option<Self> {
-        // Not below the folder that stands for the root: the process is a real one.
+        // Not below the test root: the process is a real one.
         kib(Path::new("/proc/self/status"), "VmRSS").map(|resident| Self { resident })
     }
 }
 
-/// The number behind a name in one of the kernel's lists, which are in KiB.
+/// Returns the number after a name in one of the kernel's lists, which are in KiB.
 fn kib(file: &Path, name: &str) -> Option<Bytes> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text
@@ -46,12 +46,12 @@ fn kib(file: &Path, name: &str) -> Option<Bytes> {
     Some(Bytes(number.saturating_mul(KIB)))
 }
 
-/// Where a version of control groups keeps what it counts.
+/// The files in which a cgroup version keeps its counts.
 struct Files {
     top: &'static str,
     limit: &'static str,
     used: &'static str,
-    /// In its statistics: files in memory that nobody has used of late, which make room.
+    /// Key in its statistics: cached files that nobody has used of late, which make room.
     idle: &'static str,
 }
 
@@ -68,7 +68,8 @@ const FIRST: Files = Files {
     idle: "total_inactive_file ",
 };
 
-/// What the control groups of this process leave, its own and those above: the least of them. None without a limit.
+/// Returns the memory that the control groups of this process leave: the least over its own group and those above.
+/// `None` without a limit.
 fn group_leaves(root: &Path) -> Option<Bytes> {
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let left = groups.lines().filter_map(|line| {
@@ -80,7 +81,7 @@ fn group_leaves(root: &Path) -> Option<Bytes> {
         };
         let top = root.join(files.top);
         let own = top.join(path.trim_start_matches('/'));
-        // A container sees its own group as the top, whatever path it is told.
+        // A container sees its own group as the top, whatever path the kernel reports.
         let folders: Vec<PathBuf> = own
             .ancestors()
             .take_while(|folder| folder.starts_with(&top))
@@ -94,11 +95,11 @@ fn group_leaves(root: &Path) -> Option<Bytes> {
     left.min().map(Bytes)
 }
 
-/// What one control group leaves.
+/// Returns the memory that one control group leaves.
 fn leaves(folder: &Path, files: &Files) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    // The first version has a limit that no machine reaches where there is none.
+    // Without a limit, the first cgroup version reports a number that no machine reaches.
     let limit = number(files.limit).filter(|limit| *limit < 1 << 60)?;
     let idle = read("memory.stat").and_then(|text| {
         text.lines()
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(group_leaves(folder.path()), Some(Bytes(40 * MIB)));
         write("sys/fs/cgroup/a/b/memory.max", &format!("{MIB}\n"));
         assert_eq!(group_leaves(folder.path()), Some(Bytes(MIB - 5)));
-        // The first version, whose largest number is no limit.
+        // The first cgroup version, whose largest number is no limit.
         write("proc/self/cgroup", "8:memory:/c\n0::/\n");
         write(
             "sys/fs/cgroup/memory/c/memory.limit_in_bytes",

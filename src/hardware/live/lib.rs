@@ -1,4 +1,4 @@
-//! The live machine: NVML and sysfs for facts, the CUDA driver for copies. The only unsafe code.
+//! The live machine: NVML and sysfs for facts, the CUDA driver for copies. It contains the only unsafe code.
 
 #![allow(unsafe_code, reason = "the libraries of the driver are C")]
 
@@ -31,12 +31,13 @@ impl Machine for Live {
 
     fn mps_pipe(&self) -> Option<&'static Path> {
         const PIPE: &str = "/tmp/nvidia-mps";
-        // The daemon makes this file in it; the folder may be left from an earlier one.
+        // The daemon creates this file in its folder; the folder may be left from an earlier daemon.
         let control = root().join(PIPE.trim_start_matches('/')).join("control");
         control.exists().then(|| Path::new(PIPE))
     }
 
-    /// NVML and sysfs; only sysfs if NVML is missing or does not start, which is reported when GPUs are counted.
+    /// Opens NVML and sysfs. If NVML is missing or does not start, only sysfs is used; counting the GPUs then reports
+    /// the reason.
     fn telemetry(&self) -> Arc<dyn Telemetry> {
         Arc::new(telemetry::LiveTelemetry::open())
     }

@@ -1,11 +1,11 @@
-//! One check of a machine at a time: two that measure at once would each see the other's copies as slow
-//! links.
+//! The lock that allows one check of a machine at a time. Two that measure at once would each see the other's copies as
+//! slow links.
 //!
-//! The lock is an abstract Unix socket that listens. No file has to be writable, nothing is left behind
-//! by a process that dies, every user can take it, and the kernel itself says who holds it: what a file
-//! would say is what somebody wrote into it. It is one per network namespace: a container with a network
-//! of its own has a lock of its own. Containers share the driver's control device, though, where its file is
-//! mounted into them; so that is locked too.
+//! The lock is an abstract Unix socket that listens. No file has to be writable, a process that dies leaves nothing
+//! behind, and every user can take it. The kernel itself reports the holder, while a file would contain only what
+//! somebody wrote into it. There is one lock per network namespace: a container with a network of its own has a lock of
+//! its own. Such containers still share the driver's control device if its file is mounted into them, so that is locked
+//! too.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind};
@@ -25,28 +25,28 @@ use super::peer::peer;
 
 /// The socket's name, the same for every version.
 const NAME: &[u8] = b"peerscope.check";
-/// For tests, whose machines are not this one: what is added to the name.
+/// Environment variable for tests, whose machines are not this one: a suffix of the name.
 const OTHER: &str = "PEERSCOPE_LOCK";
 
 /// Takes the lock of this machine; never waits.
 ///
 /// # Errors
 ///
-/// Somebody else has it, or there can be none.
+/// Another process holds it, or no lock is possible here.
 pub fn take() -> Result<Lock, NotLocked> {
     lock_both(&name(), &root()).inspect(pass_on)
 }
 
-/// Who holds the lock; does not wait for that process.
+/// Returns the holder of the lock; does not wait for that process.
 pub fn holder() -> Holder {
     ask(&name()).unwrap_or_default()
 }
 
-/// Lets other processes inherit it. The kernel closes their files from the last one opened to the first, so
-/// those of the driver before these.
+/// Lets child processes inherit the lock. At exit the kernel closes their files from the last one opened to the first,
+/// so the driver's files close before these.
 fn pass_on(lock: &Lock) {
     for file in &lock.0 {
-        // Where it cannot be, the next check may begin a little early.
+        // If this fails, the next check may begin a little early.
         let _ = fcntl_setfd(file, FdFlags::empty());
     }
 }
@@ -56,7 +56,7 @@ fn name() -> Vec<u8> {
     [NAME, other.as_bytes()].concat()
 }
 
-/// Takes both locks, or the one that can be had here.
+/// Takes both locks, or the one that is possible here.
 fn lock_both(name: &[u8], root: &Path) -> Result<Lock, NotLocked> {
     let (socket, refused) = match lock(name) {
         Ok(socket) => (Some(socket), None),
@@ -86,7 +86,7 @@ fn lock(name: &[u8]) -> Result<UnixListener, NotLocked> {
     }
 }
 
-/// Locks the driver's control device; nothing where there is none that can be locked.
+/// Locks the driver's control device; returns `None` if there is none that can be locked.
 fn lock_device(root: &Path) -> Result<Option<File>, NotLocked> {
     let Ok(device) = File::open(root.join("dev/nvidiactl")) else {
         return Ok(None);
@@ -103,7 +103,7 @@ fn ask(name: &[u8]) -> Result<Holder, Error> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     let (process, user) = peer(&socket)?;
-    // 0 is a process of another container.
+    // The kernel reports 0 for a process of another container.
     let process = Some(process).filter(|process| *process != 0);
     Ok(Holder {
         process,
@@ -112,10 +112,10 @@ fn ask(name: &[u8]) -> Result<Holder, Error> {
     })
 }
 
-/// For how long a process has been there; none where /proc hides it.
+/// Returns the time since a process started; `None` if /proc hides it.
 fn age(process: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Behind the name, which may hold anything; the start is field 22, in ticks since the machine's start.
+    // Fields are counted after the name, which may contain anything. The start is field 22, in ticks since boot.
     let ticks: u64 = stat
         .get(stat.rfind(')')? + 1..)?
         .split_whitespace()
@@ -141,7 +141,7 @@ mod tests {
     fn one_at_a_time_and_the_kernel_says_who() {
         let name = own("one");
         let first = lock(&name).unwrap();
-        // Far more often than the kernel keeps connections for a process that takes none.
+        // More connections than the kernel queues for a process that accepts none.
         for _ in 0..10_000 {
             assert!(
                 matches!(lock(&name), Err(NotLocked::Taken)),
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_does_not_listen_or_is_not_seen_is_reported_as_far_as_it_is_known() {
-        // Bound and not listening: whoever it is, it is not asked for ever.
+        // This socket is bound but does not listen: asking for its holder must not wait for ever.
         let name = own("deaf");
         let socket = socket_with(
             AddressFamily::UNIX,
@@ -289,7 +289,7 @@ mod tests {
         let name = own("inherited");
         let lock = Lock(vec![super::lock(&name).unwrap().into()]);
         pass_on(&lock);
-        // It has what it inherits for as long as its end of the pipe is open.
+        // The child holds the inherited files for as long as its end of the pipe is open.
         let mut worker = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .spawn()

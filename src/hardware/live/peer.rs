@@ -1,11 +1,11 @@
-//! Who is at the other end of a Unix socket. The safe call of rustix has no room for a process that this one
+//! The process at the other end of a Unix socket. The safe call of rustix cannot represent a process that this one
 //! cannot see, whose number is 0.
 
 use std::io::Error;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Process and user at the other end, as they were when it connected or began to listen. The process is 0 where it
-/// is in a container that this one does not see into.
+/// Returns the process and user at the other end, as they were when it connected or began to listen. The process is 0
+/// if it is in a container that this process cannot see into.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! NVML and sysfs together as the facts of the live machine. Where NVML is missing or does not start,
-//! the kernel's facts are there all the same: they show whether there are GPUs at all.
+//! NVML and sysfs together as the facts of the live machine. If NVML is missing or does not start, the kernel's facts
+//! remain: they show if there are GPUs at all.
 
 use std::process;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use model::snapshot::{Gpu, GpuPair, Host};
 
 /// The live machine's facts and counters.
 pub struct LiveTelemetry {
-    /// NVML, or why it does not start, which is also why nothing of a GPU is known.
+    /// NVML, or the reason why it does not start, which is also the reason for all unknown GPU facts.
     nvml: Result<Nvml, HardwareError>,
     sysfs: Sysfs,
     opened: Instant,
@@ -38,8 +38,8 @@ impl LiveTelemetry {
             .map_err(|why| Unknown::Failed(why.message))
     }
 
-    /// Whether a process is this one or its worker, which opens CUDA while facts are read. It may
-    /// not be recognised in a container with its own process numbers.
+    /// Returns true if a process is this one or its worker, which opens CUDA while facts are read. The worker may not
+    /// be recognised in a container with its own process numbers.
     fn is_own(&self, pid: u32) -> bool {
         let own = process::id();
         pid == own || self.sysfs.parent_process(pid) == Some(own)

@@ -1,10 +1,10 @@
-//! The flows that are on their way: what is left of each, and how fast it goes.
+//! The active flows, with the bytes left and the rate of each.
 
 use super::work::Met;
 use super::work::Op;
 
-/// All of them, in the order in which they began. All are walked at every event, so that what is looked at
-/// then lies together.
+/// All active flows, in the order in which they began. Every event visits all of them, so the data that it reads is
+/// stored together.
 #[derive(Debug, Default)]
 pub(super) struct Active {
     pub ops: Vec<Op>,
@@ -16,7 +16,7 @@ pub(super) struct Active {
 }
 
 impl Active {
-    /// A flow begins; its rate comes with [`Self::put`].
+    /// Adds a flow; its rate follows with [`Self::put`].
     pub fn push(&mut self, op: Op, bytes: f64) {
         self.ops.push(op);
         self.met.push(Met::default());
@@ -28,7 +28,7 @@ impl Active {
             .for_each(|met| met.flows = met.flows.max(flows));
     }
 
-    /// When the first of them will have ended.
+    /// Returns the time at which the first flow will end.
     pub fn soonest(&self, now: f64) -> f64 {
         let ends = self
             .left
@@ -41,15 +41,15 @@ impl Active {
         )
     }
 
-    /// Time passes.
+    /// Advances the time by `span`.
     pub fn pass(&mut self, span: f64) {
         for (left, rate) in self.left.iter_mut().zip(&self.rates) {
             *left = (*left - span * rate).max(0.0);
         }
     }
 
-    /// Takes out those that have ended, with what they met. What is left after rounding must not keep a flow alive: the
-    /// clock could not pass it.
+    /// Moves the ended flows to `done`, with the conditions that they met. Bytes left over by rounding must not keep a
+    /// flow alive: the clock could not pass it.
     pub fn take_done(&mut self, now: f64, done: &mut Vec<(Op, Met)>) {
         let is_done = |left: f64, rate: f64| (left <= 1e-3) | (now + left / rate <= now);
         let any = self
@@ -78,7 +78,7 @@ impl Active {
         self.rates.truncate(kept);
     }
 
-    /// They go on like this, and meet that.
+    /// Sets the rates of the flows, and adds the conditions that they meet.
     pub fn put(&mut self, shares: impl IntoIterator<Item = (f64, Met)>) {
         for ((rate, met), (new_rate, now)) in self.rates.iter_mut().zip(&mut self.met).zip(shares) {
             *rate = new_rate;

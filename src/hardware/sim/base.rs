@@ -1,4 +1,4 @@
-//! A description that starts from another one: `base = "a100x8"` or `base = "bases/x.toml"`.
+//! A description that builds on another one: `base = "a100x8"` or `base = "bases/x.toml"`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,20 +11,21 @@ use super::{descriptions, text as file};
 use model::nearest::did_you_mean;
 use model::units::PciAddress;
 
-/// A name with its place.
+/// A name with its position in the text.
 type Named<'a> = Spanned<Cow<'a, str>>;
 
 /// The key that names the base.
 pub(super) const KEY: &str = "base";
 
-/// Lists at the top whose tables are found again by an address, and the key that has it.
+/// Top-level lists whose tables are matched by an address, and the key that contains it.
 const BY_ADDRESS: [(&str, &str); 3] = [("pci", "address"), ("gpus", "pci"), ("adapters", "pci")];
 
-/// The text of the base of this name: a built-in machine, or with a slash or a dot a file beside the description.
+/// Returns the text of the base of this name: a built-in machine, or, if the name contains a slash or a dot, a file
+/// beside the description.
 ///
 /// # Errors
 ///
-/// A sentence: there is none, or it cannot be read.
+/// There is no such base, or it cannot be read; the error is a sentence.
 pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str>, String> {
     if let Some(text) = descriptions::description(name) {
         return Ok(text.into());
@@ -40,11 +41,11 @@ pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str
     }
 }
 
-/// Takes the base's name out of a description.
+/// Removes the base's name from a description, and returns it.
 ///
 /// # Errors
 ///
-/// It is no text; with its place.
+/// The name is not text; the error includes its position.
 pub(super) fn take<'a>(
     table: &mut DeTable<'a>,
 ) -> Result<Option<Named<'a>>, (String, Range<usize>)> {
@@ -61,8 +62,8 @@ pub(super) fn take<'a>(
     }
 }
 
-/// The base with what the description has in its place. All of the base is at `place` in the description's text, the
-/// value of the key `base`.
+/// Returns the base, overridden by the description's own values. Everything from the base gets the position `place` in
+/// the description's text, that of the value of the key `base`.
 pub(super) fn merged<'a>(base: DeTable<'a>, own: DeTable<'a>, place: &Range<usize>) -> DeTable<'a> {
     let DeValue::Table(mut base) = moved(DeValue::Table(base), place) else {
         return own;
@@ -86,7 +87,7 @@ pub(super) fn merged<'a>(base: DeTable<'a>, own: DeTable<'a>, place: &Range<usiz
     base
 }
 
-/// A value in place of another: of tables, key by key.
+/// Overrides a value with another; tables are merged key by key.
 fn over<'a>(base: DeValue<'a>, own: DeValue<'a>) -> DeValue<'a> {
     let (DeValue::Table(mut base), DeValue::Table(own)) = (base, own.clone()) else {
         return own;
@@ -102,7 +103,7 @@ fn over<'a>(base: DeValue<'a>, own: DeValue<'a>) -> DeValue<'a> {
     DeValue::Table(base)
 }
 
-/// A list in which a table changes the base's of the same address; the others come after these.
+/// Merges two lists: a table changes the base's table of the same address, and all others are appended.
 fn by_address<'a>(
     mut list: Vec<Spanned<DeValue<'a>>>,
     own: toml::de::DeArray<'a>,
@@ -114,7 +115,8 @@ fn by_address<'a>(
             .and_then(|address| addresses.iter().position(|known| *known == Some(address)));
         match at {
             Some(at) => {
-                // Twice in the description is a mistake, which the check of the machine reports.
+                // An address that appears twice in the description is a mistake, which the check of the machine
+                // reports.
                 addresses[at] = None;
                 let span = element.span();
                 let base = std::mem::replace(
@@ -134,7 +136,7 @@ fn address(element: &Spanned<DeValue<'_>>, key: &str) -> Option<PciAddress> {
     value.get_ref().as_str()?.parse().ok()
 }
 
-/// A value with all that is in it at this place.
+/// Returns a value with the position of everything in it set to `place`.
 fn moved<'a>(value: DeValue<'a>, place: &Range<usize>) -> DeValue<'a> {
     let at =
         |value: Spanned<DeValue<'a>>| Spanned::new(place.clone(), moved(value.into_inner(), place));

@@ -4,9 +4,9 @@ pub use super::descriptions::{Kind, description, names, names_of};
 use super::load;
 use super::spec::MachineSpec;
 
-/// The machine of this name.
+/// Returns the built-in machine of this name.
 pub fn get(name: &str) -> Option<MachineSpec> {
-    // A test reads every one of them.
+    // A test parses every one of them.
     load::parse(description(name)?).ok()
 }
 

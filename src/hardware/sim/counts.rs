@@ -1,5 +1,5 @@
-//! Counters of traffic of a simulated machine. What its driver moves is said by whoever asked for it, since the
-//! driver belongs to another process.
+//! Traffic counters of a simulated machine. The caller reports the bytes that the driver moves, since the driver
+//! belongs to another process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,19 +10,19 @@ use super::spec::{CounterFault, GpuSpec, MachineSpec, NvLinkSpec, NvLinkTarget, 
 use hardware::Counts;
 use model::flow::{Endpoint, Flow};
 
-/// Time that others have from one reading of a GPU to the next.
+/// Time that the traffic of other programs runs between two readings of a GPU.
 const STEP: Duration = Duration::from_millis(30);
 
-/// What one GPU has counted.
+/// The counters of one GPU.
 #[derive(Debug, Default)]
 struct Counter {
-    /// Sent and received by each NVLink.
+    /// Bytes sent and received by each NVLink.
     links: HashMap<u8, [f64; 2]>,
     pcie: [u64; 2],
     looks: u32,
 }
 
-/// What all GPUs have counted.
+/// The counters of all GPUs.
 #[derive(Debug, Default)]
 pub(super) struct Counters(Mutex<HashMap<u32, Counter>>);
 
@@ -43,7 +43,7 @@ impl Counters {
         }
     }
 
-    /// What the counters of a GPU show.
+    /// Returns the counters of a GPU.
     pub(super) fn counts(&self, spec: &MachineSpec, index: u32, links: &[u8]) -> Counts {
         let fault = spec.faults.counters.iter().find(|fault| fault.gpu == index);
         if fault.is_some_and(|fault| fault.unread) {
@@ -99,7 +99,8 @@ impl Counters {
 }
 
 impl Counter {
-    /// Counts bytes on the NVLinks of a GPU towards the other end, evenly but for those that are odd.
+    /// Counts bytes on the NVLinks of a GPU towards the other end. Spreads them evenly, except for links with a counter
+    /// fault.
     fn spread(&mut self, spec: &MachineSpec, gpu: u32, other: Endpoint, way: usize, bytes: u64) {
         let Some(own) = spec.gpus.get(gpu as usize) else {
             return;
@@ -122,7 +123,7 @@ impl Counter {
         }
     }
 
-    /// Counts what others have moved since the last reading.
+    /// Counts the bytes that other programs have moved since the last reading.
     fn others(&mut self, spec: &MachineSpec, gpu: u32) {
         if self.looks < 2 {
             return;
@@ -172,9 +173,9 @@ fn whole(bytes: f64) -> u64 {
     bytes.round() as u64
 }
 
-/// Every NVLink of a GPU with its number.
+/// Returns every NVLink of a GPU with its number.
 pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
-    // A link's number is eight bits: of more links than that, there are 256.
+    // A link's number has eight bits, so this returns at most 256 links.
     spec.nvlinks
         .iter()
         .flat_map(|links| std::iter::repeat_n(links, usize::from(links.count)))
@@ -194,7 +195,7 @@ mod tests {
         builtin::get("h200x2").unwrap()
     }
 
-    /// What GPU 0 counts of a copy to GPU 1.
+    /// Returns the counts of GPU 0 after a copy to GPU 1.
     fn sent(spec: &MachineSpec) -> Counts {
         let counters = Counters::default();
         counters.counts(spec, 0, &[0, 17]);

@@ -1,25 +1,25 @@
 //! The descriptions of the built-in machines: one each in `machines/`, with its sources as comments.
 
-/// What is the matter with a machine.
+/// The condition of a built-in machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: as it was built.
+    /// As it was built.
     Sound,
-    /// Something: to see how it is reported.
+    /// Faulty, to show how the fault is reported.
     Faulty,
 }
 
-/// Name, what is the matter, description.
+/// Name, condition, description.
 type Entry = (&'static str, Kind, &'static str);
 
-/// The one list of them.
+/// The only list of the machines.
 macro_rules! machines {
     ($($kind:ident: $($name:literal)*;)*) => {
         &[$($(($name, Kind::$kind, include_str!(concat!("machines/", $name, ".toml"))),)*)*]
     };
 }
 
-/// In the order in which they are listed.
+/// The machines, in the order in which they are listed.
 const MACHINES: &[Entry] = machines! {
     Sound: "h200x8" "h200x2" "a100x8" "nvlink12" "nvl72" "two-sockets" "pcie16" "rtx4090x4" "rtx3090x4" "desktop"
         "vm-flat" "single" "none";
@@ -27,12 +27,12 @@ const MACHINES: &[Entry] = machines! {
         "no-kernels" "exclusive" "memory-full";
 };
 
-/// The names of the built-in machines.
+/// Returns the names of the built-in machines.
 pub fn names() -> impl Iterator<Item = &'static str> {
     MACHINES.iter().map(|(name, ..)| *name)
 }
 
-/// The names of those with which this is the matter.
+/// Returns the names of the machines in this condition.
 pub fn names_of(kind: Kind) -> impl Iterator<Item = &'static str> {
     MACHINES
         .iter()
@@ -40,7 +40,7 @@ pub fn names_of(kind: Kind) -> impl Iterator<Item = &'static str> {
         .map(|(name, ..)| *name)
 }
 
-/// The description of the machine of this name, as a start for one's own.
+/// Returns the description of the machine of this name, as a starting point for another one.
 pub fn description(name: &str) -> Option<&'static str> {
     MACHINES
         .iter()

@@ -1,10 +1,9 @@
-//! A discrete-event engine: operations in lanes, on a virtual clock in nanoseconds. It knows
-//! lanes, servers, gates and flows, and nothing of CUDA; streams and events are put together from
-//! these in the driver.
+//! A discrete-event engine: operations in lanes, on a virtual clock in nanoseconds. It implements lanes, servers, gates
+//! and flows, and contains nothing of CUDA. The driver composes streams and events from these.
 //!
-//! An operation starts when every operation it depends on has ended and, where it needs a server
-//! (a copy engine, say), one is free. Time moves only when somebody asks for it: the host enqueues
-//! operations with its own clock and lets the engine run when it waits.
+//! An operation starts when every operation it depends on has ended and each server that it needs (a copy engine, say)
+//! has a free place. Time advances only on request: the host enqueues operations with its own clock and runs the engine
+//! when it waits.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,7 +18,7 @@ pub use super::work::{Ended, Few, Flow, Lane, Op, Server, SharedHop, Stuck, Subm
 struct OpState {
     submission: Submission,
     waits_for: usize,
-    /// Servers that it has.
+    /// Number of servers that it holds.
     held: usize,
     dependents: Dependents,
     end: Option<f64>,
@@ -29,7 +28,7 @@ struct OpState {
 struct LaneState {
     last: Option<Op>,
     last_flow_end: f64,
-    /// An event was recorded since the last flow.
+    /// True if an event was recorded since the last flow.
     recorded: bool,
 }
 
@@ -39,7 +38,7 @@ struct ServerState {
     queue: VecDeque<Op>,
 }
 
-/// What waits for an operation: most often one other.
+/// The operations that wait for an operation: most often one.
 #[derive(Debug, Default)]
 struct Dependents {
     first: Option<Op>,
@@ -56,22 +55,22 @@ enum Event {
     Reshare,
 }
 
-/// The engine. Operations that have ended are forgotten from the oldest on.
+/// The engine. It forgets ended operations, the oldest first.
 #[derive(Debug, Default)]
 pub struct Engine {
     now: f64,
-    /// Operations forgotten.
+    /// Number of operations forgotten.
     forgotten: usize,
     ops: VecDeque<OpState>,
     lanes: Vec<LaneState>,
     servers: Vec<ServerState>,
-    /// What flows share.
+    /// The hops that flows share.
     pub hops: Hops,
     agenda: BinaryHeap<Reverse<(Time, Op, Event)>>,
-    /// Gates that will open by themselves, in order: thousands stand here that were opened long ago.
+    /// Gates that will open by themselves, in order. Thousands of these entries are for gates opened long ago.
     expiries: VecDeque<(Time, Op)>,
     active: Active,
-    /// Kept from one event to the next.
+    /// Reused from one event to the next.
     done: Vec<(Op, Met)>,
     gates: Vec<Op>,
     ended: Vec<Ended>,
@@ -79,7 +78,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A new lane.
+    /// Adds a lane.
     pub fn add_lane(&mut self) -> Lane {
         self.lanes.push(LaneState {
             last: None,
@@ -89,7 +88,7 @@ impl Engine {
         Lane(self.lanes.len() - 1)
     }
 
-    /// A new server for this many operations at once, in the order in which they are ready.
+    /// Adds a server that runs this many operations at the same time, in the order in which they are ready.
     pub fn add_server(&mut self, places: u32) -> Server {
         self.servers.push(ServerState {
             free: places,
@@ -120,7 +119,7 @@ impl Engine {
         op
     }
 
-    /// Lets a new operation wait for those that stand before it; how many these are.
+    /// Makes a new operation wait for those before it. Returns how many these are.
     fn wait_for(&mut self, op: Op, submission: &Submission) -> usize {
         let mut before = [submission.after, None, None];
         for (lane, place) in submission.lanes.iter().zip(&mut before[1..]) {
@@ -146,22 +145,23 @@ impl Engine {
         &mut self.ops[op.0 - self.forgotten]
     }
 
-    /// When an operation ended, if it has; of one that is forgotten, a time that is not before that.
+    /// Returns the time at which an operation ended, if it has. For a forgotten operation, returns a time that is not
+    /// before its end.
     pub fn end_of(&self, op: Op) -> Option<f64> {
         op.0.checked_sub(self.forgotten)
             .map_or(Some(self.now), |place| self.ops[place].end)
     }
 
-    /// The last operation of a lane.
+    /// Returns the last operation of a lane.
     pub fn last_of(&self, lane: Lane) -> Option<Op> {
         self.lanes[lane.0].last
     }
 
-    /// Runs until an operation has ended and says when.
+    /// Runs until an operation has ended, and returns the time of its end.
     ///
     /// # Errors
     ///
-    /// It never will.
+    /// The operation never ends.
     pub fn run_until_ended(&mut self, op: Op) -> Result<f64, Stuck> {
         loop {
             if let Some(end) = self.end_of(op) {
@@ -184,14 +184,14 @@ impl Engine {
     pub fn open_gates(&mut self, time: f64) {
         self.run_to(time);
         for gate in std::mem::take(&mut self.gates) {
-            // It may have opened by itself.
+            // The gate may have opened by itself.
             if self.end_of(gate).is_some() {
                 continue;
             }
             let state = self.op(gate);
             let (late, waits) = match state.submission.work {
                 Work::Waiting(late) => (late, true),
-                // It opens when its turn comes: work still stands before it, or the device has not begun it.
+                // The gate opens when its turn comes: work is still ahead of it, or the device has not begun it.
                 Work::Gate { late, .. } => (late, false),
                 _ => continue,
             };
@@ -202,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// Whether a gate's turn has not come yet.
+    /// Returns true if a gate's turn has not come yet.
     pub fn is_before(&self, gate: Op) -> bool {
         let work = gate
             .0
@@ -211,12 +211,12 @@ impl Engine {
         matches!(work, Some(Work::Gate { .. }))
     }
 
-    /// Whether a gate opened by itself since the last call.
+    /// Returns true if a gate opened by itself since the last call.
     pub fn take_expired(&mut self) -> bool {
         std::mem::take(&mut self.expired)
     }
 
-    /// Hands over the operations that ended since the last call, in order, for an empty list.
+    /// Swaps the operations that ended since the last call, in order, into an empty list.
     pub fn take_ended(&mut self, ended: &mut Vec<Ended>) {
         while self.ops.front().is_some_and(|oldest| oldest.end.is_some()) {
             self.ops.pop_front();
@@ -229,7 +229,7 @@ impl Engine {
         self.agenda.push(Reverse((Time(time), op, event)));
     }
 
-    /// Lets a gate open by itself at this time.
+    /// Makes a gate open by itself at this time.
     fn expire(&mut self, time: f64, gate: Op) {
         let entry = (Time(time), gate);
         if self.expiries.back().is_none_or(|last| *last < entry) {
@@ -239,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// The next entry of the agenda and of the expiries, and whether it is one of these.
+    /// Returns the next entry of the agenda or the expiries, and true if it is an expiry.
     fn next_entry(&self) -> Option<((Time, Op, Event), bool)> {
         let agenda = self.agenda.peek().map(|Reverse(entry)| (*entry, false));
         let expiry = self
@@ -249,7 +249,7 @@ impl Engine {
         agenda.into_iter().chain(expiry).min()
     }
 
-    /// Takes what happens by now out of the agenda.
+    /// Removes an entry that is due by now, and returns it.
     fn take_due(&mut self) -> Option<(Op, Event)> {
         let ((_, op, event), expires) =
             self.next_entry().filter(|((at, ..), _)| at.0 <= self.now)?;
@@ -261,7 +261,7 @@ impl Engine {
         Some((op, event))
     }
 
-    /// When something happens next, if anything does.
+    /// Returns the time of the next event, if there is one.
     pub fn next_time(&self) -> Option<f64> {
         let agenda = self
             .next_entry()
@@ -269,7 +269,7 @@ impl Engine {
         Some(self.active.soonest(self.now).min(agenda)).filter(|time| time.is_finite())
     }
 
-    /// Lets time pass without anything happening.
+    /// Advances the time without any event.
     fn pass(&mut self, time: f64) {
         let span = time - self.now;
         if span > 0.0 {
@@ -278,7 +278,7 @@ impl Engine {
         }
     }
 
-    /// Lets time pass and everything happen that happens then.
+    /// Advances the time and handles all events of that time.
     fn advance(&mut self, time: f64) {
         self.pass(time);
         let mut changed = self.end_flows();
@@ -301,7 +301,7 @@ impl Engine {
         }
     }
 
-    /// Ends the flows that have nothing left; whether there were any, since others have other shares then.
+    /// Ends the flows that have no bytes left. Returns true if there were any, since the others' shares then change.
     fn end_flows(&mut self) -> bool {
         let mut done = std::mem::take(&mut self.done);
         self.active.take_done(self.now, &mut done);
@@ -313,7 +313,7 @@ impl Engine {
         changed
     }
 
-    /// A flow begins to move its bytes: all have other shares then. False for what is no flow.
+    /// Starts a flow's bytes. Returns true, since all shares then change, or false if the operation is no flow.
     fn first_byte(&mut self, op: Op) -> bool {
         let Work::Flow(flow) = &self.ops[op.0 - self.forgotten].submission.work else {
             return false;
@@ -322,7 +322,7 @@ impl Engine {
         true
     }
 
-    /// An operation has nothing before it any more: it takes its servers, and begins when it has them.
+    /// Takes the servers of an operation that waits for nothing else, and begins it once it holds them all.
     fn ready(&mut self, op: Op) {
         loop {
             let state = &self.ops[op.0 - self.forgotten];
@@ -400,7 +400,7 @@ impl Engine {
         }
     }
 
-    /// Shares the hops anew among the flows that are on their way.
+    /// Recomputes the shares of the active flows in the hops.
     fn share(&mut self) {
         let flow_of = |op: &Op| match &self.ops[op.0 - self.forgotten].submission.work {
             Work::Flow(flow) => Some(flow),

@@ -13,7 +13,7 @@ fn submit(engine: &mut Engine, lane: Lane, after: &[Op], work: Work) -> Op {
     })
 }
 
-/// A flow of a thousand bytes that could do 10 GB/s.
+/// Returns a flow of a thousand bytes that could reach 10 GB/s.
 fn flow(hops: &[SharedHop]) -> Work {
     Work::Flow(Flow {
         hops: hops.into(),
@@ -45,7 +45,7 @@ fn a_flow_that_ends_leaves_its_share_to_the_other() {
     let b = submit(&mut engine, second, &[late], flow(&[hop]));
     // Alone for 50 ns (500 bytes), then the other 500 at half the rate.
     assert_eq!(engine.run_until_ended(a), Ok(150.0));
-    // By then b has moved 500, and the rest goes at the full rate.
+    // By then b has moved 500, and the rest runs at the full rate.
     assert_eq!(engine.run_until_ended(b), Ok(200.0));
 }
 
@@ -143,7 +143,7 @@ fn a_gate_holds_what_comes_after_until_it_opens() {
     engine.open_gates(2000.0);
     assert_eq!(engine.run_until_ended(held), Ok(2010.0));
     assert!(!engine.take_expired());
-    // A later wait does not see the first gate's limit pass.
+    // A later wait is not affected by the first gate's limit.
     engine.run_to(2.0 * LIMIT);
     assert!(!engine.take_expired());
 }
@@ -196,7 +196,7 @@ fn an_event_between_two_flows_of_a_row_costs_time_and_one_around_them_does_not()
     engine.run_to(100.0);
     submit(&mut engine, lane, &[], work.clone());
     submit(&mut engine, lane, &[], Work::Record);
-    // Another lane's event, which this one waits for, is none of its own.
+    // Another lane's event, for which this lane waits, is not an event of this lane.
     let between = submit(&mut engine, lane, &[], work.clone());
     submit(&mut engine, lane, &[], Work::Mark);
     let waited = submit(&mut engine, lane, &[], work);
@@ -226,7 +226,7 @@ fn an_operation_waits_for_all_its_servers_and_gives_all_back() {
         busy(Few::one(one)),
     ];
     let ends = ops.map(|op| engine.run_until_ended(op));
-    // The second has taken none before the first is done, so the third goes ahead.
+    // The second takes no server before the first is done, so the third goes ahead.
     assert_eq!(ends, [Ok(10.0), Ok(20.0), Ok(10.0), Ok(30.0)]);
 }
 
@@ -267,7 +267,7 @@ fn a_link_that_slept_carries_less_until_it_is_awake() {
         engine.run_to(began + took + 100.0);
         took
     };
-    // 40 ns bring 100 bytes, and 90 more the rest.
+    // 40 ns move 100 bytes, and 90 more move the rest.
     assert_eq!((run(hop), run(hop), run(back)), (130.0, 100.0, 100.0));
     engine.run_to(2000.0);
     let late = submit(&mut engine, lane, &[], flow(&[back]));
@@ -316,7 +316,7 @@ fn a_flow_knows_what_it_met_on_its_way() {
         submit(&mut engine, lanes[3], &[], between(far, [8, 9])),
     ];
     let ends = ops.map(|op| engine.run_until_ended(op));
-    // The first and the third share place 1.
+    // The first and the third flow share place 1.
     assert_eq!(ends, [Ok(200.0), Ok(100.0), Ok(200.0), Ok(200.0)]);
     let mut ended = Vec::new();
     engine.take_ended(&mut ended);

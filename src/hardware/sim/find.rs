@@ -7,13 +7,13 @@ use super::{Simulated, builtin, load};
 use model::nearest::did_you_mean;
 
 impl Simulated {
-    /// The built-in machine of this name, or the one that the file describes. A name with a slash
-    /// or a dot is a file.
+    /// Returns the built-in machine of this name, or the one that the file describes. A name with a slash or a dot is a
+    /// file.
     ///
     /// # Errors
     ///
-    /// A sentence that names the machine and lists those that exist, or that names the file, line
-    /// and key that are wrong.
+    /// A sentence that names the machine and lists the existing ones, or that names the file, line and key of the
+    /// mistake.
     pub fn find(name: &str) -> Result<Self, String> {
         if let Some(spec) = builtin::get(name) {
             return Ok(Self {

@@ -6,7 +6,7 @@ use model::reading::{Reading, Unknown};
 use model::snapshot::PciFunction;
 
 impl SimTelemetry {
-    /// The NUMA node of a function: where the firmware does not tell, the only one that there is.
+    /// Returns the NUMA node of a function. If the firmware does not report one, returns the only node there is.
     pub(super) fn numa_node(&self, function: &FunctionSpec) -> Result<u32, Unknown> {
         let only = (self.spec.numa_nodes.len() == 1).then_some(0);
         function.numa_node.or(only).ok_or(Unknown::Unsupported)
@@ -29,8 +29,8 @@ impl SimTelemetry {
         self.spec.read_function(spec, &mut function);
         let lost = self.spec.is_silent(spec);
         if lost {
-            // The bus still lists a GPU that fell off it; its registers read as all ones, and the
-            // kernel makes this of them.
+            // The bus still lists a GPU that fell off it. Its registers read as all ones, which the kernel shows like
+            // this.
             let says = |word: &str| Unknown::Failed(format!("the kernel says '{word}'"));
             function.generation = Reading::Unknown(says("Unknown"));
             function.width = Reading::Unknown(says("63"));

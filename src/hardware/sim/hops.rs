@@ -1,55 +1,54 @@
-//! What flows share on their way: hops that carry so much, alone or together, awake or not yet.
+//! Hops that flows share: each carries a limited rate, which may depend on the number of flows and on a sleep state.
 
 use super::sharing::{Demand, max_min};
 use super::work::{Flow, Met, SharedHop};
 use model::maps::Map;
 
-/// A hop that carries less at first when nothing has passed it for a while.
+/// The sleep of a hop: it carries less at first after it was idle for a while.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sleep {
-    /// Falls asleep after so many nanoseconds, and is asleep at first.
+    /// Nanoseconds of idleness after which the hop falls asleep. It is also asleep at first.
     pub after_ns: f64,
-    /// Takes so many nanoseconds to wake up,
+    /// Nanoseconds that it takes to wake up.
     pub lasts_ns: f64,
-    /// and carries this share meanwhile.
+    /// Share of its rate that it carries while it wakes up.
     pub share: f64,
 }
 
 #[derive(Debug)]
 struct HopState {
     gbps: f64,
-    /// What several flows have together, where that is less.
+    /// Total rate of several flows, if it is less than that of one.
     collapsed_gbps: Option<f64>,
-    /// The place whose flows have too little of it when several pass, and the most that they have.
+    /// The place whose flows get too little when several flows pass, and the largest part that they get.
     starved: Option<(u32, f64)>,
     /// The other direction of the same link.
     opposite: Option<usize>,
     sleep: Option<Sleep>,
-    /// Since when nothing has passed it; none while something does.
+    /// Time since which nothing has passed it; `None` while something does.
     idle_since: Option<f64>,
     awake_at: f64,
 }
 
-/// All hops.
 #[derive(Debug, Default)]
 pub struct Hops {
     hops: Vec<HopState>,
-    /// Those that fall asleep.
+    /// Indices of the hops that can fall asleep.
     sleepers: Vec<usize>,
     table: Table,
 }
 
-/// How the flows that are on their way share them.
+/// The shares of the active flows in the hops.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// By flow: GB/s, and what it meets now.
+    /// By flow: GB/s, and the conditions that it meets now.
     pub flows: Vec<(f64, Met)>,
-    /// When this changes although no flow begins or ends.
+    /// Time at which the shares change although no flow begins or ends.
     pub until: Option<f64>,
 }
 
 impl Hops {
-    /// A new hop that carries this many GB/s in all.
+    /// Adds a hop that carries this many GB/s in all.
     pub fn add(&mut self, gbps: f64) -> SharedHop {
         self.hops.push(HopState {
             gbps,
@@ -69,17 +68,17 @@ impl Hops {
         self.hops[b.0].opposite = Some(a.0);
     }
 
-    /// Lets a hop carry this many GB/s in all as soon as more than one flow passes.
+    /// Limits a hop to this many GB/s in all as soon as more than one flow passes.
     pub fn collapse(&mut self, hop: SharedHop, gbps: f64) {
         self.hops[hop.0].collapsed_gbps = Some(gbps);
     }
 
-    /// Lets the flows of a place have no more than this part of a hop as soon as several pass.
+    /// Limits the flows of a place to this part of a hop as soon as several pass.
     pub fn starve(&mut self, hop: SharedHop, place: u32, part: f64) {
         self.hops[hop.0].starved = Some((place, part));
     }
 
-    /// Lets a hop fall asleep.
+    /// Makes a hop fall asleep when it is idle.
     pub fn put_to_sleep(&mut self, hop: SharedHop, sleep: Sleep) {
         self.hops[hop.0].sleep = Some(sleep);
         self.sleepers.push(hop.0);
@@ -142,7 +141,8 @@ impl Hops {
         }
     }
 
-    /// The most that a flow has of a hop that so many pass, GB/s, where it has too little.
+    /// Returns the most that a starved flow gets of a hop with `passing` flows, GB/s. `None` if the hop does not starve
+    /// it.
     fn part_of(&self, hop: SharedHop, flow: &Flow, passing: usize) -> Option<f64> {
         let hop = &self.hops[hop.0];
         let (_, part) = hop
@@ -151,7 +151,7 @@ impl Hops {
         Some(part * hop.gbps)
     }
 
-    /// Notes which hops begin and cease to be used. A link wakes up in both directions.
+    /// Records which hops begin and cease to be used. A link wakes up in both directions.
     fn wake(&mut self, now: f64, is_used: impl Fn(usize) -> bool) {
         for &hop in &self.sleepers {
             let Some(sleep) = self.hops[hop].sleep else {
@@ -174,7 +174,7 @@ impl Hops {
 }
 
 impl HopState {
-    /// GB/s that so many flows have together.
+    /// Returns the total GB/s of this many flows.
     fn carries(&self, now: f64, flows: usize) -> f64 {
         let gbps = self
             .collapsed_gbps
@@ -187,34 +187,35 @@ impl HopState {
     }
 }
 
-/// What passes what, counted anew for every share. Its room is kept from one to the next.
+/// The hops that each flow passes, counted anew for every share. Its memory is reused.
 #[derive(Debug, Default)]
 struct Table {
-    /// By hop: how many pass it, and its place in `used`.
+    /// By hop: the number of flows that pass it, and its index in `used`.
     hops: Vec<(usize, usize)>,
-    /// The hops in use: they are few among many.
+    /// The hops in use: a few of many.
     used: Vec<usize>,
-    /// The ways of all flows, one after the other, by places in `used`.
+    /// The paths of all flows, one after the other, as indices into `used`.
     ways: Vec<usize>,
-    /// By flow: its ends, by places in `places`.
+    /// By flow: its ends, as indices into `places`.
     ends: Vec<[usize; 2]>,
     places: Vec<AtPlace>,
     numbers: Map<u32, usize>,
 }
 
-/// What a place at the end of flows has.
+/// The flows at a place, which is an end of flows.
 #[derive(Debug)]
 struct AtPlace {
     flows: usize,
-    /// The first place that it has a flow with; whether there is another one.
+    /// The first place that it has a flow with.
     partner: u32,
+    /// True if it has a flow with another place, too.
     third: bool,
-    /// Whether it has a flow with the host.
+    /// True if it has a flow with the host.
     host: bool,
 }
 
 impl Table {
-    /// Counts what these flows pass, of so many hops.
+    /// Counts what these flows pass, in a machine with this many hops.
     fn count(&mut self, hops: usize, flows: &[&Flow]) {
         self.hops.resize(hops, (0, 0));
         for hop in self.used.drain(..) {
@@ -237,7 +238,7 @@ impl Table {
             let [one, other] = flow.places;
             let ends = [self.place(one, other), self.place(other, one)];
             self.ends.push(ends);
-            // Of a flow within a place, it is both ends.
+            // A flow within a place has it for both ends, but counts there once.
             for end in ends.into_iter().take(if one == other { 1 } else { 2 }) {
                 self.places[end].flows += 1;
                 self.places[end].host |= flow.with_host;
@@ -245,7 +246,7 @@ impl Table {
         }
     }
 
-    /// The number of a place that has a flow with this one.
+    /// Returns the index of a place that has a flow with `partner`.
     fn place(&mut self, place: u32, partner: u32) -> usize {
         let next = self.places.len();
         let number = *self.numbers.entry(place).or_insert(next);
@@ -261,7 +262,7 @@ impl Table {
         number
     }
 
-    /// How many pass a hop.
+    /// Returns the number of flows that pass a hop.
     fn passing(&self, hop: usize) -> usize {
         self.hops[hop].0
     }

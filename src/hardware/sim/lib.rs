@@ -1,5 +1,5 @@
-//! A simulated machine: plain data ([`spec`]) behind the same two traits as the live one, with
-//! honest stream and event semantics on a virtual clock.
+//! A simulated machine: plain data ([`spec`]) behind the same two traits as the live one, with faithful stream and
+//! event semantics on a virtual clock.
 
 mod active;
 mod base;
@@ -31,21 +31,20 @@ use spec::MachineSpec;
 pub use driver::{SimDriver, Written};
 pub use load::LoadError;
 
-/// A simulated machine with the name under which reports know it.
+/// A simulated machine with its name in reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulated {
     /// The built-in name, or the path of the description as it was given.
     pub name: String,
-    /// What it is like.
     pub spec: MachineSpec,
 }
 
 impl Simulated {
-    /// The machine of a [`Machine::description`].
+    /// Returns the machine of a [`Machine::description`].
     ///
     /// # Errors
     ///
-    /// It is none.
+    /// The text is not the description of a machine.
     pub fn described(description: &[u8]) -> serde_json::Result<Self> {
         Ok(Self {
             name: "described".into(),
@@ -75,16 +74,16 @@ impl Machine for Simulated {
     }
 }
 
-/// The facts of a machine.
+/// Opens the facts of a machine.
 pub fn telemetry(spec: MachineSpec) -> Arc<dyn Telemetry> {
     Arc::new(telemetry::SimTelemetry::new(spec))
 }
 
-/// The driver of a machine.
+/// Opens the driver of a machine.
 ///
 /// # Errors
 ///
-/// It has no GPU, or its driver does not start.
+/// The machine has no GPU, or its driver does not start.
 pub fn driver(spec: MachineSpec) -> Result<Box<dyn Driver>, HardwareError> {
     Ok(Box::new(driver::SimDriver::new(spec)?))
 }

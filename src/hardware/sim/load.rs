@@ -10,26 +10,25 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::base;
 use super::spec::{MachineSpec, Problem};
 
-/// Why a description is no machine.
+/// The reason why a description is no valid machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LoadError(String);
 
-/// Reads a description, fills in what it leaves out, and checks that it holds together. Its base, if it has one, is a
-/// built-in machine.
+/// Reads a description, fills in what it omits, and checks its consistency. Its base, if it has one, is a built-in
+/// machine.
 ///
 /// # Errors
-///
-/// Line and key, and what is wrong with it.
+/// Line and key of the mistake, and its reason.
 pub fn parse(text: &str) -> Result<MachineSpec, LoadError> {
     parse_in(text, None)
 }
 
-/// The same of a file in this folder, whose base may be another file.
+/// Does the same for a file in this folder, whose base may be another file.
 ///
 /// # Errors
 ///
-/// Line and key, and what is wrong with it.
+/// Line and key of the mistake, and its reason.
 pub(crate) fn parse_in(text: &str, folder: Option<&Path>) -> Result<MachineSpec, LoadError> {
     let mut table = DeTable::parse(text).map_err(|error| misread(text, None, &error))?;
     let at_base = |message: String, place: Range<usize>| {
@@ -53,14 +52,14 @@ pub(crate) fn parse_in(text: &str, folder: Option<&Path>) -> Result<MachineSpec,
     if below_table.get_mut().remove(base::KEY).is_some() {
         return Err(unusable("it has a base itself".to_owned()));
     }
-    // So that a mistake in the base is found there, and not here.
+    // Check the base first, so that a mistake in it is reported there, and not here.
     completed(&below, &below_table).map_err(|error| unusable(error.to_string()))?;
     let span = table.span();
     let merged = base::merged(below_table.into_inner(), table.into_inner(), &place);
     completed(text, &Spanned::new(span, merged))
 }
 
-/// The machine of the values of this text.
+/// Returns the machine of the values of this text.
 fn completed(text: &str, table: &Spanned<DeTable<'_>>) -> Result<MachineSpec, LoadError> {
     let mut spec: MachineSpec = MachineSpec::deserialize(Deserializer::from(table.clone()))
         .map_err(|error| misread(text, Some(table.get_ref()), &error))?;
@@ -74,9 +73,9 @@ fn completed(text: &str, table: &Spanned<DeTable<'_>>) -> Result<MachineSpec, Lo
     Ok(spec)
 }
 
-/// What is no TOML, or does not have the keys and types that it should.
+/// Returns the error for text that is not TOML, or lacks the expected keys and types.
 fn misread(text: &str, table: Option<&DeTable<'_>>, error: &toml::de::Error) -> LoadError {
-    // TOML has keys where serde has fields.
+    // serde's "field" is a "key" in TOML.
     let message = error
         .message()
         .replace('\n', "; ")
@@ -103,7 +102,7 @@ fn line_at(text: &str, offset: usize) -> usize {
         .count()
 }
 
-/// Finds the smallest key or value around a place.
+/// Finds the smallest key or value around a position.
 fn around(
     table: &DeTable<'_>,
     above: &str,
@@ -150,7 +149,7 @@ fn offer(span: Range<usize>, place: &Range<usize>, path: &str, best: &mut Option
     }
 }
 
-/// The line of a key such as `pci[3].parent`, or of the nearest above it that the text has.
+/// Returns the line of a key such as `pci[3].parent`, or of the nearest key above it in the text.
 fn line_of(text: &str, table: &DeTable<'_>, key: &str) -> Option<usize> {
     let mut offset = None;
     let mut below: Option<&Spanned<DeValue<'_>>> = None;

@@ -3,7 +3,7 @@ use crate::spec::{PeerRule, Speeds};
 use model::testing::pcie_link;
 use model::units::Bytes;
 
-/// Two GPUs, joined by NVLink; line numbers below are those of this text.
+/// Two GPUs, joined by NVLink. The line numbers below are those of this text.
 const TWO: &str = r#"summary = "two GPUs"
 visible_devices = [1, 0]
 
@@ -99,13 +99,13 @@ fn what_is_left_out_is_filled_in() {
     assert_eq!(spec.speeds.nvlink, Speeds::default().nvlink);
 }
 
-/// What to put in place of what. What must come of it is in the snapshot `broken`.
+/// Replacements in that text: the old part and the new one. The snapshot `broken` contains the expected errors.
 const BROKEN: &[(&str, &str)] = &[
-    // No TOML.
+    // Not TOML.
     ("[noise]", "[noise"),
     ("[noise]", "[noise]\npercent = 2"),
     ("copy_engines = 2", "copy_engines ="),
-    // Other keys and types than there should be.
+    // Unexpected keys and types.
     ("trained =", "trainde ="),
     ("percent = 1.0", "percents = 1.0"),
     ("copy = 0.8", "cpoy = 0.8"),
@@ -123,7 +123,7 @@ const BROKEN: &[(&str, &str)] = &[
     ("Gen3 x4", "Gen3 x3"),
     ("Gen3 x4", "Gen7 x4"),
     ("24GiB", "24GiBit"),
-    // The tree.
+    // PCI tree.
     ("\"0000:02:00.0\"\nparent", "\"0000:01:00.0\"\nparent"),
     ("parent = \"0000:00:03.0\"", "parent = \"0000:00:05.0\""),
     ("parent = \"0000:00:03.0\"", "parent = \"0000:01:00.0\""),
@@ -183,7 +183,7 @@ const BROKEN: &[(&str, &str)] = &[
         "[[faults.contexts]]",
         "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]",
     ),
-    // What depends on what else is busy, who issues, and what comes later.
+    // Faults that depend on other traffic, on the issuer, and on time.
     (
         "fault = { slow",
         "engine = \"kernel\"\npath = \"staged\"\nfault = { slow",
@@ -248,7 +248,7 @@ const BROKEN: &[(&str, &str)] = &[
         "[[faults.contexts]]",
         "[[faults.late_gates]]\ngpu = 9\nus = 5.0\n[[faults.contexts]]",
     ),
-    // What several flows share.
+    // Hops that several flows share.
     (
         "[[faults.contexts]]",
         "[[faults.collapses]]\nat = { pci = \"09:00.0\" }\ngbps = 1.0\n[[faults.contexts]]",
@@ -316,7 +316,7 @@ fn what_is_wrong_is_reported_with_line_and_key() {
     insta::assert_snapshot!("broken", reported);
 }
 
-/// A key that no table has, at every table there is; serde then names those that there are.
+/// A key that no table has, in every table there is. serde's error then names the existing keys.
 const EVERY_TABLE: &[(&str, &str)] = &[
     ("summary =", "x = 1\nsummary ="),
     ("[noise]", "[host]\nx = 1\n[noise]"),
@@ -521,7 +521,7 @@ fn the_defaults_are_those_of_the_docs() {
     }
 }
 
-/// A built-in machine and what is different; line numbers below are those of this text.
+/// A built-in machine and its differences. The line numbers below are those of this text.
 const ON_BASE: &str = r#"base = "h200x2"
 summary = "one link is narrow"
 
@@ -563,7 +563,7 @@ fn a_description_on_a_base_is_the_base_with_the_differences() {
     let spec = parse("base = 'h200x2'\nnuma_nodes = [{ cpus = '0-3' }]").unwrap();
     assert_eq!(spec.numa_nodes.len(), 1);
     assert_eq!(spec.numa_nodes[0].read_gbps, None);
-    // Lists by address keep what the base has.
+    // Lists by address keep the base's entries.
     let spec = parse("base = 'h200x2'\ngpus = []").unwrap();
     assert_eq!(spec.gpus.len(), 2);
 }
@@ -583,7 +583,7 @@ fn a_mistake_on_a_base_has_line_and_key_and_one_in_the_base_names_it() {
         error
     };
     for (from, to, message) in [
-        // What differs from the base is wrong.
+        // Mistakes in the differences from the base.
         (
             "x8",
             "x5",
@@ -611,7 +611,7 @@ fn a_mistake_on_a_base_has_line_and_key_and_one_in_the_base_names_it() {
             "parent = \"0000:00:0a.0\"",
             "line 10, pci[3].parent: ",
         ),
-        // The base is.
+        // Mistakes in the base.
         (
             "\"h200x2\"",
             "2",
@@ -658,7 +658,7 @@ fn a_mistake_on_a_base_has_line_and_key_and_one_in_the_base_names_it() {
             "\"on-a-base.toml\"",
             "line 1, base: the machine 'on-a-base.toml' is not usable: it has a base itself",
         ),
-        // What the base has does not go with the rest.
+        // Conflicts between the base and the rest.
         (
             "[speeds.pcie]",
             "[[adapters]]\nname = 'x'\nkind = 'rdma'\npci = '0000:00:07.0'\n[speeds.pcie]",

@@ -1,5 +1,5 @@
-//! What other programs move on a simulated machine. Its clock goes on with every look at a GPU, and no
-//! copy of this program is counted.
+//! Traffic of other programs on a simulated machine. Its clock advances with every reading of a GPU, and no copy of
+//! this program is counted.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use super::spec::{MachineSpec, OthersWork};
 use hardware::Moved;
 use model::background::Moment;
 
-/// Time from one look at a GPU to the next.
+/// Time from one reading of a GPU to the next.
 const STEP: Duration = Duration::from_millis(30);
-/// Looks that are taken before the first copy.
+/// Readings taken before the first copy.
 const LOOKS_AT_START: u32 = 3;
 
-/// How often each GPU was looked at.
+/// Number of readings of each GPU.
 #[derive(Debug)]
 pub(super) struct Looks(Vec<AtomicU32>);
 
@@ -22,7 +22,7 @@ impl Looks {
         Self((0..gpus).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// What a GPU has moved by now.
+    /// Returns the data that a GPU has moved by now.
     pub(super) fn moved(&self, spec: &MachineSpec, index: u32) -> Moved {
         let look = self
             .0
@@ -77,7 +77,7 @@ impl Looks {
     }
 }
 
-/// For how long another program had been at it by this look.
+/// Returns the time that another program had been active by this reading.
 fn active(others: &OthersWork, look: u32) -> Duration {
     let start = LOOKS_AT_START - 1;
     STEP * match others.only_at {

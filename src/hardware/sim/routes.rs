@@ -1,5 +1,5 @@
-//! Which links of a simulated machine data takes, and what they carry. Written apart from the
-//! topology room on purpose: the simulated machine is an independent judge of the same physics.
+//! Routes of data through a simulated machine, and the rates of their links. This code is separate from the topology
+//! room on purpose: the simulated machine is an independent judge of the same physics.
 
 use model::snapshot::{CommonAncestor, PciKind};
 use model::units::{PciAddress, PcieLink};
@@ -7,16 +7,16 @@ use model::units::{PciAddress, PcieLink};
 use super::hops::Sleep;
 use super::spec::{FunctionSpec, MachineSpec, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
 
-/// One direction of something that data passes.
+/// One direction of a link, or of another resource that data passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hop {
     /// The PCIe link above this function, away from the root or towards it.
     Pcie { lower: PciAddress, up: bool },
-    /// What the root ports of this uplink share, towards the processor or away from it.
+    /// The shared link of this uplink's root ports, towards the processor or away from it.
     Uplink { uplink: usize, up: bool },
-    /// Between two NUMA nodes.
+    /// The link between two NUMA nodes.
     Interconnect { from: u32, to: u32 },
-    /// The memory of a NUMA node, as it is written or read.
+    /// The memory of a NUMA node, for writing or reading.
     HostMemory { node: u32, written: bool },
     /// A GPU's NVLinks to the switches.
     NvSwitch { gpu: u32, up: bool },
@@ -25,7 +25,7 @@ pub enum Hop {
 }
 
 impl Hop {
-    /// The same hop in the other direction; none where both directions share it.
+    /// Returns the same hop in the other direction; `None` if both directions share it.
     pub const fn reversed(self) -> Option<Self> {
         match self {
             Self::Pcie { lower, up } => Some(Self::Pcie { lower, up: !up }),
@@ -38,30 +38,28 @@ impl Hop {
     }
 }
 
-/// What joins two GPUs.
+/// The kind of connection between two GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathClass {
-    /// NVLink.
     NvLink,
     /// PCIe within a socket.
     Pcie,
     /// PCIe and the interconnect of the sockets.
     CrossSocket,
-    /// Host memory.
+    /// Through host memory.
     Staged,
 }
 
 /// A route with its hops.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    /// What joins the GPUs.
     pub class: PathClass,
     /// The hops in order.
     pub hops: Vec<Hop>,
 }
 
-/// Payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b
-/// up to Gen5, and 236 of each 256 bytes of Gen6's flits.
+/// Returns the payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b up to Gen5,
+/// and 236 of each 256 bytes of Gen6's flits.
 pub fn pcie_gbps(link: PcieLink) -> f64 {
     let (gt, encoding) = match link.generation.number() {
         1 => (2.5, 0.8),
@@ -74,7 +72,7 @@ pub fn pcie_gbps(link: PcieLink) -> f64 {
     gt * encoding * f64::from(link.width.number()) / 8.0
 }
 
-/// Payload rate of one of these NVLinks per direction, GB/s.
+/// Returns the payload rate of one of these NVLinks per direction, GB/s.
 fn nvlink_gbps(links: &NvLinkSpec) -> f64 {
     links
         .link_gbps
@@ -85,8 +83,8 @@ fn nvlink_gbps(links: &NvLinkSpec) -> f64 {
         })
 }
 
-/// Rate of one of these NVLinks as NVML gives it, MB/s: on versions 4 and 5 the raw one, 6.25%
-/// above payload; of version 3 the 14062 of GA102 boards is the payload rate itself.
+/// Returns the rate of one of these NVLinks as NVML reports it, MB/s. On versions 4 and 5 it is the raw rate, 6.25%
+/// above payload. On version 3 the 14062 of GA102 boards is the payload rate itself.
 pub fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
     #[allow(
         clippy::cast_possible_truncation,
@@ -104,7 +102,7 @@ pub fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
 }
 
 impl MachineSpec {
-    /// The functions from this address up to the root port, itself first.
+    /// Returns the functions from this address up to the root port, itself first.
     fn path_up(&self, address: PciAddress) -> Vec<&FunctionSpec> {
         let parent =
             |function: &&FunctionSpec| function.parent.and_then(|parent| self.function(parent));
@@ -113,7 +111,7 @@ impl MachineSpec {
             .collect()
     }
 
-    /// The lower end of the link at this function, which tells for both ends.
+    /// Returns the lower end of the link at this function, which is decisive for both ends.
     fn lower_end<'a>(&'a self, function: &'a FunctionSpec) -> Option<&'a FunctionSpec> {
         match function.kind {
             PciKind::RootPort | PciKind::SwitchDownstream => self
@@ -124,20 +122,20 @@ impl MachineSpec {
         }
     }
 
-    /// What the link at this function shows while nothing runs over it.
+    /// Returns the state of the link at this function while it is idle.
     pub fn idle(&self, function: &FunctionSpec) -> Option<PcieLink> {
         let trained = self.trained(function);
         let Some(idle) = self.lower_end(function)?.idle else {
             return trained;
         };
-        // At rest a link is slower, and never wider.
+        // An idle link may be slower, but never wider.
         Some(PcieLink {
             width: trained.map_or(idle.width, |trained| idle.width.min(trained.width)),
             ..idle
         })
     }
 
-    /// What the link at this function comes to when copies have run for a while.
+    /// Returns the state of the link at this function after copies have run for a while.
     pub fn loaded(&self, function: &FunctionSpec) -> Option<PcieLink> {
         let lower = self.lower_end(function)?.address;
         let faults = self
@@ -151,8 +149,8 @@ impl MachineSpec {
             .or_else(|| self.trained(function))
     }
 
-    /// What the link at this function trained to: at the link's lower end as the specification
-    /// says, at its upper end what the lower end says.
+    /// Returns the trained state of the link at this function. The specification of the link's lower end holds for both
+    /// ends.
     pub fn trained(&self, function: &FunctionSpec) -> Option<PcieLink> {
         let lower = self.lower_end(function)?;
         let max = lower.max?;
@@ -167,7 +165,7 @@ impl MachineSpec {
         Some(lower.trained.unwrap_or(both))
     }
 
-    /// Payload rate of a hop, GB/s, before what is lost to protocol.
+    /// Returns the payload rate of a hop, GB/s, before protocol overhead.
     fn hop_gbps(&self, hop: Hop) -> f64 {
         match hop {
             Hop::Pcie { lower, .. } => self
@@ -185,7 +183,7 @@ impl MachineSpec {
         }
     }
 
-    /// What all flows over a hop reach together, GB/s.
+    /// Returns the total rate of all flows over a hop, GB/s.
     pub fn shared_gbps(&self, hop: Hop) -> f64 {
         let share = match hop {
             Hop::Pcie { .. } | Hop::Uplink { .. } => self.speeds.pcie_shared,
@@ -195,7 +193,7 @@ impl MachineSpec {
         share * self.hop_gbps(hop)
     }
 
-    /// What several flows over a hop reach together, GB/s, where that is less.
+    /// Returns the total rate of several flows over a hop, GB/s, if it is less than that of one.
     pub fn collapsed_gbps(&self, hop: Hop) -> Option<f64> {
         self.faults
             .collapses
@@ -204,7 +202,7 @@ impl MachineSpec {
             .map(|collapse| collapse.gbps)
     }
 
-    /// The GPU whose flows have too little of a hop that several pass, and the most that they have of it.
+    /// Returns the GPU whose flows get too little of a hop that several flows pass, and the largest part that they get.
     pub fn starved(&self, hop: Hop) -> Option<(u32, f64)> {
         let starved = self
             .faults
@@ -214,7 +212,7 @@ impl MachineSpec {
         starved.map(|starved| (starved.gpu, starved.part))
     }
 
-    /// How a hop wakes up, if it sleeps.
+    /// Returns the sleep of a hop, if it sleeps.
     pub fn sleep(&self, hop: Hop) -> Option<Sleep> {
         let Hop::Pcie { lower, .. } = hop else {
             return None;
@@ -231,14 +229,14 @@ impl MachineSpec {
         })
     }
 
-    /// Share of its rate that is left to direct copies from this GPU, if a port redirects them.
+    /// Returns the share of their rate that direct copies from this GPU keep if a port redirects them.
     pub fn redirect_share(&self, source: u32) -> f64 {
         let path = self.gpu_path(source);
         let port = path.iter().find(|function| function.acs_redirect);
         port.and_then(|port| port.redirect_share).unwrap_or(1.0)
     }
 
-    /// Rate of the memory of a NUMA node, GB/s.
+    /// Returns the rate of the memory of a NUMA node, GB/s.
     fn host_memory_gbps(&self, node: u32, written: bool) -> f64 {
         let node = self.numa_nodes.get(node as usize);
         let own = node.and_then(|node| {
@@ -251,8 +249,8 @@ impl MachineSpec {
         own.unwrap_or(self.speeds.host_memory_gbps)
     }
 
-    /// Payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit
-    /// through sharing only, since their theoretical rates are nobody's denominator.
+    /// Returns the payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit through
+    /// sharing only, since no rate is reported as a share of theirs.
     pub fn bottleneck_gbps(&self, route: &Route) -> f64 {
         let links = route
             .hops
@@ -263,7 +261,7 @@ impl MachineSpec {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// Payload rate of a GPU's active NVLinks to this target, GB/s.
+    /// Returns the payload rate of a GPU's active NVLinks to this target, GB/s.
     fn nvlinks_gbps(&self, gpu: u32, target: NvLinkTarget) -> f64 {
         let Some(gpu) = self.gpus.get(gpu as usize) else {
             return 0.0;
@@ -277,7 +275,7 @@ impl MachineSpec {
             .sum()
     }
 
-    /// The route of direct copies.
+    /// Returns the route of direct copies.
     pub fn direct_route(&self, source: u32, destination: u32) -> Route {
         let astray = self
             .faults
@@ -292,7 +290,7 @@ impl MachineSpec {
         over_nvlink.unwrap_or_else(|| self.pcie_route(source, destination))
     }
 
-    /// The route over NVLinks, where there are such.
+    /// Returns the route over NVLinks, if there are any.
     fn nvlink_route(&self, source: u32, destination: u32) -> Option<Route> {
         if self.nvlinks_gbps(source, NvLinkTarget::Gpu(destination)) > 0.0 {
             let hops = vec![Hop::NvLink {
@@ -333,7 +331,7 @@ impl MachineSpec {
             up.iter().find(|above| down.contains(above)).copied()
         };
         let mut hops = links(&up, meet, true);
-        // What several root ports share turns traffic between them around, as a switch does.
+        // A link that several root ports share routes traffic between them, as a switch does.
         let (above, below) = (self.uplink_above(&up), self.uplink_above(&down));
         let over_the_top = meet.is_none() && (redirected || above.is_none() || above != below);
         let uplink = |uplink: Option<usize>, up| {
@@ -355,7 +353,7 @@ impl MachineSpec {
         }
     }
 
-    /// The route of copies through host memory.
+    /// Returns the route of copies through host memory.
     pub fn staged_route(&self, source: u32, destination: u32) -> Route {
         let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
         let mut hops = links(&up, None, true);
@@ -363,7 +361,7 @@ impl MachineSpec {
             self.uplink_above(&up)
                 .map(|uplink| Hop::Uplink { uplink, up: true }),
         );
-        // The driver stages in memory near the source: there it is written, and read from there.
+        // The driver stages in memory near the source, so that memory is both written and read.
         let node = up
             .first()
             .and_then(|function| function.numa_node)
@@ -380,7 +378,7 @@ impl MachineSpec {
         }
     }
 
-    /// The way between a GPU and the memory of a NUMA node, towards the GPU or from it.
+    /// Returns the route between a GPU and the memory of a NUMA node, towards the GPU or from it.
     pub fn host_route(&self, gpu: u32, node: u32, to_device: bool) -> Route {
         let path = self.gpu_path(gpu);
         let own = path
@@ -415,7 +413,7 @@ impl MachineSpec {
         }
     }
 
-    /// The lowest PCI level that two GPUs share, as NVML counts levels.
+    /// Returns the lowest PCI level that two GPUs share, in NVML's levels.
     pub fn common_ancestor(&self, a: u32, b: u32) -> CommonAncestor {
         let (a, b) = (self.gpu_path(a), self.gpu_path(b));
         if let Some(meet) = a.iter().find(|above| b.contains(above)) {
@@ -443,7 +441,7 @@ impl MachineSpec {
         }
     }
 
-    /// Whether two GPUs reach each other over NVLink.
+    /// Returns true if two GPUs reach each other over NVLink.
     pub fn joined_by_nvlink(&self, source: u32, destination: u32) -> bool {
         self.nvlink_route(source, destination).is_some()
     }
@@ -454,7 +452,7 @@ impl MachineSpec {
             .map_or_else(Vec::new, |gpu| self.path_up(gpu.pci))
     }
 
-    /// The uplink that the root port at the end of a path shares with others.
+    /// Returns the uplink that the root port at the end of a path shares with others.
     fn uplink_above(&self, path: &[&FunctionSpec]) -> Option<usize> {
         let root = path.last()?.address;
         self.uplinks
@@ -479,7 +477,7 @@ impl MachineSpec {
     }
 }
 
-/// The links on a path up to (and without) where it meets another. A link belongs to its lower
+/// Returns the links on a path up to (and without) the function where it meets another. A link belongs to its lower
 /// end: ports of the root and downstream ports have none of their own.
 fn links(path: &[&FunctionSpec], meet: Option<&FunctionSpec>, up: bool) -> Vec<Hop> {
     let below = path
@@ -494,7 +492,7 @@ fn links(path: &[&FunctionSpec], meet: Option<&FunctionSpec>, up: bool) -> Vec<H
         .collect()
 }
 
-/// Whether a hop is what a fault is about, in either direction.
+/// Returns true if a fault applies to this hop, in either direction.
 fn is_meant(at: Shared, hop: Hop) -> bool {
     match (at, hop) {
         (Shared::Pci(function), Hop::Pcie { lower, .. }) => function == lower,

@@ -2,7 +2,7 @@ use super::*;
 use crate::builtin;
 use crate::spec::NvLinkSpec;
 
-/// Hops as `up`/`down` with the bus below the link.
+/// Returns the hops as `up`/`down` with the bus below the link.
 fn pcie_hops(route: &Route) -> Vec<String> {
     let text = |hop: &Hop| match hop {
         Hop::Pcie { lower, up } => {
@@ -63,7 +63,7 @@ fn between_sockets_every_link_up_and_down_is_passed() {
         ]
     );
     assert!((spec.bottleneck_gbps(&route) - 7.88).abs() < 0.01);
-    // What is staged passes the memory near the source.
+    // Staged data passes the memory near the source.
     let staged = [
         "up 03",
         "up 01",

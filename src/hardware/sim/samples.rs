@@ -1,4 +1,4 @@
-//! What a simulated GPU and its links show while copies run.
+//! Samples of a simulated GPU and its links while copies run.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,13 @@ use hardware::LinkSample;
 use model::snapshot::PcieErrors;
 
 impl SimTelemetry {
-    /// Whether what shows under several flows alone shows by now.
+    /// Returns true if an error counts by now. Errors with `only_under_load` count once several flows have run at the
+    /// same time.
     pub(super) fn is_counted(&self, only_under_load: bool) -> bool {
         !only_under_load || self.loaded.load(Ordering::Relaxed)
     }
 
-    /// Errors of a function, with those that it counts once copies run.
+    /// Returns the errors of a function, including those that it counts once copies run.
     pub(crate) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
         // The second sample of a GPU is the first under load.
         let loaded = self
@@ -23,7 +24,7 @@ impl SimTelemetry {
         self.errors(function, loaded, self.is_counted(true))
     }
 
-    /// Errors of a function, with those that it counts under load if there was any.
+    /// Returns the errors of a function, including those counted under load if there was any.
     fn errors(&self, function: &FunctionSpec, loaded: bool, several: bool) -> PcieErrors {
         let added = self
             .spec
@@ -40,7 +41,7 @@ impl SimTelemetry {
             })
     }
 
-    /// A reading of a GPU.
+    /// Takes a reading of a GPU.
     pub(super) fn take_sample(&self, index: u32) -> LinkSample {
         let Ok(gpu) = self.answering(index) else {
             return LinkSample::default();
@@ -53,7 +54,7 @@ impl SimTelemetry {
         self.show(gpu, loaded, several)
     }
 
-    /// What a sample of a GPU shows.
+    /// Returns the values of a GPU's sample.
     fn show(&self, gpu: &GpuSpec, loaded: bool, several: bool) -> LinkSample {
         let throttle_reasons = gpu.state.throttle_under_load.clone();
         let under_load = if loaded {

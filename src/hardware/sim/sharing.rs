@@ -1,17 +1,16 @@
-//! How flows share what they pass: max-min fair, by progressive filling (Bertsekas and Gallager,
-//! Data Networks, 6.5.2). All flows grow alike until a hop is full or a flow reaches its own cap;
-//! those stay, the others grow on.
+//! Sharing of hops among flows: max-min fair, by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2).
+//! All flows grow alike until a hop is full or a flow reaches its own cap. Those flows stay, the others grow on.
 
 /// A flow that wants a share.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand<'a> {
     /// Indices of the hops that it passes.
     pub hops: &'a [usize],
-    /// The most it can use, GB/s.
+    /// Its highest possible rate, GB/s.
     pub cap: f64,
 }
 
-/// The rate of every flow, GB/s, given what each hop carries.
+/// Returns the rate of every flow, GB/s, for these capacities of the hops.
 pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
     let mut rates = vec![0.0; flows.len()];
     let mut growing = vec![true; flows.len()];
@@ -48,7 +47,7 @@ pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
                 left[hop] -= step;
             }
         }
-        // Relative, so that rounding cannot keep a full hop from counting as full.
+        // Compare relatively, so that rounding cannot keep a full hop from counting as full.
         let is_full =
             |hop: usize| capacities[hop].is_finite() && left[hop] <= 1e-9 * capacities[hop];
         for (index, flow) in flows.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! NVML and sysfs of a simulated machine.
 //!
-//! Facts are those of a machine at rest. A sample is taken while copies run: the first one of a GPU
-//! sees what its links trained to, every later one what they came to under load, and from then on
-//! the counters have what was added.
+//! Facts are those of a machine at rest. A sample is taken while copies run. The first sample of a GPU shows the
+//! trained state of its links. Every later one shows their state under load, and from then on the counters include the
+//! added errors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -32,7 +32,7 @@ const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct SimTelemetry {
     pub(super) spec: MachineSpec,
-    /// How often each GPU was sampled.
+    /// Number of samples of each GPU.
     pub(super) samples: Vec<AtomicU32>,
     looks: Looks,
     counters: Counters,
@@ -43,7 +43,7 @@ pub struct SimTelemetry {
 }
 
 impl SimTelemetry {
-    /// The facts of this machine.
+    /// Creates the facts of this machine.
     pub fn new(spec: MachineSpec) -> Self {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
         let looks = Looks::new(spec.gpus.len());
@@ -58,7 +58,7 @@ impl SimTelemetry {
         }
     }
 
-    /// Samples of a GPU up to now.
+    /// Returns the number of samples of a GPU up to now.
     fn sampled(&self, index: u32) -> u32 {
         self.samples
             .get(index as usize)
@@ -134,7 +134,7 @@ impl SimTelemetry {
             if links.active {
                 link.version = Reading::Known(links.version.clone());
                 link.speed_mbps = Reading::Known(nvlink_mbps(links));
-                // The switches have no PCI address that a guest could see.
+                // A guest sees no PCI address of the switches.
                 (link.remote, link.remote_pci) = match links.remote {
                     NvLinkTarget::Switch => {
                         (Reading::Known(NvLinkRemote::Switch), Reading::unsupported())
@@ -291,7 +291,7 @@ impl Telemetry for SimTelemetry {
             ports: vec![spec.port()],
         });
         let mut tree = PciTree {
-            // As in the kernel's tree, where NVSwitches are on nobody's way.
+            // As in the kernel's tree, where NVSwitches are on no GPU's path.
             functions: {
                 let on_the_way = self
                     .spec
@@ -304,7 +304,7 @@ impl Telemetry for SimTelemetry {
             adapters: adapters.collect(),
             problems: Vec::new(),
         };
-        // As the kernel's own list is read.
+        // The kernel's own list is sorted too.
         tree.functions.sort_by_key(|function| function.address);
         tree.adapters.sort_by_key(|adapter| adapter.pci);
         tree
@@ -391,7 +391,7 @@ impl Telemetry for SimTelemetry {
                 pair.common_ancestor =
                     Reading::Known(self.spec.common_ancestor(pair.source, pair.destination));
             }
-            // As over NVLink, with which the simulated boards have them.
+            // The simulated boards support atomics over NVLink only.
             pair.p2p_atomics = pair.p2p_nvlink.clone();
             pair.p2p_pci = match pair.p2p_nvlink.get() {
                 Some(P2pStatus::Ok) => Reading::Unknown(GpuPair::has_nvlink()),

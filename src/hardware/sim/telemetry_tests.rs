@@ -20,7 +20,7 @@ fn gpu(machine: &SimTelemetry, index: u32) -> Gpu {
     gpu
 }
 
-/// All that NVML says of a pair but atomics.
+/// Returns what NVML reports for a pair, except atomics.
 fn with_access(machine: &SimTelemetry, source: u32, destination: u32) -> GpuPair {
     let mut pair = machine.read_pair(source, destination);
     machine.read_access(&mut pair);
@@ -104,7 +104,7 @@ fn a_fabric_that_is_down_shows_while_nvml_works() {
     );
 }
 
-/// The L40S box with everything about GPU 0 changed that can be.
+/// Returns the L40S box with all changeable facts of GPU 0 changed.
 fn changed() -> SimTelemetry {
     let mut spec = builtin::get("pair-hangs").unwrap();
     spec.gpus[0].state = GpuState {

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The longest description that is read. The longest built-in one has some 100 kB.
+/// Most bytes read of a description. The longest built-in one has some 100 kB.
 const LONGEST: u64 = 4 << 20;
 
-/// The text of a description.
+/// Returns the text of a description.
 ///
 /// # Errors
 ///
-/// Why it cannot be read.
+/// The reason why it cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;

@@ -1,19 +1,19 @@
-//! What the engine is given to do.
+//! The operations that the engine runs.
 
 use std::sync::Arc;
 
-/// What a flow has met on its way.
+/// The conditions that a flow has met on its way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Met {
     /// The opposite direction of one of its hops was busy.
     pub opposite: bool,
     /// Another flow had one of its places.
     pub others: bool,
-    /// One of its places had a flow with a third one.
+    /// One of its places had a flow with a third place.
     pub third: bool,
     /// A flow with the host had one of its places.
     pub host: bool,
-    /// The most flows that were on their way at the same time, this one included.
+    /// The most flows that were active at the same time, this one included.
     pub flows: u32,
 }
 
@@ -22,7 +22,7 @@ pub struct Met {
 pub struct Op(pub(super) usize);
 
 impl Op {
-    /// Its number: each has the next one.
+    /// Returns its number. Operations are numbered consecutively.
     pub const fn number(self) -> usize {
         self.0
     }
@@ -32,7 +32,7 @@ impl Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane(pub(super) usize);
 
-/// Something that only so many operations can use at once.
+/// A resource that only a limited number of operations can use at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server(pub(super) usize);
 
@@ -40,25 +40,25 @@ pub struct Server(pub(super) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedHop(pub(super) usize);
 
-/// What an operation does.
+/// The work of an operation.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// Nothing; it marks a place in its lanes.
+    /// Does nothing; it marks a position in its lanes.
     Mark,
-    /// The same for an event: a flow that comes behind another one and this pays for it.
+    /// Marks the record of an event. It costs time if a flow ends before it and another follows it.
     Record,
     /// Takes this many nanoseconds.
     Busy(f64),
     /// Moves bytes.
     Flow(Flow),
-    /// Ends when the gates are opened, or somewhat later, and by itself after so many nanoseconds.
+    /// Ends when the gates are opened, or somewhat later. Ends by itself after a time limit.
     Gate {
         /// Nanoseconds after which it opens by itself.
         limit: f64,
         /// Nanoseconds from the opening of all gates to that of this one.
         late: f64,
     },
-    /// A gate whose turn has come: so much later than the others it opens.
+    /// A gate whose turn has come. Opens this many nanoseconds later than the others.
     Waiting(f64),
     /// A gate that was opened, from this time on.
     Opened(f64),
@@ -66,35 +66,35 @@ pub enum Work {
     Never,
 }
 
-/// Bytes on their way.
+/// A transfer of bytes.
 #[derive(Debug, Clone)]
 pub struct Flow {
     pub bytes: f64,
     pub hops: Arc<[SharedHop]>,
-    /// Where they come from and go to, numbered by whoever enqueues.
+    /// Source and destination, numbered by the caller.
     pub places: [u32; 2],
-    /// The most that the flow reaches by itself, GB/s.
+    /// The highest rate that the flow reaches by itself, GB/s.
     pub cap: f64,
-    /// What is left of the cap while a hop's opposite direction is busy.
+    /// Factor of the cap while a hop's opposite direction is busy.
     pub both_ways: f64,
-    /// What is left of the cap while another flow has one of its places.
+    /// Factor of the cap while another flow has one of its places.
     pub beside_others: f64,
-    /// What is left of it while one of its places has a flow with a third one.
+    /// Factor of the cap while one of its places has a flow with a third place.
     pub beside_third: f64,
-    /// What is left of the cap while a flow with the host has one of its places; of such a flow nothing is lost.
+    /// Factor of the cap while a flow with the host has one of its places. It is 1 for flows with the host.
     pub beside_host: f64,
-    /// Whether it is one with the host.
+    /// True if one end is the host.
     pub with_host: bool,
     /// Nanoseconds before the first byte moves.
     pub each_ns: f64,
-    /// Nanoseconds besides, where the lane's last flow has not just ended.
+    /// Additional nanoseconds if the lane's last flow has not just ended.
     pub first_ns: f64,
-    /// Nanoseconds besides, where it has, and an event was recorded in between.
+    /// Additional nanoseconds if it has, and an event was recorded in between.
     pub event_ns: f64,
 }
 
 impl Flow {
-    /// Some bytes at this rate that cost nothing besides and that nothing slows down.
+    /// Creates a flow of this rate without fixed costs, which nothing slows down.
     pub fn new(bytes: f64, cap: f64) -> Self {
         let (hops, places) = (Arc::default(), [0; 2]);
         let (both_ways, beside_others, beside_host) = (1.0, 1.0, 1.0);
@@ -115,7 +115,7 @@ impl Flow {
         }
     }
 
-    /// The most that it reaches by itself while it meets this, GB/s.
+    /// Returns the highest rate that it reaches by itself under these conditions, GB/s.
     pub fn cap_when(&self, met: Met) -> f64 {
         let opposite = if met.opposite { self.both_ways } else { 1.0 };
         let others = if met.others { self.beside_others } else { 1.0 };
@@ -125,29 +125,29 @@ impl Flow {
     }
 }
 
-/// One or two of something, or none. There are millions of operations, and each would have to find room for a list.
+/// One or two values, or none. There are millions of operations, and a list would need an allocation for each.
 #[derive(Debug, Clone, Copy)]
 pub struct Few<T>([Option<T>; 2]);
 
 impl<T: Copy> Few<T> {
     pub const NONE: Self = Self([None; 2]);
 
-    /// One.
+    /// Returns a single value.
     pub const fn one(one: T) -> Self {
         Self([Some(one), None])
     }
 
-    /// Two, in this order.
+    /// Returns two values, in this order.
     pub const fn two(one: T, other: T) -> Self {
         Self([Some(one), Some(other)])
     }
 
-    /// The one at this place, from 0 on.
+    /// Returns the value at this index, from 0 on.
     pub fn get(&self, place: usize) -> Option<T> {
         self.0.get(place).copied().flatten()
     }
 
-    /// Each of them.
+    /// Returns an iterator over the values.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<T> {
         self.0.into_iter().flatten()
     }
@@ -156,13 +156,13 @@ impl<T: Copy> Few<T> {
 /// An operation to be enqueued.
 #[derive(Debug, Clone)]
 pub struct Submission {
-    /// Lanes it takes its place in; the first is the one it is issued on.
+    /// Lanes that it belongs to; the first is the one it is issued on.
     pub lanes: Few<Lane>,
     /// Another operation it waits for.
     pub after: Option<Op>,
-    /// When the host enqueued it, nanoseconds.
+    /// Time at which the host enqueued it, nanoseconds.
     pub at: f64,
-    /// What it needs one of each, taken in this order.
+    /// The servers that it needs one place of each, taken in this order.
     pub servers: Few<Server>,
     pub work: Work,
 }
@@ -171,9 +171,9 @@ pub struct Submission {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ended {
     pub op: Op,
-    /// When, nanoseconds.
+    /// Time of its end, nanoseconds.
     pub at: f64,
-    /// Of a flow, what it met on its way.
+    /// The conditions that a flow met on its way.
     pub met: Met,
 }
 

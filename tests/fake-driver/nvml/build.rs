@@ -1,4 +1,4 @@
-//! Makes functions of the names in `src/others.txt`.
+//! Generates functions from the names in `src/others.txt`.
 
 use std::path::Path;
 use std::{env, fs, io};

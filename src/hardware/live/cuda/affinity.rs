@@ -4,24 +4,25 @@ use std::cell::OnceCell;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What the thread may use, as it was before anything was changed; none where the system does not tell.
+/// The processors that the thread may use, as they were before anything was changed; `None` if the system does not
+/// report them.
 #[derive(Default)]
 pub struct Affinity {
     first: OnceCell<Option<CpuSet>>,
 }
 
 impl Affinity {
-    /// See [`hardware::Driver::run_on`].
+    /// Implements [`hardware::Driver::run_on`].
     pub fn run_on(&self, processors: &[usize]) {
         let Some(first) = self.first.get_or_init(|| sched_getaffinity(None).ok()) else {
             return;
         };
-        // Where it is refused, copies are made all the same, from where the thread is.
+        // If the system refuses, copies still run, on the thread's current processors.
         let _ = sched_setaffinity(None, &chosen(first, processors));
     }
 }
 
-/// Those of these processors that may be used, or all of them where there is none.
+/// Returns the usable ones of these processors, or all usable ones if there is none among them.
 fn chosen(first: &CpuSet, processors: &[usize]) -> CpuSet {
     let mut chosen = CpuSet::new();
     let usable = processors
@@ -45,7 +46,7 @@ mod tests {
         affinity.run_on(&[last, CpuSet::MAX_CPU + 7]);
         let there = sched_getaffinity(None).unwrap();
         assert!(there.is_set(last) && there.count() == 1);
-        // Processors that are not there, or not for this process, change nothing.
+        // Processors that are absent, or not allowed for this process, change nothing.
         affinity.run_on(&[CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU]);
         assert_eq!(sched_getaffinity(None).unwrap(), before);
         affinity.run_on(&[last]);

@@ -1,4 +1,4 @@
-//! Return codes of the driver as numbers, and what they mean for a person.
+//! Return codes of the driver as numbers, and their meaning for a person.
 
 use std::ffi::{CStr, c_char};
 
@@ -6,7 +6,7 @@ use super::table::Table;
 use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError};
 
-/// Codes that something depends on; cuda.h, CUresult.
+/// Codes that other code depends on; cuda.h, CUresult.
 pub mod code {
     #![allow(missing_docs, reason = "the names are the driver's own")]
     pub const SUCCESS: u32 = 0;
@@ -38,7 +38,7 @@ pub mod code {
     pub const UNKNOWN: u32 = 999;
 }
 
-/// The remedy, for codes that have one.
+/// Returns the remedy, for codes that have one.
 fn advice(call: &str, code: u32) -> Option<&'static str> {
     Some(match code {
         code::OUT_OF_MEMORY if call.starts_with("cuMemHost") => {
@@ -88,10 +88,10 @@ fn advice(call: &str, code: u32) -> Option<&'static str> {
     })
 }
 
-/// Codes after which the context, and with it the process, cannot be used any more: ECC and NVLink
-/// errors, and the errors of asynchronous work from 700 on, without those about peer access and
-/// registration, which concern one call only; a driver that shuts down, an MPS server that does not answer or
-/// has ended this client, an error of another device. What an unknown error leaves behind nobody knows.
+/// Returns true for codes after which the context, and with it the process, cannot be used any more. These are ECC and
+/// NVLink errors, and the errors of asynchronous work from 700 on, without those about peer access and registration,
+/// which concern one call only. The others are a driver that shuts down, an MPS server that does not answer or has
+/// ended this client, and an error of another device. An unknown error counts too: nobody knows what it leaves behind.
 fn is_sticky(code: u32) -> bool {
     matches!(
         code,
@@ -114,10 +114,10 @@ fn is_sticky(code: u32) -> bool {
     )
 }
 
-/// The limit of this process that explains a code: the driver has few codes for what the system refuses. It
-/// opens a file for most of what it maps, and loads its compiler from one: what it has no file for it calls
-/// "out of memory", and a compiler that it cannot open "not found". A GPU's own memory is asked for by one call
-/// alone, and is what that one lacks unless hardly any file is left.
+/// Returns the limit of this process that explains a code, since the driver has few codes for refusals of the system.
+/// The driver opens a file for most of what it maps, and loads its compiler from one. It reports "out of memory" if it
+/// gets no file, and "not found" if it cannot open the compiler. Only one call asks for a GPU's own memory; if it
+/// fails, that memory is full unless hardly any file is left.
 fn limit(call: &str, code: u32) -> Option<String> {
     match code {
         code::OUT_OF_MEMORY if call == "cuMemAlloc" => limits::blame(Scarce::LastFiles),
@@ -126,18 +126,18 @@ fn limit(call: &str, code: u32) -> Option<String> {
         | code::SHARED_OBJECT_INIT_FAILED
         | code::OPERATING_SYSTEM
         | code::UNKNOWN => limits::blame(Scarce::Something),
-        // These mean something else wherever there are files enough.
+        // These mean something else if there are enough files.
         code::NO_DEVICE | code::JIT_COMPILER_NOT_FOUND => limits::blame(Scarce::LastFiles),
         _ => None,
     }
 }
 
 impl Table {
-    /// `Ok` for success, otherwise the error with the call that gave it.
+    /// Returns `Ok` for success, otherwise the error with the call that returned it.
     ///
     /// # Errors
     ///
-    /// What the code says.
+    /// Any code other than success.
     pub fn check(&self, call: &str, code: u32) -> Result<(), HardwareError> {
         if code == code::SUCCESS {
             Ok(())
@@ -146,12 +146,12 @@ impl Table {
         }
     }
 
-    /// [`Table::check`] for a call that makes something: success without a handle is an error too,
-    /// since a null stream is the default one and a null pointer must not be written to.
+    /// Does [`Table::check`] for a call that makes something. Success without a handle is an error too, since a null
+    /// stream is the default one and a null pointer must not be written to.
     ///
     /// # Errors
     ///
-    /// What the code says, or that there is no handle.
+    /// Any code other than success, or a null handle.
     pub fn made<T>(&self, call: &str, code: u32, handle: *mut T) -> Result<*mut T, HardwareError> {
         self.check(call, code)?;
         if handle.is_null() {
@@ -163,7 +163,7 @@ impl Table {
         Ok(handle)
     }
 
-    /// The error of a code that is not success.
+    /// Returns the error for a code other than success.
     pub fn error(&self, call: &str, code: u32) -> HardwareError {
         let kind = match code {
             code::OUT_OF_MEMORY => ErrorKind::OutOfMemory,
@@ -215,8 +215,8 @@ impl Table {
 mod tests {
     use super::is_sticky;
 
-    /// cuda.h, CUresult: what it says of each is that the process must end, or, of 4 and 999, nothing that would
-    /// let it go on.
+    /// cuda.h, CUresult: it documents for each of them that the process must end. For 4 and 999 it documents nothing
+    /// that would let the process go on.
     #[test]
     fn codes_that_end_a_process_are_told_from_those_of_one_call() {
         for code in [

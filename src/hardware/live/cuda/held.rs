@@ -1,4 +1,4 @@
-//! A buffer in the memory of the host, as it is kept under its number.
+//! A buffer in the memory of the host, as the driver stores it under its number.
 
 use std::ffi::c_void;
 
@@ -10,6 +10,6 @@ pub struct Held {
     pub(super) memory: HostMemory,
     pub(super) pointer: *mut c_void,
     pub(super) bytes: u64,
-    /// Of memory that is not the driver's own.
+    /// The mapping behind the buffer, if the driver did not allocate the memory itself.
     pub(super) mapping: Option<Mapping>,
 }

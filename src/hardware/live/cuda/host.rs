@@ -16,13 +16,13 @@ use hardware::{
 };
 use model::flow::HostMemory;
 
-/// CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP, and the same of CU_MEMHOSTREGISTER: every context reaches
-/// the memory, copy engines and kernels alike.
+/// CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP, and the same for CU_MEMHOSTREGISTER: every context can access
+/// the memory, with copy engines and kernels alike.
 const PORTABLE_MAPPED: c_uint = 3;
 /// CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT.
 const ATTRIBUTE_COPY_ENGINES: c_int = 40;
 
-/// A function that this driver does not have.
+/// Returns the error for a function that this driver lacks.
 fn lacks(function: &str) -> HardwareError {
     HardwareError::new(
         ErrorKind::Unsupported,
@@ -30,7 +30,7 @@ fn lacks(function: &str) -> HardwareError {
     )
 }
 
-/// What page-locking failed with, behind the limit that explains it.
+/// Adds to an error of page-locking the limit that explains it.
 fn explained(error: HardwareError) -> HardwareError {
     let limit = match error.kind {
         ErrorKind::OutOfMemory | ErrorKind::Other => limits::blame(Scarce::Locked),
@@ -47,7 +47,7 @@ fn explained(error: HardwareError) -> HardwareError {
 }
 
 impl CudaDriver {
-    /// Keeps a buffer, under a number.
+    /// Stores a buffer, and returns its handle.
     fn keep(&self, held: Held) -> HostBuffer {
         let (memory, bytes) = (held.memory, held.bytes);
         let mut hosts = self.hosts.borrow_mut();
@@ -59,7 +59,7 @@ impl CudaDriver {
         }
     }
 
-    /// Where a buffer is, if it has so many bytes.
+    /// Returns the address of a buffer, if it has at least `bytes` bytes.
     fn address(&self, buffer: HostBuffer, bytes: u64) -> Result<*mut c_void, HardwareError> {
         let hosts = self.hosts.borrow();
         let held = hosts.get(buffer.id as usize).and_then(Option::as_ref);
@@ -74,12 +74,12 @@ impl CudaDriver {
         Ok(held.pointer)
     }
 
-    /// The words of the first bytes of a buffer.
+    /// Returns the address and number of the words in the first `bytes` bytes of a buffer.
     fn words(&self, buffer: HostBuffer, bytes: u64) -> Result<(*mut u64, u64), HardwareError> {
         Ok((self.address(buffer, bytes)?.cast(), bytes / 8))
     }
 
-    /// Writes a word at every place of the first bytes.
+    /// Writes `word(index)` to every word of the first `bytes` bytes.
     fn write_words(
         &self,
         buffer: HostBuffer,
@@ -88,14 +88,14 @@ impl CudaDriver {
     ) -> Result<(), HardwareError> {
         let (words, count) = self.words(buffer, bytes)?;
         for index in 0..count {
-            // SAFETY: the buffer has so many words, aligned to a page. Devices may look at it, so that no
-            // reference to it is made.
+            // SAFETY: the buffer has `count` words, aligned to a page. Devices may read it, so that no reference to it
+            // is made.
             unsafe { words.add(index as usize).write_volatile(word(index)) };
         }
         Ok(())
     }
 
-    /// Compares these words of the first bytes with a pattern, one after the other.
+    /// Compares these words of the first `bytes` bytes with a pattern, one after the other.
     fn compare(
         &self,
         buffer: HostBuffer,
@@ -112,8 +112,8 @@ impl CudaDriver {
             first_wrong: None,
         };
         for index in indices.filter(|index| *index < count) {
-            // SAFETY: the buffer has so many words, aligned to a page. A device may still write it: then what is
-            // read is one or the other, and counted as it is.
+            // SAFETY: the buffer has `count` words, aligned to a page. A device may still write it: then the read
+            // returns the old or the new word, which is counted as it is.
             let word = unsafe { words.add(index as usize).read_volatile() };
             found.words += 1;
             if word != pattern(seed, index) {
@@ -129,7 +129,7 @@ impl CudaDriver {
         Ok(found)
     }
 
-    /// The address under which devices reach page-locked memory.
+    /// Returns the address under which devices reach page-locked memory.
     fn mapped(&self, buffer: HostBuffer, bytes: u64) -> Result<CUdeviceptr, HardwareError> {
         let pointer = self.address(buffer, bytes)?;
         if buffer.memory == HostMemory::Pageable {
@@ -138,7 +138,7 @@ impl CudaDriver {
                 "pageable memory is not mapped into the GPU",
             ));
         }
-        // Under unified addressing it is the host's own where the driver has no such function.
+        // A driver without this function has unified addressing: the address is the host's own.
         let Some(address) = self.table.host_address else {
             return Ok(pointer as u64);
         };
@@ -153,7 +153,7 @@ impl CudaDriver {
         Ok(mapped)
     }
 
-    /// Memory that the driver allocates page-locked.
+    /// Allocates page-locked memory through the driver.
     fn pinned(&self, bytes: usize) -> Result<*mut c_void, HardwareError> {
         let mut pointer = std::ptr::null_mut();
         // SAFETY: writes one pointer; some context is current.
@@ -182,12 +182,12 @@ impl CudaDriver {
             .table
             .host_unregister
             .ok_or_else(|| lacks("cuMemHostUnregister"))?;
-        // SAFETY: the pointer was registered and is so once.
+        // SAFETY: the pointer was registered, and exactly once.
         self.table
             .check("cuMemHostUnregister", unsafe { unregister(pointer) })
     }
 
-    /// Changes how a buffer is kept.
+    /// Changes the recorded kind of memory of a buffer.
     fn set_memory(&self, buffer: HostBuffer, memory: HostMemory) -> HostBuffer {
         if let Some(Some(held)) = self.hosts.borrow_mut().get_mut(buffer.id as usize) {
             held.memory = memory;

@@ -8,7 +8,7 @@ use super::gate::Words;
 use super::table::Table;
 use hardware::HardwareError;
 
-/// The images, as scripts/build-ptx wrote them.
+/// The PTX images, as scripts/build-ptx wrote them.
 const IMAGES: [&str; 4] = [
     include_str!("../../../../probes/ptx/gate.ptx"),
     include_str!("../../../../probes/ptx/spin.ptx"),
@@ -16,14 +16,14 @@ const IMAGES: [&str; 4] = [
     include_str!("../../../../probes/ptx/pattern.ptx"),
 ];
 
-/// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register
-/// counts that ptxas reports (57 for the copy kernel on sm_90).
+/// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
+/// reports (57 for the copy kernel on sm_90).
 const BLOCK: c_uint = 256;
 
 /// The legacy default stream of the current context.
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
 
-/// The kernels of one device, loaded.
+/// The loaded kernels of one device.
 pub struct Kernels {
     gate: Function,
     spin: Function,
@@ -81,8 +81,8 @@ impl Kernels {
         })
     }
 
-    /// Writes `generation` to the word `arrived`, and holds the stream until the word `flag` reaches it, or
-    /// `timeout_ns` have passed, when it sets the word `expired`.
+    /// Writes `generation` to the word `arrived`, and holds the stream until the word `flag` reaches it. After
+    /// `timeout_ns` it opens by itself and sets the word `expired`.
     /// The words must be host memory that the device can reach.
     pub fn gate(
         &self,
@@ -102,7 +102,7 @@ impl Kernels {
         launch(table, self.gate, (1, 1), stream, arguments)
     }
 
-    /// Keeps every multiprocessor busy for this long.
+    /// Keeps every multiprocessor busy for `duration_ns`.
     pub fn spin(
         &self,
         table: &Table,
@@ -141,7 +141,7 @@ impl Kernels {
         launch(table, self.copy, (blocks, BLOCK), stream, arguments)
     }
 
-    /// Writes the pattern of `seed`, on the legacy default stream like what follows.
+    /// Writes the pattern of `seed`, on the legacy default stream like the kernels below.
     pub fn fill(
         &self,
         table: &Table,
@@ -218,7 +218,7 @@ impl Kernels {
     }
 }
 
-/// At least one block, at most `most`.
+/// Returns the number of blocks: at least one, at most `most`.
 fn grid(wanted: u64, most: u32) -> u32 {
     u32::try_from(wanted.clamp(1, u64::from(most.max(1)))).unwrap_or(most)
 }
@@ -255,5 +255,5 @@ fn launch<const N: usize>(
     table.check("cuLaunchKernel", code)
 }
 
-/// The driver's number of the attribute "multiprocessors on the device".
+/// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.
 pub const ATTRIBUTE_MULTIPROCESSORS: c_int = 16;

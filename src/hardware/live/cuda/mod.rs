@@ -28,24 +28,24 @@ use hardware::{
 };
 use model::measurement::RdmaSupport;
 
-/// How long a held stream stays closed when nobody opens it. Longer than any enqueueing takes,
-/// shorter than the deadline of a round, so that the report has the cause rather than a hang, and shorter than the 2 s
-/// after which Windows resets a GPU whose kernel does not end (TdrDelay; below WSL2 as well).
+/// Time after which a held stream opens by itself. It is longer than any enqueueing takes, and shorter than the
+/// deadline of a round, so that the report shows the cause rather than a hang. It is also shorter than the 2 s after
+/// which Windows resets a GPU whose kernel does not end (TdrDelay; below WSL2 as well).
 const GATE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// After so long the driver is asked for a stream whose device does not wait yet, which makes it submit what it has
-/// collected: below WSL2 it collects launches. Chosen: ten times what a launch takes to begin.
+/// Time after which the driver is asked about a stream whose device does not wait yet. The query makes it submit the
+/// launches that it has collected; below WSL2 it collects them. Chosen: ten times what a launch takes to begin.
 const SUBMIT_AFTER: Duration = Duration::from_micros(100);
 
-/// Share of the time limit for the driver's start after which contexts that are not ready are left
-/// behind. At the end of the limit, the parent gives up the whole worker.
+/// Share of the time limit for the driver's start after which unfinished contexts are abandoned. At the end of the
+/// limit, the parent gives up the whole worker.
 const CONTEXTS_UNTIL: f64 = 0.75;
-/// The same for kernels.
+/// The same share for kernels.
 const KERNELS_UNTIL: f64 = 0.9;
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
 /// CU_STREAM_WAIT_VALUE_GEQ: wraps around, as the gate kernel's comparison does.
 const WAIT_VALUE_GEQ: u32 = 0;
-/// CU_STREAM_WRITE_VALUE_DEFAULT: what was done before is seen before.
+/// CU_STREAM_WRITE_VALUE_DEFAULT: earlier writes are visible before this one.
 const WRITE_VALUE_DEFAULT: u32 = 0;
 
 impl Driver for CudaDriver {
@@ -399,7 +399,7 @@ impl Driver for CudaDriver {
             // SAFETY: the word is pinned host memory, mapped into every context.
             let written = unsafe { write(handle, words.arrived, generation, WRITE_VALUE_DEFAULT) };
             match self.table.check("cuStreamWriteValue32", written) {
-                // Then nothing is written, and the device is none that tells.
+                // Then nothing is written, and the device never reports that it waits.
                 Err(error) if error.kind == ErrorKind::Unsupported => {}
                 written => written?,
             }
@@ -417,7 +417,7 @@ impl Driver for CudaDriver {
         };
         let (mut held, began, mut submitted) = (self.held.take(), Instant::now(), false);
         loop {
-            // Before the look: where this thread did not run meanwhile, it looks once more.
+            // Read the clock before the words: if this thread was suspended in between, it checks once more.
             let waited = began.elapsed();
             held.retain(|stream| !gate.has(stream.device));
             if !held.is_empty() && !submitted && waited >= SUBMIT_AFTER {
@@ -522,19 +522,19 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
-    /// Makes the driver submit what it has collected for a stream.
+    /// Makes the driver submit the launches that it has collected for a stream.
     fn submit(&self, stream: Stream) {
         if let (Some(query), Ok(handle), Ok(())) = (
             self.table.stream_query,
             self.stream(stream),
             self.enter(stream.device),
         ) {
-            // SAFETY: the stream is alive. What goes wrong with it comes to light when it is waited for.
+            // SAFETY: the stream is alive. Its errors are returned when it is waited for.
             let _ = unsafe { query(handle) };
         }
     }
 
-    /// Runs a kernel that writes to this much of a buffer, on the legacy default stream, and waits.
+    /// Runs a kernel that writes the first `bytes` bytes of a buffer, on the legacy default stream, and waits.
     fn write(
         &self,
         buffer: Buffer,
@@ -547,7 +547,7 @@ impl CudaDriver {
     }
 }
 
-/// The size as the driver wants it, if it fits both buffers.
+/// Returns the size in the driver's type, if it fits both buffers.
 fn in_bounds(bytes: u64, a: Buffer, b: Buffer) -> Result<usize, HardwareError> {
     if bytes > a.bytes || bytes > b.bytes {
         return Err(HardwareError::new(

@@ -1,4 +1,4 @@
-//! Memory of this process on a NUMA node of choice.
+//! Memory of this process on a chosen NUMA node.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -9,23 +9,23 @@ use super::affinity::Affinity;
 use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError, root};
 
-/// Nodes that a mask of one word names.
+/// Most nodes that a mask of one word can name.
 const MOST_NODES: u32 = 64;
-/// MPOL_DEFAULT: memory is taken where it is touched first.
+/// MPOL_DEFAULT: memory comes from the node of the thread that touches it first.
 const DEFAULT: libc::c_long = 0;
-/// MPOL_PREFERRED. Not MPOL_BIND: where the node is full, the kernel would end processes rather than go to another.
+/// MPOL_PREFERRED. With MPOL_BIND and a full node, the kernel would end processes rather than use another node.
 const PREFERRED: libc::c_long = 1;
-/// MPOL_F_NODE | MPOL_F_ADDR: on which node an address is.
+/// MPOL_F_NODE | MPOL_F_ADDR: asks for the node of an address.
 const NODE_OF_ADDRESS: libc::c_long = 3;
 
-/// Memory that the system gave and that goes back with this.
+/// Memory from the system that is unmapped on drop.
 pub struct Mapping {
     pointer: *mut c_void,
     bytes: usize,
 }
 
 impl Mapping {
-    /// Takes memory as programs do and writes to every page of it.
+    /// Allocates ordinary memory and writes to every page of it.
     pub fn new(bytes: usize) -> Result<Self, HardwareError> {
         let (access, kind) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -51,7 +51,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Where it begins.
+    /// Returns the start of the mapping.
     pub const fn pointer(&self) -> *mut c_void {
         self.pointer
     }
@@ -64,8 +64,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Runs something while what it touches first comes from a node: on that node's processors, and with the node
-/// preferred. Either may be refused (in a container, say), and one is enough.
+/// Runs a function so that the memory that it touches first comes from a node: on that node's processors, and with the
+/// node preferred. Either may be refused (in a container, say), and one is enough.
 pub fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnce() -> T) -> T {
     let Some(node) = node.filter(|node| *node < MOST_NODES) else {
         return run();
@@ -78,13 +78,13 @@ pub fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnce() -> 
         prefer(None);
     }
     if let Some(before) = before {
-        // It was allowed before.
+        // This set was allowed before.
         let _ = sched_setaffinity(None, &before);
     }
     done
 }
 
-/// Lets this thread's memory come from a node, or from where it is again; whether it may.
+/// Makes this thread's memory come from a node, or restores the default. Returns true if the kernel allows it.
 fn prefer(node: Option<u32>) -> bool {
     let mask: libc::c_ulong = node.map_or(0, |node| 1 << node);
     let policy = if node.is_some() { PREFERRED } else { DEFAULT };
@@ -98,14 +98,14 @@ fn prefer(node: Option<u32>) -> bool {
     } else {
         0
     };
-    // SAFETY: reads a mask of so many bits, of which the kernel takes one off.
+    // SAFETY: reads a mask of `bits` bits, from which the kernel subtracts one.
     unsafe { libc::syscall(libc::SYS_set_mempolicy, policy, pointer, bits) == 0 }
 }
 
-/// An error where memory is known to be on another node than it should. Memory of the driver's own the kernel may not
-/// tell of.
+/// Fails if memory is known to be on another node than `node`. The kernel may not report the node of memory that the
+/// driver allocated.
 pub fn is_on(node: Option<u32>, pointer: *mut c_void) -> Result<(), HardwareError> {
-    // The nodes of a folder that stands for the root are not this machine's.
+    // Below a test root, the nodes are not this machine's.
     let Some(wanted) = node.filter(|_| root() == Path::new("/")) else {
         return Ok(());
     };
@@ -134,7 +134,7 @@ pub fn is_on(node: Option<u32>, pointer: *mut c_void) -> Result<(), HardwareErro
     }
 }
 
-/// The processors of a node; none where the kernel does not list any.
+/// Returns the processors of a node; `None` if the kernel does not list any.
 fn processors(root: &Path, node: u32) -> Option<Vec<usize>> {
     let list =
         std::fs::read_to_string(root.join(format!("sys/devices/system/node/node{node}/cpulist")))
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(sched_getaffinity(None).unwrap(), before);
         is_on(Some(0), mapping.pointer()).unwrap();
         is_on(None, mapping.pointer()).unwrap();
-        // A node that is not there is not where memory comes from.
+        // Memory cannot come from a node that does not exist.
         let elsewhere = on_node(&affinity, Some(63), || Mapping::new(1 << 20)).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap(), before);
         let error = is_on(Some(63), elsewhere.pointer());

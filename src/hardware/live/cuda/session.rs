@@ -14,12 +14,12 @@ use super::startup::{self, Context, Loaded};
 use super::table::Table;
 use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 
-/// However long the steps before took, each gets this share.
+/// Least share of the limit for each step, regardless of how long the steps before took.
 const LEAST_SHARE: f64 = 0.05;
 
 /// The CUDA driver of this machine.
 pub struct CudaDriver {
-    /// Never given back: a thread that hangs in the driver may still hold it.
+    /// Never freed: a thread that hangs in the driver may still hold it.
     pub(super) table: &'static Table,
     pub(super) devices: Vec<DeviceInfo>,
     pub(super) handles: Vec<CUdevice>,
@@ -28,18 +28,18 @@ pub struct CudaDriver {
     pub(super) init_seconds: f64,
     pub(super) context_seconds: Cell<f64>,
     pub(super) opened: RefCell<Vec<Option<Opened>>>,
-    /// Why the kernels could not be loaded, for the devices of which that is so.
+    /// Reasons why the kernels could not be loaded, for the devices where that failed.
     pub(super) kernels_failures: RefCell<HashMap<Device, HardwareError>>,
     pub(super) streams: RefCell<Vec<CUstream>>,
     pub(super) events: RefCell<Vec<CUevent>>,
     pub(super) buffers: RefCell<Vec<Option<CUdeviceptr>>>,
-    /// Parts of buffers, by whole, offset and length.
+    /// Parts of buffers, by the id of the whole, offset and length.
     pub(super) parts: RefCell<HashMap<(u32, u64, u64), Buffer>>,
     /// Buffers of the host.
     pub(super) hosts: RefCell<Vec<Option<Held>>>,
     pub(super) current: Cell<Option<Device>>,
     pub(super) gate: OnceCell<Gate>,
-    /// Streams that were held since the last release, of devices that say when they wait.
+    /// Streams that were held since the last release, of devices that report when they wait.
     pub(super) held: RefCell<Vec<Stream>>,
     pub(super) affinity: Affinity,
 }
@@ -51,8 +51,8 @@ pub struct Opened {
 }
 
 impl CudaDriver {
-    /// Loads the library, initialises it and lists its devices. Devices of which not everything is
-    /// up within `start_limit` will be left behind.
+    /// Loads the library, initialises it and lists its devices. Devices that are not fully up within `start_limit` will
+    /// be abandoned.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl CudaDriver {
         })
     }
 
-    /// What is left until this share of the limit.
+    /// Returns the time left until this share of the limit.
     pub(super) fn left(&self, share: f64) -> Duration {
         let until = self.start_limit.mul_f64(share);
         until
@@ -116,7 +116,7 @@ impl CudaDriver {
             .ok_or_else(|| unknown("context of device", device.0))
     }
 
-    /// Makes the device's context the current one of this thread.
+    /// Makes the device's context current on this thread.
     pub(super) fn enter(&self, device: Device) -> Result<(), HardwareError> {
         if self.current.get() == Some(device) {
             return Ok(());
@@ -160,7 +160,7 @@ impl CudaDriver {
         pointer.ok_or_else(|| unknown("buffer", buffer.id))
     }
 
-    /// Runs something with the kernels of a device, its context current.
+    /// Runs a function with the kernels of a device, its context current.
     pub(super) fn with_kernels<T>(
         &self,
         device: Device,
@@ -183,11 +183,11 @@ impl CudaDriver {
         }
     }
 
-    /// The gate, whose words are taken when it is first needed. Some context must be current.
+    /// Returns the gate. Allocates its words at the first call; some context must be current.
     pub(super) fn gate(&self) -> Result<&Gate, HardwareError> {
         if self.gate.get().is_none() {
             let gate = Gate::new(self.table, self.devices.len())?;
-            // Nobody else can have set it: the cell belongs to this thread.
+            // The cell cannot be set already: it belongs to this thread.
             let _ = self.gate.set(gate);
         }
         self.gate.get().ok_or_else(|| unknown("gate", 0))

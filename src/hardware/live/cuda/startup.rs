@@ -1,5 +1,5 @@
-//! Starting the driver: devices, contexts and kernels, all devices at once. One after the other,
-//! eight contexts take eight times as long, and one that hangs would hold up the others.
+//! Starting the driver: devices, contexts and kernels, all devices in parallel. One after the other, eight contexts
+//! take eight times as long, and one that hangs would hold up the others.
 
 use std::ffi::{CStr, c_int};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -27,12 +27,12 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// The kernels of one device, and what they need.
+/// The kernels of one device, and their resources.
 pub struct Loaded {
     pub kernels: Kernels,
     /// Three words of device memory for the check kernel's counts.
     pub counts: CUdeviceptr,
-    /// How network adapters may reach the memory of the device.
+    /// RDMA features by which network adapters may reach the memory of the device.
     pub rdma: RdmaSupport,
 }
 
@@ -40,7 +40,7 @@ pub struct Loaded {
 const ATTRIBUTE_GPU_DIRECT: c_int = 116;
 const ATTRIBUTE_DMA_BUF: c_int = 124;
 
-/// The devices that CUDA shows, with their handles.
+/// Returns the devices that CUDA shows, with their handles.
 pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
     let mut count = 0;
     // SAFETY: writes one int.
@@ -67,7 +67,7 @@ pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareErr
         .collect()
 }
 
-/// Retains the primary contexts of these devices. One that takes longer than `limit` is left behind.
+/// Retains the primary contexts of these devices. One that takes longer than `limit` is abandoned.
 pub fn contexts(
     table: &'static Table,
     devices: Vec<Result<CUdevice, HardwareError>>,
@@ -89,8 +89,8 @@ pub fn contexts(
     )
 }
 
-/// Loads the kernels into these contexts. The words of the gate are never given back. What takes longer than `limit` is
-/// left behind.
+/// Loads the kernels into these contexts. The words of the gate are never freed. A device that takes longer than
+/// `limit` is abandoned.
 pub fn kernels(
     table: &'static Table,
     places: Vec<(CUdevice, Context, Words)>,
@@ -145,7 +145,7 @@ fn load_kernels(
     })
 }
 
-/// Whether a device has this feature. A driver that does not know the attribute gives an error.
+/// Returns true if a device has this feature. A driver that does not know the attribute returns an error.
 fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> {
     let mut value: c_int = 0;
     // SAFETY: writes one int.
@@ -156,7 +156,7 @@ fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> 
     known.map_err(|error| Unknown::Failed(error.message)).into()
 }
 
-/// Device memory of the current context.
+/// Allocates device memory in the current context.
 pub fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareError> {
     let mut pointer = 0;
     // SAFETY: writes one device pointer; some context is current.
@@ -172,7 +172,7 @@ pub fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareErro
     Ok(pointer)
 }
 
-/// The UUID as NVML writes it. The newer call gives the UUID of a MIG instance where there is one.
+/// Returns the UUID as NVML writes it. The newer call returns the UUID of the MIG instance, if there is one.
 fn uuid(table: &Table, device: CUdevice) -> Option<String> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     let function = table.device_get_uuid_v2.or(table.device_get_uuid)?;
@@ -212,12 +212,12 @@ fn pci(table: &Table, device: CUdevice) -> Option<PciAddress> {
 pub enum Answer<R> {
     /// The driver answered.
     Given(Result<R, HardwareError>),
-    /// It did not, in time: the device is better left alone.
+    /// It did not answer in time: the device is better left alone.
     Late(HardwareError),
 }
 
-/// Runs something for every item at once and gives the results in order. Every thread owns all that
-/// it works on, so that one that never ends can be left behind.
+/// Runs a function for every item in parallel and returns the results in order. Every thread owns all that it works on,
+/// so that one that never ends can be abandoned.
 fn in_parallel<T: Send + 'static, R: Send + 'static>(
     items: Vec<T>,
     limit: Duration,
@@ -229,7 +229,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     let mut results: Vec<Option<Answer<R>>> = Vec::new();
     for (index, item) in items.into_iter().enumerate() {
         let (give, run) = (give.clone(), run.clone());
-        // Nobody listens any more when it is late.
+        // A late send finds no receiver, which is fine.
         let started = thread::Builder::new().spawn(move || drop(give.send((index, run(item)))));
         results.push(started.err().map(|error| {
             Answer::Given(Err(limits::not_started(

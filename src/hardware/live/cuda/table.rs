@@ -1,9 +1,9 @@
 //! The functions of the CUDA driver that peerscope calls, looked up one by one.
 //!
-//! cudarc declares the driver's return code as a closed Rust enum, and a code it does not list
-//! would be undefined behaviour: a code of 919 killed a process that way. So only cudarc's
-//! types are used here, the functions are resolved by name, and a code stays a number. Its loader
-//! would also try `libcuda.so` before `libcuda.so.1` and so find a toolkit's stub first.
+//! cudarc declares the driver's return code as a closed Rust enum, and a code it does not list would be undefined
+//! behaviour: a code of 919 killed a process that way. So this module uses only cudarc's types, resolves the functions
+//! by name, and keeps a code as a number. cudarc's loader would also try `libcuda.so` before `libcuda.so.1` and so find
+//! a toolkit's stub first.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -15,8 +15,7 @@ use libloading::Library;
 use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError};
 
-/// Names under which the driver library is looked for. The first is the driver's own; the second
-/// is what a toolkit's stub is called too.
+/// Names of the driver library. The first is the driver's own; a toolkit's stub has the second name too.
 const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
 macro_rules! table {
@@ -24,7 +23,7 @@ macro_rules! table {
         required { $( $name:ident = $symbol:literal : ($($argument:ty),*); )* }
         optional { $( $newer:ident = $newer_symbol:literal : ($($newer_argument:ty),*); )* }
     ) => {
-        /// The functions, by their name without `cu` and version.
+        /// The functions, named without `cu` and version.
         #[allow(missing_docs, reason = "each is the driver API function of its name")]
         pub struct Table {
             $( pub $name: unsafe extern "C" fn($($argument),*) -> u32, )*
@@ -113,7 +112,7 @@ fn missing_symbol(symbol: &[u8]) -> HardwareError {
 }
 
 impl Table {
-    /// Loads the driver library and looks its functions up.
+    /// Loads the driver library and looks up its functions.
     ///
     /// # Errors
     ///

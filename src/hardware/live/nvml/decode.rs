@@ -1,4 +1,4 @@
-//! The meaning of NVML's numbers. Pure. A number that is not listed here is reported, never guessed.
+//! The meaning of NVML's numbers, as pure functions. A number that is not listed here is reported, never guessed.
 
 use model::reading::Unknown;
 use model::snapshot::{
@@ -6,13 +6,13 @@ use model::snapshot::{
     P2pStatus,
 };
 
-/// A value of NVML's that has no meaning here.
+/// Returns the error for a value of NVML that has no meaning here.
 pub fn unlisted(what: &str, value: impl std::fmt::Display) -> Unknown {
     Unknown::Failed(format!("NVML: {what} {value} is not listed"))
 }
 
-/// A field value, which NVML hands out as one of several C types in the same eight bytes.
-/// Negative and fractional values are no counts.
+/// Returns a field value, which NVML stores as one of several C types in the same eight bytes. Negative and fractional
+/// values are not counts and fail.
 pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
     let [a, b, c, d, ..] = bytes;
     let value = match value_type {
@@ -28,7 +28,7 @@ pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
                 .then_some(value as u64)
         }
         1 => Some(u32::from_ne_bytes([a, b, c, d]).into()),
-        // An unsigned long has the width of a pointer where NVML runs.
+        // An unsigned long has the width of a pointer on the systems that NVML supports.
         2 if cfg!(target_pointer_width = "32") => Some(u32::from_ne_bytes([a, b, c, d]).into()),
         2 | 3 => Some(u64::from_ne_bytes(bytes)),
         4 => i64::from_ne_bytes(bytes).try_into().ok(),
@@ -39,7 +39,7 @@ pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
     value.ok_or_else(|| Unknown::Failed("NVML: a negative value for a count".to_owned()))
 }
 
-/// What a number stands for that counts the places of this list.
+/// Returns the meaning of a number that is an index into this list.
 fn listed<T: Clone>(what: &str, value: u64, meanings: &[T]) -> Result<T, Unknown> {
     let place = usize::try_from(value)
         .ok()
@@ -47,19 +47,19 @@ fn listed<T: Clone>(what: &str, value: u64, meanings: &[T]) -> Result<T, Unknown
     place.cloned().ok_or_else(|| unlisted(what, value))
 }
 
-/// A feature that is off or on.
+/// Decodes a feature that is off or on.
 pub fn on(value: u64) -> Result<bool, Unknown> {
     listed("state", value, &[false, true])
 }
 
-/// A PCIe generation, or a number of lanes.
+/// Decodes a PCIe generation, or a number of lanes.
 pub fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(value: u32) -> Result<T, Unknown> {
     value
         .try_into()
         .map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
-/// NVLink version from its enumeration, which begins with 1.
+/// Returns the NVLink version from its enumeration, which begins with 1.
 pub fn nvlink_version(value: u64) -> Result<String, Unknown> {
     const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
     let place = value
@@ -71,7 +71,7 @@ pub fn nvlink_version(value: u64) -> Result<String, Unknown> {
     Ok((*version).to_owned())
 }
 
-/// What an NVLink leads to. 255 is NVML's "unknown".
+/// Returns the kind of device at the other end of an NVLink. 255 is NVML's "unknown".
 pub fn nvlink_remote(value: u32) -> Result<NvLinkRemote, Unknown> {
     listed(
         "kind of NVLink device",
@@ -80,7 +80,7 @@ pub fn nvlink_remote(value: u32) -> Result<NvLinkRemote, Unknown> {
     )
 }
 
-/// Reasons of the throttle mask, by bit. Bit 0 is "idle", which holds nothing back.
+/// Reasons of the throttle mask, by bit. Bit 0 is "idle", which limits no clock.
 const THROTTLE_REASONS: [(u64, &str); 8] = [
     (0x002, "applications-clocks"),
     (0x004, "sw-power-cap"),
@@ -92,7 +92,7 @@ const THROTTLE_REASONS: [(u64, &str); 8] = [
     (0x100, "display-clocks"),
 ];
 
-/// Short stable names of the reasons in a throttle mask.
+/// Returns short stable names of the reasons in a throttle mask.
 pub fn throttle_reasons(mask: u64) -> Vec<String> {
     THROTTLE_REASONS
         .iter()
@@ -101,7 +101,7 @@ pub fn throttle_reasons(mask: u64) -> Vec<String> {
         .collect()
 }
 
-/// Confidential computing from NVML's two switches.
+/// Decodes confidential computing from NVML's two switches.
 pub fn confidential_computing(
     feature: u32,
     dev_tools: u32,
@@ -122,7 +122,7 @@ pub fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
     )
 }
 
-/// Performance state, 0 to 15; 32 is NVML's "unknown".
+/// Decodes a performance state, 0 to 15; 32 is NVML's "unknown".
 pub fn power_state(value: u32) -> Result<u8, Unknown> {
     u8::try_from(value)
         .ok()
@@ -130,7 +130,7 @@ pub fn power_state(value: u32) -> Result<u8, Unknown> {
         .ok_or_else(|| unlisted("performance state", value))
 }
 
-/// Architecture. One that is newer than this list is named by its number.
+/// Returns the name of an architecture. One newer than this list is named by its number.
 pub fn architecture(value: u32) -> Result<String, Unknown> {
     const NAMES: [&str; 9] = [
         "Kepler",
@@ -152,7 +152,7 @@ pub fn architecture(value: u32) -> Result<String, Unknown> {
     }
 }
 
-/// NVML's word on peer access.
+/// Decodes NVML's status of peer access.
 pub fn p2p_status(value: u32) -> Result<P2pStatus, Unknown> {
     const STATUSES: [P2pStatus; 7] = [
         P2pStatus::Ok,
@@ -166,7 +166,7 @@ pub fn p2p_status(value: u32) -> Result<P2pStatus, Unknown> {
     listed("P2P status", value.into(), &STATUSES)
 }
 
-/// Topology level.
+/// Decodes a topology level.
 pub fn common_ancestor(value: u32) -> Result<CommonAncestor, Unknown> {
     match value {
         0 => Ok(CommonAncestor::Internal),
@@ -179,12 +179,12 @@ pub fn common_ancestor(value: u32) -> Result<CommonAncestor, Unknown> {
     }
 }
 
-/// CUDA version from `1000 * major + 10 * minor`.
+/// Returns the CUDA version from `1000 * major + 10 * minor`.
 pub fn cuda_version(value: i32) -> String {
     format!("{}.{}", value / 1000, value % 1000 / 10)
 }
 
-/// State of the fabric. `health` is the mask of drivers that have one.
+/// Decodes the state of the fabric. `health` is the mask of drivers that have one.
 pub fn fabric(
     state: u8,
     status: u32,
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(field_value(0, 26562.0_f64.to_ne_bytes()), Ok(26562));
         assert!(field_value(0, (-1.0_f64).to_ne_bytes()).is_err());
         assert!(field_value(0, f64::NAN.to_ne_bytes()).is_err());
-        // What lies beyond a narrow value is not part of it.
+        // Bytes beyond a narrow value are not part of it.
         let mut bytes = [0xff; 8];
         bytes[..4].copy_from_slice(&26562_u32.to_ne_bytes());
         assert_eq!(field_value(1, bytes), Ok(26562));

@@ -1,4 +1,4 @@
-//! NVML's return codes as reasons, and as the sentence that a user gets when NVML does not start.
+//! NVML's return codes as reasons, and as the sentence that a user reads if NVML does not start.
 
 use nvml_wrapper::error::NvmlError;
 
@@ -18,7 +18,7 @@ const ARGUMENT_VERSION_MISMATCH: u32 = 25;
 const DEPRECATED: u32 = 26;
 const UNKNOWN: u32 = 999;
 
-/// Words for a return code. Codes stay plain numbers: newer drivers return newer ones.
+/// Returns words for a return code. Codes stay plain numbers: newer drivers return newer ones.
 const fn words(code: u32) -> &'static str {
     match code {
         1 => "not initialised",
@@ -53,7 +53,7 @@ const fn words(code: u32) -> &'static str {
     }
 }
 
-/// An error where a call returned one.
+/// Returns the error of a code other than success.
 pub fn check(code: u32) -> Result<(), Unknown> {
     match code {
         SUCCESS => Ok(()),
@@ -70,8 +70,7 @@ pub fn check(code: u32) -> Result<(), Unknown> {
     }
 }
 
-/// The limit of this process that explains a code: the library has one code for all that the system
-/// refuses.
+/// Returns the limit of this process that explains a code. The library has one code for all refusals of the system.
 fn limit(code: u32) -> Option<String> {
     match code {
         UNKNOWN | MEMORY | INSUFFICIENT_RESOURCES => limits::blame(Scarce::Something),
@@ -79,7 +78,7 @@ fn limit(code: u32) -> Option<String> {
     }
 }
 
-/// The return code behind an error of the wrapper; none if the error is the wrapper's own.
+/// Returns the return code in an error of the wrapper. `Err` if the error is the wrapper's own.
 fn code_of(error: NvmlError) -> Result<u32, NvmlError> {
     match error {
         NvmlError::Utf8Error(_)
@@ -95,7 +94,7 @@ fn code_of(error: NvmlError) -> Result<u32, NvmlError> {
     }
 }
 
-/// The reason in an error of the wrapper.
+/// Returns the reason in an error of the wrapper.
 pub fn unknown(error: NvmlError) -> Unknown {
     match code_of(error) {
         Ok(code) => check(code)
@@ -106,7 +105,7 @@ pub fn unknown(error: NvmlError) -> Unknown {
     }
 }
 
-/// Why a GPU that NVML counts could not be opened. Every GPU can be in principle, so this is never
+/// Returns the reason why a GPU that NVML counts could not be opened. Every GPU can be in principle, so this is never
 /// "unsupported".
 pub fn not_opened(error: NvmlError) -> Unknown {
     match unknown(error) {
@@ -117,7 +116,7 @@ pub fn not_opened(error: NvmlError) -> Unknown {
     }
 }
 
-/// Why NVML does not start, with the remedy.
+/// Returns the error for NVML that does not start, with the remedy.
 pub fn not_started(error: NvmlError) -> HardwareError {
     let code = code_of(error);
     let number = code.as_ref().ok().copied();
@@ -147,7 +146,7 @@ pub fn not_started(error: NvmlError) -> HardwareError {
     }
 }
 
-/// Why the library could not be loaded, from the dynamic linker's words.
+/// Returns the reason why the library could not be loaded, from the dynamic linker's message.
 fn not_loaded(words: &str) -> String {
     if words.contains("No such file") {
         "no NVIDIA driver: libnvidia-ml.so.1 was not found; install the driver, or in a container start it with the \

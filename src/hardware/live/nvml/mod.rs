@@ -1,5 +1,5 @@
-//! NVML: facts of GPUs and of pairs of them. The wrapper's calls where they are sound, raw ones
-//! (in [`raw`]) where it lacks them.
+//! NVML: facts about GPUs and about pairs of them. Uses the wrapper's calls if they are sound, and raw ones (in
+//! [`raw`]) if it lacks them.
 
 mod decode;
 mod error;
@@ -20,30 +20,29 @@ use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, GpuProcess, Host, P2pStatus, PcieErrors, SlowFact};
 use model::units::Bytes;
 
-/// Names of the library. The first is what a driver installs; the second is all that some images
-/// have.
+/// Names of the library. A driver installs the first; some images contain only the second.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
 /// `NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS`, `…_NON_FATAL_ERROR` and `…_FATAL_ERROR`.
 const PCIE_ERRORS: [u32; 3] = [173, 179, 180];
 
-/// An NVML that has started. It is never shut down: that may block on a sick machine, calls on
-/// abandoned threads may still be under way, and the end of the process does the same.
+/// An NVML that has started. It is never shut down. A shutdown may block on a sick machine, calls on abandoned threads
+/// may still run, and the end of the process does the same.
 #[derive(Clone, Copy)]
 pub struct Nvml {
     nvml: &'static nvml_wrapper::Nvml,
 }
 
-/// A GPU that NVML opened, or why it did not. Every reading of one that it did not open says why.
+/// A GPU that NVML opened, or the reason why it did not. Every reading of an unopened GPU returns that reason.
 struct Opened(Result<Device<'static>, Unknown>);
 
 impl Opened {
-    /// A fact from a call of the wrapper.
+    /// Reads a fact with a call of the wrapper.
     fn read<T>(&self, call: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>) -> Reading<T> {
         self.ask(|device| call(device).map_err(error::unknown))
     }
 
-    /// A fact from raw calls.
+    /// Reads a fact with raw calls.
     fn raw<T>(&self, call: impl FnOnce(Raw) -> Result<T, Unknown>) -> Reading<T> {
         self.ask(|device| call(Raw::new(device)))
     }
@@ -76,7 +75,7 @@ impl Nvml {
         })
     }
 
-    /// Number of GPUs, those that cannot be opened included.
+    /// Returns the number of GPUs, including those that cannot be opened.
     pub fn gpu_count(self) -> Result<u32, HardwareError> {
         self.nvml.device_count().map_err(|error| {
             HardwareError::new(
@@ -117,7 +116,7 @@ impl Nvml {
         }
     }
 
-    /// What NVML reports for an ordered pair, except access to memory and atomics.
+    /// Returns what NVML reports for an ordered pair, except access to memory and atomics.
     pub fn read_pair(self, source: u32, destination: u32) -> GpuPair {
         let (from, to) = (self.device(source), self.device(destination));
         let (from, to) = match (&from.0, &to.0) {
@@ -156,8 +155,8 @@ impl Nvml {
         (pair.p2p_read, pair.p2p_write) = (status(0), status(1));
     }
 
-    /// Fills in what NVML reports for atomics between a pair, for access over PCIe where there is no NVLink, and where
-    /// it was left out for the PCI level that both share.
+    /// Fills in what NVML reports for atomics between a pair. Also fills in access over PCIe if there is no NVLink, and
+    /// the PCI level that both share if it was left out before.
     pub fn read_atomics(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
@@ -180,17 +179,17 @@ impl Nvml {
         }
     }
 
-    /// What a GPU has moved up to now. The moment is the caller's to fill in.
+    /// Returns the data that a GPU has moved up to now. The caller fills in the time.
     pub fn moved(self, index: u32) -> Moved {
         moved::read(&self.device(index))
     }
 
-    /// What the counters of a GPU stand at, and those of these NVLinks.
+    /// Returns the counters of a GPU, and those of these NVLinks.
     pub fn counts(self, index: u32, links: &[u8]) -> Counts {
         moved::counts(&self.device(index), links)
     }
 
-    /// What is watched while copies run.
+    /// Returns the readings that are watched while copies run.
     pub fn sample(self, index: u32) -> LinkSample {
         let device = self.device(index);
         LinkSample {

@@ -1,4 +1,4 @@
-//! What a GPU has moved, for whomever.
+//! The data that a GPU has moved, for all programs.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
@@ -9,17 +9,17 @@ use hardware::{Counts, Moved};
 use model::reading::Unknown;
 use model::units::GbPerSecond;
 
-/// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`, KiB, of the link that is the scope,
+/// Returns `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`, KiB. The scope is the link, or [`ALL_LINKS`].
 const fn nvlink_data(scope: u32) -> [Field; 2] {
     [Field { id: 138, scope }, Field { id: 139, scope }]
 }
-/// or of all links with this one.
+/// Scope for all links together.
 const ALL_LINKS: u32 = u32::MAX;
 const NVLINK_DATA: [Field; 2] = nvlink_data(ALL_LINKS);
 /// `NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `…_RX_BYTES`. Bytes: modulo 2^32 on H200, in 64 bits elsewhere.
 const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, scope: 0 }];
 
-/// What it has moved up to now; when that was is for the caller to fill in. Takes 2 to 3 ms on H200, and 40 where
+/// Returns the data that a GPU has moved up to now; the caller fills in the time. Takes 2 to 3 ms on H200, and 40 ms if
 /// PCIe bytes are not counted.
 pub(super) fn read(device: &Opened) -> Moved {
     let counts = ask(device, |device| {
@@ -45,7 +45,7 @@ pub(super) fn read(device: &Opened) -> Moved {
     }
 }
 
-/// What the counters stand at, in one call; when that was is for the caller to fill in. Per link and field that takes NVML 0.2 ms on H200.
+/// Returns the counters, in one call; the caller fills in the time. NVML takes 0.2 ms per link and field on H200.
 pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
     let of_links = links.iter().flat_map(|link| nvlink_data(u32::from(*link)));
     let fields: Vec<Field> = NVLINK_DATA
@@ -71,7 +71,7 @@ pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
     }
 }
 
-/// The two fields from this place on.
+/// Returns the two fields from this index on.
 fn both(
     counts: &Result<Vec<Result<u64, Unknown>>, Unknown>,
     at: usize,
@@ -94,7 +94,7 @@ fn ask<T>(
     device.0.as_ref().map_err(Clone::clone).and_then(call)
 }
 
-/// What was read. The first failure is kept beside it; what this GPU or driver does not have is none.
+/// Returns the value that was read. Records the first failure; a value that this GPU or driver lacks is no failure.
 fn kept<T>(reading: Result<T, Unknown>, failure: &mut Option<String>) -> Option<T> {
     match reading {
         Ok(value) => Some(value),
@@ -106,7 +106,7 @@ fn kept<T>(reading: Result<T, Unknown>, failure: &mut Option<String>) -> Option<
     }
 }
 
-/// Rates that NVML takes over 20 ms each.
+/// Returns the rates, each of which NVML measures over 20 ms.
 fn pcie_rates(device: &Opened) -> Result<[GbPerSecond; 2], Unknown> {
     let rate = |device: &Device<'static>, counter| {
         let kb = device.pcie_throughput(counter).map_err(error::unknown)?;

@@ -1,7 +1,7 @@
 //! The NVLinks of a GPU.
 //!
-//! All links in one call to NVML, through its per-link fields. Drivers without those fields are
-//! asked link by link.
+//! All links are read in one call to NVML, through its per-link fields. Drivers without those fields are asked link by
+//! link.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::{decode, error};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{NvLink, SlowFact};
 
-/// No GPU has more; only drivers that cannot count are asked for every one.
+/// Most NVLinks of any GPU. Only drivers that cannot count are asked for every link.
 const MOST_LINKS: u32 = 36;
 
 /// `NVML_FI_DEV_NVLINK_LINK_COUNT`.
@@ -35,10 +35,10 @@ const STATE: u32 = 165;
 const VERSION: u32 = 166;
 
 const PER_LINK: [u32; 3] = [STATE, VERSION, SPEED];
-/// Each takes about a millisecond on H200, where the others take no time to speak of.
+/// Error fields per link. Each takes about a millisecond on H200, while the others take almost no time.
 const ERRORS_PER_LINK: [u32; 3] = [REPLAY, RECOVERY, CRC];
 
-/// Every NVLink of a GPU; none for a GPU without.
+/// Returns every NVLink of a GPU; empty for a GPU without NVLinks.
 pub fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
     let raw = Raw::new(device);
     let count = match raw
@@ -69,9 +69,9 @@ fn only(values: &mut Vec<Result<u64, Unknown>>) -> Result<u64, Unknown> {
     values.pop().unwrap_or(Err(Unknown::Unsupported))
 }
 
-/// Links whose state can be read, from 0 on. Behind the last one NVML says that there is no such
-/// link; any other error is one, and does not make the links fewer. Of a GPU without links it says
-/// that it does not support them, so "no such link" for the first one is an error too.
+/// Counts the links whose state can be read, from 0 on. After the last one NVML reports that there is no such link. Any
+/// other error is returned, and does not lower the count. For a GPU without links NVML reports that it does not support
+/// them, so "no such link" for the first one is an error too.
 fn count_by_asking(state: impl Fn(u32) -> Result<(), NvmlError>) -> Result<u32, Unknown> {
     for link in 0..MOST_LINKS {
         match state(link) {
@@ -86,7 +86,7 @@ fn count_by_asking(state: impl Fn(u32) -> Result<(), NvmlError>) -> Result<u32, 
     Ok(MOST_LINKS)
 }
 
-/// Values of the per-link fields by field and link.
+/// Values of the per-link fields, by field and link.
 struct Values {
     values: HashMap<(u32, u32), Result<u64, Unknown>>,
     common_speed: Result<u64, Unknown>,
@@ -133,7 +133,7 @@ impl Values {
         }
     }
 
-    /// A field of a link; where the driver does not have the field, the answer of an older call.
+    /// Returns a field of a link. If the driver lacks the field, asks an older call.
     fn get(
         &self,
         id: u32,
@@ -170,7 +170,7 @@ fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -
         remote_pci: link
             .remote_pci_info()
             .map_err(error::unknown)
-            // An NVSwitch that is not visible, in a virtual machine, has all ones for an address.
+            // An NVSwitch that a virtual machine cannot see has an address of all ones.
             .and_then(|pci| pci.bus_id.parse().map_err(|_| Unknown::Unsupported))
             .into(),
         crc_errors: errors_later(),
@@ -200,7 +200,7 @@ pub fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
     }
 }
 
-/// The speed of a link, MB/s. If an active link has none, the driver does not report it.
+/// Returns the speed of a link, MB/s. If an active link has none, the driver does not report it.
 fn speed_mbps(speed: u64, active: &Result<bool, Unknown>) -> Result<u32, Unknown> {
     match u32::try_from(speed) {
         Ok(0) if *active == Ok(true) => Err(Unknown::Failed(

@@ -1,7 +1,7 @@
-//! NVML calls that the wrapper lacks, has broken, or answers with a closed list of values.
+//! NVML calls that the wrapper lacks, gets wrong, or answers with a closed list of values.
 //!
-//! Every function pointer comes from the wrapper's table, where a missing symbol is an error and
-//! here "unsupported". Return codes and enumerations stay plain numbers.
+//! Every function pointer comes from the wrapper's table. A missing symbol is an error there and "unsupported" here.
+//! Return codes and enumerations stay plain numbers.
 
 use std::ffi::c_uint;
 use std::mem;
@@ -17,7 +17,7 @@ use super::error::check;
 use model::reading::Unknown;
 use model::snapshot::{ConfidentialComputing, Fabric, RemappedRows};
 
-// NVML writes as many bytes as the version says; the sizes are those of nvml.h.
+// NVML writes as many bytes as the version tag gives; the sizes are those of nvml.h.
 const _: () =
     assert!(size_of::<nvmlGpuFabricInfo_v2_t>() == 36 && size_of::<nvmlGpuFabricInfo_t>() == 28);
 const _: () =
@@ -26,10 +26,10 @@ const _: () = assert!(size_of::<nvmlConfComputeSystemState_t>() == 12);
 
 /// The initial return code of a field, before NVML answers: `NVML_ERROR_UNKNOWN`.
 const UNANSWERED: nvmlReturn_t = 999;
-/// Fields behind those that are asked for. `nvmlDeviceGetFieldValues` of driver 580.159.04 looks behind the last one (seen
-/// on 4 x H200, 54 fields, with a page that nobody may read there), and takes what it finds for a field where its return
-/// code is 0. What lay there was the heap's: 8 of 44 checks ended with "malloc(): corrupted top size". How far it looks is
-/// not known; with eight such fields none behind the first was changed.
+/// Spare fields after those that are asked for. `nvmlDeviceGetFieldValues` of driver 580.159.04 reads past the last one
+/// (seen on 4 x H200, 54 fields, with a page after them that nobody may read). It takes the bytes there for a field if
+/// their return code is 0. Those bytes were the heap's: 8 of 44 checks ended with "malloc(): corrupted top size". How
+/// far it reads is not known; with eight spare fields none after the first was changed.
 const BEHIND: usize = 16;
 
 type GetNumber = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
@@ -50,21 +50,21 @@ pub struct Raw {
     handle: nvmlDevice_t,
 }
 
-/// A function of the library, or "unsupported" where it is missing.
+/// Returns a function of the library, or "unsupported" if it is missing.
 fn symbol<F: Copy, E>(symbol: &Result<F, E>) -> Result<F, Unknown> {
     symbol
         .as_ref()
         .map_or(Err(Unknown::Unsupported), |function| Ok(*function))
 }
 
-/// What a call writes.
+/// Returns the value that a call writes.
 fn written<T: Default>(call: impl FnOnce(*mut T) -> nvmlReturn_t) -> Result<T, Unknown> {
     let mut value = T::default();
     check(call(&raw mut value))?;
     Ok(value)
 }
 
-/// Whether confidential computing is on, which is so of a whole machine.
+/// Returns the state of confidential computing, which is the same for the whole machine.
 pub fn confidential_computing(
     nvml: &'static nvml_wrapper::Nvml,
 ) -> Result<ConfidentialComputing, Unknown> {
@@ -80,10 +80,9 @@ pub fn confidential_computing(
 }
 
 impl Raw {
-    /// Raw calls to the device of the wrapper.
+    /// Prepares raw calls to the wrapper's device.
     pub fn new(device: &Device<'static>) -> Self {
-        // SAFETY: the handle is used for calls to the NVML that it came from alone, which is never
-        // shut down.
+        // SAFETY: the handle is only used for calls to the NVML that it came from, which is never shut down.
         let handle = unsafe { device.handle() };
         Self {
             lib: device.nvml().lib(),
@@ -91,22 +90,22 @@ impl Raw {
         }
     }
 
-    /// NVML's number of the architecture.
+    /// Returns NVML's number of the architecture.
     pub fn architecture(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetArchitecture)?)
     }
 
-    /// NVML's number of the compute mode.
+    /// Returns NVML's number of the compute mode.
     pub fn compute_mode(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetComputeMode)?)
     }
 
-    /// Performance state.
+    /// Returns the performance state.
     pub fn power_state(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetPerformanceState)?)
     }
 
-    /// Highest PCIe generation of the GPU itself.
+    /// Returns the highest PCIe generation of the GPU itself.
     pub fn pcie_generation_device_max(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetGpuMaxPcieLinkGeneration)?)
     }
@@ -118,7 +117,7 @@ impl Raw {
         written(|value| unsafe { function(self.handle, value) })
     }
 
-    /// Mask of the reasons why clocks are held back; newer drivers renamed the function.
+    /// Returns the mask of the reasons why clocks are reduced. Newer drivers renamed the function.
     pub fn throttle_mask(self) -> Result<u64, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetCurrentClocksEventReasons)
             .or_else(|_| symbol(&self.lib.nvmlDeviceGetCurrentClocksThrottleReasons))?;
@@ -126,7 +125,7 @@ impl Raw {
         written(|mask| unsafe { function(self.handle, mask) })
     }
 
-    /// Rows of memory that were replaced.
+    /// Returns the replaced rows of memory.
     pub fn remapped_rows(self) -> Result<RemappedRows, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetRemappedRows)?;
         let [mut corrected, mut uncorrected, mut pending, mut failed] = [0; 4];
@@ -148,12 +147,12 @@ impl Raw {
         })
     }
 
-    /// Number of its module on the baseboard.
+    /// Returns the number of the GPU's module on the baseboard.
     pub fn module_id(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetModuleId)?)
     }
 
-    /// Whether the chip-to-chip link is on.
+    /// Returns true if the chip-to-chip link is on.
     pub fn c2c(self) -> Result<bool, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetC2cModeInfoV)?;
         let mut info = nvmlC2cModeInfo_v1_t { isC2cEnabled: 0 };
@@ -162,7 +161,7 @@ impl Raw {
         decode::on(info.isC2cEnabled.into())
     }
 
-    /// State of the fabric: with the health mask where the driver has it, otherwise without.
+    /// Returns the state of the fabric, with the health mask if the driver has it.
     pub fn fabric(self) -> Result<Fabric, Unknown> {
         self.fabric_with_health().or_else(|unknown| match unknown {
             Unknown::Unsupported => self.fabric_without_health(),
@@ -178,8 +177,8 @@ impl Raw {
         #[allow(clippy::cast_possible_truncation, reason = "36")]
         let version = size_of_val(&info) as u32 | 2 << 24;
         info.version = version;
-        // SAFETY: the function takes any version of the structure and writes as much as its tag
-        // says, which is the size of this one; the handle is valid.
+        // SAFETY: the function takes any version of the structure and writes the number of bytes in its tag, which is
+        // the size of this one; the handle is valid.
         check(unsafe { function(self.handle, (&raw mut info).cast()) })?;
         decode::fabric(
             info.state,
@@ -205,7 +204,7 @@ impl Raw {
         )
     }
 
-    /// NVML's number of what is at the other end of an NVLink.
+    /// Returns NVML's number of the kind of device at the other end of an NVLink.
     pub fn nvlink_remote(self, link: u32) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetNvLinkRemoteDeviceType)?;
         // SAFETY: the function writes one unsigned int; the handle is valid and NVML checks the
@@ -213,7 +212,7 @@ impl Raw {
         written(|kind| unsafe { function(self.handle, link, kind) })
     }
 
-    /// Values of many fields in one call, in the order asked for.
+    /// Returns the values of many fields, read in one call, in the order asked for.
     pub fn fields(self, fields: &[Field]) -> Result<Vec<Result<u64, Unknown>>, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetFieldValues)?;
         let value = |field: Field| {
@@ -222,7 +221,7 @@ impl Raw {
             let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
             value.fieldId = field.id;
             value.scopeId = field.scope;
-            // A field that NVML leaves as it was is no answer, and not the number 0.
+            // A field that NVML leaves unchanged was not answered; it must not read as the number 0.
             value.nvmlReturn = UNANSWERED;
             value
         };
@@ -232,8 +231,8 @@ impl Raw {
             .len()
             .try_into()
             .map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
-        // SAFETY: there are `count` structures and more, in each of which NVML writes the value, its type
-        // and a return code; the handle is valid.
+        // SAFETY: there are `count` structures and more. NVML writes the value, its type and a return code into each of
+        // them; the handle is valid.
         check(unsafe { function(self.handle, count, values.as_mut_ptr()) })?;
         let read = |value: nvmlFieldValue_t| {
             check(value.nvmlReturn)?;
@@ -246,14 +245,14 @@ impl Raw {
         Ok(values.into_iter().map(read).collect())
     }
 
-    /// NVML's number of the lowest PCI level that both devices share.
+    /// Returns NVML's number of the lowest PCI level that both devices share.
     pub fn common_ancestor(self, other: Self) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetTopologyCommonAncestor)?;
         // SAFETY: the function writes one unsigned int; both handles are valid.
         written(|level| unsafe { function(self.handle, other.handle, level) })
     }
 
-    /// NVML's number of a peer capability (0 read, 1 write, 2 NVLink, 3 atomics, 4 PCI) towards another.
+    /// Returns NVML's status of a peer capability (0 read, 1 write, 2 NVLink, 3 atomics, 4 PCI) towards another GPU.
     pub fn p2p_status(self, other: Self, capability: u32) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetP2PStatus)?;
         // SAFETY: the function writes one unsigned int; both handles are valid.

@@ -14,8 +14,8 @@ use model::units::PciAddress;
 const NETWORK: u32 = 0x02;
 
 impl Sysfs {
-    /// RDMA and Ethernet adapters, one per PCI function, by address. RDMA wins where a function is
-    /// both. Virtual functions beside their physical one are left out: they share its path.
+    /// Returns the RDMA and Ethernet adapters, one per PCI function, sorted by address. RDMA wins if a function is
+    /// both. Virtual functions are left out if their physical one is present: they share its path.
     pub(super) fn adapters(&self, problems: &mut Vec<String>) -> Vec<Adapter> {
         let mut found: BTreeMap<PciAddress, Adapter> = BTreeMap::new();
         for (class, kind) in [
@@ -43,8 +43,8 @@ impl Sysfs {
         found.into_values().collect()
     }
 
-    /// The PCI function of a network device, or the one above it (virtio). A USB adapter below a USB
-    /// controller has none.
+    /// Returns the PCI function of a network device, or the one above it (virtio). Returns `None` for a USB adapter
+    /// below a USB controller.
     fn network_function(&self, device: &Path) -> Option<PciAddress> {
         let path = fs::canonicalize(device).ok()?;
         let address: PciAddress = path
@@ -59,7 +59,7 @@ impl Sysfs {
     }
 }
 
-/// The ports of the adapter with this folder.
+/// Returns the ports of the adapter with this folder.
 fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
     if kind == AdapterKind::Ethernet {
         let port = AdapterPort {
@@ -91,7 +91,7 @@ fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
     ports
 }
 
-/// `4: ACTIVE`.
+/// Parses `4: ACTIVE`.
 fn ib_state(state: &str) -> Result<String, Unknown> {
     let word = state
         .split_once(": ")
@@ -99,7 +99,7 @@ fn ib_state(state: &str) -> Result<String, Unknown> {
     word.ok_or_else(|| odd(state))
 }
 
-/// `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.
+/// Parses `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.
 fn ib_rate(rate: &str) -> Result<u32, Unknown> {
     let figure = rate
         .split_once(" Gb/sec")

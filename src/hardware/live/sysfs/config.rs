@@ -1,7 +1,7 @@
 //! PCI configuration space through the `config` file: port type, sizes of packets and access control (ACS).
 //!
-//! Offsets and bits as in the PCI Express Base Specification and Linux' `pci_regs.h`. Only the
-//! bytes that are needed are read: a whole configuration space takes a millisecond per function.
+//! Offsets and bits are those of the PCI Express Base Specification and Linux' `pci_regs.h`. Only the necessary bytes
+//! are read: a whole configuration space takes a millisecond per function.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,12 +14,12 @@ const STATUS: u64 = 0x06;
 const STATUS_CAPABILITIES: u16 = 0x10;
 const CAPABILITY_POINTER: u64 = 0x34;
 const CAPABILITY_PCIE: u8 = 0x10;
-/// Where the extended capabilities begin.
+/// Offset of the first extended capability.
 const EXTENDED: u64 = 0x100;
 const EXTENDED_ACS: u32 = 0x000d;
 const ACS_CONTROL: u64 = 6;
 const ACS_REQUEST_REDIRECT: u16 = 0x04;
-/// Without root the kernel gives no more than the standard header.
+/// Size of the standard header, bytes. Without root the kernel returns no more.
 const HEADER: u64 = 64;
 
 /// The role of a PCI Express function, from its PCIe capability.
@@ -38,11 +38,11 @@ pub enum PortType {
 /// Sizes of packets, bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packets {
-    /// Most payload of a packet that it sends and takes.
+    /// Largest payload of the packets that it sends and receives.
     pub payload: Result<u16, Unknown>,
-    /// The same that it could be set to.
+    /// Largest payload that could be set.
     pub payload_possible: Result<u16, Unknown>,
-    /// Most that it asks for in one read.
+    /// Largest size of one read request.
     pub read_request: Result<u16, Unknown>,
 }
 
@@ -59,7 +59,7 @@ impl Config {
         })
     }
 
-    /// The role of this function.
+    /// Returns the role of this function.
     pub fn port_type(&self) -> Result<PortType, Unknown> {
         let [_, _, flags, ..] = self.capability()?;
         Ok(match flags >> 4 {
@@ -70,7 +70,7 @@ impl Config {
         })
     }
 
-    /// How much goes into a packet, as it is set and as it could be, and how much is asked for in one read.
+    /// Returns the sizes of packets as they are set and as they could be, and the size of one read request.
     pub fn packets(&self) -> Result<Packets, Unknown> {
         let [_, _, _, _, possible, _, _, _, low, high, ..] = self.capability()?;
         let bytes = |exponent: u8| match exponent {
@@ -86,7 +86,7 @@ impl Config {
         })
     }
 
-    /// The PCI Express capability up to its device control register.
+    /// Returns the PCI Express capability up to its device control register.
     fn capability(&self) -> Result<[u8; 10], Unknown> {
         self.must_answer()?;
         let status = self
@@ -112,7 +112,7 @@ impl Config {
         Err(Unknown::Failed("the capability list is a loop".to_owned()))
     }
 
-    /// Whether peer requests are redirected upwards (ACS P2P request redirect).
+    /// Returns true if peer requests are redirected upwards (ACS P2P request redirect).
     pub fn acs_redirect(&self) -> Result<bool, Unknown> {
         self.must_answer()?;
         self.at::<1>(HEADER)?.ok_or_else(denied)?;
@@ -130,7 +130,7 @@ impl Config {
                 return Ok(control & ACS_REQUEST_REDIRECT != 0);
             }
             offset = u64::from(header >> 20 & 0xffc);
-            // 0 ends the list; all ones is what a bus without extended space returns.
+            // 0 ends the list. A bus without extended space returns all ones.
             if header == u32::MAX || offset < EXTENDED {
                 return Err(Unknown::Unsupported);
             }
@@ -140,12 +140,12 @@ impl Config {
         ))
     }
 
-    /// Whether there is an answer: a function that fell off the bus reads all ones.
+    /// Returns true if the function answers: one that fell off the bus reads all ones.
     pub fn answers(&self) -> Result<bool, Unknown> {
         Ok(self.at::<4>(0)?.ok_or_else(|| odd(""))? != [0xff; 4])
     }
 
-    /// An error where there is no answer.
+    /// Fails if the function does not answer.
     fn must_answer(&self) -> Result<(), Unknown> {
         if self.at::<4>(0)? == Some([0xff; 4]) {
             let why = "configuration space reads all ones: the function does not answer";
@@ -154,7 +154,7 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes at an offset; none where the file ends before.
+    /// Returns the bytes at an offset; `None` if the file ends before.
     fn at<const N: usize>(&self, offset: u64) -> Result<Option<[u8; N]>, Unknown> {
         let mut bytes = [0; N];
         match self.file.read_exact_at(&mut bytes, offset) {
@@ -173,8 +173,8 @@ fn denied() -> Unknown {
 pub mod tests {
     use super::*;
 
-    /// A configuration space with a PCIe capability of this type behind another capability, and
-    /// an ACS capability with this control register behind another extended one.
+    /// Returns a configuration space with a PCIe capability of this type after another capability, and an ACS
+    /// capability with this control register after another extended one.
     pub fn space(port_type: u8, acs_control: Option<u16>) -> Vec<u8> {
         let mut bytes = vec![0; 4096];
         bytes[..4].copy_from_slice(&[0xde, 0x10, 0x35, 0x23]);
@@ -237,7 +237,7 @@ pub mod tests {
             packets.payload.is_err() && packets.read_request.is_err(),
             "{packets:?}"
         );
-        // A capability that ends with the file.
+        // The capability is cut off by the end of the file.
         assert_eq!(
             config(&bytes[..0x80]).1.packets(),
             Err(Unknown::Denied("needs root".into()))

@@ -1,4 +1,4 @@
-//! Whether this process runs in a container, by what the programs that start containers leave in them. A container
+//! Detects a container around this process, by the traces that programs leave when they start containers. A container
 //! sees all functions of its host in /sys, and may have the device files of some GPUs only.
 
 use std::fs;
@@ -17,16 +17,15 @@ const FILES: [&str; 6] = [
     ".singularity.d",
 ];
 
-/// The first namespace of process numbers, that of the host: `PROC_PID_INIT_INO` in the kernel's
-/// include/linux/proc_ns.h.
+/// The first PID namespace, that of the host: `PROC_PID_INIT_INO` in the kernel's include/linux/proc_ns.h.
 const HOST_NAMESPACE: &str = "pid:[4026531836]";
 
 impl Sysfs {
-    /// Whether this process runs in a container. One that leaves none of the signs counts as none only where the
-    /// process shares its numbers with the host.
+    /// Returns true if this process runs in a container. Without any of the signs, returns false only if the process
+    /// shares its PID namespace with the host.
     pub fn container(&self) -> Reading<bool> {
         let has_file = FILES.iter().any(|file| self.root.join(file).exists());
-        // Those of the first process tell where that is the container's own.
+        // The first process shows the signs if it is the container's own.
         let processes = ["1", "self"].map(|process| self.proc.join(process));
         let in_group = processes.iter().any(|process| {
             text(&process.join("cgroup")).is_ok_and(|groups| any_of_a_container(&groups))
@@ -48,7 +47,7 @@ impl Sysfs {
     }
 }
 
-/// Whether one of these control groups, as /proc has them, is one that programs make for containers.
+/// Returns true if one of these control groups, in the format of /proc, is one that programs make for containers.
 fn any_of_a_container(groups: &str) -> bool {
     let folders = groups
         .lines()
@@ -63,14 +62,14 @@ fn any_of_a_container(groups: &str) -> bool {
     ];
     let is_one = |folder: &str| {
         ["docker", "lxc"].contains(&folder)
-            // The service of the program itself is `docker.service`, and is none.
+            // The program's own service, `docker.service`, is not a container.
             || (folder.starts_with("docker-") && folder.ends_with(".scope"))
             || begins.iter().any(|begin| folder.starts_with(begin))
     };
     folders.into_iter().any(is_one)
 }
 
-/// Whether the variable `container` is set, by which systemd, Podman and LXC name themselves.
+/// Returns true if the variable `container` is set, by which systemd, Podman and LXC name themselves.
 fn names_a_container(variables: &str) -> bool {
     variables.split('\0').any(|variable| {
         variable

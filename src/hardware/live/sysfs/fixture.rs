@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Sysfs;
 
-/// A machine's files in a directory that goes when this goes.
+/// A machine's files in a directory that is deleted on drop.
 pub struct Fixture {
     root: tempfile::TempDir,
 }
@@ -34,7 +34,7 @@ impl Fixture {
         write(&self.root.path().join("proc").join(path), content.as_ref());
     }
 
-    /// An empty file below the root itself.
+    /// Creates an empty file below the root itself.
     pub fn file(&self, path: &str) {
         write(&self.root.path().join(path), b"");
     }
@@ -43,7 +43,7 @@ impl Fixture {
         write(&self.root.path().join("dev").join(name), b"");
     }
 
-    /// A relative symlink within `sys`, as the kernel makes them.
+    /// Creates a relative symlink within `sys`, as the kernel makes them.
     pub fn link(&self, path: &str, target: &str) {
         let link = self.root.path().join("sys").join(path);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
@@ -51,7 +51,7 @@ impl Fixture {
         symlink(format!("{up}{target}"), link).unwrap();
     }
 
-    /// A PCI function at this path below `devices`, with its ids and class.
+    /// Creates a PCI function at this path below `devices`, with its ids and class.
     pub fn function(&self, path: &str, vendor: u16, class: u32) {
         let address = path.rsplit('/').next().unwrap();
         self.sys(
@@ -66,7 +66,7 @@ impl Fixture {
         );
     }
 
-    /// The link files of a function: speeds and widths, current and highest.
+    /// Creates the link files of a function: speeds and widths, current and highest.
     pub fn pcie(&self, path: &str, speed: [&str; 2], width: [&str; 2]) {
         for (file, value) in [
             ("current_link_speed", speed[0]),

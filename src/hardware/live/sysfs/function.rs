@@ -11,7 +11,7 @@ use model::reading::{Reading, Unknown};
 use model::snapshot::{Bar, PciFunction, PciKind, PciPower, RuntimeStatus};
 use model::units::{Bytes, MIB, PciAddress};
 
-/// Windows of a function; the file of them has its ROM and more behind.
+/// Windows of a function. The file lists its ROM and more after them.
 const BARS: usize = 6;
 
 impl Sysfs {
@@ -24,7 +24,7 @@ impl Sysfs {
         slot: Option<String>,
     ) -> PciFunction {
         let dir = self.device(address);
-        // Before the configuration space: reading that wakes the function up.
+        // Read these before the configuration space, because reading that wakes the function up.
         let (power_state, runtime_status) = (power_state(&dir), runtime_status(&dir));
         let id = |file| {
             hex(&dir.join(file))
@@ -105,7 +105,7 @@ impl Sysfs {
     }
 }
 
-/// The total of an AER counter file.
+/// Returns the total of an AER counter file.
 fn aer(path: &Path, total: &str) -> Result<u64, Unknown> {
     let counters = match text(path) {
         // Some kernels print one number.
@@ -143,7 +143,8 @@ fn runtime_status(dir: &Path) -> Result<RuntimeStatus, Unknown> {
     })
 }
 
-/// The kernel has this file for what hangs below a port that the firmware calls external, and for little else.
+/// Returns true if the kernel reports a function as removable. It has this file for functions below a port that the
+/// firmware calls external, and for little else.
 fn removable(dir: &Path) -> Result<bool, Unknown> {
     let removable = text(&dir.join("removable"))?;
     match removable.as_str() {
@@ -154,8 +155,8 @@ fn removable(dir: &Path) -> Result<bool, Unknown> {
     }
 }
 
-/// The windows that have a size: first and last address and flags, a line each, and the sizes that can be set, as bits
-/// from 1 MiB on.
+/// Returns the windows that have a size. The file contains first and last address and flags, a line each. The sizes
+/// that can be set are bits from 1 MiB on.
 fn bars(dir: &Path) -> Result<Vec<Bar>, Unknown> {
     let resource = text(&dir.join("resource"))?;
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();

@@ -1,5 +1,5 @@
-//! Files of a broken kernel: empty, huge, binary, out of range, directories where files should be,
-//! links that lead nowhere or round in circles.
+//! Files of a broken kernel: empty, huge, binary, out of range, directories in place of files, links that lead nowhere
+//! or round in circles.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use super::read::{hex, number, odd, text};
 use fuzz::{self, Edit};
 use model::reading::Unknown;
 
-/// A machine's files, and those that may be broken, below its root.
+/// A machine's files, and the list of those that may be broken.
 struct Machine {
     fixture: Fixture,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -87,7 +87,7 @@ impl Machine {
         Self { fixture, files }
     }
 
-    /// Breaks files, reads everything, and mends them.
+    /// Breaks files, reads everything, and restores them.
     fn read_with(&self, breaks: &[(usize, Break)]) -> Result<(), String> {
         for (file, how) in breaks {
             let (path, content) = &self.files[file % self.files.len()];
@@ -123,19 +123,19 @@ fn remove(path: &Path) {
     .ok();
 }
 
-/// How a file is broken.
+/// The way in which a file is broken.
 #[derive(Debug, Clone)]
 enum Break {
     Empty,
     Says(String),
     Edited(Vec<(u32, Edit)>),
-    /// So many KiB of one byte.
+    /// A number of KiB of one byte.
     Huge(u8, u16),
     Gone,
     IsAFolder,
-    /// It leads to itself.
+    /// A link to itself.
     Loops,
-    /// It leads to a file without an end.
+    /// A link to a file without an end.
     Endless,
 }
 
@@ -166,7 +166,7 @@ impl Break {
     }
 }
 
-/// What kernels say, and what none should.
+/// Texts that kernels write, and texts that none should.
 const SAYINGS: [&str; 30] = [
     "-1",
     "0",
@@ -214,7 +214,7 @@ fn broken() -> impl Strategy<Value = Break> {
     ]
 }
 
-/// All that is read of a machine; what comes of it must be of a sane size.
+/// Reads everything of a machine and fails if the result is unreasonably large.
 fn read_everything(sysfs: &Sysfs) -> Result<(), String> {
     let tree = sysfs.pci_tree();
     let host = sysfs.host(&Unknown::Unsupported);
@@ -244,7 +244,7 @@ fn fuzz_configuration_space() {
     static BASE: LazyLock<Vec<u8>> = LazyLock::new(|| space(6, Some(0x1d)));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
-    // Pointers and headers lie at these places; most of the space is empty.
+    // Pointers and headers are at these offsets; most of the space is empty.
     let places = prop::sample::select(vec![
         0, 2, 6, 0x34, 0x60, 0x61, 0x78, 0x79, 0x7a, 0x100, 0x102, 0x103, 0x148, 0x14b, 0x14e,
     ]);

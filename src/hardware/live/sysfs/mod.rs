@@ -1,5 +1,5 @@
-//! What the kernel says of the host and its PCI tree, from /sys and /proc. Read-only, and all but
-//! access control without root.
+//! The kernel's facts about the host and its PCI tree, from /sys and /proc. All reads are read-only, and all but access
+//! control work without root.
 
 mod adapters;
 mod config;
@@ -23,8 +23,8 @@ use model::reading::{Reading, Unknown};
 use model::snapshot::{Host, NumaNode};
 use model::units::{Bytes, KIB, PciAddress};
 
-/// Vendors and products in the firmware of virtual machines only. Used if the processor's flags do
-/// not show it.
+/// Vendors and products that appear only in the firmware of virtual machines. Used if the processor's flags do not show
+/// a virtual machine.
 const VIRTUAL_FIRMWARE: [&str; 10] = [
     "QEMU",
     "KVM",
@@ -38,7 +38,7 @@ const VIRTUAL_FIRMWARE: [&str; 10] = [
     "Virtual Machine",
 ];
 
-/// The files of a kernel.
+/// The kernel's folders.
 pub struct Sysfs {
     root: PathBuf,
     sys: PathBuf,
@@ -53,7 +53,7 @@ impl Default for Sysfs {
 }
 
 impl Sysfs {
-    /// `sys`, `proc` and `dev` below this root.
+    /// Uses `sys`, `proc` and `dev` below this root.
     pub fn at(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -63,23 +63,23 @@ impl Sysfs {
         }
     }
 
-    /// Kernel release.
+    /// Returns the kernel release.
     pub fn kernel_version(&self) -> Reading<String> {
         reading(&self.proc.join("sys/kernel/osrelease"))
     }
 
-    /// Host name.
+    /// Returns the host name.
     pub fn hostname(&self) -> Reading<String> {
         reading(&self.proc.join("sys/kernel/hostname"))
     }
 
-    /// Processor model, where `cpuinfo` has one (not on ARM).
+    /// Returns the processor model, if `cpuinfo` contains one (not on ARM).
     pub fn cpu(&self) -> Reading<String> {
         self.cpuinfo("model name").into()
     }
 
-    /// Whether this is a virtual machine: by the processor's `hypervisor` flag where there are
-    /// flags, otherwise by what the firmware calls itself.
+    /// Returns true if this is a virtual machine: by the processor's `hypervisor` flag if there are flags, otherwise by
+    /// the names in the firmware.
     pub fn virtual_machine(&self) -> Reading<bool> {
         if let Ok(flags) = self.cpuinfo("flags") {
             return Reading::Known(flags.split_whitespace().any(|flag| flag == "hypervisor"));
@@ -94,7 +94,7 @@ impl Sysfs {
         {
             return Reading::Known(true);
         }
-        // Both names must have been there for "no".
+        // "No" requires that both names could be read.
         firmware
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
@@ -102,12 +102,12 @@ impl Sysfs {
             .into()
     }
 
-    /// Whether an IOMMU translates device addresses: any group of type `DMA` or `DMA-FQ`.
+    /// Returns true if an IOMMU translates device addresses: any group of type `DMA` or `DMA-FQ`.
     pub fn iommu_translating(&self) -> Reading<bool> {
         let groups = self.sys.join("kernel/iommu_groups");
         let numbers = match names(&groups) {
             Ok(numbers) => numbers,
-            // Without an IOMMU in use, older kernels do not make the directory.
+            // Without an IOMMU in use, older kernels do not create the directory.
             Err(Unknown::Unsupported) => return Reading::Known(false),
             Err(unknown) => return Reading::Unknown(unknown),
         };
@@ -122,7 +122,7 @@ impl Sysfs {
         unread.map_or(Reading::Known(false), Reading::Unknown)
     }
 
-    /// Version of the NVIDIA kernel module that is loaded; unsupported where none is.
+    /// Returns the version of the NVIDIA kernel module that is loaded; unsupported if none is.
     pub fn kernel_module_version(&self) -> Reading<String> {
         let version = text(&self.sys.join("module/nvidia/version")).or_else(|_| {
             let line = text(&self.proc.join("driver/nvidia/version"))?;
@@ -138,7 +138,7 @@ impl Sysfs {
         version.into()
     }
 
-    /// The kernel's facts about the host; the rest is unknown for this reason.
+    /// Returns the kernel's facts about the host. All other facts are unknown, with `rest` as the reason.
     pub fn host(&self, rest: &Unknown) -> Host {
         let mut host = Host::unread(rest);
         host.kernel_version = self.kernel_version();
@@ -152,8 +152,8 @@ impl Sysfs {
         host
     }
 
-    /// NUMA node of a PCI function. Where the kernel knows none (-1), as in virtual machines, it is
-    /// the only one there is; unsupported where there are several.
+    /// Returns the NUMA node of a PCI function. If the kernel knows none (-1), as in virtual machines, returns the only
+    /// node there is; unsupported if there are several.
     pub fn numa_node(&self, address: PciAddress) -> Reading<u32> {
         let node: Result<i64, _> = number(&self.device(address).join("numa_node"));
         node.and_then(|node| match node {
@@ -166,7 +166,7 @@ impl Sysfs {
         .into()
     }
 
-    /// Whether a process is ending: its contexts go away, and it moves nothing any more.
+    /// Returns true if a process is ending: its contexts go away, and it moves no data any more.
     pub fn is_ending(&self, pid: u32) -> bool {
         /// `PF_EXITING` of the kernel's include/linux/sched.h.
         const EXITING: u64 = 4;
@@ -177,27 +177,27 @@ impl Sysfs {
         flags.is_some_and(|flags| flags & EXITING != 0)
     }
 
-    /// The name of a process's program, 15 characters at most.
+    /// Returns the name of a process's program, 15 characters at most.
     pub fn process_name(&self, pid: u32) -> Option<String> {
         text(&self.proc.join(pid.to_string()).join("comm"))
             .ok()
             .filter(|name| !name.is_empty())
     }
 
-    /// The process that started this one.
+    /// Returns the parent of a process.
     pub fn parent_process(&self, pid: u32) -> Option<u32> {
         self.process_state(pid)?.get(1)?.parse().ok()
     }
 
-    /// The fields of a process's `stat` behind its name, its state first.
+    /// Returns the fields of a process's `stat` after its name, the state first.
     fn process_state(&self, pid: u32) -> Option<Vec<String>> {
         let stat = text(&self.proc.join(pid.to_string()).join("stat")).ok()?;
-        // The command's name is in brackets, and may itself have brackets and spaces.
+        // The command's name is in brackets, and may itself contain brackets and spaces.
         let (_, rest) = stat.rsplit_once(')')?;
         Some(rest.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// The PCI paths of every GPU and network adapter up to the root, and the NUMA nodes.
+    /// Returns the PCI paths of every GPU and network adapter up to the root, and the NUMA nodes.
     pub fn pci_tree(&self) -> PciTree {
         let mut problems = Vec::new();
         let numa_nodes = self.numa_nodes(&mut problems);
@@ -225,7 +225,7 @@ impl Sysfs {
     fn numa_nodes(&self, problems: &mut Vec<String>) -> Vec<NumaNode> {
         let nodes = self.sys.join("devices/system/node");
         let numbers = self.numa_numbers().unwrap_or_else(|unknown| {
-            // A kernel without NUMA has no such directory, which is no problem.
+            // A kernel without NUMA lacks this directory, which is no problem.
             if unknown != Unknown::Unsupported {
                 problems.push(format!("the NUMA nodes cannot be listed ({unknown})"));
             }
@@ -264,7 +264,7 @@ impl Sysfs {
         read_nodes
     }
 
-    /// The value of a key of the first processor.
+    /// Returns the value of a key of the first processor.
     fn cpuinfo(&self, key: &str) -> Result<String, Unknown> {
         let cpuinfo = text(&self.proc.join("cpuinfo"))?;
         let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));

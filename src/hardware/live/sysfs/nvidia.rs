@@ -1,5 +1,5 @@
-//! What the kernel and its NVIDIA driver say of NVIDIA's functions, whatever NVML lists. A container sees all
-//! functions of its host in /sys, and of the device files those of its own GPUs.
+//! Facts that the kernel and its NVIDIA driver report about NVIDIA's functions, regardless of what NVML lists. A
+//! container sees all functions of its host in /sys, but only the device files of its own GPUs.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch};
 use model::units::PciAddress;
 
 impl Sysfs {
-    /// The facts of NVIDIA's functions. What cannot be listed, [`Sysfs::pci_tree`] says.
+    /// Returns the facts about NVIDIA's functions. Failures to list them are reported by [`Sysfs::pci_tree`].
     pub fn nvidia_functions(&self) -> NvidiaFunctions {
         let found = self.nvidia(&mut Vec::new());
         let displays = found
@@ -29,7 +29,7 @@ impl Sysfs {
         }
     }
 
-    /// Which of these functions are NVSwitches.
+    /// Returns those of these functions that are NVSwitches.
     fn nvswitches(&self, found: &Nvidia) -> Vec<NvSwitch> {
         let switch = |address: &PciAddress| {
             let id = hex(&self.device(*address).join("device"));
@@ -80,7 +80,7 @@ impl Sysfs {
         display
     }
 
-    /// The name of the driver's folder, where one is bound.
+    /// Returns the name of the driver's folder, if one is bound.
     fn bound_driver(&self, address: PciAddress) -> Reading<BoundDriver> {
         let name = match fs::read_link(self.device(address).join("driver")) {
             Ok(folder) => folder
@@ -96,8 +96,8 @@ impl Sysfs {
             .into()
     }
 
-    /// Whether the device file may be used, by the kernel's own check, that of device cgroups included. Opening
-    /// it would start a GPU that nobody uses.
+    /// Returns the state of the device file, by the kernel's own access check, which includes device cgroups. Opening
+    /// the file would start a GPU that nobody uses.
     fn device_file(&self, minor: u32) -> Reading<DeviceFile> {
         match access(
             self.dev.join(format!("nvidia{minor}")),
@@ -125,7 +125,7 @@ mod tests {
         "0000:06:00.0",
     ];
 
-    /// Six GPUs: one that is used, one of a container that has no device file of it, one whose driver's list is
+    /// Creates six GPUs: one that is used, one without its device file as in a container, one whose driver's list is
     /// hidden, one excluded, one bound to another driver, one bound to none.
     fn machine() -> Fixture {
         let machine = Fixture::new();

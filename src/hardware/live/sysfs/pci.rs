@@ -16,10 +16,10 @@ pub(super) const NVIDIA: u32 = 0x10de;
 pub(super) const GPU_CLASSES: [u32; 2] = [0x0300, 0x0302];
 /// Class of an NVSwitch, without the programming interface: another bridge.
 const SWITCH_CLASS: u32 = 0x0680;
-/// The first NVSwitches have these device ids and later ones higher; chipsets of NVIDIA's for processors of
-/// before 2010 have functions of the class too, and lower ids. Source: the PCI ID Repository.
+/// Device id of the first NVSwitches; later ones have higher ids. Chipsets of NVIDIA's for processors of before 2010
+/// have functions of the class too, with lower ids. Source: the PCI ID Repository.
 pub(super) const FIRST_NVSWITCH: u16 = 0x1ac0;
-/// Class of a PCI-to-PCI bridge, ports of Express switches and root complexes among them.
+/// Class of a PCI-to-PCI bridge, which includes the ports of Express switches and root complexes.
 const BRIDGE: u32 = 0x0604;
 
 /// Functions that NVIDIA made.
@@ -36,7 +36,7 @@ struct Place {
 }
 
 impl Sysfs {
-    /// These GPUs and adapters with everything above them, by address.
+    /// Returns these GPUs and adapters with everything above them, sorted by address.
     pub(super) fn functions(
         &self,
         gpus: &[PciAddress],
@@ -67,11 +67,11 @@ impl Sysfs {
                             ..address
                         })
                         .cloned();
-                    // The firmware's own label, where the kernel has no slot for it.
+                    // Use the firmware's own label if the kernel has no slot.
                     let slot = slot.or_else(|| text(&self.device(address).join("label")).ok());
                     self.function(address, parent, place.host_bridge.clone(), kind, slot)
                 });
-                // Another path below the same bridge may have what the first did not.
+                // Another path below the same bridge may reveal the kind that the first did not.
                 if function.kind == PciKind::Bridge {
                     function.kind = kind;
                 }
@@ -81,8 +81,8 @@ impl Sysfs {
         functions.into_values().collect()
     }
 
-    /// Every function that NVIDIA made and that is a GPU or an NVSwitch by its class. Virtual functions are
-    /// left out: they are parts of a GPU.
+    /// Returns every function of NVIDIA's whose class is that of a GPU or an NVSwitch. Virtual functions are left out:
+    /// they are parts of a GPU.
     pub(super) fn nvidia(&self, problems: &mut Vec<String>) -> Nvidia {
         let dir = self.sys.join("bus/pci/devices");
         let names = names(&dir).unwrap_or_else(|unknown| {
@@ -112,7 +112,7 @@ impl Sysfs {
         found
     }
 
-    /// Reads the place from where the symlink in `bus/pci/devices` leads, for example
+    /// Reads the place from the target of the symlink in `bus/pci/devices`, for example
     /// `…/devices/pci0000:00/0000:00:01.0/0000:01:00.0`.
     fn place(&self, leaf: PciAddress) -> Result<Place, Unknown> {
         let path = fs::canonicalize(self.device(leaf))
@@ -138,8 +138,8 @@ impl Sysfs {
         Ok(place)
     }
 
-    /// What each function of a path, from the root down, is: by its configuration space where that
-    /// may be read, otherwise by its place.
+    /// Returns the kind of each function of a path, from the root down. Uses the configuration space if it may be read,
+    /// otherwise the place in the path.
     fn kinds(&self, path: &[PciAddress]) -> Vec<PciKind> {
         let is_bridge = |address: &PciAddress| {
             hex(&self.device(*address).join("class")).is_ok_and(|class| class >> 8 == BRIDGE)
@@ -160,7 +160,7 @@ impl Sysfs {
                     PortType::Other => PciKind::Bridge,
                 }
             } else if !dir.join("current_link_speed").exists() {
-                // The kernel shows link files for Express functions alone: a conventional bridge.
+                // The kernel has link files for Express functions only, so this is a conventional bridge.
                 PciKind::Bridge
             } else {
                 let above = depth.checked_sub(1).map(|depth| kinds[depth]);
@@ -180,7 +180,7 @@ impl Sysfs {
         kinds
     }
 
-    /// Slot names by the address of the device in the slot, function 0.
+    /// Returns slot names by the address of the device in the slot, function 0.
     fn slots(&self) -> BTreeMap<PciAddress, String> {
         let dir = self.sys.join("bus/pci/slots");
         let address = |name: &str| {
@@ -196,7 +196,7 @@ impl Sysfs {
     }
 }
 
-/// The PCIe generation of the kernel's speed text: `16.0 GT/s PCIe`, `8 GT/s`.
+/// Returns the PCIe generation of the kernel's speed text: `16.0 GT/s PCIe`, `8 GT/s`.
 pub(super) fn generation(text: &str) -> Result<Generation, Unknown> {
     let (rate, unit) = text.split_once(' ').unwrap_or((text, ""));
     let generations = [
@@ -216,8 +216,8 @@ pub(super) fn generation(text: &str) -> Result<Generation, Unknown> {
         .ok_or_else(|| odd(text))
 }
 
-/// The lanes of the kernel's width text. 0, 63 and 255 are what broken links and virtual machines
-/// say; no link has them.
+/// Returns the lanes of the kernel's width text. Broken links and virtual machines report 0, 63 and 255; no link has
+/// them.
 pub(super) fn width(text: &str) -> Result<Lanes, Unknown> {
     text.parse::<u32>()
         .ok()
@@ -243,7 +243,7 @@ mod tests {
     const DOWNSTREAM: &str = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:04.0";
     const GPU: &str = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:04.0/0000:03:00.0";
 
-    /// A GPU below a switch, and one right at a root port that trained narrow.
+    /// Creates a GPU below a switch, and one directly at a root port that trained narrow.
     fn two_gpus() -> Fixture {
         let machine = Fixture::new();
         machine.function("pci0000:00/0000:00:00.0", 0x8086, 0x06_0000);
@@ -259,7 +259,7 @@ mod tests {
             ["2.5 GT/s", "8 GT/s"],
             ["4", "16"],
         );
-        // Its audio function is no GPU.
+        // The GPU's audio function is no GPU.
         machine.function("pci0000:80/0000:80:03.0/0000:81:00.1", 0x10de, 0x04_0300);
         machine
     }
@@ -405,7 +405,7 @@ mod tests {
         assert!(
             matches!(dead.max_payload_bytes.unknown(), Some(Unknown::Failed(why)) if why.contains("all ones"))
         );
-        // Without root there is the header, which answers, and no more.
+        // Without root only the header can be read, and it answers.
         machine.sys(&format!("devices/{GPU}/config"), &space(0, None)[..64]);
         let functions = read(&machine);
         let gpu = get(&functions, "0000:03:00.0");
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn bridges_that_are_no_ports_are_bridges() {
         let machine = Fixture::new();
-        // A conventional bridge has no link files; an Express-to-PCI bridge has no bridge below.
+        // A conventional bridge has no link files. An Express-to-PCI bridge has no bridge below.
         machine.function("pci0000:00/0000:00:1e.0", 0x8086, 0x06_0400);
         machine.function("pci0000:00/0000:00:1e.0/0000:05:00.0", 0x10de, 0x03_0000);
         machine.function("pci0000:00/0000:00:01.0", 0x8086, 0x06_0400);

@@ -1,5 +1,5 @@
-//! Small reads of kernel files. A file may be huge, binary, empty or not for us: a few KiB are
-//! read, and why something is not known is kept.
+//! Small reads of kernel files. A file may be huge, binary, empty or unreadable for this user. At most a few KiB are
+//! read, and the reason for an unknown value is kept.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,13 +9,13 @@ use std::str::FromStr;
 use hardware::limits;
 use model::reading::{Reading, Unknown};
 
-/// No file that is read here needs more; what lies beyond is not looked at.
+/// Most bytes read of a file. No file that is read here needs more.
 const LIMIT: u64 = 8 << 10;
 
-/// Who may read what an ordinary user may not.
+/// Reason for a file that an ordinary user may not read.
 pub const NEEDS_ROOT: &str = "needs root";
 
-/// The text of a file without the white space around it.
+/// Returns the text of a file without the white space around it.
 pub fn text(path: &Path) -> Result<String, Unknown> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -26,19 +26,19 @@ pub fn text(path: &Path) -> Result<String, Unknown> {
         .to_owned())
 }
 
-/// A decimal number that is the whole of a file.
+/// Returns the decimal number that is the whole of a file.
 pub fn number<T: FromStr>(path: &Path) -> Result<T, Unknown> {
     let text = text(path)?;
     text.parse().map_err(|_| odd(&text))
 }
 
-/// A number in hex, `0x10de`, that is the whole of a file.
+/// Returns the hexadecimal number, `0x10de`, that is the whole of a file.
 pub fn hex(path: &Path) -> Result<u32, Unknown> {
     let text = text(path)?;
     u32::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|_| odd(&text))
 }
 
-/// The names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 pub fn names(path: &Path) -> Result<Vec<String>, Unknown> {
     let entries = fs::read_dir(path).map_err(|error| io_unknown(&error))?;
     let mut names: Vec<_> = entries
@@ -49,7 +49,7 @@ pub fn names(path: &Path) -> Result<Vec<String>, Unknown> {
     Ok(names)
 }
 
-/// A text that does not say what it should.
+/// Returns the error for a text with unexpected contents.
 pub fn odd(text: &str) -> Unknown {
     if text.is_empty() {
         return Unknown::Failed("the kernel's file is empty".to_owned());
@@ -62,8 +62,7 @@ pub fn odd(text: &str) -> Unknown {
     Unknown::Failed(format!("the kernel says '{start}'"))
 }
 
-/// Why a file could not be read. A file that is not there is a fact that this kernel or device
-/// does not have.
+/// Returns the reason why a file could not be read. A missing file means that this kernel or device lacks the fact.
 pub fn io_unknown(error: &io::Error) -> Unknown {
     match error.kind() {
         io::ErrorKind::NotFound => Unknown::Unsupported,
@@ -75,7 +74,7 @@ pub fn io_unknown(error: &io::Error) -> Unknown {
     }
 }
 
-/// A reading of a whole text.
+/// Reads a whole text; an empty one is an error.
 pub fn reading(path: &Path) -> Reading<String> {
     text(path)
         .and_then(|text| {

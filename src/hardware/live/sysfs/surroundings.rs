@@ -1,4 +1,5 @@
-//! What this process runs in: control group, container, MPS daemon, variables, and what the kernel was told and logs.
+//! The surroundings of this process: control group, container, MPS daemon, variables, and the kernel's parameters and
+//! log.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,11 +11,11 @@ use hardware::kernel_log;
 use model::reading::{Reading, Unknown};
 use model::snapshot::Host;
 
-/// Beginnings of parameters of the kernel's command line that concern the IOMMU.
+/// Prefixes of parameters of the kernel's command line that concern the IOMMU.
 const IOMMU_PARAMETERS: [&str; 4] = ["iommu", "intel_iommu", "amd_iommu", "arm-smmu"];
 
-/// Variables by which NCCL is told which ways to take (NCCL user guide, environment variables). Others, such as names
-/// of network interfaces, say nothing of ways between GPUs.
+/// Variables that select NCCL's transports (NCCL user guide, environment variables). Others, such as names of network
+/// interfaces, do not affect the paths between GPUs.
 const NCCL_VARIABLES: [&str; 15] = [
     "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL",
@@ -37,14 +38,14 @@ const NCCL_VARIABLES: [&str; 15] = [
 const MPS_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 const MPS_DEFAULT: &str = "/tmp/nvidia-mps";
 
-/// The name of its process, as far as the kernel keeps it: 15 characters of `nvidia-cuda-mps-control`.
+/// The daemon's process name as the kernel keeps it: 15 characters of `nvidia-cuda-mps-control`.
 const MPS_PROCESS: &str = "nvidia-cuda-mps";
 
-/// Longest value of a variable that is kept, characters.
+/// Longest value kept of a variable, characters.
 const LONGEST: usize = 200;
 
 impl Sysfs {
-    /// Fills in what this process runs in.
+    /// Fills in the surroundings of this process.
     pub(super) fn read_surroundings(&self, host: &mut Host) {
         host.container_made_by = match host.container.get() {
             Some(true) => self
@@ -68,7 +69,7 @@ impl Sysfs {
             .into();
     }
 
-    /// The name that the program leaves which made the container.
+    /// Returns the name that the container's creator leaves in it.
     fn container_made_by(&self) -> Option<String> {
         let name = text(&self.root.join("run/systemd/container"))
             .ok()
@@ -98,7 +99,7 @@ impl Sysfs {
         by_file.map(str::to_owned).or(name).or_else(of_group)
     }
 
-    /// The path of the control group: that of version 2, or of the memory's controller.
+    /// Returns the path of the control group: that of version 2, or of the memory controller.
     fn control_group(&self) -> Result<String, Unknown> {
         let groups = text(&self.proc.join("self/cgroup"))?;
         let path = |wanted: fn(&str) -> bool| {
@@ -115,7 +116,7 @@ impl Sysfs {
     }
 
     fn peer_memory_module(&self) -> Reading<bool> {
-        // Without this folder nothing is known of modules.
+        // Without this folder nothing is known about modules.
         let modules = self.sys.join("module");
         match modules.try_exists() {
             Ok(true) => {
@@ -129,7 +130,7 @@ impl Sysfs {
         }
     }
 
-    /// Whether a daemon serves this folder: its pipes may be left from an earlier one.
+    /// Returns true if a daemon serves this folder. Its pipes may be left from an earlier daemon.
     fn mps_daemon(&self, folder: &Path) -> Result<bool, Unknown> {
         let folder: PathBuf = self.root.join(folder.strip_prefix("/").unwrap_or(folder));
         if !folder
@@ -148,7 +149,7 @@ impl Sysfs {
             {
                 Ok(true)
             }
-            // In a container its process has another number, or none.
+            // In a container the daemon's process has another number, or none.
             _ => Err(Unknown::Failed(
                 "there is a pipe of a daemon, and its process is not visible".to_owned(),
             )),

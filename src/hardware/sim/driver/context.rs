@@ -3,7 +3,7 @@
 use crate::engine::{Lane, Server};
 use hardware::HardwareError;
 
-/// What a device has only so many of.
+/// The limited resources of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Servers {
     /// Copies that leave for other GPUs.
@@ -18,14 +18,14 @@ pub struct Servers {
     pub multiprocessors: Server,
 }
 
-/// An error that comes to light in a later call.
+/// A pending error that a later call returns.
 #[derive(Debug, Clone, Copy)]
 pub struct Due {
     /// CUDA's code.
     pub code: u32,
-    /// Which call it is, counted from now.
+    /// Number of the call that returns it, counted from now.
     pub calls: u32,
-    /// Whether every later call gives it too.
+    /// True if every later call returns it too.
     pub lasts: bool,
 }
 
@@ -34,8 +34,8 @@ pub struct Due {
 pub struct Context {
     pub servers: Servers,
     pub broken: Option<HardwareError>,
-    /// The error of this code, and calls that the device still serves before it gives it.
+    /// The pending error, with the number of calls until the device returns it.
     pub due: Option<Due>,
-    /// In the order in which they were made: the default stream's comes first.
+    /// In the order in which they were created: the default stream's lane is the first.
     pub lanes: Vec<Lane>,
 }

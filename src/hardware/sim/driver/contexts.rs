@@ -1,4 +1,4 @@
-//! Contexts: which devices are open, and whether they still answer.
+//! Contexts: the open devices, and their errors.
 
 use super::context::{Context, Servers};
 use super::failed;
@@ -53,7 +53,7 @@ impl State {
         Ok(())
     }
 
-    /// NVML's index of a device.
+    /// Returns NVML's index of a device.
     pub fn index(&self, device: Device) -> Result<u32, HardwareError> {
         let unknown = || {
             failed(
@@ -69,7 +69,7 @@ impl State {
             .ok_or_else(unknown)
     }
 
-    /// The specification of a device.
+    /// Returns the specification of a device.
     pub fn gpu(&self, device: Device) -> Result<&GpuSpec, HardwareError> {
         let index = self.index(device)?;
         Ok(&self.spec.gpus[index as usize])
@@ -95,12 +95,12 @@ impl State {
         self.context(device).ok_or_else(closed)
     }
 
-    /// What a device has only so many of.
+    /// Returns the limited resources of a device.
     pub fn servers(&self, device: Device) -> Result<Servers, HardwareError> {
         Ok(self.opened(device)?.servers)
     }
 
-    /// Whether work can be given to a device.
+    /// Fails if no work can be given to a device.
     pub fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
         self.opened(device)?
             .broken
@@ -108,7 +108,7 @@ impl State {
             .map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// The same for a new call: errors of earlier work come to light in one.
+    /// Does the same for a new call, which returns pending errors of earlier work.
     pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
         if let Some(context) = self.context_mut(device)
             && let Some(due) = &mut context.due

@@ -1,4 +1,4 @@
-//! Copies: which way they go, what they take, and how they go wrong.
+//! Copies: their paths, their costs, and their faults.
 
 use crate::engine::{Few, Flow, Server, Submission, Work};
 use crate::spec::{CopyFault, PairFault};
@@ -14,18 +14,18 @@ use super::state::{SharedPath, State};
 /// Nanoseconds from the launch of a kernel to the access that kills it.
 const ILLEGAL_ACCESS_NS: f64 = 5e3;
 
-/// What the first copy of a row costs besides does not all come at once. Single copies on H200 took
-/// 9.3 us more than their bytes at 397.41 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (docs/facts.md,
-/// "Direct copies over NVLink"): of 9.5 us beside the 2.26 of every copy, this share comes at once,
+/// Share of the first copy's extra cost that is due at once. Single copies on H200 took 9.3 us more than their bytes at
+/// 397.41 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (docs/facts.md, "Direct copies over NVLink"). The extra cost is
+/// 9.5 us beside the 2.26 of every copy.
 const FIRST_AT_ONCE: f64 = 0.72;
-/// and the rest with the first of so many bytes. Copies that the destination issues do not have it.
+/// Bytes over which the rest of that cost is due. Copies that the destination issues do not pay the rest.
 const FIRST_BYTES: f64 = 16.0 * MIB as f64;
 
 /// Fixed cost of every copy within a GPU: 1.4 to 2.9 us are published (p2pBandwidthLatencyTest: cuda-samples issue 230,
 /// nccl-tests issues 100 and 117).
 const LOCAL_EACH_NS: f64 = 2.5e3;
 
-/// What moves the bytes.
+/// The unit that moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mover {
     CopyEngine,
@@ -107,7 +107,7 @@ impl State {
                 flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
             }
             self.delay(&mut flow, pair, fault);
-            // Whether others are on their way shows at its end.
+            // The conditions of a conditional fault are known only when the copy ends.
             match fault
                 .filter(|fault| !fault.is_conditional())
                 .map(|fault| fault.fault)
@@ -140,8 +140,8 @@ impl State {
         Ok(())
     }
 
-    /// What a copy needs of the devices: a copy between GPUs an engine of the one that issues it, one through host
-    /// memory an engine of both, which are others.
+    /// Returns the servers that a copy needs. A copy between GPUs needs an engine of its issuer. A copy through host
+    /// memory needs an engine of both, and not the same ones.
     fn servers_of(
         &self,
         mover: Mover,
@@ -161,15 +161,15 @@ impl State {
         })
     }
 
-    /// Whether a copy between these devices goes directly. A copy engine needs access one way or
-    /// the other, a kernel its own device's access to the peer.
+    /// Returns true if a copy between these devices is direct. A copy engine needs access in either direction, a kernel
+    /// its own device's access to the peer.
     fn reaches(&self, mover: Mover, device: Device, peer: Device) -> bool {
         let backwards = mover == Mover::CopyEngine && self.access.is_given(peer, device);
         backwards || self.access.is_given(device, peer)
     }
 
-    /// The host spends the time that enqueuing a copy takes: without peer access it stages the
-    /// bytes itself, so even the asynchronous call holds it.
+    /// Advances the host's clock by the time that enqueuing a copy takes. Without peer access the host stages the bytes
+    /// itself, so even the asynchronous call blocks it.
     pub(super) fn spend(&mut self, direct: bool, bytes: u64) {
         let speeds = &self.spec.speeds;
         let staging = if direct {
@@ -180,7 +180,7 @@ impl State {
         self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
     }
 
-    /// Makes a copy take as much longer as noise and fault have it.
+    /// Lengthens a copy by its noise and its fault.
     pub(super) fn delay(
         &mut self,
         flow: &mut Flow,
@@ -210,7 +210,7 @@ impl State {
             }
             _ => {}
         }
-        // More work rather than a lower rate: it holds whatever limits the rate.
+        // Add work rather than lower the rate, so that the effect remains whatever limits the rate.
         flow.bytes *= longer;
         flow.each_ns *= longer;
         flow.first_ns *= longer;
@@ -252,13 +252,13 @@ impl State {
         };
         let first_us = speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
         let cap = share * bottleneck_gbps;
-        // What is left of the least time when the bytes have had theirs.
+        // The least time, without the time that the bytes take.
         let least_ns = if cap > 0.0 {
             speed.least_us * 1e3 - bytes as f64 / cap
         } else {
             0.0
         };
-        // A read that takes long hides what the event costs it besides.
+        // A long read hides the extra cost of the event.
         let event_us = match mover {
             Mover::Kernel => 0.0,
             Mover::CopyEngine if issuer == source => speed.event_us,
@@ -280,7 +280,7 @@ impl State {
     }
 }
 
-/// Draws for one copy: the same seed, number and pair give the same ones.
+/// Returns the random draws for one copy. The same seed, number and pair return the same draws.
 fn draws(seed: u64, number: u64, source: u32, destination: u32) -> fastrand::Rng {
     let pair = u64::from(source) << 32 | u64::from(destination);
     fastrand::Rng::with_seed(pattern(pattern(seed, number), pair))

@@ -1,12 +1,12 @@
-//! What the end of an operation brings about.
+//! The effects of the end of an operation.
 
 use crate::spec::PairFault;
 use hardware::{Buffer, Device, Event};
 
-/// What happens in memory, to an event or to a context, when an operation ends.
+/// The effect on memory, an event or a context when an operation ends.
 #[derive(Debug)]
 pub enum Effect {
-    /// Bytes have moved for this device.
+    /// Bytes have moved on behalf of `issuer`.
     Moved {
         issuer: Device,
         destination: Buffer,
@@ -15,6 +15,6 @@ pub enum Effect {
         fault: Option<PairFault>,
     },
     Reached(Event),
-    /// A kernel touched what it must not: the context is gone.
+    /// A kernel accessed memory that it may not access: the context is broken.
     IllegalAddress(Device),
 }

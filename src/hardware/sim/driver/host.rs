@@ -1,6 +1,6 @@
 //! Memory of the simulated host, and copies between it and the devices.
 //!
-//! Copies from and to pageable memory hold the host until they have ended, as the driver's do: the processor moves the
+//! Copies from and to pageable memory block the host until they have ended, as the driver's do. The processor moves the
 //! bytes to a buffer of the driver's and from there to the device, or the other way round.
 
 use crate::engine::{Few, Flow, Submission, Work};
@@ -18,19 +18,19 @@ use super::effect::Effect;
 use super::state::State;
 use super::{SimDriver, failed};
 
-/// What this process has beside the buffers.
+/// Memory of this process beside the buffers, bytes.
 const RESIDENT: u64 = 200 * MIB;
 
 /// A buffer of the host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// The same among the buffers of all memory.
+    /// The same buffer, as an entry of the simulated memory.
     pub(super) buffer: Buffer,
     memory: HostMemory,
     node: u32,
 }
 
-/// What memory of the host holds.
+/// The contents written to host memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Written<'a> {
     /// The pattern of this seed.
@@ -67,7 +67,7 @@ fn ns_of(ms_per_gib: f64, bytes: u64) -> f64 {
 }
 
 impl SimDriver {
-    /// A buffer that can be used, as it is now.
+    /// Returns a buffer in its current state, if it can be used.
     pub(super) fn held(
         &self,
         call: &str,
@@ -88,7 +88,7 @@ impl SimDriver {
         })
     }
 
-    /// What pinning fails with, if it does.
+    /// Fails with the machine's fault of page-locking, if it has one.
     fn refusal(state: &State, call: &str) -> Result<(), HardwareError> {
         match &state.spec.faults.pinning {
             Some(fault) => Err(failed(
@@ -101,7 +101,7 @@ impl SimDriver {
         }
     }
 
-    /// Lets the processor touch memory of the host, which takes it a while.
+    /// Runs a memory access by the processor, and advances the clock by the time that it takes.
     fn by_processor<T>(
         &self,
         buffer: HostBuffer,
@@ -213,7 +213,7 @@ impl State {
         Ok(())
     }
 
-    /// What such a copy passes and reaches.
+    /// Returns the flow of such a copy: its hops and its rate.
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn host_flow(&mut self, copy: HostCopy, gpu: u32, held: Held) -> Flow {
         let HostSpeeds {
@@ -241,7 +241,7 @@ impl State {
             HostMemory::Pageable => speeds.pageable_down_gbps,
             _ => f64::INFINITY,
         };
-        // Without a link on the way, what the description says of the GPU's own memory is the limit.
+        // If the route has no link, the rate of the GPU's own memory in the description is the limit.
         let cap = (share * link)
             .min(staged)
             .min(self.spec.gpus[gpu as usize].local_gbps);
@@ -527,7 +527,7 @@ impl HostDriver for SimDriver {
         seed: u64,
         poison: u64,
     ) -> Result<PatternCheck, HardwareError> {
-        // A line of the cache for each word.
+        // Each word costs a cache line.
         let seen = self.by_processor(buffer, WORDS_LOOKED_AT * 64, |state, buffer| {
             state.memory.check(buffer, bytes, seed, poison)
         })?;
@@ -546,7 +546,7 @@ impl HostDriver for SimDriver {
     }
 
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {
-        // One for its peers, and those for the host.
+        // One engine for peers, plus those for the host.
         let state = self.state.borrow();
         state
             .gpu(device)

@@ -1,5 +1,5 @@
-//! The simulated CUDA driver: streams and events put together from lanes, gates and marks of the
-//! engine, with the ordering that was measured on hardware (docs/measurement.md).
+//! The simulated CUDA driver. Streams and events consist of lanes, gates and marks of the engine, with the ordering
+//! that was measured on hardware (docs/measurement.md).
 
 mod context;
 mod contexts;
@@ -30,7 +30,7 @@ use host::Held;
 pub use host::Written;
 use state::{Recorded, State};
 
-/// A held stream opens by itself after this many nanoseconds.
+/// Nanoseconds after which a held stream opens by itself.
 const HOLD_LIMIT_NS: f64 = 5e9;
 
 /// The driver of a simulated machine.
@@ -38,13 +38,13 @@ const HOLD_LIMIT_NS: f64 = 5e9;
 pub struct SimDriver {
     devices: Vec<DeviceInfo>,
     state: RefCell<State>,
-    /// What the last check of each device counted.
+    /// The counts of each device's last check.
     checked: RefCell<HashMap<Device, PatternCheck>>,
     /// Buffers of the host, by number.
     hosts: RefCell<HashMap<u32, Held>>,
 }
 
-/// An error as the driver gives it: the call, what it means, its number.
+/// Returns an error in the driver's form: the call, its meaning, its number.
 fn failed(kind: ErrorKind, call: &str, meaning: &str, code: u32) -> HardwareError {
     HardwareError::new(kind, format!("{call}: {meaning} (CUDA error {code})")).with_code(code)
 }
@@ -91,21 +91,21 @@ impl SimDriver {
         })
     }
 
-    /// What a call for this device changes, if the device can be used.
+    /// Returns the state for a call on this device, if the device can be used.
     fn usable(&self, device: Device) -> Result<RefMut<'_, State>, HardwareError> {
         let mut state = self.state.borrow_mut();
         state.answers(device)?;
         Ok(state)
     }
 
-    /// The same for a call that takes the host some time.
+    /// Does the same for a call that takes host time.
     fn call(&self, device: Device) -> Result<RefMut<'_, State>, HardwareError> {
         let mut state = self.usable(device)?;
         state.call();
         Ok(state)
     }
 
-    /// Runs a kernel that touches this much of a buffer, waits for it, and then `then`.
+    /// Runs a kernel over the first `bytes` bytes of a buffer, waits for it, and then runs `then`.
     fn touch<T>(
         &self,
         buffer: Buffer,
@@ -145,7 +145,7 @@ impl Driver for SimDriver {
     }
 
     fn floor_seconds(&self) -> f64 {
-        // It starts at once, and real time is what is asked for.
+        // The simulated driver starts at once, and the caller asks for real time.
         0.0
     }
 
@@ -234,7 +234,7 @@ impl Driver for SimDriver {
                 217,
             );
         }
-        // Counted only where there is a limit.
+        // Count the peers only if there is a limit.
         if state
             .spec
             .peers
@@ -279,7 +279,7 @@ impl Driver for SimDriver {
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError> {
         let mut state = self.usable(stream.device)?;
-        // An event that was never recorded holds nobody up.
+        // An event that was never recorded delays nothing.
         let after = match state.event("cuStreamWaitEvent", event)? {
             Recorded::Under(op) => Some(op),
             Recorded::Never | Recorded::At(_) => None,
@@ -304,7 +304,7 @@ impl Driver for SimDriver {
                 Recorded::At(time) => time,
             };
         }
-        // CUDA tells it as milliseconds in 32 bits.
+        // CUDA returns milliseconds as a 32-bit float.
         #[allow(clippy::cast_possible_truncation, reason = "CUDA's own type")]
         let milliseconds = ((times[1] - times[0]) / 1e6) as f32;
         Ok(f64::from(milliseconds) * 1e6)
@@ -446,7 +446,7 @@ impl Driver for SimDriver {
     }
 
     fn run_on(&self, _processors: &[usize]) {
-        // Its processors are not this machine's.
+        // The simulated processors are not those of this machine.
     }
 
     fn now(&self) -> Duration {

@@ -1,4 +1,4 @@
-//! What somebody beside the driver sees and changes: the fake driver, whose memory of the host is real.
+//! Access from outside the driver: the fake driver, whose host memory is real, reads and writes the simulated memory.
 
 use std::cell::RefMut;
 
@@ -9,14 +9,14 @@ use crate::memory::Content;
 use hardware::{HardwareError, HostBuffer, Stream};
 
 impl SimDriver {
-    /// What holds now.
+    /// Returns the state, caught up with the host's clock.
     pub(super) fn caught_up(&self) -> RefMut<'_, State> {
         let mut state = self.state.borrow_mut();
         state.catch_up();
         state
     }
 
-    /// What stands at the beginning of a buffer of the host now.
+    /// Reads the current bytes at the beginning of a buffer of the host.
     pub fn host_read(&self, buffer: HostBuffer, into: &mut [u8]) -> Result<(), HardwareError> {
         let held = self.held("reading", buffer, into.len() as u64)?;
         let mut state = self.caught_up();
@@ -24,7 +24,7 @@ impl SimDriver {
         Ok(())
     }
 
-    /// The seed, where a buffer of the host begins with so many bytes of a pattern now.
+    /// Returns the seed if a buffer of the host now begins with `bytes` bytes of a pattern.
     pub fn host_pattern(
         &self,
         buffer: HostBuffer,
@@ -35,7 +35,7 @@ impl SimDriver {
         Ok(state.memory.pattern(held.buffer, bytes))
     }
 
-    /// Whether everything on a stream has ended.
+    /// Returns true if everything on a stream has ended.
     pub fn is_idle(&self, stream: Stream) -> Result<bool, HardwareError> {
         let state = self.caught_up();
         Ok(state
@@ -44,7 +44,8 @@ impl SimDriver {
             .is_none_or(|last| state.engine.end_of(last).is_some()))
     }
 
-    /// Writes a buffer of the host from its beginning on, in no time: what somebody else has written there.
+    /// Writes a buffer of the host from its beginning on, in no time. These are bytes that the program has written
+    /// itself.
     pub fn host_write(
         &self,
         buffer: HostBuffer,

@@ -1,5 +1,5 @@
-//! What the simulated driver remembers: the host's clock, contexts, streams, events and memory,
-//! and the engine that runs what was enqueued.
+//! State of the simulated driver: the host's clock, contexts, streams, events and memory, and the engine that runs the
+//! enqueued work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use super::effect::Effect;
 use super::failed;
 use super::tables::{Access, Effects, Paths};
 
-/// What an event was last recorded after.
+/// The position after which an event was last recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Recorded {
-    /// Nothing yet.
+    /// The event was not recorded yet.
     Never,
     /// An operation that has not ended.
     Under(Op),
-    /// One that ended at this time, nanoseconds.
+    /// An operation that ended at this time, nanoseconds.
     At(f64),
 }
 
-/// A route with what the engine has to know of it.
+/// A route with the data that the engine needs.
 #[derive(Debug, Clone)]
 pub struct SharedPath {
-    /// What copies of it reach.
+    /// Speeds of copies on this route.
     pub speed: PathSpeed,
-    /// Rate of its narrowest link, GB/s, and less where a port redirects.
+    /// Rate of its narrowest link, GB/s, reduced if a port redirects.
     pub bottleneck_gbps: f64,
     pub hops: Arc<[SharedHop]>,
 }
 
-/// Everything that changes while the driver is used.
+/// All state that changes while the driver is used.
 #[derive(Debug)]
 pub struct State {
     pub spec: Arc<MachineSpec>,
@@ -46,34 +46,34 @@ pub struct State {
     pub memory: Memory,
     /// The host's clock, nanoseconds. Never behind the engine's.
     pub clock_ns: f64,
-    /// Which device may reach the memory of which.
+    /// Access of each device to the memory of the others.
     pub access: Access,
-    /// Copies enqueued, which numbers the draws of noise.
+    /// Number of copies enqueued, which numbers the draws of noise.
     pub copies: u64,
     /// NVML's index of each device.
     pub(super) gpus: Vec<u32>,
-    /// By device.
+    /// Contexts by device.
     pub(super) contexts: Vec<Option<Context>>,
-    /// By number, from 1 on: the streams that are nobody's default.
+    /// Streams by number, from 1 on, without the default streams.
     streams: Vec<(Device, Lane)>,
     events: Vec<(Device, Recorded)>,
     hops: Map<Hop, SharedHop>,
     paths: Paths<SharedPath>,
     effects: Effects,
-    /// Kept from one call to the next.
+    /// Reused from one call to the next.
     ended: Vec<Ended>,
-    /// By the number of a buffer.
+    /// The last operation on each buffer, by the buffer's number.
     last_use: Vec<Option<Op>>,
-    /// Faults that show a limited number of times, and how often they have.
+    /// Faults with a limit on how often they occur, and how often each has occurred.
     shown: Vec<(PairFault, u32)>,
-    /// What holds streams until the next release, with its device.
+    /// Operations that hold streams until the next release, with their devices.
     pub held: Vec<(Op, Device)>,
-    /// How often streams of each device were held.
+    /// Number of holds of streams, by device.
     holds: Vec<u32>,
 }
 
 impl State {
-    /// A driver that was just initialised, with NVML's index of each device.
+    /// Creates a driver that was just initialised, with NVML's index of each device.
     pub fn new(spec: Arc<MachineSpec>, gpus: Vec<u32>) -> Self {
         let (devices, all) = (gpus.len(), spec.gpus.len());
         Self {
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// Whether the GPU kernels were loaded.
+    /// Fails if the GPU kernels could not be loaded.
     pub fn kernels_loaded(&self) -> Result<(), HardwareError> {
         match &self.spec.faults.kernels {
             Some(why) => Err(HardwareError::new(ErrorKind::Unsupported, why)),
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// Whether the first `bytes` bytes of a buffer can be used.
+    /// Fails if the first `bytes` bytes of a buffer cannot be used.
     pub fn usable_buffer(
         &self,
         call: &str,
@@ -124,7 +124,7 @@ impl State {
         self.memory.usable(buffer, bytes).map_err(invalid)
     }
 
-    /// A new stream, which never waits for the default stream.
+    /// Creates a stream that never waits for the default stream.
     pub fn add_stream(&mut self, device: Device) -> Stream {
         let lane = self.engine.add_lane();
         self.streams.push((device, lane));
@@ -152,7 +152,7 @@ impl State {
         lane.copied().ok_or_else(unknown)
     }
 
-    /// A new event.
+    /// Creates an event.
     pub fn add_event(&mut self, device: Device) -> Event {
         self.events.push((device, Recorded::Never));
         Event {
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    /// What an event was last recorded after.
+    /// Returns the position after which an event was last recorded.
     pub fn event(&self, call: &str, event: Event) -> Result<Recorded, HardwareError> {
         match self.events.get(event.id as usize) {
             Some((device, recorded)) if *device == event.device => Ok(*recorded),
@@ -174,7 +174,7 @@ impl State {
         }
     }
 
-    /// Remembers what an event was recorded after.
+    /// Sets the operation after which an event was recorded.
     pub fn set_event(&mut self, event: Event, op: Op) {
         if let Some(state) = self.events.get_mut(event.id as usize) {
             state.1 = Recorded::Under(op);
@@ -182,7 +182,7 @@ impl State {
         }
     }
 
-    /// The engine's hop for one of the machine's.
+    /// Returns the engine's hop for a hop of the machine.
     pub fn shared_hop(&mut self, hop: Hop) -> SharedHop {
         if let Some(known) = self.hops.get(&hop) {
             return *known;
@@ -208,7 +208,7 @@ impl State {
         shared
     }
 
-    /// Share of its rate that a GPU has by now, from 0 to 1.
+    /// Returns the share of its rate that a GPU has by now, from 0 to 1.
     pub fn drifted(&self, gpu: u32) -> f64 {
         let drifts = self
             .spec
@@ -228,7 +228,7 @@ impl State {
         drifts.map(left).product()
     }
 
-    /// What a GPU's own memory gives, GB/s: the limit where the description has no link on the way.
+    /// Returns the rate of a GPU's own memory, GB/s. It is the limit if the description has no link on the way.
     fn local_gbps(&self, gpu: u32) -> f64 {
         self.spec
             .gpus
@@ -236,7 +236,7 @@ impl State {
             .map_or(f64::INFINITY, |gpu| gpu.local_gbps)
     }
 
-    /// The way of copies from one GPU to another.
+    /// Returns the path of copies from one GPU to another.
     pub fn path(&mut self, from: u32, to: u32, direct: bool) -> SharedPath {
         if let Some(known) = self.paths.get((from, to, direct)) {
             return known;
@@ -268,7 +268,7 @@ impl State {
         path
     }
 
-    /// The host spends the time of a call.
+    /// Advances the host's clock by the time of a call.
     pub fn call(&mut self) {
         self.clock_ns += self.spec.speeds.call_us * 1e3;
     }
@@ -311,7 +311,7 @@ impl State {
         Ok(())
     }
 
-    /// Nanoseconds after which a device begins with the gate that it is given now.
+    /// Returns the nanoseconds after which a device begins with its next gate.
     fn begins_late(&mut self, device: Device) -> Result<f64, HardwareError> {
         let gpu = self.index(device)?;
         let before = self
@@ -329,7 +329,7 @@ impl State {
             .map_or(0.0, |fault| fault.us * 1e3))
     }
 
-    /// Enqueues what the host has made ready, with what happens at its end.
+    /// Enqueues a prepared submission, with the effect of its end.
     pub fn submit(&mut self, submission: Submission, buffers: [Buffer; 2], effect: Option<Effect>) {
         let op = self.engine.enqueue(submission);
         for buffer in buffers {
@@ -344,7 +344,7 @@ impl State {
             .for_each(|effect| self.effects.insert(op, effect));
     }
 
-    /// Lets the devices do what they have done by the host's clock.
+    /// Runs the devices up to the host's clock.
     pub fn catch_up(&mut self) {
         self.engine.run_to(self.clock_ns);
         let mut ended = std::mem::take(&mut self.ended);
@@ -374,7 +374,7 @@ impl State {
                         .copy(destination, source, bytes, fault.map(|fault| fault.fault));
                 }
                 Some(Effect::Reached(event)) => {
-                    // Unless it was recorded again meanwhile.
+                    // Skip an event that was recorded again meanwhile.
                     if let Some((_, recorded)) = self.events.get_mut(event.id as usize)
                         && *recorded == Recorded::Under(op)
                     {
@@ -394,7 +394,7 @@ impl State {
         self.ended = ended;
     }
 
-    /// Whether a fault shows once more. It is counted where that is limited.
+    /// Returns true if a fault occurs once more. Counts it if its number is limited.
     fn counts(&mut self, fault: &PairFault) -> bool {
         let Some(most) = fault.times else { return true };
         let place = self
@@ -409,7 +409,7 @@ impl State {
         self.shown[place].1 <= most
     }
 
-    /// The host waits for an operation. One that never ends is really waited for: that is what deadlines are for.
+    /// Makes the host wait for an operation. If the operation never ends, this really waits: deadlines exist for that.
     pub fn wait_for(&mut self, op: Op) {
         match self.engine.run_until_ended(op) {
             Ok(end) => self.clock_ns = self.clock_ns.max(end),
@@ -418,7 +418,7 @@ impl State {
         self.catch_up();
     }
 
-    /// The host waits for everything on a stream.
+    /// Makes the host wait for everything on a stream.
     pub fn wait_for_stream(&mut self, stream: Stream) -> Result<(), HardwareError> {
         if let Some(last) = self.engine.last_of(self.lane(stream)?) {
             self.wait_for(last);
@@ -426,7 +426,7 @@ impl State {
         Ok(())
     }
 
-    /// The host waits for everything on a device.
+    /// Makes the host wait for everything on a device.
     pub fn wait_for_device(&mut self, device: Device) {
         let lanes = self
             .context(device)
@@ -438,25 +438,25 @@ impl State {
         last.into_iter().for_each(|op| self.wait_for(op));
     }
 
-    /// The host waits for everything that uses a buffer.
+    /// Makes the host wait for everything that uses a buffer.
     pub fn wait_for_buffer(&mut self, buffer: Buffer) {
         if let Some(op) = self.last_use.get(buffer.id as usize).copied().flatten() {
             self.wait_for(op);
         }
     }
 
-    /// Gives a buffer back.
+    /// Frees a buffer.
     pub fn forget_buffer(&mut self, buffer: Buffer) {
         self.last_use
             .get_mut(buffer.id as usize)
             .into_iter()
             .for_each(|last| *last = None);
-        let _ = self.memory.free(buffer); // The caller has seen that it is there.
+        let _ = self.memory.free(buffer); // The caller has checked that it exists.
     }
 
-    /// The host waits for a kernel over this much of a device's memory.
+    /// Makes the host wait for a kernel over this much of a device's memory.
     pub fn touch(&mut self, device: Device, bytes: u64) {
-        // Half of the rate of copies within the GPU, and a launch: 256 MiB took 0.2 to 0.3 ms on H200.
+        // Half of the rate of copies within the GPU, plus a launch: 256 MiB took 0.2 to 0.3 ms on H200.
         let gbps = self
             .gpu(device)
             .map_or(f64::INFINITY, |gpu| gpu.local_gbps / 2.0);
@@ -468,7 +468,7 @@ impl State {
     }
 }
 
-/// Whether a fault shows in a copy that met this on its way.
+/// Returns true if a fault occurs in a copy that met these conditions on its way.
 fn shows(fault: &PairFault, met: Met) -> bool {
     let enough = fault.flows_at_once.is_none_or(|flows| met.flows >= flows);
     enough
@@ -477,7 +477,7 @@ fn shows(fault: &PairFault, met: Met) -> bool {
         && (!fault.beside_third || met.third)
 }
 
-/// The host waits, and nothing comes.
+/// Blocks the host for ever.
 fn never() -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(3600));

@@ -1,4 +1,4 @@
-//! Tables by number, which are looked up for every copy.
+//! Tables by number, which every copy looks up.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::effect::Effect;
 use crate::engine::Op;
 use hardware::Device;
 
-/// Which device may reach the memory of which.
+/// Access of each device to the memory of the others.
 #[derive(Debug)]
 pub struct Access {
     devices: usize,
@@ -14,7 +14,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Of so many devices none may reach another.
+    /// Creates a table for this many devices, without any access.
     pub fn none(devices: usize) -> Self {
         Self {
             devices,
@@ -27,20 +27,20 @@ impl Access {
         (from < self.devices && to < self.devices).then_some(from * self.devices + to)
     }
 
-    /// Whether the one may reach the memory of the other.
+    /// Returns true if one device may reach the memory of the other.
     pub fn is_given(&self, from: Device, to: Device) -> bool {
         self.place(from, to)
             .is_some_and(|place| self.reaches[place])
     }
 
-    /// Gives access or takes it back.
+    /// Grants or revokes access.
     pub fn set(&mut self, from: Device, to: Device, given: bool) {
         if let Some(place) = self.place(from, to) {
             self.reaches[place] = given;
         }
     }
 
-    /// How many others than this one a device may reach.
+    /// Returns the number of devices, other than `but`, that a device may reach.
     pub fn others(&self, from: Device, but: Device) -> usize {
         let Some(first) = self.place(from, Device(0)) else {
             return 0;
@@ -51,16 +51,16 @@ impl Access {
     }
 }
 
-/// What happens when operations end: of those that have not ended, from the oldest on.
+/// The effects of operations that have not ended, from the oldest on.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// The number of the first one.
+    /// The number of the first operation.
     from: usize,
     waiting: VecDeque<Option<Effect>>,
 }
 
 impl Effects {
-    /// Notes what happens when an operation ends.
+    /// Sets the effect of an operation's end.
     pub fn insert(&mut self, op: Op, effect: Effect) {
         if self.waiting.is_empty() {
             self.from = op.number();
@@ -74,7 +74,7 @@ impl Effects {
         self.waiting[place] = Some(effect);
     }
 
-    /// What happens now that it has ended.
+    /// Removes and returns the effect of an operation that has ended.
     pub fn take(&mut self, op: Op) -> Option<Effect> {
         let effect = self
             .waiting
@@ -88,17 +88,17 @@ impl Effects {
     }
 }
 
-/// The ways between GPUs that were asked for, each found once.
+/// The paths between GPUs that were asked for. Each is computed once.
 #[derive(Debug)]
 pub struct Paths<T> {
     gpus: usize,
-    /// By both ends and whether it is direct: the place among those that were found, from 1 on.
+    /// By both ends and kind (direct or not): the index in `found`, from 1 on, or 0.
     places: Vec<u32>,
     found: Vec<T>,
 }
 
 impl<T: Clone> Paths<T> {
-    /// None yet, between so many GPUs.
+    /// Creates an empty table for this many GPUs.
     pub fn none(gpus: usize) -> Self {
         Self {
             gpus,
@@ -111,7 +111,7 @@ impl<T: Clone> Paths<T> {
         2 * (from as usize * self.gpus + to as usize) + usize::from(direct)
     }
 
-    /// One that was found before.
+    /// Returns a path that was computed before.
     pub fn get(&self, way: (u32, u32, bool)) -> Option<T> {
         let number = *self.places.get(self.place(way))?;
         self.found.get((number as usize).checked_sub(1)?).cloned()

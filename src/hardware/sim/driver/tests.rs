@@ -16,7 +16,7 @@ use model::units::{GIB, MIB};
 
 const POISON: u64 = 0xdead_beef_dead_beef;
 
-/// A machine with all contexts open.
+/// Opens a machine with all its contexts.
 fn open(name: &str) -> SimDriver {
     open_spec(builtin::get(name).unwrap())
 }
@@ -33,7 +33,7 @@ fn enable(driver: &SimDriver, a: u32, b: u32) {
     driver.set_peer_access(Device(b), Device(a), true).unwrap();
 }
 
-/// One direction of a measurement: where the copies go and who issues them.
+/// One direction of a measurement: the ends of the copies and their issuer.
 #[derive(Clone, Copy)]
 struct Leg {
     source: u32,
@@ -51,7 +51,7 @@ const fn leg(source: u32, destination: u32) -> Leg {
     }
 }
 
-/// Gated copies on all legs at once: nanoseconds that each leg took.
+/// Runs gated copies on all legs at once. Returns the nanoseconds that each leg took.
 fn run(driver: &SimDriver, legs: &[Leg], bytes: u64, count: u32) -> Vec<f64> {
     let mut events = Vec::new();
     let mut buffers = Vec::new();
@@ -173,7 +173,7 @@ fn h200_figures_agree_with_the_recorded_ones() {
         399.0,
         1.0,
     );
-    // Every pair in series, and any of them: 395.4 to 396.4.
+    // All pairs one after the other: 395.4 to 396.4 for each.
     for pair in [leg(0, 7), leg(3, 4), leg(6, 2)] {
         near(gbps(&driver, &[pair], 512 * MIB, 4)[0], 395.9, 0.5);
     }
@@ -267,7 +267,7 @@ fn without_peer_access_copies_are_staged_and_hold_the_host() {
 fn a_kernel_without_peer_access_takes_its_context_down() {
     let driver = open("h200x2");
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
-    // The other direction's access is of no use to a kernel.
+    // Access in the other direction does not help a kernel.
     driver.set_peer_access(Device(1), Device(0), true).unwrap();
     let stream = Stream::default_of(Device(0));
     driver
@@ -341,7 +341,7 @@ fn bytes_arrive_or_do_not_as_the_machine_says() {
     assert_eq!(verify(&corrupting, 1, 0, bytes).wrong, 0);
 }
 
-/// Two H200 whose copies from the first to the second go wrong.
+/// Returns two H200 with a fault of the copies from the first to the second.
 fn faulty(fault: CopyFault, engine: Option<Engine>) -> MachineSpec {
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.pairs.push(PairFault {
@@ -419,7 +419,7 @@ fn a_shared_uplink_limits_what_passes_it_and_what_turns_around_below_does_not() 
     });
     let driver = open_spec(spec.clone());
     (0..4).for_each(|a| (0..a).for_each(|b| enable(&driver, a, b)));
-    // GPUs 0 and 1 are below the uplink, 2 and 3 are not.
+    // The uplink is above GPUs 0 and 1, but not above 2 and 3.
     near(
         gbps(&driver, &[leg(0, 1)], 256 * MIB, 4)[0],
         0.83 * 31.5,

@@ -1,5 +1,5 @@
-//! What stands in one buffer, exact to the bit at any size: a list of stretches, each of which says
-//! what its bytes are a part of.
+//! The contents of one buffer, bit-exact at any size: a list of stretches, each of which names the content that its
+//! bytes belong to.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hardware::PatternCheck;
 use hardware::pattern::{pattern, poison};
 
-/// Where the bytes of a stretch come from.
+/// The source of the bytes of a stretch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// The pattern of this seed.
@@ -18,7 +18,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// The byte at this place of the content.
+    /// Returns the byte at this offset of the content.
     fn byte(&self, place: u64) -> u8 {
         let of = |word: u64| word.to_le_bytes()[(place % 8) as usize];
         match self {
@@ -32,11 +32,11 @@ impl Content {
         }
     }
 
-    /// The bytes from this place of the content on, 0 beyond its end.
+    /// Copies the bytes from this offset of the content on, 0 beyond its end.
     fn fill(&self, place: u64, into: &mut [u8]) {
         let (words, rest) = into.as_chunks_mut::<8>();
         let mut at = place;
-        // A plain loop: adapters of iterators take most of the time where nothing is optimised.
+        // A plain loop, because iterator adapters take most of the time in unoptimised builds.
         for word in words {
             *word = self.word(at).to_le_bytes();
             at += 8;
@@ -44,7 +44,7 @@ impl Content {
         rest.copy_from_slice(&self.word(at).to_le_bytes()[..rest.len()]);
     }
 
-    /// The 8 bytes from this place of the content on.
+    /// Returns the 8 bytes from this offset of the content on.
     fn word(&self, place: u64) -> u64 {
         match self {
             Self::Pattern(seed) if place.is_multiple_of(8) => pattern(*seed, place / 8),
@@ -54,8 +54,7 @@ impl Content {
     }
 }
 
-/// Bytes from `start` up to the start of the next stretch, which are those of the content from
-/// `origin` on.
+/// Bytes from `start` up to the start of the next stretch. They are the bytes of the content from `origin` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
     start: u64,
@@ -64,7 +63,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// A content from its beginning on.
+    /// Creates a stretch with a content from its beginning on.
     pub const fn whole(content: Content) -> Self {
         Self {
             start: 0,
@@ -81,7 +80,7 @@ impl Stretch {
         self.content.word(at - self.start + self.origin)
     }
 
-    /// Whether its bytes stand where the content has them.
+    /// Returns true if its bytes are at the same offset in the buffer as in the content.
     const fn in_place(&self) -> bool {
         self.start == self.origin
     }
@@ -101,12 +100,12 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Memory of this size with these in it.
+    /// Creates memory of this size with these contents.
     pub const fn new(bytes: u64, stretches: Vec<Stretch>) -> Self {
         Self { stretches, bytes }
     }
 
-    /// Some bytes, as stretches that begin at 0.
+    /// Returns some bytes, as stretches that begin at 0.
     pub fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
         cut(&self.stretches, at, at + bytes)
             .map(|stretch| Stretch {
@@ -116,12 +115,13 @@ impl Contents {
             .collect()
     }
 
-    /// Writes bytes that stretches hold from 0 on; what lies beyond the memory is left out.
+    /// Writes the bytes of stretches that begin at 0; bytes beyond the memory are dropped.
     pub fn write(&mut self, at: u64, bytes: u64, from: &[Stretch]) {
         self.write_all([(at, bytes, from.into())]);
     }
 
-    /// The same with many: place, length, stretches. Those that ascend cost one pass over the memory.
+    /// Does the same for many writes: offset, length, stretches. Writes in ascending order take one pass over the
+    /// memory.
     pub fn write_all<'a>(
         &mut self,
         writes: impl IntoIterator<Item = (u64, u64, Cow<'a, [Stretch]>)>,
@@ -148,14 +148,14 @@ impl Contents {
         self.stretches = new;
     }
 
-    /// Turns one bit over.
+    /// Flips one bit.
     pub fn flip(&mut self, bit: u64) {
         let at = bit / 8;
         let flipped = self.byte(at) ^ (1 << (bit % 8));
         self.write(at, 1, &[Stretch::whole(Content::Bytes([flipped].into()))]);
     }
 
-    /// The first bytes, as many as there is room for.
+    /// Copies the first bytes, as many as `into` has room for.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "places within a buffer that is in memory"
@@ -181,7 +181,7 @@ impl Contents {
         }
     }
 
-    /// The seed, where its first `bytes` bytes are a pattern from its beginning on.
+    /// Returns the seed if its first `bytes` bytes are a pattern from the pattern's beginning on.
     pub fn pattern(&self, bytes: u64) -> Option<u64> {
         let until = self.stretches.get(1).map_or(self.bytes, |next| next.start);
         match self.stretches.first()? {
@@ -203,7 +203,7 @@ impl Contents {
             .map_or(0, |stretch| stretch.byte(at))
     }
 
-    /// What the check kernel counts over the first `bytes` bytes.
+    /// Returns the counts of the check kernel over the first `bytes` bytes.
     pub fn check(&self, bytes: u64, seed: u64, value: u64) -> PatternCheck {
         let words = bytes / 8;
         let mut check = Check {
@@ -238,7 +238,7 @@ impl Contents {
     }
 }
 
-/// The stretches between two places, the first cut to begin at `from`.
+/// Returns the stretches between two offsets, the first cut to begin at `from`.
 fn cut(stretches: &[Stretch], from: u64, to: u64) -> impl Iterator<Item = Stretch> + '_ {
     let first = stretches
         .partition_point(|stretch| stretch.start <= from)
@@ -256,7 +256,7 @@ fn cut(stretches: &[Stretch], from: u64, to: u64) -> impl Iterator<Item = Stretc
     })
 }
 
-/// A check under way.
+/// A running check.
 struct Check {
     seed: u64,
     value: u64,
@@ -276,8 +276,8 @@ impl Check {
         self.found.first_wrong.get_or_insert(index * 8);
     }
 
-    /// Whole words of one stretch. What is generated elsewhere, or of another number, differs in
-    /// every word: of one seed no two words are alike, and of two seeds no two at one place.
+    /// Checks whole words of one stretch. Words generated at another offset, or from another number, all differ: no two
+    /// words of one seed are alike, and no two of two seeds at one index.
     fn stretch(&mut self, stretch: &Stretch, words: std::ops::Range<u64>) {
         if words.is_empty() {
             return;

@@ -1,37 +1,37 @@
-//! What arrives of a copy that goes wrong.
+//! The bytes that arrive of a faulty copy.
 
 use std::ops::Range;
 
 use crate::spec::CopyFault;
 
-/// Places of damaged words are listed one by one up to this many; beyond, they stand in this many
-/// groups, so that a copy with millions of them stays cheap.
+/// Most damaged words that are listed one by one. Beyond, they form this many groups, so that a copy with millions of
+/// them stays cheap.
 const MOST_PLACES: u64 = 4096;
 
-/// Something that a copy does to the destination, in bytes from its beginning.
+/// A change that a copy makes to the destination, in bytes from its beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Bytes of the source arrive.
     Arrives {
-        /// From where in the source.
+        /// Offset in the source.
         from: u64,
         at: u64,
         bytes: u64,
     },
-    /// Something arrives that nobody sent.
+    /// Bytes arrive that nobody sent.
     Garbage {
         at: u64,
-        /// How much.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// A bit turns over.
+    /// A bit flips.
     Flips {
-        /// Counted from the beginning.
+        /// Number of the bit from the beginning.
         bit: u64,
     },
 }
 
-/// Whether a copy of this many bytes moves any.
+/// Returns true if a copy of this many bytes moves any.
 pub const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
     bytes > 0
         && !matches!(
@@ -40,7 +40,7 @@ pub const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
         )
 }
 
-/// How much a copy of this many bytes writes, from the beginning of the destination on.
+/// Returns the number of bytes that a copy of `bytes` bytes writes, from the beginning of the destination on.
 pub const fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
     match fault {
         Some(CopyFault::MissingTail { bytes: missing }) => bytes.saturating_sub(missing),
@@ -49,7 +49,7 @@ pub const fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
     }
 }
 
-/// What a copy of this many bytes does, one after the other.
+/// Returns the changes that a copy of this many bytes makes, one after the other.
 pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
     let arrives = |from, at, bytes| Piece::Arrives { from, at, bytes };
     let all = arrives(0, 0, bytes);
@@ -76,12 +76,12 @@ pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
         Some(CopyFault::MissingTail { bytes: missing }) => {
             vec![arrives(0, 0, bytes.saturating_sub(missing))]
         }
-        // Where the bytes come from, and when they arrive, is not decided here.
+        // The source of the bytes and the time of their arrival are decided elsewhere.
         _ => vec![all],
     }
 }
 
-/// Some words of many, evenly spread, the first among them.
+/// Returns `some` of `of` words, evenly spread, including the first.
 fn spread(some: u64, of: u64) -> impl Iterator<Item = Range<u64>> {
     let some = some.min(of);
     let groups = some.min(MOST_PLACES);

@@ -1,4 +1,4 @@
-//! Memory of the simulated GPUs: what is taken, and what stands in it, exact to the bit.
+//! Memory of the simulated GPUs: its allocations and their contents, bit-exact.
 
 mod contents;
 mod damage;
@@ -14,14 +14,14 @@ pub use contents::Content;
 use contents::{Contents, Stretch};
 use damage::Piece;
 
-/// Seed of the pattern in memory that nobody wrote to, and of what arrives and nobody sent. No
-/// caller's seed has a reason to be near.
+/// Seed of the pattern in memory that nobody wrote to, and of garbage that arrives. No caller's seed has a reason to be
+/// near.
 const GARBAGE: u64 = 0x6b8f_3d1a_94c7_25e0;
 
-/// From this number on devices are NUMA nodes of the host, whose memory stands beside that of the devices.
+/// Device numbers from this one on are NUMA nodes of the host; their memory is stored with that of the devices.
 const HOST: u32 = 1 << 31;
 
-/// The memory of a NUMA node, as that of a device.
+/// Returns the device that stands for the memory of a NUMA node.
 pub const fn host_device(node: u32) -> Device {
     Device(HOST | node)
 }
@@ -34,12 +34,12 @@ const fn is_host(device: Device) -> bool {
 struct State {
     buffer: Buffer,
     contents: Contents,
-    /// Another number after every change.
+    /// Changes with every write.
     version: u64,
-    /// The copy that brought what stands in it, while nothing else was written: made again, it changes nothing.
+    /// The copy that wrote its contents, if nothing else was written since. Repeating that copy changes nothing.
     origin: Option<Origin>,
-    /// Copies into it that are carried out when somebody looks, since most are overwritten before: a row of
-    /// copies with thousands of wrong words each costs one.
+    /// Copies into it that are carried out at the next read, since most are overwritten before. A row of copies with
+    /// thousands of wrong words each then costs one.
     due: Vec<Arrival>,
 }
 
@@ -52,12 +52,12 @@ struct Arrival {
 }
 
 impl State {
-    /// Forgets copies that would not show behind one that writes so much from the beginning on.
+    /// Drops pending copies that a write of `bytes` bytes from the beginning on would hide.
     fn overwrite(&mut self, bytes: u64) {
         self.due.retain(|arrival| arrival.bytes > bytes);
     }
 
-    /// Carries out what is due.
+    /// Carries out the pending copies.
     fn settle(&mut self) {
         for Arrival { data, bytes, fault } in std::mem::take(&mut self.due) {
             let whole = Contents::new(bytes, data);
@@ -80,7 +80,7 @@ impl State {
     }
 }
 
-/// What a copy depends on.
+/// The data that determine the result of a copy.
 #[derive(Debug, PartialEq)]
 struct Origin {
     source: u32,
@@ -89,11 +89,11 @@ struct Origin {
     fault: Option<CopyFault>,
 }
 
-/// Why memory cannot be had or used.
+/// The reason why memory cannot be allocated or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryError {
     Full,
-    /// There is no such buffer (any more), or it is smaller than that.
+    /// There is no such buffer (any more), or it is too small.
     Invalid,
 }
 
@@ -102,30 +102,30 @@ pub enum MemoryError {
 pub struct Memory {
     taken: Map<Device, u64>,
     buffers: BTreeMap<u32, State>,
-    /// Parts of buffers, by whole, offset and length. What stands in them stands nowhere else.
+    /// Parts of buffers, by the whole's id, offset and length. A part has contents of its own.
     parts: Map<(u32, u64, u64), Buffer>,
     last_id: u32,
     last_version: u64,
-    /// What the last copy from another device brought to each.
+    /// The data of the last copy from another device to each device.
     brought: Map<Device, Brought>,
 }
 
-/// What a copy brought.
+/// The data of a copy.
 #[derive(Debug)]
 struct Brought {
-    /// Of which buffer, in which version, and how many bytes; none where it came from elsewhere.
+    /// The source buffer, its version, and the number of bytes. `None` if the data came from elsewhere.
     of: Option<(u32, u64, u64)>,
     data: Vec<Stretch>,
     bytes: u64,
 }
 
 impl Memory {
-    /// Bytes taken on a device.
+    /// Returns the bytes allocated on a device.
     pub fn taken(&self, device: Device) -> u64 {
         self.taken.get(&device).copied().unwrap_or(0)
     }
 
-    /// Bytes taken of the host.
+    /// Returns the bytes allocated on the host.
     pub fn taken_on_host(&self) -> u64 {
         self.taken
             .iter()
@@ -140,19 +140,19 @@ impl Memory {
         Some(state)
     }
 
-    /// What stands at the beginning of a buffer.
+    /// Reads the beginning of a buffer.
     pub fn read(&mut self, buffer: Buffer, into: &mut [u8]) {
         if let Some(state) = self.settled(buffer) {
             state.contents.first(into);
         }
     }
 
-    /// The seed, where a buffer begins with so many bytes of a pattern.
+    /// Returns the seed if a buffer begins with `bytes` bytes of a pattern.
     pub fn pattern(&mut self, buffer: Buffer, bytes: u64) -> Option<u64> {
         self.settled(buffer)?.contents.pattern(bytes)
     }
 
-    /// Takes memory on a device that has `free` bytes when nothing is taken.
+    /// Allocates memory on a device that has `free` bytes when nothing is allocated.
     pub fn allocate(
         &mut self,
         device: Device,
@@ -194,7 +194,7 @@ impl Memory {
         buffer
     }
 
-    /// A part of a buffer. At first nobody has written to it.
+    /// Returns a part of a buffer. A new part has not been written to.
     pub fn part(&mut self, whole: Buffer, offset: u64, bytes: u64) -> Result<Buffer, MemoryError> {
         let end = offset.checked_add(bytes).ok_or(MemoryError::Invalid)?;
         self.usable(whole, end)?;
@@ -207,7 +207,7 @@ impl Memory {
         Ok(part)
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     pub fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
         self.usable(buffer, 0)?;
         self.buffers.remove(&buffer.id);
@@ -222,7 +222,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether the first `bytes` bytes of a buffer can be used.
+    /// Fails if the first `bytes` bytes of a buffer cannot be used.
     pub fn usable(&self, buffer: Buffer, bytes: u64) -> Result<(), MemoryError> {
         let known = self
             .buffers
@@ -248,8 +248,8 @@ impl Memory {
         }
     }
 
-    /// Copies the first `bytes` bytes, well or not. Copies to or from a buffer that was given back
-    /// meanwhile go nowhere.
+    /// Copies the first `bytes` bytes, with or without a fault. Copies to or from a buffer that was freed meanwhile
+    /// have no effect.
     pub fn copy(
         &mut self,
         destination: Buffer,
@@ -275,7 +275,7 @@ impl Memory {
                 .get(&destination.device)
                 .is_some_and(|brought| of.is_some() && brought.of == of);
         let made_before = |state: &State| !elsewhere && state.origin.as_ref() == Some(&origin);
-        // A row makes the same copy again and again.
+        // A row repeats the same copy.
         if is_kept && self.buffers.get(&destination.id).is_some_and(made_before) {
             return;
         }
@@ -302,7 +302,7 @@ impl Memory {
         }
     }
 
-    /// What a copy sends, and how much.
+    /// Returns the data that a copy sends, and its length.
     fn sent(
         &mut self,
         destination: Buffer,
@@ -332,8 +332,8 @@ impl Memory {
         }
     }
 
-    /// The buffer of another device that a copy from the wrong source takes: at the place among that
-    /// device's buffers which the right one has among its own, of a third device if there is one.
+    /// Returns the buffer of another device that a copy from the wrong source reads. It has the same index among that
+    /// device's buffers as the right one among its own. A third device is preferred if there is one.
     fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<&State> {
         let of = |device| {
             self.buffers

@@ -14,7 +14,7 @@ fn check(memory: &mut Memory, buffer: Buffer, bytes: u64, seed: u64) -> (u64, u6
     (check.wrong, check.poisoned, check.first_wrong)
 }
 
-/// What arrives of a copy of 512 MiB with a fault.
+/// Returns the check of a copy of 512 MiB with a fault.
 fn arrives(fault: CopyFault) -> (u64, u64, Option<u64>) {
     let mut memory = Memory::default();
     let [a, b] = pattern_and_poison(&mut memory, 512 * MIB);
@@ -30,7 +30,7 @@ fn fresh_memory_is_garbage_and_not_poison() {
     assert_eq!(check(&mut memory, b, 8, 0), (1, 0, Some(0)));
 }
 
-/// Two buffers: a pattern in one, poison in the other.
+/// Returns two buffers: a pattern in one, poison in the other.
 fn pattern_and_poison(memory: &mut Memory, bytes: u64) -> [Buffer; 2] {
     let [a, b] = [0, 1].map(|device| memory.allocate(Device(device), bytes, 1 << 40).unwrap());
     memory.write(a, bytes, Content::Pattern(1));
@@ -124,10 +124,10 @@ fn a_row_of_copies_with_thousands_of_wrong_words_costs_no_more_than_its_last_one
         memory.copy(b, a, 512 * MIB, fault);
         memory.copy(b, a, MIB, fault);
     }
-    // What a large copy brings, and the small one on top.
+    // The data of a large copy, and the small one on top.
     assert_eq!(memory.buffers[&b.id].due.len(), 2);
     let (wrong, poisoned, first) = check(&mut memory, b, 512 * MIB, 1);
-    // Of the large copy's words, all but those at the beginning, which the small one's replaced.
+    // Wrong words of the large copy, except those at the beginning, which the small one's replaced.
     assert_eq!((wrong, poisoned, first), (4096 - 8 + 4096, 0, Some(0)));
 }
 
@@ -148,7 +148,7 @@ fn memory_is_accounted_for() {
     assert_eq!(memory.usable(b, 61), Err(MemoryError::Invalid));
 }
 
-/// Something done to four buffers on three devices.
+/// An operation on four buffers on three devices.
 #[derive(Debug, Clone)]
 enum Step {
     Write {
@@ -180,7 +180,7 @@ fn faults() -> impl Strategy<Value = Option<CopyFault>> {
     ]
 }
 
-/// Each with whether the memory is looked at afterwards.
+/// Generates steps, each with a flag: true if the memory is read afterwards.
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     let any_bytes = || 0_u64..=200;
     let write = (0..4_usize, any_bytes(), any::<bool>(), 0_u64..3).prop_map(
@@ -202,7 +202,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     prop::collection::vec((prop_oneof![write, copy], any::<bool>()), 1..20)
 }
 
-/// The same, written down as plainly as can be: every byte by itself.
+/// The same memory in the simplest form: every byte by itself.
 struct Plain {
     buffers: Vec<Vec<u8>>,
     brought: HashMap<u32, Vec<u8>>,
@@ -239,7 +239,7 @@ impl Plain {
                 None => return,
             },
             Some(CopyFault::WrongSource) => {
-                // The first buffer of each device stands at its first place, the other at its second.
+                // The first buffer of each device has index 0, the other index 1.
                 let place = usize::from(source == 3);
                 let mut devices: Vec<u32> = (0..3).filter(|device| *device != from).collect();
                 devices.sort_by_key(|device| (*device == to, *device));

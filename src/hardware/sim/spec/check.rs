@@ -1,4 +1,4 @@
-//! Whether a description holds together. What is wrong is reported with the key at which it stands.
+//! Consistency checks of a description. A mistake is reported with its key.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,20 +12,20 @@ use model::units::{MIB, PciAddress};
 
 const MOST_FUNCTIONS: usize = 4096;
 const MOST_OTHERS: usize = 1024;
-/// Rules for pairs: as many as there can be pairs.
+/// Most rules for pairs: as many as there can be pairs.
 const MOST_PAIR_RULES: usize = MOST_GPUS * MOST_GPUS;
 const MOST_COPY_ENGINES: u32 = 64;
-/// NVML counts no more links.
+/// Most NVLinks that NVML counts.
 const MOST_NVLINKS: u32 = 32;
-/// Versions that NVML knows.
+/// Versions that NVML lists.
 const NVLINK_VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
 
 impl MachineSpec {
-    /// Looks at everything that the simulation relies on.
+    /// Checks everything that the simulation relies on.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// The first mistake.
     pub fn check(&self) -> Checked {
         self.sizes()?;
         let group = &self.host.control_group;
@@ -97,7 +97,7 @@ impl MachineSpec {
         Ok(())
     }
 
-    /// The PCI tree: every address once, every parent there, no loop, links that exist.
+    /// Checks the PCI tree: addresses are unique, parents exist, there is no loop, links are valid.
     fn tree(&self) -> Result<HashMap<PciAddress, usize>, Problem> {
         let mut places = HashMap::new();
         for (place, function) in self.pci.iter().enumerate() {
@@ -147,7 +147,7 @@ impl MachineSpec {
         Ok(places)
     }
 
-    /// What a link is said to have trained to is no more than both its ends can do.
+    /// Checks that a link is trained to no more than both its ends support.
     fn links(&self, place: usize, function: &FunctionSpec, above: &FunctionSpec) -> Checked {
         for (key, link) in [("trained", function.trained), ("idle", function.idle)] {
             let Some(link) = link else { continue };
@@ -279,7 +279,7 @@ impl MachineSpec {
         Ok(())
     }
 
-    /// A link has two ends: as many lead from one GPU to another as back.
+    /// Checks that every link has two ends: as many lead from one GPU to another as back.
     fn nvlinks_both_ways(&self) -> Checked {
         let to = |gpu: &GpuSpec, peer: usize| -> u32 {
             let links = gpu.nvlinks.iter();
@@ -382,7 +382,7 @@ impl MachineSpec {
     }
 }
 
-/// What a port redirects, its packets and windows, and how a link wakes up.
+/// Checks a port's redirection, its packets and windows, and its link's wake-up.
 fn access_and_sleep(place: usize, function: &FunctionSpec) -> Checked {
     let key = |name: &str| format!("pci[{place}].{name}");
     if let Some(left) = function.redirect_share {

@@ -1,4 +1,4 @@
-//! Whether what is wrong with a machine holds together.
+//! Consistency checks of a machine's faults.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use model::placement::{Engine, Path};
 use model::snapshot::PciKind;
 use model::units::PciAddress;
 
-/// The most that is counted of what moved, and that a link carries beside others: chosen.
+/// Upper bound of the counted share of traffic, and of a link's traffic relative to other links: chosen.
 const MOST_COUNTED: f64 = 1000.0;
 
 impl MachineSpec {
@@ -117,7 +117,7 @@ impl MachineSpec {
         })
     }
 
-    /// What counters show.
+    /// Checks the faults of counters.
     fn counters(&self, faults: &Faults) -> Checked {
         for (place, fault) in faults.counters.iter().enumerate() {
             let key = |name: &str| format!("faults.counters[{place}].{name}");
@@ -145,7 +145,7 @@ impl MachineSpec {
         Ok(())
     }
 
-    /// Something that carries less for several flows than for one.
+    /// Checks a hop that carries less for several flows than for one.
     fn collapse(
         &self,
         key: impl Fn(&str) -> String,
@@ -164,7 +164,7 @@ impl MachineSpec {
         Ok(())
     }
 
-    /// One direction of what flows share.
+    /// Returns one direction of a shared resource.
     fn hop_of(
         &self,
         key: &str,
@@ -209,7 +209,7 @@ impl MachineSpec {
     }
 }
 
-/// What a fault of copies depends on.
+/// Checks the conditions of a fault of copies.
 fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
     let staged_kernel = fault.engine == Some(Engine::Kernel) && fault.path == Path::Staged;
     ensure!(

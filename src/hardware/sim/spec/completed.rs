@@ -1,4 +1,4 @@
-//! What follows from the rest of a description where it is left out.
+//! Values that follow from the rest of a description if it omits them.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::{FunctionSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget, S
 use model::snapshot::{AdapterKind, PciKind};
 use model::units::PciAddress;
 
-/// Peers that CUDA enables at once for one GPU without NVSwitches.
+/// Most peers that CUDA enables at the same time for one GPU without NVSwitches.
 const PEER_LIMIT: u32 = 8;
 
 impl Default for Speeds {
@@ -33,7 +33,7 @@ impl Default for Speeds {
 }
 
 impl MachineSpec {
-    /// Fills in what was left out and follows from the rest.
+    /// Fills in omitted values that follow from the rest.
     pub(crate) fn complete(&mut self) {
         if self.numa_nodes.is_empty() {
             self.numa_nodes.push(NumaNodeSpec {
@@ -63,7 +63,7 @@ impl MachineSpec {
     }
 
     fn complete_functions(&mut self) {
-        // What hangs at an address, so that large trees are gone through once.
+        // Index of the functions by address, so that large trees are searched once.
         let places: HashMap<PciAddress, usize> = self
             .pci
             .iter()

@@ -1,5 +1,5 @@
-//! What a description need not say: that of the built-in machine `single`, with L40S on PCIe Gen4,
-//! and of `h200x8` for copies over NVLink.
+//! Defaults of a description: the values of the built-in machine `single`, with L40S on PCIe Gen4, and of `h200x8` for
+//! copies over NVLink.
 
 use serde::{Deserialize, Deserializer};
 
@@ -7,15 +7,15 @@ use super::{HostSpec, PathSpeed};
 use model::snapshot::{ConfidentialComputing, P2pStatus, PciKind};
 use model::units::{Bytes, GIB, MIB};
 
-/// No tree is deeper. A real one has 256 buses at most.
+/// Greatest depth of a tree. A real one has 256 buses at most.
 pub(super) const DEEPEST: usize = 64;
 
-/// Copies over NVLink, as H200 reached them (docs/facts.md, "Direct copies over NVLink", "Events between copies" and
-/// "Flows at the same time"). In rows without events between the copies a write took 2.26 us beside its bytes at
-/// 397.41 GB/s, and the first of a row 9.5 us more: 396.4 GB/s for eight of 512 MiB, 395.8 for three, 4.9 us for one
-/// of 1 MiB. A read took 9.8 us more: 393.7, 393.3, 14.7 us. Small copies in a row took 2.8 us. With an event
-/// between, a write took 2.9 us longer, and a read of 1 MiB 6 us, of 512 MiB 3. A kernel reached 365 and 370. Both
-/// ways at once 392 were left of 396, and 377 of 388 while a GPU copied with its host.
+/// Copies over NVLink, as measured on H200 (docs/facts.md, "Direct copies over NVLink", "Events between copies" and
+/// "Flows at the same time"). In rows without events between the copies a write took 2.26 us beside its bytes at 397.41
+/// GB/s, and the first of a row 9.5 us more. That is 396.4 GB/s for eight of 512 MiB, 395.8 for three, and 4.9 us for
+/// one of 1 MiB. A read took 9.8 us more: 393.7, 393.3, 14.7 us. Small copies in a row took 2.8 us. With an event
+/// between, a write took 2.9 us longer, a read of 1 MiB 6 us, and a read of 512 MiB 3. A kernel reached 365 and 370.
+/// With both directions busy, 392 were left of 396. While a GPU copied with its host, 377 were left of 388.
 pub(super) const NVLINK: PathSpeed = PathSpeed {
     copy: 397.41 / 450.0,
     push: 366.0 / 450.0,
@@ -30,8 +30,8 @@ pub(super) const NVLINK: PathSpeed = PathSpeed {
     event_from_destination_us: 3.1,
 };
 
-/// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor. Events are recorded by the same
-/// engine as over NVLink.
+/// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor. The same engine as over NVLink records
+/// events.
 pub(super) const PCIE: PathSpeed = PathSpeed {
     copy: 0.83,
     push: 0.80,
@@ -46,7 +46,7 @@ pub(super) const PCIE: PathSpeed = PathSpeed {
     event_from_destination_us: 3.1,
 };
 
-/// Across sockets 62 to 81% was reported.
+/// Peer copies across sockets: 62 to 81% was reported.
 pub(super) const CROSS_SOCKET: PathSpeed = PathSpeed {
     copy: 0.72,
     push: 0.68,
@@ -55,7 +55,7 @@ pub(super) const CROSS_SOCKET: PathSpeed = PathSpeed {
     ..PCIE
 };
 
-/// Through host memory: chosen, 40% of the GPU's link. What events cost there is not known.
+/// Copies through host memory: chosen, 40% of the GPU's link. The cost of events there is not known.
 pub(super) const STAGED: PathSpeed = PathSpeed {
     copy: 0.40,
     push: 0.0,
@@ -95,7 +95,7 @@ impl Default for HostSpec {
     }
 }
 
-/// A path's speed in which every key may be left out.
+/// A path's speed in which every key is optional.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PathSpeedKeys {
@@ -134,7 +134,7 @@ fn over<'de, D: Deserializer<'de>>(
     })
 }
 
-/// Functions that read a path's speed over these.
+/// Defines functions that read a path's speed over these defaults.
 macro_rules! paths {
     ($($name:ident: $base:ident;)*) => {
         $(
@@ -160,7 +160,7 @@ pub(super) const fn memory() -> Bytes {
     Bytes(46_068 * MIB)
 }
 
-/// More than any GPU has: cut to what it has.
+/// Returns more memory than any GPU has; it is reduced to the GPU's own size.
 pub(super) const fn all() -> Bytes {
     Bytes(u64::MAX)
 }
@@ -178,20 +178,20 @@ pub(super) const fn host_memory() -> Bytes {
     Bytes(64 * GIB)
 }
 
-/// Left out: that of the model.
+/// Returns a marker for an omitted rate, which stands for that of the model.
 pub(super) const fn local_gbps() -> f64 {
     f64::MIN_POSITIVE
 }
 
-/// Copies within a GPU of a model that is not in [`LOCAL_GBPS`]: chosen.
+/// Rate of copies within a GPU of a model that is not in [`LOCAL_GBPS`]: chosen.
 const LOCAL_GBPS_ELSE: f64 = 700.0;
 
 /// Bytes copied per second within a GPU, GB/s, by words of its name. Measured or published: H200 2094 (nvbandwidth,
-/// measured); GB200 3274, GB300 3312, GH200 1800, H20 1116 (nvbandwidth); half of what p2pBandwidthLatencyTest shows, which
-/// counts reading and writing: H100 SXM 2500 (nccl issue 1264), NVL 2959 (cuda-samples issue 392), A100 80GB 1600
-/// (nccl-tests issue 100), V100 750 (ginkgo issue 164), RTX 3090 838 (nccl issue 1127), RTX 4090 920 (nccl issue 814), RTX PRO
-/// 6000 1415, P100 444, 1080 Ti 354 (nccl issue 257). The others are 42% of the memory's rate by its data sheet, which is
-/// what most of these reach.
+/// measured); GB200 3274, GB300 3312, GH200 1800, H20 1116 (nvbandwidth). Half of the figure of
+/// p2pBandwidthLatencyTest, which counts reading and writing: H100 SXM 2500 (nccl issue 1264), NVL 2959 (cuda-samples
+/// issue 392), A100 80GB 1600 (nccl-tests issue 100), V100 750 (ginkgo issue 164), RTX 3090 838 (nccl issue 1127), RTX
+/// 4090 920 (nccl issue 814), RTX PRO 6000 1415, P100 444, 1080 Ti 354 (nccl issue 257). The others are 42% of the
+/// memory's rate in its data sheet, which most of these reach.
 const LOCAL_GBPS: &[(&[&str], f64)] = &[
     (&["GB200"], 3274.0),
     (&["GB300"], 3312.0),
@@ -218,7 +218,7 @@ const LOCAL_GBPS: &[(&[&str], f64)] = &[
     (&["T4"], 134.0),
 ];
 
-/// What a GPU of this name reaches in itself, GB/s.
+/// Returns the rate of copies within a GPU of this name, GB/s.
 pub(super) fn local_gbps_of(name: &str) -> f64 {
     let has = |word: &&str| name.split([' ', '-']).any(|part| part == *word);
     let of_model = LOCAL_GBPS.iter().find(|(words, _)| words.iter().all(has));

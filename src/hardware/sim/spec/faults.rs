@@ -1,4 +1,4 @@
-//! What is wrong with a simulated machine.
+//! The faults of a simulated machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,64 +9,63 @@ use model::placement::{Engine, Path, Side};
 use model::snapshot::{ComputeMode, PcieErrors};
 use model::units::{PciAddress, PcieLink};
 
-/// What is wrong with a machine.
+/// The faults of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// Pairs whose copies go wrong; the first that fits a copy holds.
+    /// Pairs whose copies go wrong; the first entry that matches a copy applies.
     pub pairs: Vec<PairFault>,
-    /// PCIe links that do something while copies run.
+    /// PCIe links with a fault while copies run.
     pub links: Vec<LinkFault>,
     /// NVLinks that count errors while copies run.
     pub nvlinks: Vec<NvLinkFault>,
     /// GPUs that fell off the bus: NVML counts them and cannot open them, CUDA does not show them.
     pub lost_gpus: Vec<u32>,
-    /// How `cuInit` fails.
+    /// Failure of `cuInit`.
     pub cuda_init: Option<InitFault>,
     /// GPUs whose context cannot be created.
     pub contexts: Vec<ContextFault>,
     /// The sentence with which loading the GPU kernels fails.
     pub kernels: Option<String>,
-    /// Streams cannot be held either.
+    /// True if streams cannot be held either.
     pub no_hold: bool,
-    /// GPUs that begin late with what holds their streams.
+    /// GPUs that begin late with the gates of their streams.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late_gates: Vec<LateGate>,
-    /// What other programs do with GPUs. It shows in counters alone: copies that it slows down are
-    /// described as pairs.
+    /// Work of other programs on GPUs. It only shows in counters; copies that it slows down are described as pairs.
     pub others: Vec<OthersWork>,
     /// GPUs whose direct copies grow slower over the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drifts: Vec<Drift>,
-    /// What carries less in all as soon as several flows pass.
+    /// Hops that carry less in all as soon as several flows pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collapses: Vec<Collapse>,
-    /// What lets the flows of a GPU have too little as soon as several pass.
+    /// Hops that give the flows of a GPU too little as soon as several pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub starved: Vec<Starved>,
-    /// Copies between host and GPU that go wrong; the first that fits a copy holds.
+    /// Copies between host and GPU that go wrong; the first entry that matches a copy applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostFault>,
-    /// What counters of traffic show other than it is.
+    /// Wrong traffic counters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<CounterFault>,
     /// Pairs whose direct copies go over PCIe although NVLinks join them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub over_pcie: Vec<Pairs>,
-    /// How page-locking memory of the host fails.
+    /// Failure to page-lock memory of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinning: Option<InitFault>,
 }
 
-/// A GPU that begins late with what holds its streams, as one does that other programs use.
+/// A GPU that begins late with the gates of its streams, like one that other programs use.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LateGate {
     /// NVML's index.
     pub gpu: u32,
-    /// How late, microseconds.
+    /// Delay, microseconds.
     pub us: f64,
-    /// How often, from the start of the driver on; always where it is not given.
+    /// Number of times, from the start of the driver on; always if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
 }
@@ -76,40 +75,40 @@ pub struct LateGate {
 #[serde(deny_unknown_fields)]
 pub struct Drift {
     pub gpu: u32,
-    /// What is lost of the rate in the end, per cent.
+    /// Final loss of the rate, per cent.
     pub percent: f64,
-    /// From the start of the driver on, milliseconds of the simulated clock.
+    /// Time from the start of the driver on, milliseconds of the simulated clock.
     pub over_ms: f64,
 }
 
-/// Something that carries less in all as soon as several flows pass it in one direction.
+/// A hop that carries less in all as soon as several flows pass it in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collapse {
     pub at: Shared,
-    /// What the flows have together then, GB/s.
+    /// Total rate of the flows then, GB/s.
     pub gbps: f64,
 }
 
-/// A GPU whose flows have too little of something as soon as several flows pass it in one direction.
+/// A GPU whose flows get too little of a hop as soon as several flows pass it in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Starved {
-    /// Of what.
+    /// The shared resource.
     pub at: Shared,
-    /// The GPU, by NVML's index: flows from it and to it.
+    /// The GPU, by NVML's index. Applies to flows from it and to it.
     pub gpu: u32,
-    /// The most that each of them has of what all have together, from 0 to 1.
+    /// The most that each of its flows gets of the total rate, from 0 to 1.
     pub part: f64,
 }
 
-/// Something that flows share.
+/// A resource that flows share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Shared {
     /// The PCIe link above this function, which is its lower end.
     Pci(PciAddress),
-    /// An uplink, by its place.
+    /// An uplink, by its index.
     Uplink(usize),
     /// The interconnect of the sockets.
     Interconnect,
@@ -117,12 +116,12 @@ pub enum Shared {
     Nvlinks(u32),
 }
 
-/// What other programs do with a GPU.
+/// Work of other programs on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OthersWork {
     pub gpu: u32,
-    /// When; all the time where it is not given.
+    /// Moment of the work; all the time if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_at: Option<Moment>,
     /// Data sent and received over its NVLinks, GB/s.
@@ -134,22 +133,22 @@ pub struct OthersWork {
     /// Its utilisation, per cent.
     #[serde(default)]
     pub utilization: u8,
-    /// Whether NVML gives an error instead of the counters that would show it.
+    /// True if NVML returns an error instead of the counters that would show it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unread: bool,
-    /// Whether it is there only while counters are read around load patterns.
+    /// True if it is there only while counters are read around load patterns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_under_load: bool,
 }
 
 impl OthersWork {
-    /// Whether it is there only while load patterns run.
+    /// Returns true if it is there only while load patterns run.
     pub fn is_only_under_load(&self) -> bool {
         self.only_under_load || self.only_at == Some(Moment::Load)
     }
 }
 
-/// A GPU whose counters of traffic are odd.
+/// A GPU with wrong traffic counters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CounterFault {
@@ -157,13 +156,13 @@ pub struct CounterFault {
     /// Links that carry more or less than the others.
     #[serde(default)]
     pub links: Vec<LinkPart>,
-    /// What is counted of what moved over NVLinks: 1 is all.
+    /// Share of the NVLink traffic that is counted: 1 is all.
     #[serde(default = "all")]
     pub counted: f64,
-    /// Whether NVML gives an error instead.
+    /// True if NVML returns an error instead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unread: bool,
-    /// Whether this GPU or driver has no such counters.
+    /// True if this GPU or driver lacks such counters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unsupported: bool,
 }
@@ -172,12 +171,12 @@ const fn all() -> f64 {
     1.0
 }
 
-/// What a link carries.
+/// The traffic of one link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPart {
     pub link: u8,
-    /// Beside 1, which others carry.
+    /// Traffic relative to the other links, which carry 1.
     pub part: f64,
 }
 
@@ -186,47 +185,47 @@ pub struct LinkPart {
 #[serde(deny_unknown_fields)]
 pub struct ContextFault {
     pub gpu: u32,
-    /// The code that `cuDevicePrimaryCtxRetain` gives.
+    /// The code that `cuDevicePrimaryCtxRetain` returns.
     pub code: u32,
     pub meaning: String,
-    /// The compute mode that NVML shows with it.
+    /// The compute mode that NVML then shows.
     pub compute_mode: ComputeMode,
 }
 
-/// Pairs whose copies go wrong, and how.
+/// Pairs whose copies go wrong, and the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairFault {
     pub pairs: Pairs,
     pub fault: CopyFault,
-    /// Copies of this engine alone; both where it is not given.
+    /// Only copies by this engine; both engines if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
-    /// Copies that this side issues alone: writes those of the source, reads those of the destination.
+    /// Only copies that this side issues. The source issues writes, the destination reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<Side>,
-    /// Copies on this path alone: direct ones, or those through host memory.
+    /// Only copies on this path: direct ones, or those through host memory.
     #[serde(default = "direct", skip_serializing_if = "is_direct")]
     pub path: Path,
-    /// Only while the opposite direction is busy too.
+    /// True if it occurs only while the opposite direction is busy too.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub both_ways: bool,
-    /// Only while another flow is busy at one of the two GPUs.
+    /// True if it occurs only while another flow is busy at one of the two GPUs.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub under_load: bool,
-    /// Only while one of the two GPUs copies with somebody else as well.
+    /// True if it occurs only while one of the two GPUs also copies with a third party.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub beside_third: bool,
-    /// Only while at least so many flows are on their way on the whole machine.
+    /// Occurs only while at least this many flows are active on the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows_at_once: Option<u32>,
-    /// How often it shows at most until the driver is started again.
+    /// Most occurrences until the driver is started again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
 }
 
 impl PairFault {
-    /// One of direct copies by any engine, whatever the opposite direction does.
+    /// Creates a fault of direct copies by any engine, regardless of the opposite direction.
     pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
         let (engine, issuer, path) = (None, None, Path::Direct);
         let (both_ways, under_load, beside_third) = (false, false, false);
@@ -245,7 +244,7 @@ impl PairFault {
         }
     }
 
-    /// Whether it depends on what else is busy.
+    /// Returns true if it depends on other traffic.
     pub const fn is_conditional(&self) -> bool {
         self.both_ways || self.under_load || self.beside_third || self.flows_at_once.is_some()
     }
@@ -260,61 +259,61 @@ fn is_direct(path: &Path) -> bool {
     *path == Path::Direct
 }
 
-/// How a copy goes wrong.
+/// The fault of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CopyFault {
-    /// It takes its time and no byte arrives.
+    /// The copy takes its time, but no byte arrives.
     Dropped,
     /// This many 8-byte words, spread evenly, arrive wrong.
     Corrupt { words: u64 },
     /// The bytes come from the buffer of another GPU, at the same place.
     WrongSource,
-    /// The bytes arrive this much further on, those at the end at the beginning.
+    /// The bytes arrive shifted by this much; those at the end wrap to the beginning.
     Shifted {
-        /// How far.
+        /// Distance of the shift, bytes.
         bytes: u64,
     },
     /// One bit arrives flipped.
     FlippedBit {
-        /// Which, counted from the beginning; from the beginning again where the copy is shorter.
+        /// Number of the bit from the beginning. In a shorter copy it wraps to the beginning.
         bit: u64,
     },
     /// The last bytes do not arrive.
     MissingTail { bytes: u64 },
-    /// What the last copy to the same GPU brought arrives again.
+    /// The data of the last copy to the same GPU arrive again.
     Stale,
-    /// It reaches this share of the rate that it should.
+    /// The copy reaches only this share of its rate.
     Slow {
         /// From 0 to 1.
         share: f64,
     },
     /// Every copy takes longer by a share drawn evenly between nothing and this much.
     Unstable {
-        /// The most, per cent.
+        /// Most extra time, per cent.
         percent: f64,
     },
-    /// One copy in so many, drawn by chance, takes so many times as long.
+    /// One copy in `one_in`, drawn by chance, takes `times` times as long.
     Outliers {
-        /// How many copies there are for one of them.
+        /// Number of copies per outlier.
         one_in: u32,
-        /// How many times as long it takes.
+        /// Factor of the time that it takes.
         times: f64,
     },
-    /// It ends well, and a later call for the device that issued it gives an error, as every one does from then on.
+    /// The copy succeeds. A later call for the device that issued it returns an error, as does every call from then on.
     LateError {
         /// CUDA's code.
         code: u32,
-        /// Which call it is, counted from the end of the copy.
+        /// Number of the call, counted from the end of the copy.
         calls: u32,
     },
-    /// It never ends.
+    /// The copy never ends.
     Hangs,
-    /// It ends the process.
+    /// The copy ends the process.
     Crashes,
 }
 
-/// How `cuInit` or another call of the driver fails.
+/// The failure of `cuInit` or another call of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InitFault {
@@ -323,22 +322,22 @@ pub struct InitFault {
     pub meaning: String,
 }
 
-/// What a PCIe link does while copies run.
+/// The behaviour of a PCIe link while copies run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkFault {
     /// The function at its lower end.
     pub function: PciAddress,
-    /// What it trains down to, after it was seen at what it should be.
+    /// Link state that it trains down to, after it was seen at its full state.
     #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub trains_down_to: Option<PcieLink>,
-    /// Replays that are counted.
+    /// Replays that it counts.
     #[serde(default)]
     pub replays: u64,
-    /// Errors that are counted.
+    /// Errors that it counts.
     #[serde(default)]
     pub errors: PcieErrors,
-    /// Whether replays and errors are counted only while several flows run at once.
+    /// True if replays and errors are counted only while several flows run at the same time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_under_load: bool,
 }
@@ -350,33 +349,34 @@ pub struct NvLinkFault {
     pub gpu: u32,
     pub link: u32,
     pub errors: NvLinkErrors,
-    /// Whether it is counted only while several flows run at once.
+    /// True if it is counted only while several flows run at the same time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_under_load: bool,
 }
 
-/// Copies between host and GPU that go wrong, and how. What is not given holds for all.
+/// Copies between host and GPU that go wrong, and the fault. Omitted conditions match all copies.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostFault {
-    /// Copies of this GPU alone, by NVML's index.
+    /// Only copies of this GPU, by NVML's index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// Memory of this NUMA node alone.
+    /// Only memory of this NUMA node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Memory that was allocated so alone.
+    /// Only memory that was allocated in this way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<HostMemory>,
-    /// This direction alone.
+    /// Only this direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<HostWay>,
-    /// How. Bytes from a wrong source or an earlier copy, and errors that come late, are faults of copies between GPUs.
+    /// The fault. Bytes from a wrong source or an earlier copy, and errors that come late, are possible for copies
+    /// between GPUs only.
     pub fault: CopyFault,
 }
 
 impl MachineSpec {
-    /// What is wrong with such a copy, if something is.
+    /// Returns the fault of such a copy, if it has one.
     pub fn host_fault(
         &self,
         gpu: u32,

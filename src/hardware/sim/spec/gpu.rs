@@ -15,35 +15,34 @@ pub struct GpuSpec {
     pub architecture: String,
     /// Its PCI function.
     pub pci: PciAddress,
-    /// Memory in all.
+    /// Total memory.
     #[serde(default = "defaults::memory", with = "text::size")]
     pub memory: Bytes,
-    /// Memory that is free before the tool takes any; all of it where it is not given.
+    /// Memory that is free before the tool allocates any; all of it if omitted.
     #[serde(default = "defaults::all", with = "text::size")]
     pub memory_free: Bytes,
     /// BAR1 window.
     #[serde(default = "defaults::bar1", with = "text::size")]
     pub bar1: Bytes,
-    /// Rate of copies within the GPU, GB/s: bytes copied, not read plus written. That of the model where it is
-    /// not given.
+    /// Rate of copies within the GPU, GB/s: bytes copied, not read plus written. If omitted, the rate of the model.
     #[serde(default = "defaults::local_gbps")]
     pub local_gbps: f64,
-    /// Copies to and from other GPUs that may run at once in each direction.
+    /// Copies to and from other GPUs that may run at the same time, in each direction.
     #[serde(default = "defaults::copy_engines")]
     pub copy_engines: u32,
-    /// Copies to and from the host that may run at once in each direction, beside those.
+    /// Copies to and from the host that may run at the same time in each direction, in addition to `copy_engines`.
     #[serde(
         default = "defaults::host_engines",
         skip_serializing_if = "defaults::is_host_engines"
     )]
     pub host_engines: u32,
-    /// Whether copies to the host and from it use the same engines, and so take turns.
+    /// True if copies to the host and from it use the same engines, and so take turns.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub one_host_engine: bool,
-    /// Copy engines that the driver reports; one for peers and those for each direction where it is not given.
+    /// Copy engines that the driver reports. If omitted, one for peers and those for each direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engines_reported: Option<u32>,
-    /// How much later than on others what the host releases begins on this GPU, microseconds.
+    /// Extra delay with which this GPU starts released work, compared with others, microseconds.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub gate_delay_us: f64,
     /// Clocks of multiprocessors and memory, MHz.
@@ -52,41 +51,41 @@ pub struct GpuSpec {
     /// NVLinks in the order of their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlinks: Vec<NvLinkSpec>,
-    /// Whether network adapters may reach its memory (GPUDirect RDMA); by default all but GeForce boards.
+    /// True if network adapters may reach its memory (GPUDirect RDMA). By default true for all but GeForce boards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_direct: Option<bool>,
-    /// What the NVSwitch fabric says, on a GPU with links to switches; by default that all is well.
+    /// Fabric state of a GPU with links to switches. By default all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricSpec>,
-    /// Modes, errors, and who else is there.
+    /// Modes, errors, and other users.
     #[serde(default)]
     pub state: GpuState,
 }
 
 impl GpuSpec {
-    /// Whether network adapters may reach its memory.
+    /// Returns true if network adapters may reach its memory.
     pub fn gpu_direct(&self) -> bool {
         self.gpu_direct
             .unwrap_or_else(|| !self.name.contains("GeForce"))
     }
 }
 
-/// Some NVLinks of a GPU that are alike.
+/// NVLinks of a GPU with the same properties.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLinkSpec {
     pub count: u8,
-    /// Whether they are up.
+    /// True if they are up.
     #[serde(default = "defaults::yes")]
     pub active: bool,
     /// Version, such as `4.0`.
     pub version: String,
-    /// Where they lead.
+    /// Other end of the links.
     pub remote: NvLinkTarget,
-    /// Payload rate of each per direction, GB/s, where it is not the usual one of the version.
+    /// Payload rate of each link per direction, GB/s, if it is not the usual one of the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_gbps: Option<f64>,
-    /// Errors that each had counted before the tool looked.
+    /// Errors that each link had counted before the tool started.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub errors: NvLinkErrors,
 }
@@ -99,30 +98,30 @@ pub struct NvLinkErrors {
     pub crc: u64,
     /// Packets sent again.
     pub replay: u64,
-    /// Times that the link was trained again.
+    /// Retrainings of the link.
     pub recovery: u64,
 }
 
-/// Where an NVLink leads.
+/// The other end of an NVLink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NvLinkTarget {
-    /// To the NVSwitches.
+    /// The NVSwitches.
     Switch,
-    /// To this GPU.
+    /// This GPU.
     Gpu(u32),
 }
 
-/// What the NVSwitch fabric says of a GPU.
+/// The fabric state of a GPU, as the NVSwitch fabric reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FabricSpec {
-    /// How far registration is.
+    /// Progress of the registration.
     pub state: FabricState,
     /// NVML's return code of the registration.
     #[serde(default)]
     pub status: u32,
-    /// Health bits; none where the driver does not tell.
+    /// Health bits; `None` if the driver does not report them.
     #[serde(default)]
     pub health_mask: Option<u32>,
     /// Partition within the cluster.
@@ -137,37 +136,37 @@ fn no_cluster() -> String {
     "0".repeat(32)
 }
 
-/// Modes, errors, and who else is there.
+/// Modes, errors, and other users.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuState {
     pub persistence: bool,
-    /// ECC; none where the GPU has none.
+    /// True if ECC is on; `None` if the GPU has no ECC.
     pub ecc: Option<bool>,
     /// Uncorrected ECC errors since the last reboot.
     pub ecc_uncorrected: u64,
-    /// Uncorrected ECC errors that are counted while copies run.
+    /// Uncorrected ECC errors counted while copies run.
     pub ecc_uncorrected_under_load: u64,
-    /// A remapping of memory rows waits for a reset.
+    /// True if a remapping of memory rows waits for a reset.
     pub remapping_pending: bool,
-    /// A remapping of memory rows failed.
+    /// True if a remapping of memory rows failed.
     pub remapping_failed: bool,
-    /// Why the clocks are held back while nothing runs, in NVML's names.
+    /// Throttle reasons at rest, in NVML's names.
     #[serde(deserialize_with = "text::throttle::deserialize")]
     pub throttle_reasons: Vec<String>,
-    /// The same while copies run.
+    /// Throttle reasons while copies run.
     #[serde(deserialize_with = "text::throttle::deserialize")]
     pub throttle_under_load: Vec<String>,
-    /// Temperature while nothing runs, degrees Celsius.
+    /// Temperature at rest, degrees Celsius.
     pub temperature_c: u32,
-    /// The same while copies run.
+    /// Temperature while copies run, degrees Celsius.
     pub temperature_under_load_c: u32,
     /// Performance state at rest, 0 to 15.
     pub power_state: u8,
-    /// MIG; none where the GPU has none.
+    /// True if MIG is on; `None` if the GPU has no MIG.
     pub mig: Option<bool>,
     pub compute_mode: ComputeMode,
-    /// Processes of others.
+    /// Processes of other programs.
     pub processes: Vec<GpuProcess>,
     /// Version of the video BIOS.
     pub vbios: String,

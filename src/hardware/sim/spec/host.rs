@@ -6,46 +6,46 @@ use super::{MachineSpec, defaults};
 use hardware::HostRoom;
 use model::units::Bytes;
 
-/// What copies between host and GPU reach, and what page-locking costs.
+/// The speeds of copies between host and GPU, and the cost of page-locking.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostSpeeds {
     /// Share of the narrowest link's rate that a copy engine reaches from page-locked memory to the GPU.
     pub up: f64,
-    /// The same from the GPU.
+    /// The same share from the GPU.
     pub down: f64,
-    /// What is left of a rate while the opposite direction is busy.
+    /// Factor of a rate while the opposite direction is busy.
     pub both_ways: f64,
-    /// Share of the narrowest link's rate that a kernel reaches that reads page-locked memory.
+    /// Share of the narrowest link's rate that a kernel reaches when it reads page-locked memory.
     pub kernel_up: f64,
-    /// The same of a kernel that writes it.
+    /// The same share of a kernel that writes it.
     pub kernel_down: f64,
-    /// The most that copies from pageable memory reach, GB/s: the processor moves them to a buffer of the driver's.
+    /// Highest rate of copies from pageable memory, GB/s: the processor moves the bytes to a buffer of the driver's.
     pub pageable_up_gbps: f64,
-    /// The same to pageable memory.
+    /// Highest rate of copies to pageable memory, GB/s.
     pub pageable_down_gbps: f64,
     /// Rate at which the processor fills or compares memory, GB/s.
     pub processor_gbps: f64,
     /// Fixed cost of every copy in a row, microseconds.
     pub each_us: f64,
-    /// Cost of the first of a row besides, microseconds.
+    /// Additional cost of the first copy of a row, microseconds.
     pub first_us: f64,
     /// Time to allocate page-locked memory, milliseconds per GiB.
     pub pin_ms_per_gib: f64,
-    /// Time to free it, milliseconds per GiB.
+    /// Time to free page-locked memory, milliseconds per GiB.
     pub unpin_ms_per_gib: f64,
-    /// Time to page-lock memory that is there, milliseconds per GiB.
+    /// Time to page-lock existing memory, milliseconds per GiB.
     pub register_ms_per_gib: f64,
-    /// Time to unlock it, milliseconds per GiB.
+    /// Time to unlock registered memory, milliseconds per GiB.
     pub unregister_ms_per_gib: f64,
     /// Time to touch memory for the first time, milliseconds per GiB.
     pub touch_ms_per_gib: f64,
 }
 
-/// As an H200 server on PCIe Gen5 x16 reached them (docs/facts.md, "Copies between host and GPU"): 55.3 of 63.0 GB/s
-/// each way, 51.2 with both busy, 8.5 from and 13.5 to pageable memory, 1.15 s to allocate 2 GiB page-locked. The
-/// shares hold for other generations too: 80 to 88% are published. Chosen, since not measured: what kernels reach,
-/// the processor's rate, and what freeing, registering and touching cost.
+/// The speeds of an H200 server on PCIe Gen5 x16 (docs/facts.md, "Copies between host and GPU"): 55.3 of 63.0 GB/s each
+/// way, 51.2 with both busy, 8.5 from and 13.5 to pageable memory, 1.15 s to allocate 2 GiB page-locked. The shares
+/// hold for other generations too: 80 to 88% are published. Chosen, since not measured: the rates of kernels and of the
+/// processor, and the costs of freeing, registering and touching.
 impl Default for HostSpeeds {
     fn default() -> Self {
         Self {
@@ -72,13 +72,12 @@ impl Default for HostSpeeds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostWay {
-    /// To the GPU.
     ToDevice,
     ToHost,
 }
 
 impl MachineSpec {
-    /// How much of the host's memory is to be had when so much is taken.
+    /// Returns the host memory that can be taken when `taken` bytes are taken already.
     pub fn host_room(&self, taken: u64) -> HostRoom {
         let limit = |bytes: &Bytes| (!defaults::is_all(bytes)).then_some(*bytes);
         let left = |bytes: Bytes| Bytes(bytes.0.saturating_sub(taken));
@@ -86,7 +85,7 @@ impl MachineSpec {
             .numa_nodes
             .iter()
             .fold(0_u64, |sum, node| sum.saturating_add(node.memory.0));
-        // Something is always in use.
+        // Some memory is always in use.
         let usual = Bytes(all - all / 20);
         let host = &self.host;
         HostRoom {

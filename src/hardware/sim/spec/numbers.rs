@@ -4,15 +4,15 @@ use super::problem::{Checked, ensure, problem};
 use super::{CopyFault, HostSpeeds, PathSpeed, Speeds};
 use model::units::{Bytes, GIB};
 
-/// Memory of a GPU or NUMA node.
+/// Most memory of a GPU or NUMA node.
 const MOST_MEMORY: u64 = 65_536 * GIB;
-/// Any rate, GB/s.
+/// Highest rate of anything, GB/s.
 pub const HIGHEST_RATE: f64 = 1e6;
-/// Any outlier.
+/// Highest factor of an outlier.
 const MOST_TIMES: f64 = 1e6;
-/// Any time, milliseconds: a day.
+/// Longest time, milliseconds: a day.
 const LONGEST_MS: f64 = 8.64e7;
-/// Any cost of a call or copy, microseconds: a second.
+/// Highest cost of a call or copy, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 
 pub fn memory(key: &str, size: Bytes) -> Checked {
@@ -25,7 +25,7 @@ pub fn memory(key: &str, size: Bytes) -> Checked {
     Ok(())
 }
 
-/// A number within bounds; NaN is within none.
+/// Checks that a number is within bounds; NaN never is.
 pub fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
     let unit = if unit.is_empty() {
         String::new()
@@ -50,7 +50,7 @@ pub fn rate(key: &str, gbps: f64) -> Checked {
     Ok(())
 }
 
-/// A share that something is reached by: a copy at none of the rate never ends.
+/// Checks a share of a rate. It must not be 0, because a copy at rate 0 never ends.
 pub fn share(key: &str, share: f64) -> Checked {
     ensure!(
         share > 0.0 && share <= 1.0,
@@ -190,12 +190,12 @@ pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
     }
 }
 
-/// A time in milliseconds.
+/// Checks a time in milliseconds.
 pub fn milliseconds(key: &str, value: f64) -> Checked {
     number(key, value, 0.0, LONGEST_MS, "ms")
 }
 
-/// A time in microseconds.
+/// Checks a time in microseconds.
 pub fn microseconds(key: &str, value: f64) -> Checked {
     number(key, value, 0.0, LONGEST_US, "us")
 }

@@ -1,4 +1,4 @@
-//! NVIDIA's functions on the bus of a simulated machine, whatever NVML lists.
+//! NVIDIA's functions on the bus of a simulated machine, regardless of what NVML lists.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,25 +11,25 @@ const NVIDIA: u16 = 0x10de;
 const DISPLAYS: [u32; 2] = [0x0300, 0x0302];
 const SWITCH: u32 = 0x0680;
 
-/// How a container hides a GPU of its host.
+/// The way in which a container hides a GPU of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Hidden {
     /// Its device file may not be used.
     Refused,
-    /// There is no device file of it.
+    /// It has no device file.
     Missing,
-    /// Nor is it in the list of the NVIDIA driver in /proc.
+    /// It has no device file, and is missing from the list of the NVIDIA driver in /proc.
     Masked,
 }
 
 impl FunctionSpec {
-    /// Whether it is an NVSwitch.
+    /// Returns true if it is an NVSwitch.
     pub fn is_nvswitch(&self) -> bool {
         self.id.0 == NVIDIA && self.class >> 8 == SWITCH
     }
 
-    /// Whether it is a display function of NVIDIA's.
+    /// Returns true if it is a display function of NVIDIA's.
     pub fn is_display(&self) -> bool {
         self.kind == PciKind::Endpoint
             && self.id.0 == NVIDIA
@@ -38,7 +38,7 @@ impl FunctionSpec {
 }
 
 impl MachineSpec {
-    /// The kernel driver that is bound to a function.
+    /// Returns the kernel driver that is bound to a function.
     pub fn driver_of(&self, function: &FunctionSpec) -> BoundDriver {
         let given = || match function.class >> 8 {
             SWITCH => BoundDriver::Other("nvidia-nvswitch".into()),
@@ -48,7 +48,8 @@ impl MachineSpec {
         function.driver.clone().unwrap_or_else(given)
     }
 
-    /// The display functions of NVIDIA, by address. GPUs have their index for a minor number, others follow.
+    /// Returns the display functions of NVIDIA, sorted by address. A GPU's minor number is its index; other functions
+    /// get the numbers after those.
     pub fn displays(&self) -> Vec<DisplayFunction> {
         let mut functions: Vec<_> = self
             .pci
@@ -88,7 +89,7 @@ impl MachineSpec {
         functions.into_iter().map(display).collect()
     }
 
-    /// The NVSwitches, by address.
+    /// Returns the NVSwitches, sorted by address.
     pub fn nvswitches(&self) -> Vec<NvSwitch> {
         let switches = self.pci.iter().filter(|function| function.is_nvswitch());
         let mut switches: Vec<_> = switches

@@ -11,40 +11,39 @@ use model::snapshot::P2pStatus;
 pub struct PeerSpec {
     #[serde(default)]
     pub rule: PeerRule,
-    /// Exceptions; the last that fits a pair holds.
+    /// Exceptions; the last one that matches a pair applies.
     #[serde(default)]
     pub exceptions: Vec<PeerException>,
-    /// Peers that one GPU may have enabled. Where it is not given it is CUDA's 8, and none with
-    /// NVSwitches, which lift it.
+    /// Peers that one GPU may have enabled. If omitted, CUDA's limit of 8, or no limit with NVSwitches, which lift it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// What is said of peer access, which need not be the same everywhere.
+/// The reported state of peer access, which may differ between NVML and CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerRule {
-    /// NVML's word on reading, and on writing too where nothing else is given.
+    /// NVML's status of reading, and of writing too if `nvml_write` is omitted.
     #[serde(default = "defaults::ok")]
     pub nvml: P2pStatus,
-    /// NVML's word on writing, where it differs.
+    /// NVML's status of writing, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvml_write: Option<P2pStatus>,
-    /// CUDA's word.
+    /// CUDA's answer.
     #[serde(default)]
     pub cuda: CudaPeerRule,
 }
 
-/// CUDA's word on peer access.
+/// CUDA's answer about peer access.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CudaPeerRule {
-    /// It can be had.
+    /// Access is possible.
     #[default]
     Granted,
-    /// It cannot.
+    /// Access is not possible.
     Refused,
-    /// It is said to be possible and refused when it is enabled, as patched drivers do.
+    /// Access is reported as possible, but refused when it is enabled, as patched drivers do.
     RefusedOnEnabling,
 }
 
@@ -69,7 +68,7 @@ pub enum Pairs {
 }
 
 impl Pairs {
-    /// Whether data from `source` to `destination` is meant.
+    /// Returns true if the entry includes data from `source` to `destination`.
     pub const fn contains(self, source: u32, destination: u32) -> bool {
         match self {
             Self::All => true,

@@ -1,6 +1,6 @@
-//! What can be wrong with a description.
+//! The mistakes in a description.
 
-/// What is wrong with a description, and where.
+/// A mistake in a description, with its key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct Problem {
@@ -10,7 +10,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Whether something holds together.
+/// The result of a check.
 pub type Checked = Result<(), Problem>;
 
 pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
@@ -20,7 +20,7 @@ pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
     }
 }
 
-/// Returns the problem at this key, in the words that follow, unless something holds.
+/// Returns the problem at this key, with the following message, unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $key:expr, $($message:tt)+) => {
         if !$holds {

@@ -1,5 +1,5 @@
-//! What a simulated machine says of its functions' power, packets and windows, of its ports, its log, and of what
-//! peerscope runs in there.
+//! Surroundings of a simulated machine: power, packets and windows of its functions, its ports, its log, and the
+//! environment of peerscope there.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,18 +30,18 @@ pub struct AdapterSpec {
     pub kind: AdapterKind,
     /// Its PCI function.
     pub pci: PciAddress,
-    /// The state of its port in the kernel's words; `active` or `up` where it is not given.
+    /// The state of its port in the kernel's words; `active` or `up` if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The rate of its port, megabits per second; 400 Gb/s of RDMA and 10 Gb/s of Ethernet where it is not given.
+    /// The rate of its port, megabits per second. If omitted, 400 Gb/s for RDMA and 10 Gb/s for Ethernet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_mbit: Option<u32>,
 }
 
-/// What every function asks for in one read, bytes: the default of PCI Express.
+/// Size of one read request of every function, bytes: the default of PCI Express.
 pub const READ_REQUEST: u16 = 512;
 
-/// Why nothing is known of the packets of a function without an answer.
+/// Reason why the packets of a function without an answer are unknown.
 const NO_ANSWER: &str = "configuration space reads all ones: the function does not answer";
 
 pub(super) const fn payload() -> u16 {
@@ -72,14 +72,14 @@ pub(super) fn is_top_group(group: &String) -> bool {
 }
 
 impl FunctionSpec {
-    /// Most payload that it could be set to.
+    /// Returns the largest payload that could be set.
     pub fn payload_possible(&self) -> u16 {
         self.payload_max
             .unwrap_or_else(|| self.payload.saturating_mul(2))
             .max(self.payload)
     }
 
-    /// What runtime power management makes of it.
+    /// Returns the state of runtime power management that follows from its power state.
     pub fn runtime_status(&self) -> RuntimeStatus {
         if self.power_state == PciPower::D0 {
             RuntimeStatus::Active
@@ -90,7 +90,7 @@ impl FunctionSpec {
 }
 
 impl AdapterSpec {
-    /// Its only port.
+    /// Returns its only port.
     pub fn port(&self) -> AdapterPort {
         let (state, link_layer, rate) = match self.kind {
             AdapterKind::Rdma => ("active", "InfiniBand", 400_000),
@@ -106,7 +106,7 @@ impl AdapterSpec {
 }
 
 impl MachineSpec {
-    /// Whether a function gives no answer: a GPU that fell off the bus, or one without power.
+    /// Returns true if a function does not answer: a GPU that fell off the bus, or one without power.
     pub fn is_silent(&self, function: &FunctionSpec) -> bool {
         let lost = || {
             self.gpus
@@ -117,7 +117,7 @@ impl MachineSpec {
         function.power_state == PciPower::D3Cold || lost()
     }
 
-    /// The windows of a GPU's function.
+    /// Returns the windows of a GPU's function.
     pub fn bars(&self, function: &FunctionSpec) -> Option<Vec<Bar>> {
         let gpu = self.gpus.iter().find(|gpu| gpu.pci == function.address);
         if !function.is_display() {
@@ -156,7 +156,7 @@ impl MachineSpec {
         function.bars = self.bars(spec).ok_or(Unknown::Unsupported).into();
     }
 
-    /// Fills in what peerscope runs in, and what the kernel was told and logs.
+    /// Fills in the environment of peerscope, and the kernel's parameters and log.
     pub(crate) fn read_surroundings(&self, facts: &mut Host) {
         let host = &self.host;
         facts.container_made_by = if host.container {

@@ -1,4 +1,4 @@
-//! Values that read better as text than as numbers.
+//! Values that are easier to read as text than as numbers.
 
 /// Sizes: `143771MiB`, or a number of bytes.
 pub mod size {
@@ -131,8 +131,8 @@ pub mod class {
     }
 }
 
-/// Why clocks are held back: NVML's names (`HW_THERMAL_SLOWDOWN`), which become those that the report
-/// has (`hw-thermal`). These are understood too.
+/// Throttle reasons: NVML's names (`HW_THERMAL_SLOWDOWN`), which become those of the report (`hw-thermal`). The
+/// report's names are accepted too.
 pub mod throttle {
     use serde::{Deserialize, Deserializer};
 

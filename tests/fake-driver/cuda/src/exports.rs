@@ -1,5 +1,5 @@
-//! The exported functions. Each is counted and may be told to go wrong (see `fake_machine::plan`)
-//! before it does anything.
+//! The exported functions. Each call is counted, and a planned fault (see `fake_machine::plan`) happens before the call
+//! does anything.
 
 #![allow(
     non_snake_case,
@@ -22,10 +22,10 @@ use crate::words;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("cuda", FUNCTIONS));
 
-/// The error that broke the contexts: from then on every call that needs one gives it.
+/// The error that broke the contexts. From then on every call that needs a context returns it.
 static BROKEN: AtomicU32 = AtomicU32::new(0);
 
-/// Errors that a context does not survive.
+/// Returns true for errors that a context does not survive.
 const fn is_sticky(code: u32) -> bool {
     matches!(code, 214 | 220 | 700 | 702 | 714..=719)
 }
@@ -46,7 +46,7 @@ fn call(function: usize, work: impl FnOnce() -> Result<(), u32>) -> u32 {
     code
 }
 
-/// Writes a result where the caller wants it.
+/// Writes a result to the caller's pointer.
 fn put<T>(to: *mut T, value: T) -> Result<(), u32> {
     if to.is_null() {
         return Err(code::INVALID_VALUE);
@@ -56,7 +56,7 @@ fn put<T>(to: *mut T, value: T) -> Result<(), u32> {
     Ok(())
 }
 
-/// An argument of a kernel.
+/// Returns an argument of a kernel.
 fn argument<T: Copy>(arguments: *mut *mut c_void, index: usize) -> T {
     // SAFETY: cuLaunchKernel takes an array of pointers, one to each of the kernel's parameters,
     // whose types are those of probes/kernels.
@@ -112,7 +112,7 @@ exports! {
 
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) {
         with(|fake| match attribute {
-            // Multiprocessors: how many there are changes nothing here.
+            // Multiprocessors: the number does not matter here.
             16 => fake.device(device).and_then(|_| put(value, 132)),
             40 => {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
@@ -183,7 +183,7 @@ exports! {
     fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) {
         current()?;
         let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| code::INVALID_VALUE)?;
-        // SAFETY: the size is not zero. Small memory nobody frees: the gate's words live as long as the process.
+        // SAFETY: the size is not zero. Small memory is never freed: the gate's words live as long as the process.
         let memory = unsafe { alloc_zeroed(layout) };
         // The address comes back as a number, in the arguments of the gate kernel.
         memory.expose_provenance();
@@ -199,7 +199,7 @@ exports! {
     fn cuMemFreeHost(address: *mut c_void) {
         let bytes = with(|fake| fake.host_free(address.addr() as u64))?;
         let layout = Layout::from_size_align(usize::try_from(bytes).unwrap_or(1), 4096);
-        // SAFETY: the memory of cuMemHostAlloc, of the size that it was taken with, which is forgotten by now.
+        // SAFETY: the memory of cuMemHostAlloc, of the size with which it was allocated. Its entry was removed above.
         layout.into_iter().for_each(|layout| unsafe { dealloc(address.cast(), layout) });
         Ok(())
     }
@@ -236,7 +236,7 @@ exports! {
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
         with(|fake| {
             let held = fake.bytes(to, bytes)?;
-            // SAFETY: the caller has so many bytes to read.
+            // SAFETY: the caller has `bytes` bytes to read.
             held.copy_from_slice(unsafe { std::slice::from_raw_parts(from.cast(), bytes) });
             Ok(())
         })
@@ -245,7 +245,7 @@ exports! {
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
         with(|fake| {
             let held = fake.bytes(from, bytes)?;
-            // SAFETY: the caller has room for so many bytes.
+            // SAFETY: the caller has room for `bytes` bytes.
             unsafe { to.cast::<u8>().copy_from_nonoverlapping(held.as_ptr(), bytes) };
             Ok(())
         })
@@ -291,7 +291,7 @@ exports! {
     }
 
     fn cuStreamQuery(stream: *mut c_void) {
-        // Not ready: it is asked for streams that are held alone.
+        // Not ready: peerscope only asks about held streams.
         with(|fake| fake.stream(stream).and(Err(code::NOT_READY)))
     }
 

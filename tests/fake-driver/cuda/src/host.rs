@@ -1,6 +1,6 @@
-//! Memory of the host: the bytes are real, since the program writes and reads them itself, and a simulated buffer
-//! stands beside each. A copy to a device takes over what the bytes are, one from a device is written to them when
-//! it is waited for.
+//! Memory of the host. The bytes are real, since the program writes and reads them itself, and each buffer has a
+//! simulated counterpart. A copy to a device first reads the real bytes into the simulated buffer. A copy from a device
+//! is written to the real bytes when it is waited for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use crate::state::{Fake, SMALL, code, code_of, current};
 /// Buffers of the host, by address.
 #[derive(Default)]
 pub struct Host {
-    /// Those that are page-locked.
+    /// Page-locked buffers.
     buffers: BTreeMap<u64, HostBuffer>,
-    /// Those that copies of pageable memory have used. The program takes and frees such memory without a word.
+    /// Pageable buffers that copies have used. The program allocates and frees such memory without telling the driver.
     pageable: RefCell<BTreeMap<u64, HostBuffer>>,
-    /// Copies to the host that nobody has waited for: the stream, where to, and the simulated buffer.
+    /// Copies to the host that nobody has waited for.
     due: RefCell<Vec<Due>>,
 }
 
@@ -34,17 +34,17 @@ struct Due {
     bytes: u64,
 }
 
-/// Every so many words of a buffer are looked at to know what it holds.
+/// Stride, in words, at which a buffer is sampled to recognise its contents.
 const LOOKED_AT: usize = 509;
 
-/// The bytes at an address of the program's.
+/// Returns the bytes at an address of the program's.
 fn bytes<'a>(address: u64, bytes: u64) -> &'a mut [u8] {
     let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-    // SAFETY: the program has given this address with so many bytes, and waits for the call.
+    // SAFETY: the program has passed this address with `bytes` bytes, and waits for the call.
     unsafe { std::slice::from_raw_parts_mut(pointer, bytes as usize) }
 }
 
-/// The seed of a pattern by its first word: the steps of `pattern` backwards.
+/// Returns the seed of a pattern by its first word: the steps of `pattern` backwards.
 const fn seed_of(word: u64) -> u64 {
     let z = word ^ (word >> 31) ^ (word >> 62);
     let z = z.wrapping_mul(0x3196_42b2_d24d_8ec3);
@@ -53,7 +53,7 @@ const fn seed_of(word: u64) -> u64 {
     z ^ (z >> 30) ^ (z >> 60)
 }
 
-/// What memory holds.
+/// Returns the contents of memory.
 fn held(bytes: &[u8]) -> Written<'_> {
     let word = |index: usize| {
         bytes[8 * index..8 * index + 8]
@@ -92,7 +92,7 @@ impl Fake {
         Ok(())
     }
 
-    /// How many bytes it had.
+    /// Frees a buffer, and returns its size in bytes.
     pub fn host_free(&mut self, address: u64) -> Result<u64, u32> {
         let buffer = self
             .host
@@ -116,7 +116,7 @@ impl Fake {
         if self.is_host(address) || bytes <= SMALL {
             return Err(code::INVALID_VALUE);
         }
-        // The memory was there: registering alone takes time.
+        // The memory exists already: only registering takes time.
         let device = current()?;
         let there = self
             .driver()
@@ -147,7 +147,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Under unified addressing devices have the same addresses.
+    /// Returns the device address, which under unified addressing is the host's.
     pub fn host_mapped(&self, address: u64) -> Result<u64, u32> {
         if self.is_host(address) {
             Ok(address)
@@ -156,7 +156,7 @@ impl Fake {
         }
     }
 
-    /// The simulated buffer beside memory of the host, which holds the same.
+    /// Returns the simulated buffer of some host memory, with the same contents.
     fn beside(&self, address: u64, length: u64, device: Device) -> Result<HostBuffer, u32> {
         let buffer = match self.host.buffers.get(&address) {
             Some(buffer) if length <= buffer.bytes => *buffer,
@@ -169,7 +169,7 @@ impl Fake {
         Ok(buffer)
     }
 
-    /// The one beside pageable memory.
+    /// Returns the simulated buffer of pageable memory.
     fn pageable(&self, address: u64, length: u64, device: Device) -> Result<HostBuffer, u32> {
         let mut pageable = self.host.pageable.borrow_mut();
         if let Some(buffer) = pageable
@@ -178,7 +178,7 @@ impl Fake {
         {
             return Ok(*buffer);
         }
-        // Another one was there before.
+        // Another buffer was at this address before.
         pageable
             .remove(&address)
             .map_or(Ok(()), |old| self.driver().host_free(old))
@@ -191,7 +191,8 @@ impl Fake {
         Ok(taken)
     }
 
-    /// Page-locking takes the host as long as it takes the simulated one.
+    /// Runs a call on the simulated driver, and takes as long as it took there. Page-locking blocks the host for that
+    /// time.
     fn taking_its_time<T>(
         &self,
         run: impl FnOnce(&SimDriver) -> Result<T, HardwareError>,
@@ -240,7 +241,7 @@ impl Fake {
             bytes: length,
         });
         self.due_at(stream, to, to_host, length);
-        // Of pageable memory the call has waited for it.
+        // For pageable memory the call has waited for the copy.
         if self.is_host(to) {
             Ok(())
         } else {
@@ -292,7 +293,7 @@ impl Fake {
         }
     }
 
-    /// Lets the host see what copies on these streams have brought by now.
+    /// Writes what copies on these streams have brought so far to the host memory.
     pub fn show(&self, is_meant: impl Fn(Stream) -> bool) -> Result<(), u32> {
         let due: Vec<_> = self
             .host
@@ -304,7 +305,7 @@ impl Fake {
             .collect();
         due.iter()
             .try_for_each(|due| self.show_one(due).map_err(code_of))?;
-        // Shown once they have ended, they are not looked at again.
+        // Copies on an idle stream are now fully shown and need not be repeated.
         self.host
             .due
             .borrow_mut()
@@ -317,7 +318,7 @@ impl Fake {
         let Some(seed) = self.driver().host_pattern(due.buffer, due.bytes)? else {
             return self.driver().host_read(due.buffer, into);
         };
-        // What nearly all copies bring, word by word where the compiler optimises it.
+        // The contents of nearly all copies. Written word by word, because the compiler optimises that.
         let (words, rest) = into.as_chunks_mut::<8>();
         words
             .iter_mut()

@@ -12,7 +12,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// By its name in the PTX.
+    /// Returns the kernel of this name in the PTX.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "peerscope_gate" => Self::Gate,

@@ -1,9 +1,9 @@
-//! A CUDA driver library that answers from a machine description: the functions that peerscope
-//! calls, with their C signatures, over the simulated driver.
+//! A CUDA driver library that answers from a machine description. It has the functions that peerscope calls, with their
+//! C signatures, on top of the simulated driver.
 //!
-//! Handles are numbers in disguise and checked; device pointers are looked up. What the simulated
-//! driver does not know of is done here: real bytes for the check kernel's counts, the gate's flag
-//! in host memory, kernels by name. Errors of the simulated driver become their codes.
+//! Handles are encoded numbers, which are checked; device pointers are looked up. This crate adds what the simulated
+//! driver lacks: real bytes for the check kernel's counts, the gate's flag in host memory, kernels by name. It turns
+//! errors of the simulated driver into their codes.
 
 #![allow(unsafe_code, reason = "the functions of cuda.h are C")]
 #![allow(clippy::missing_safety_doc, reason = "cuda.h documents the functions")]

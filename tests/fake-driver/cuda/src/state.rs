@@ -1,5 +1,5 @@
-//! What the fake driver remembers: which handle is what, small memory that is read and written by
-//! the host, and the gates that are shut.
+//! State of the fake driver: the meaning of each handle, small memory that the host reads and writes, and the shut
+//! gates.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
@@ -16,7 +16,7 @@ use sim::SimDriver;
 use crate::host::Host;
 use crate::kernel::Kernel;
 
-/// Codes of cuda.h that the fake gives by itself.
+/// Codes of cuda.h that the fake returns by itself.
 pub mod code {
     pub const INVALID_VALUE: u32 = 1;
     pub const OUT_OF_MEMORY: u32 = 2;
@@ -32,7 +32,7 @@ pub mod code {
     pub const NOT_SUPPORTED: u32 = 801;
 }
 
-/// Handles are these and a number, so that one kind is never taken for another.
+/// A handle is one of these plus a number, so that kinds are never confused.
 const CONTEXTS: usize = 0xc0_0000;
 const STREAMS: usize = 0x51_0000;
 const EVENTS: usize = 0xe0_0000;
@@ -40,13 +40,13 @@ const MODULES: usize = 0x30_0000;
 const FUNCTIONS: usize = 0xf0_0000;
 /// Distance between handles of a kind.
 const STEP: usize = 16;
-/// The most handles of a kind.
+/// Most handles of a kind.
 const MOST: usize = 0x1_0000 / STEP * 4;
 
 /// Files that the driver opens for a context: chosen.
 const FILES: usize = 8;
 
-/// Allocations up to this size hold real bytes and take nothing of the simulated memory.
+/// Allocations up to this size hold real bytes and take no simulated memory.
 pub const SMALL: u64 = 4096;
 
 /// The fake driver, once `cuInit` has succeeded.
@@ -73,12 +73,13 @@ struct Shut {
     flag: u64,
     generation: u32,
     expired: u64,
-    /// Where its device says that it waits; 0 once it has, and where it has no such word.
+    /// Address of the word in which its device reports that it waits. 0 once it has reported, and if it has no such
+    /// word.
     arrived: u64,
     device: Device,
 }
 
-/// See the module's documentation.
+/// The fake driver; see the module's documentation.
 pub struct Fake {
     driver: SimDriver,
     pub host: Host,
@@ -100,7 +101,7 @@ pub struct Fake {
 // under the mutex around it.
 unsafe impl Send for Fake {}
 
-/// The code of an error of the simulated driver.
+/// Returns the code of an error of the simulated driver.
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn code_of(error: HardwareError) -> u32 {
     match error.kind {
@@ -119,19 +120,19 @@ fn index(kind: usize, handle: *const c_void) -> Option<usize> {
     (offset.is_multiple_of(STEP) && offset / STEP < MOST).then_some(offset / STEP)
 }
 
-/// The word at an address of host memory.
+/// Returns the word at an address of host memory.
 fn word(address: u64) -> &'static AtomicU32 {
     // SAFETY: the address came from cuMemHostAlloc, whose memory is never freed, and both sides
     // treat its words as atomic.
     unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(address as usize) }
 }
 
-/// The device whose context is current.
+/// Returns the device whose context is current.
 pub fn current() -> Result<Device, u32> {
     CURRENT.get().ok_or(code::INVALID_CONTEXT)
 }
 
-/// Runs something with the driver, after opening the gates whose time has come.
+/// Runs a function with the driver, after opening the gates that are due.
 pub fn with<T>(work: impl FnOnce(&mut Fake) -> Result<T, u32>) -> Result<T, u32> {
     let mut fake = FAKE.lock().unwrap_or_else(PoisonError::into_inner);
     let fake = fake.as_mut().ok_or(code::NOT_INITIALIZED)?;
@@ -179,8 +180,8 @@ pub fn init() -> Result<(), u32> {
     Ok(())
 }
 
-/// The devices of a list of indices and UUIDs or beginnings of them; an entry that is none hides all after it, as
-/// CUDA has it.
+/// Returns the devices of a list of indices, UUIDs, or prefixes of UUIDs. An invalid entry hides all after it, as in
+/// CUDA.
 fn visible(mask: &str, all: &[DeviceInfo]) -> Vec<Device> {
     let named = |info: &&DeviceInfo, name: &str| {
         info.uuid
@@ -201,7 +202,7 @@ impl Fake {
         self.shown.len()
     }
 
-    /// The simulated device of a handle.
+    /// Returns the simulated device of a handle.
     pub fn device(&self, device: i32) -> Result<Device, u32> {
         let shown = usize::try_from(device)
             .ok()
@@ -223,7 +224,7 @@ impl Fake {
         Ok(handle(CONTEXTS, device.0 as usize + 1))
     }
 
-    /// The device of a context.
+    /// Returns the device of a context.
     pub fn context(&self, context: *const c_void) -> Result<Device, u32> {
         let device =
             index(CONTEXTS, context).and_then(|index| u32::try_from(index.checked_sub(1)?).ok());
@@ -243,8 +244,8 @@ impl Fake {
         Ok(())
     }
 
-    /// Lets the current device reach a peer, or no longer. The driver gives an error where that is
-    /// so already.
+    /// Enables or disables access of the current device to a peer. Like the driver, returns an error if that is already
+    /// so.
     pub fn peer(&mut self, peer: *const c_void, enable: bool) -> Result<(), u32> {
         let pair = (current()?, self.context(peer)?);
         match (enable, self.peers.contains(&pair)) {
@@ -298,7 +299,7 @@ impl Fake {
         }
     }
 
-    /// The simulated buffer that begins at an address, or the part of one, and has at least this many bytes.
+    /// Returns the simulated buffer, or part of one, that begins at an address and has at least this many bytes.
     pub fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
         match self.memory.range(..=address).next_back() {
             Some((
@@ -324,7 +325,7 @@ impl Fake {
         }
     }
 
-    /// The bytes at an address of small memory.
+    /// Returns the bytes at an address of small memory.
     pub fn bytes(&mut self, address: u64, bytes: usize) -> Result<&mut [u8], u32> {
         match self.memory.get_mut(&address) {
             Some(Allocation {
@@ -364,7 +365,8 @@ impl Fake {
             .ok_or(code::INVALID_HANDLE)
     }
 
-    /// With CUDA_LAUNCH_BLOCKING, waits for what was enqueued last: behind a gate until it opens by itself.
+    /// With CUDA_LAUNCH_BLOCKING, waits for the last enqueued work. Behind a gate, that lasts until the gate opens by
+    /// itself.
     pub fn wait_if_blocking(&self, stream: *const c_void) -> Result<(), u32> {
         if !self.launches_block {
             return Ok(());
@@ -372,14 +374,14 @@ impl Fake {
         self.synchronize(stream)
     }
 
-    /// Waits for a stream, and lets the host see what its copies brought.
+    /// Waits for a stream, and shows the data of its copies to the host.
     pub fn synchronize(&self, stream: *const c_void) -> Result<(), u32> {
         let stream = self.stream(stream)?;
         self.driver.synchronize(stream).map_err(code_of)?;
         self.show(|of| of == stream)
     }
 
-    /// The same for a device.
+    /// Does the same for a device.
     pub fn drain(&self, device: Device) -> Result<(), u32> {
         self.driver.drain(device).map_err(code_of)?;
         self.show(|of| of.device == device)
@@ -395,7 +397,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Notes a copy between GPUs for the counters. Without peer access it passes no link that they would show.
+    /// Records a copy between GPUs for the counters. Without peer access it passes no link that they would show.
     fn note(&self, from: Device, to: Device, bytes: u64) {
         let direct = self.peers.contains(&(from, to)) || self.peers.contains(&(to, from));
         if direct && from != to {
@@ -415,7 +417,7 @@ impl Fake {
             .pci
     }
 
-    /// Loads an image: PTX, of which only the names of its entries matter here.
+    /// Loads a PTX image, of which only the names of its entries matter here.
     pub fn load(&mut self, image: &str) -> Result<*mut c_void, u32> {
         if let Some(failure) = self.driver.kernels_failure(current()?) {
             return Err(code_of(failure));
@@ -479,8 +481,8 @@ impl Fake {
         Ok(())
     }
 
-    /// Writes a word of host memory. Work that stands before it on its stream is not waited for: there is none where
-    /// streams are written to.
+    /// Writes a word of host memory. It does not wait for earlier work on its stream: there is none on streams that are
+    /// written to.
     pub fn write(&self, stream: *const c_void, address: u64, value: u32) -> Result<(), u32> {
         self.stream(stream)?;
         if address == 0 {
@@ -490,7 +492,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Lets the devices that have come to their gates say so.
+    /// Makes the devices that have reached their gates report so.
     fn arrive(&mut self) {
         if self.shut.iter().all(|shut| shut.arrived == 0) {
             return;
@@ -522,7 +524,7 @@ impl Fake {
             .map_err(code_of)
     }
 
-    /// Copies by a kernel. The first launch, of no bytes, warms up and leaves no trace.
+    /// Copies by a kernel. The first launch, of no bytes, warms up and has no effect.
     pub fn kernel_copy(
         &self,
         stream: *const c_void,
@@ -558,7 +560,7 @@ impl Fake {
         run(&self.driver, self.buffer(address, bytes)?).map_err(code_of)
     }
 
-    /// Adds what is wrong to the words at `result`, as the kernel does.
+    /// Adds the counts of wrong words to the words at `result`, as the kernel does.
     pub fn check(
         &mut self,
         address: u64,
@@ -593,13 +595,13 @@ impl Fake {
         Ok(())
     }
 
-    /// Memory of the current device.
+    /// Returns the memory of the current device.
     pub fn memory(&self) -> Result<(u64, u64), u32> {
         let memory = self.driver.memory(current()?).map_err(code_of)?;
         Ok((memory.free, memory.total))
     }
 
-    /// Whether memory at an address belongs to a device.
+    /// Returns true if memory at an address belongs to a device.
     pub fn belongs(&self, address: u64, device: Device) -> bool {
         self.memory
             .range(..=address)
@@ -611,7 +613,8 @@ impl Fake {
 }
 
 impl Shut {
-    /// As the kernel compares them: by their difference, so that they may wrap around.
+    /// Returns true if the gate is open. Compares by the difference, as the kernel does, so that generations may wrap
+    /// around.
     fn is_open(&self) -> bool {
         word(self.flag)
             .load(Ordering::Acquire)

@@ -1,8 +1,8 @@
-//! Names and descriptions of codes, as the driver has them.
+//! Names and descriptions of codes, as the driver returns them.
 
 use std::ffi::CStr;
 
-/// Name and description of a code that cuda.h lists; of the others the driver knows nothing.
+/// Returns the name and description of a code that cuda.h lists. For other codes the driver has none.
 pub const fn of(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     Some(match code {
         0 => (c"CUDA_SUCCESS", c"no error"),

@@ -1,4 +1,4 @@
-//! Counting calls, and putting the plan's faults in their place.
+//! Counts of calls, and the planned faults of calls.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -9,27 +9,27 @@ use std::time::Duration;
 use crate::plan::{self, Action, Entry};
 use crate::{FAULTS, STATE};
 
-/// The functions of a library, and how often each was called.
+/// The functions of a library, and the number of calls of each.
 #[derive(Debug)]
 pub struct Calls {
     functions: &'static [&'static str],
     counts: Vec<AtomicU64>,
-    /// With their places in the plan, which is one for all libraries.
+    /// Faults of this library, with their indices in the plan, which is one for all libraries.
     faults: Vec<(usize, Entry)>,
     state: Option<PathBuf>,
     record: Option<File>,
     before_copies: Option<PathBuf>,
 }
 
-/// The call that ends the start: what was called before is kept apart.
+/// The call that ends the start. The counts before it are kept separately.
 const FIRST_COPY: &str = "cuMemcpyPeerAsync";
 
 impl Calls {
-    /// Reads plan and folder from the environment.
+    /// Reads the plan and the folder from the environment.
     ///
     /// # Panics
     ///
-    /// The plan cannot be read: a test that asks for a fault must not pass without it.
+    /// Panics if the plan cannot be read: a test that asks for a fault must not pass without it.
     pub fn new(library: &str, functions: &'static [&'static str]) -> Self {
         let faults = std::env::var(FAULTS).unwrap_or_default();
         let faults = plan::parse(&faults).unwrap_or_else(|why| panic!("{FAULTS}: {why}"));
@@ -60,11 +60,11 @@ impl Calls {
         }
     }
 
-    /// Counts a call. The code that it is to give at once, if something is to go wrong with it.
+    /// Counts a call. Returns the code that it must return at once if a fault is planned for it.
     pub fn enter(&self, function: usize) -> Option<u32> {
         let count = self.counts[function].fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(record) = &self.record {
-            // A record that cannot be kept is noticed by the test that reads it.
+            // If a record cannot be written, the test that reads it notices.
             let _ = record.write_all_at(&count.to_le_bytes(), 8 * function as u64);
         }
         let name = self.functions[function];
@@ -93,14 +93,14 @@ impl Calls {
         }
     }
 
-    /// Notes a call of a function that is there for nobody, as a file `NAME.unexpected`.
+    /// Records a call of an unused function, as a file `NAME.unexpected`.
     pub fn unexpected(&self, name: &str) {
         if let Some(state) = &self.state {
             let _ = File::create(state.join(format!("{name}.unexpected")));
         }
     }
 
-    /// Marks a fault as shown; whether this process is the first to do so.
+    /// Marks a fault as shown. Returns true if this process is the first to do so.
     fn shown(&self, number: usize) -> bool {
         let Some(state) = &self.state else {
             return true;
@@ -113,8 +113,8 @@ impl Calls {
     }
 }
 
-/// How often each function of a library was called, process by process, from the records in a
-/// folder: in all (`calls`), or before the first copy (`start`).
+/// Returns the number of calls of each function of a library, process by process, from the records in a folder: in all
+/// (`calls`), or before the first copy (`start`).
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub fn read(
     Ok(records)
 }
 
-/// Functions with C signatures that run their body through `call`, with a list of their names.
+/// Defines functions with C signatures that run their body through `call`, and a list of their names.
 #[macro_export]
 macro_rules! exports {
     ($( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block )*) => {
@@ -158,7 +158,7 @@ macro_rules! exports {
         $(
             /// # Safety
             ///
-            /// As the library's header has it.
+            /// As required by the library's header.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
                 call(Function::$name as usize, || $body)

@@ -1,5 +1,5 @@
-//! What the fake CUDA and NVML libraries share: the machine that they answer from, the faults that
-//! they are to show, and the files of that machine's kernel.
+//! Shared parts of the fake CUDA and NVML libraries: the machine that they answer from, the faults that they show, and
+//! the files of that machine's kernel.
 
 #![allow(unsafe_code, reason = "faults end a process and read a C environment")]
 
@@ -15,23 +15,23 @@ pub use calls::Calls;
 
 /// The machine: a built-in name, or the path of a description (see docs/machines.md).
 pub const MACHINE: &str = "PEERSCOPE_FAKE_MACHINE";
-/// What is to go wrong, in the form of [`plan`]: the text itself.
+/// The faults, as text in the form of [`plan`].
 pub const FAULTS: &str = "PEERSCOPE_FAKE_FAULTS";
-/// A folder in which the calls of every process are counted, and in which it is kept which fault
-/// has been shown. Without it nothing is kept, and a fault is shown once in every process.
+/// A folder with the counts of every process's calls and the record of faults already shown. Without it nothing is
+/// recorded, and a fault is shown once in every process.
 pub const STATE: &str = "PEERSCOPE_FAKE_STATE";
 
-/// The machine that [`MACHINE`] names.
+/// Returns the machine that [`MACHINE`] names.
 ///
 /// # Errors
 ///
-/// It is not set, or there is no such machine.
+/// The variable is not set, or there is no such machine.
 pub fn machine() -> Result<MachineSpec, String> {
     let name = std::env::var(MACHINE).map_err(|_| format!("{MACHINE} is not set"))?;
     Simulated::find(&name).map(|machine| machine.spec)
 }
 
-/// Opens so many files for good, as a driver does for each GPU; whether there were so many to be had.
+/// Opens this many files for good, as a driver does for each GPU. Returns true if all could be opened.
 pub fn take_files(count: usize) -> bool {
     let files: Option<Vec<_>> = (0..count)
         .map(|_| std::fs::File::open("/dev/null").ok())
@@ -39,8 +39,8 @@ pub fn take_files(count: usize) -> bool {
     files.map(std::mem::forget).is_some()
 }
 
-/// The code in a sentence of the simulated machine, the number that ends its last brackets:
-/// `(CUDA error 700)`, `(15)`; the library's "unknown error" where it has none.
+/// Returns the code in a sentence of the simulated machine, the number at the end of its last brackets: `(CUDA error
+/// 700)`, `(15)`. Without one, returns the library's "unknown error".
 pub fn code_in(sentence: &str) -> u32 {
     let inside = sentence
         .rsplit_once('(')

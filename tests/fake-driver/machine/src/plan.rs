@@ -1,27 +1,26 @@
-//! What is to go wrong, as text: `cuMemcpyPeerAsync@3=code:719; nvmlDeviceGetName=hang`.
+//! Planned faults, as text: `cuMemcpyPeerAsync@3=code:719; nvmlDeviceGetName=hang`.
 //!
-//! Entries stand between semicolons: a function, `@` and the number of the call, counted from 1 in
-//! every process, and what happens at that call. Without a number it is the first. `@3` happens
-//! once, in the first process that gets there; `@3+` at the third call and every later one, in
-//! every process. What happens is one of
+//! Semicolons separate the entries. An entry consists of a function, `@` and the number of the call, counted from 1 in
+//! every process, and the action at that call. Without a number it is the first call. `@3` happens once, in the first
+//! process that gets there. `@3+` happens at the third call and every later one, in every process. The action is one of
 //!
-//! - `code:N`: the call does nothing and gives this code;
-//! - `hang`: it never returns;
+//! - `code:N`: the call does nothing and returns this code;
+//! - `hang`: the call never returns;
 //! - `abort`: the process ends as by a crash;
 //! - `skip`: the call does nothing and reports success.
 
 use std::str::FromStr;
 
-/// What happens instead of the call.
+/// The action instead of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It gives this code.
+    /// Returns this code.
     Code(u32),
-    /// It never returns.
+    /// Never returns.
     Hang,
-    /// It ends the process.
+    /// Ends the process.
     Abort,
-    /// It reports success.
+    /// Reports success.
     Skip,
 }
 
@@ -32,9 +31,8 @@ pub struct Entry {
     pub function: String,
     /// The number of the call, from 1.
     pub call: u64,
-    /// Whether every later call goes wrong too.
+    /// True if every later call goes wrong too.
     pub lasting: bool,
-    /// How.
     pub action: Action,
 }
 

@@ -1,8 +1,8 @@
-//! The files of a machine's kernel, as far as peerscope reads them, below a folder that stands for
-//! the root (`PEERSCOPE_FSROOT`).
+//! The files of a machine's kernel, as far as peerscope reads them, below a folder that replaces the root
+//! (`PEERSCOPE_FSROOT`).
 //!
-//! Paths, links and texts are the kernel's own. Configuration spaces have what port type and
-//! access control (ACS) are read from.
+//! Paths, links and texts are the kernel's own. Configuration spaces contain the fields for port type and access
+//! control (ACS).
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
     tree.adapters()
 }
 
-/// Writes the error counters of these functions as they are now: a kernel's rise while copies run.
+/// Writes the current error counters of these functions. A kernel's counters rise while copies run.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub fn count_errors(root: &Path, functions: &[PciFunction]) -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel's files of error counters, by name.
+/// Returns the kernel's files of error counters, by name.
 fn error_files(errors: PcieErrors) -> [(String, String); 3] {
     [
         ("correctable", "TOTAL_ERR_COR", errors.correctable),
@@ -92,7 +92,7 @@ impl Tree<'_> {
         fs::write(path, content)
     }
 
-    /// A relative link within `sys`, as the kernel makes them.
+    /// Creates a relative link within `sys`, as the kernel makes them.
     fn link(&self, path: &str, target: &str) -> io::Result<()> {
         let link = self.root.join("sys").join(path);
         if let Some(folder) = link.parent() {
@@ -141,7 +141,7 @@ impl Tree<'_> {
         self.surroundings()?;
         let namespaces = self.root.join("proc/self/ns");
         fs::create_dir_all(&namespaces)?;
-        // That of the host: containers are known by other signs as well.
+        // The namespace of the host: containers have other signs as well.
         symlink("pid:[4026531836]", namespaces.join("pid"))?;
         if host.container {
             self.file(".dockerenv", "")?;
@@ -153,7 +153,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// What the kernel was told and logs, and an MPS daemon. Variables are those of the process.
+    /// Writes the kernel's parameters and log, and an MPS daemon. Variables are those of the process.
     fn surroundings(&self) -> io::Result<()> {
         let host = &self.machine.host;
         let parameters = host.iommu_parameters.join(" ");
@@ -173,7 +173,7 @@ impl Tree<'_> {
             self.file("proc/4242/comm", "nvidia-cuda-mps\n")?;
         }
         if host.kernel_log_denied {
-            // Root may read every file.
+            // Root could read any file.
             return Err(io::Error::other(
                 "a log that may not be read cannot be made",
             ));
@@ -195,11 +195,11 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// The place of a function below `devices`: its host bridge, the bridges above, itself.
+    /// Returns the path of a function below `devices`: its host bridge, the bridges above, itself.
     fn place(&self, function: &FunctionSpec) -> String {
         let mut path = vec![function.address.to_string()];
         let mut parent = function.parent;
-        // A machine whose bridges go round in a circle is no machine.
+        // The limit guards against bridges that form a loop, which is no valid machine.
         for _ in 0..64 {
             let Some(above) = parent.and_then(|parent| self.machine.function(parent)) else {
                 break;
@@ -247,7 +247,7 @@ impl Tree<'_> {
         }
         self.power_and_windows(&folder, function)?;
         if self.machine.is_silent(function) {
-            // What a kernel shows of a device whose registers read as all ones.
+            // A kernel shows this for a device whose registers read as all ones.
             self.link_files(&folder, "current", "Unknown", 63)?;
             self.link_files(&folder, "max", "Unknown", 63)?;
             self.file(&format!("{folder}/config"), [0xff; 4096])?;
@@ -315,7 +315,7 @@ impl Tree<'_> {
         self.file(&format!("{folder}/resource"), lines.join("\n") + "\n")
     }
 
-    /// What the NVIDIA driver tells in /proc, and its device files.
+    /// Writes the NVIDIA driver's files in /proc, and its device files.
     fn nvidia(&self) -> io::Result<()> {
         for display in self.machine.displays() {
             let Some(minor) = display.minor.get() else {
@@ -335,7 +335,7 @@ impl Tree<'_> {
             )?;
             match display.device_file.get() {
                 Some(DeviceFile::Usable) => self.file(&format!("dev/nvidia{minor}"), "")?,
-                // Not even root may use it, as with a device cgroup.
+                // Not even root may use a refused file, as with a device cgroup.
                 Some(DeviceFile::Refused) => {
                     return Err(io::Error::other("a refused device file cannot be made"));
                 }
@@ -389,7 +389,7 @@ impl Tree<'_> {
     }
 }
 
-/// The speed in the kernel's words.
+/// Returns the speed in the kernel's words.
 const fn speed(link: PcieLink) -> &'static str {
     match link.generation.number() {
         1 => "2.5 GT/s PCIe",
@@ -402,7 +402,7 @@ const fn speed(link: PcieLink) -> &'static str {
     }
 }
 
-/// A configuration space with a PCI Express capability, and access control where it is given.
+/// Returns a configuration space with a PCI Express capability, and access control if it is given.
 fn space(function: &FunctionSpec, acs_redirect: Option<bool>) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     bytes[..2].copy_from_slice(&function.id.0.to_le_bytes());

@@ -1,6 +1,6 @@
-//! What the fake CUDA has copied, for the counters of the fake NVML: both are libraries of processes of their own. One
-//! line for each copy in a file of the run's own state, or else beside the machine's `sys` and `proc`: runs of one machine
-//! at the same time must not look like each other's foreign traffic.
+//! The copies of the fake CUDA, for the counters of the fake NVML. The two libraries are loaded by processes of their
+//! own. A file contains one line for each copy. It is in the run's own state folder, or else beside the machine's `sys`
+//! and `proc`: runs of one machine at the same time must not appear to each other as foreign traffic.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,14 +9,13 @@ use std::sync::OnceLock;
 
 use model::units::PciAddress;
 
-/// One copy: between these GPUs, or the host where there is none.
+/// One copy between these GPUs; `None` is the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copy {
-    /// Where the bytes came from.
+    /// Source of the bytes.
     pub from: Option<PciAddress>,
-    /// Where they went to.
+    /// Destination of the bytes.
     pub to: Option<PciAddress>,
-    /// How many.
     pub bytes: u64,
 }
 
@@ -25,7 +24,7 @@ fn path() -> Option<PathBuf> {
     Some(PathBuf::from(folder).join("fake-traffic"))
 }
 
-/// Notes a copy. Without a folder nothing is kept.
+/// Records a copy. Does nothing without a folder.
 pub fn note(copy: Copy) {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     let open = || {
@@ -41,12 +40,12 @@ pub fn note(copy: Copy) {
     let end = |end: Option<PciAddress>| {
         end.map_or_else(|| "host".to_owned(), |address| address.to_string())
     };
-    // What is not kept is not counted, as on a machine whose counters fail.
+    // A copy that is not recorded is not counted, as on a machine whose counters fail.
     let _ =
         file.write_all(format!("{} {} {}\n", end(copy.from), end(copy.to), copy.bytes).as_bytes());
 }
 
-/// The copies that were noted behind a place of the file, and its end.
+/// Returns the copies recorded after an offset of the file, and the file's new end.
 pub fn since(place: u64) -> (Vec<Copy>, u64) {
     let mut text = String::new();
     let mut read = || -> Option<()> {

@@ -1,4 +1,4 @@
-//! Facts of the simulated machine, asked for anew at every call.
+//! Facts of the simulated machine, read again at every call.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use sim::spec::{MachineSpec, OthersWork};
 
 use crate::numbers;
 
-/// Codes of nvml.h that the fake gives by itself.
+/// Codes of nvml.h that the fake returns by itself.
 pub mod code {
     pub const UNINITIALIZED: u32 = 1;
     pub const INVALID_ARGUMENT: u32 = 2;
@@ -27,19 +27,19 @@ pub mod code {
     pub const UNKNOWN: u32 = 999;
 }
 
-/// Handles of devices are this and sixteen times the index.
+/// Base of device handles. A handle is this plus sixteen times the index.
 const HANDLES: usize = 0xd0_0000;
 
-/// The scope that stands for all NVLinks.
+/// The scope for all NVLinks together.
 const ALL_LINKS: u32 = u32::MAX;
 
-/// Files that the library opens for a GPU: chosen. Where it gets none, it says "unknown error".
+/// Files that the library opens for a GPU: chosen. If it gets none, it returns "unknown error".
 const FILES: usize = 4;
 
 /// The GPUs for which it has opened them.
 static OPENED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// What each GPU was last seen at while copies ran; nothing while it is at rest.
+/// The last sample of each GPU while copies ran; `None` while it is at rest.
 static WATCHED: Mutex<Option<HashMap<u32, Option<LinkSample>>>> = Mutex::new(None);
 
 static TELEMETRY: Mutex<Option<Arc<dyn Telemetry>>> = Mutex::new(None);
@@ -53,9 +53,9 @@ pub fn start() -> Result<(), u32> {
     Ok(())
 }
 
-/// What the kernel has counted, in its files: the counters of a run begin where the description has
-/// them, and rise while copies run. What stands there already is not written again: on a busy machine a
-/// look would take longer than peerscope waits for one.
+/// Writes the kernel's counters to its files. The counters of a run begin with the description's values, and rise while
+/// copies run. Unchanged values are not written again: on a busy machine a look would take longer than peerscope waits
+/// for one.
 fn write_errors(telemetry: &dyn Telemetry) {
     static WRITTEN: Mutex<Vec<PciFunction>> = Mutex::new(Vec::new());
     let Some(root) = std::env::var_os("PEERSCOPE_FSROOT") else {
@@ -68,7 +68,7 @@ fn write_errors(telemetry: &dyn Telemetry) {
         .enumerate()
         .filter(|(place, function)| written.get(*place) != Some(*function));
     let new: Vec<_> = new.map(|(_, function)| function.clone()).collect();
-    // Where the folder is gone, nobody reads it any more.
+    // If the folder is gone, nobody reads it any more.
     let _ = fake_machine::sysfs::count_errors(Path::new(&root), &new);
     *written = functions;
 }
@@ -81,7 +81,7 @@ fn telemetry() -> Result<Arc<dyn Telemetry>, u32> {
         .ok_or(code::UNINITIALIZED)
 }
 
-/// The value of a reading, or the code that NVML has for its being unknown.
+/// Returns the value of a reading, or NVML's code for the reason why it is unknown.
 pub fn known<T: Clone>(reading: &Reading<T>) -> Result<T, u32> {
     match reading {
         Reading::Known(value) => Ok(value.clone()),
@@ -101,7 +101,7 @@ pub fn count() -> Result<u32, u32> {
         .map_err(|error| code_in(&error.message))
 }
 
-/// The handle of a GPU that can be opened.
+/// Returns the handle of a GPU that can be opened.
 pub fn handle(index: u32) -> Result<*mut c_void, u32> {
     if index >= count()? {
         return Err(code::INVALID_ARGUMENT);
@@ -119,7 +119,7 @@ pub fn handle(index: u32) -> Result<*mut c_void, u32> {
     ))
 }
 
-/// The index of a handle.
+/// Returns the index of a handle.
 pub fn index(device: *mut c_void) -> Result<u32, u32> {
     let offset = device
         .addr()
@@ -141,12 +141,12 @@ fn read(index: u32, group: GpuGroup) -> Result<Gpu, u32> {
     Ok(gpu)
 }
 
-/// One group of facts of a GPU.
+/// Returns one group of facts of a GPU.
 pub fn gpu(device: *mut c_void, group: GpuGroup) -> Result<Gpu, u32> {
     read(index(device)?, group)
 }
 
-/// An NVLink with its error counters.
+/// Returns an NVLink with its error counters.
 pub fn link(device: *mut c_void, number: u32) -> Result<NvLink, u32> {
     links(index(device)?)?
         .into_iter()
@@ -160,8 +160,8 @@ fn links(index: u32) -> Result<Vec<NvLink>, u32> {
     known(&gpu.nvlinks)
 }
 
-/// A new look at a GPU, which begins with the generation of its link. The first finds it at rest;
-/// from the second on, peerscope watches it while copies run.
+/// Starts a new look at a GPU, which begins with the generation of its link. The first look finds it at rest. From the
+/// second on, peerscope watches it while copies run.
 pub fn look(device: *mut c_void) -> Result<(), u32> {
     let index = index(device)?;
     let telemetry = telemetry()?;
@@ -176,7 +176,7 @@ pub fn look(device: *mut c_void) -> Result<(), u32> {
     Ok(())
 }
 
-/// The last look at a GPU under load; none while it is at rest.
+/// Returns the last look at a GPU under load; `None` while it is at rest.
 pub fn watched(device: *mut c_void) -> Result<Option<LinkSample>, u32> {
     index(device).map(last_look)
 }
@@ -190,7 +190,7 @@ fn last_look(index: u32) -> Option<LinkSample> {
         .clone()
 }
 
-/// Generation and lanes of the link now.
+/// Returns the current generation and lanes of the link.
 pub fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
     if let Some(sample) = watched(device)? {
         return sample
@@ -202,7 +202,7 @@ pub fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
     Ok((known(&gpu.pcie_generation)?, known(&gpu.pcie_width)?))
 }
 
-/// PCIe replays.
+/// Returns the PCIe replays.
 pub fn replays(device: *mut c_void) -> Result<u64, u32> {
     match watched(device)? {
         Some(sample) => sample.replays.ok_or(code::NOT_SUPPORTED),
@@ -210,7 +210,7 @@ pub fn replays(device: *mut c_void) -> Result<u64, u32> {
     }
 }
 
-/// Degrees Celsius.
+/// Returns the temperature, degrees Celsius.
 pub fn temperature(device: *mut c_void) -> Result<u32, u32> {
     match watched(device)? {
         Some(sample) => sample.temperature_c.ok_or(code::NOT_SUPPORTED),
@@ -218,7 +218,7 @@ pub fn temperature(device: *mut c_void) -> Result<u32, u32> {
     }
 }
 
-/// Why clocks are held back.
+/// Returns the reasons why clocks are reduced.
 pub fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
     match watched(device)? {
         Some(sample) => Ok(sample.throttle_reasons),
@@ -233,24 +233,25 @@ pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
     Ok(pair)
 }
 
-/// The counters of what the fake CUDA has copied: a telemetry without the traffic of others, which [`MOVED`] has.
+/// The counters of the fake CUDA's copies. Their telemetry excludes the traffic of other programs, which is in
+/// [`MOVED`].
 struct Copied {
     spec: MachineSpec,
     counters: Arc<dyn Telemetry>,
-    /// How far the copies were read, and how many there were.
+    /// Offset up to which the copies were read.
     place: u64,
     copies: usize,
-    /// How many there were when each GPU was looked at last.
+    /// Number of copies at the last look at each GPU.
     looked: HashMap<u32, usize>,
-    /// What others have moved over the NVLinks of each GPU who work only while copies run, bytes.
+    /// Bytes moved over the NVLinks of each GPU by other programs that work only while copies run.
     others: HashMap<u32, [u64; 2]>,
 }
 
-/// Time that others have from one look at a GPU to the next.
+/// Time that other programs work from one look at a GPU to the next.
 const STEP_SECONDS: f64 = 0.03;
 
 impl Copied {
-    /// Lets those others work who do so only while copies run, if there were any since the last look at a GPU.
+    /// Runs the other programs that work only while copies run, if there were copies since the last look at a GPU.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -273,7 +274,7 @@ impl Copied {
 
 static COPIED: Mutex<Option<Copied>> = Mutex::new(None);
 
-/// What the copies have added to the counters of a GPU by now.
+/// Returns what the copies have added to the counters of a GPU by now.
 fn copied(index: u32) -> Result<Counts, u32> {
     let mut copied = COPIED.lock().unwrap_or_else(PoisonError::into_inner);
     if copied.is_none() {
@@ -319,7 +320,7 @@ fn copied(index: u32) -> Result<Counts, u32> {
     }
 }
 
-/// Data over an NVLink, KiB: what copies have added to it.
+/// Returns the data that copies have moved over an NVLink, KiB.
 fn of_link(index: u32, scope: u32, way: usize) -> Result<u64, u32> {
     links(index)?
         .iter()
@@ -334,15 +335,15 @@ fn of_link(index: u32, scope: u32, way: usize) -> Result<u64, u32> {
         .ok_or(code::NOT_SUPPORTED)
 }
 
-/// Data over all NVLinks, KiB: what others have moved, and copies.
+/// Returns the data that other programs and copies have moved over all NVLinks, KiB.
 fn of_all_links(index: u32, moved: &Moved, way: usize) -> Result<u64, u32> {
     let others = moved.nvlink.ok_or(code::NOT_SUPPORTED)?[way];
     let own = copied(index)?.nvlink.ok_or(code::NOT_SUPPORTED)?[way];
     Ok((others + own + under_load(index, way)?) / 1024)
 }
 
-/// What those have moved over the NVLinks of a GPU who work only while copies run. The first direction that is asked for
-/// is the look.
+/// Returns the bytes moved over the NVLinks of a GPU by other programs that work only while copies run. The call for
+/// the first direction is the look.
 fn under_load(index: u32, way: usize) -> Result<u64, u32> {
     static OTHERS: OnceLock<Vec<OthersWork>> = OnceLock::new();
     let read = || {
@@ -374,10 +375,10 @@ fn over_pcie(index: u32, way: usize) -> Result<u64, u32> {
     Ok(u64::from((others + own) as u32))
 }
 
-/// What each GPU had moved when it was asked last: one call for several fields is one look.
+/// The data that each GPU had moved at the last look: one call for several fields is one look.
 static MOVED: Mutex<Option<HashMap<u32, Moved>>> = Mutex::new(None);
 
-/// Looks at what a GPU has moved.
+/// Looks at the data that a GPU has moved.
 fn look_at_moves(index: u32) -> Result<Moved, u32> {
     let moved = telemetry()?.moved(index);
     MOVED
@@ -388,7 +389,7 @@ fn look_at_moves(index: u32) -> Result<Moved, u32> {
     Ok(moved)
 }
 
-/// What was seen at the last look.
+/// Returns the data of the last look.
 pub fn moved(index: u32) -> Moved {
     let seen = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
     seen.as_ref()
@@ -396,7 +397,7 @@ pub fn moved(index: u32) -> Moved {
         .unwrap_or_default()
 }
 
-/// A field value, of a link where `scope` is one.
+/// Returns a field value, that of a link if `scope` is one.
 pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
     let link = || {
         links(index)?

@@ -1,5 +1,5 @@
-//! The exported functions. Each is counted and may be told to go wrong (see `fake_machine::plan`)
-//! before it does anything.
+//! The exported functions. Each call is counted, and a planned fault (see `fake_machine::plan`) happens before the call
+//! does anything.
 
 #![allow(
     non_snake_case,
@@ -33,7 +33,7 @@ fn call(function: usize, work: impl FnOnce() -> Result<(), u32>) -> u32 {
 /// A device's handle: an opaque pointer.
 type Handle = *mut c_void;
 
-/// Writes a result where the caller wants it.
+/// Writes a result to the caller's pointer.
 fn put<T>(to: *mut T, value: T) -> Result<(), u32> {
     if to.is_null() {
         return Err(code::INVALID_ARGUMENT);
@@ -43,7 +43,7 @@ fn put<T>(to: *mut T, value: T) -> Result<(), u32> {
     Ok(())
 }
 
-/// Writes a NUL-terminated text where there is room for so many characters.
+/// Writes a NUL-terminated text if `length` characters are enough.
 fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     if to.is_null() {
         return Err(code::INVALID_ARGUMENT);
@@ -51,7 +51,7 @@ fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     if length as usize <= text.len() {
         return Err(code::INSUFFICIENT_SIZE);
     }
-    // SAFETY: the caller gives room for `length` characters, which is more than the text has.
+    // SAFETY: the caller has room for `length` characters, which is more than the text has.
     unsafe {
         to.cast::<u8>()
             .copy_from_nonoverlapping(text.as_ptr(), text.len());
@@ -60,7 +60,7 @@ fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     Ok(())
 }
 
-/// The version of a structure that the caller has filled in.
+/// Checks the version of a structure that the caller has filled in.
 fn version_of(structure: *const c_uint, expected: u32) -> Result<(), u32> {
     if structure.is_null() {
         return Err(code::INVALID_ARGUMENT);
@@ -73,7 +73,7 @@ fn version_of(structure: *const c_uint, expected: u32) -> Result<(), u32> {
     }
 }
 
-/// The tag of a versioned structure: its size, and the version in the top byte.
+/// Returns the tag of a versioned structure: its size, and the version in the top byte.
 #[allow(clippy::cast_possible_truncation, reason = "sizes of some 40 bytes")]
 const fn tag<T>(version: u32) -> u32 {
     size_of::<T>() as u32 | version << 24
@@ -191,7 +191,7 @@ exports! {
         if values.is_null() {
             return Err(code::INVALID_ARGUMENT);
         }
-        // SAFETY: the caller has so many values.
+        // SAFETY: the caller has `count` values.
         for value in unsafe { std::slice::from_raw_parts_mut(values, count) } {
             match answers::field(device, value.fieldId, value.scopeId) {
                 Ok(number) => {
@@ -202,8 +202,9 @@ exports! {
                 Err(code) => value.nvmlReturn = code,
             }
         }
-        // As driver 580.159.04 does on H200: it looks behind the last field, and answers what it takes for another.
-        // SAFETY: whoever knows that driver has room there; scripts/valgrind tells of one that has not.
+        // Driver 580.159.04 on H200 reads past the last field, and answers anything there that looks like another
+        // field.
+        // SAFETY: callers that know that driver have room there; scripts/valgrind reports those that have not.
         let behind = unsafe { &mut *values.add(count) };
         if behind.nvmlReturn == 0 {
             behind.value.ullVal = 0;
@@ -242,7 +243,7 @@ exports! {
         let link = link(device, number)?;
         match link.remote_pci.get() {
             Some(address) => put(to, pci_info(address)),
-            // As in a virtual machine, which does not see the switches.
+            // A virtual machine does not see the switches.
             None if link.active.get() == Some(true) => {
                 let nowhere = PciAddress { domain: u32::MAX, bus: 0xff, device: 0xff, function: 0 };
                 put(to, pci_text("FFFFFFFF:FF:FF.0", nowhere))
@@ -271,7 +272,7 @@ exports! {
             status: fabric.status,
             cliqueId: fabric.clique_id,
             state: numbers::fabric_state(fabric.state),
-            // A driver without the mask has not this version of the structure either.
+            // A driver without the mask lacks this version of the structure too.
             healthMask: numbers::health(fabric.health_mask.ok_or(code::ARGUMENT_VERSION_MISMATCH)?),
         })
     }
@@ -329,7 +330,7 @@ exports! {
     }
 
     fn nvmlDeviceGetTotalEccErrors(device: Handle, kind: c_uint, counter: c_uint, to: *mut c_ulonglong) {
-        // Uncorrected errors since the last reboot; nothing else is asked for.
+        // Uncorrected errors since the last reboot; peerscope asks for nothing else.
         if (kind, counter) != (1, 0) {
             return Err(code::NOT_SUPPORTED);
         }
@@ -368,7 +369,7 @@ exports! {
     }
 
     fn nvmlDeviceGetTemperature(device: Handle, sensor: c_uint, to: *mut c_uint) {
-        // The chip's; no other is asked for.
+        // The chip's temperature; peerscope asks for no other.
         if sensor != 0 {
             return Err(code::INVALID_ARGUMENT);
         }
@@ -384,7 +385,7 @@ exports! {
         if count.is_null() {
             return Err(code::INVALID_ARGUMENT);
         }
-        // SAFETY: the caller says here for how many there is room.
+        // SAFETY: the caller passes the number of entries that it has room for.
         let room = unsafe { count.read() } as usize;
         put(count, u32::try_from(processes.len()).unwrap_or(u32::MAX))?;
         if room < processes.len() {
@@ -394,7 +395,7 @@ exports! {
             let used = process.memory_bytes.map_or(u64::MAX, |bytes| bytes.0);
             let (pid, none) = (process.pid, u32::MAX);
             let info = nvmlProcessInfo_t { pid, usedGpuMemory: used, gpuInstanceId: none, computeInstanceId: none };
-            // SAFETY: there is room for more than `place`.
+            // SAFETY: there is room for more than `place` entries.
             unsafe { to.add(place).write(info) };
         }
         Ok(())
@@ -418,8 +419,7 @@ exports! {
     }
 }
 
-/// A call that peerscope was not known to make. It leaves a file with its name in the folder of
-/// counts.
+/// Reports a call that peerscope was not known to make, as a file with its name in the folder of counts.
 pub fn unexpected(name: &str) -> u32 {
     CALLS.unexpected(name);
     code::FUNCTION_NOT_FOUND

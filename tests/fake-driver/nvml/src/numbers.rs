@@ -1,18 +1,17 @@
-//! NVML's numbers for what the model has names for: the other direction of what the live code
-//! decodes, written apart from it.
+//! NVML's numbers for the names of the model: the reverse of the live code's decoding, written separately from it.
 
 use model::snapshot::{CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
 pub const UNSIGNED_LONG_LONG: u32 = 3;
 
-/// `13.0` as 13000.
+/// Returns `13.0` as 13000.
 pub fn cuda_version(text: &str) -> Option<i32> {
     let (major, minor) = text.split_once('.')?;
     Some(major.parse::<i32>().ok()? * 1000 + minor.parse::<i32>().ok()? * 10)
 }
 
-/// The place of a value in a list.
+/// Returns the index of a value in a list.
 fn place_in<T: PartialEq>(list: &[T], value: &T) -> Option<u32> {
     list.iter()
         .zip(0..)
@@ -60,8 +59,8 @@ pub const fn fabric_state(state: FabricState) -> u8 {
     }
 }
 
-/// The mask of a fabric's health, whose parts are numbers: 1 "yes" and 2 "no", two bits each, and
-/// from bit 8 on the configuration, 1 when it is correct.
+/// Returns the mask of a fabric's health. Its parts are two bits each, 1 "yes" and 2 "no". From bit 8 on it contains
+/// the configuration, 1 if that is correct.
 pub fn health(degraded: u32) -> u32 {
     let parts = [0, 2, 4, 6].map(|bit| {
         if degraded >> bit & 1 == 1 {
@@ -74,7 +73,7 @@ pub fn health(degraded: u32) -> u32 {
     parts.into_iter().sum::<u32>() | configuration << 8
 }
 
-/// The cluster's bytes.
+/// Returns the cluster's bytes.
 pub fn cluster(text: &str) -> Option<[u8; 16]> {
     u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
 }
@@ -111,7 +110,7 @@ pub const fn common_ancestor(level: CommonAncestor) -> u32 {
     }
 }
 
-/// The mask of throttle reasons; a name that is none is bit 63.
+/// Returns the mask of throttle reasons; an unknown name is bit 63.
 pub fn throttle_mask(reasons: &[String]) -> u64 {
     let bit = |name: &str| match name {
         "applications-clocks" => 0x002,

@@ -1,5 +1,5 @@
-//! What else nvml.h has, as far as nvml-wrapper looks it up: nothing of it is used. The names are in
-//! `others.txt`, a line each.
+//! The other functions of nvml.h that nvml-wrapper looks up. None of them is used. The names are in `others.txt`, a
+//! line each.
 
 #![allow(
     non_snake_case,

@@ -1,9 +1,9 @@
-//! Faults that depend on who issues, on what else is busy, on chance and on time.
+//! Faults that depend on the issuer, on other traffic, on chance and on time.
 
 use super::*;
 use crate::spec::{Collapse, Drift, Shared, Starved, WakeSpec};
 
-/// Two H200 with a fault of copies from the first to the second.
+/// Opens an H200 server with a fault of copies from the first GPU to the second.
 fn with(change: impl FnOnce(PairFault) -> PairFault, fault: CopyFault) -> SimDriver {
     let mut spec = builtin::get("h200x8").unwrap();
     spec.faults
@@ -19,7 +19,7 @@ const READ: Leg = Leg {
     ..leg(0, 1)
 };
 
-/// Copies of all legs at once, each verified on its destination: wrong words of each.
+/// Runs copies on all legs at once, and verifies each on its destination. Returns the wrong words of each.
 fn wrong(driver: &SimDriver, legs: &[Leg]) -> Vec<u64> {
     let bytes = 64 * MIB;
     let buffers: Vec<_> = legs
@@ -113,7 +113,7 @@ fn what_arrives_wrong_under_load_arrives_well_alone() {
         CopyFault::Slow { share: 0.25 },
     );
     near(gbps(&slow, &[leg(0, 1)], 512 * MIB, 8)[0], 396.3, 1.0);
-    // The other one ends first, and leaves this one alone: 1/4 of the rate while its own takes as long.
+    // The other copy ends first. Then this one runs alone: 1/4 of the rate while the other runs, which takes as long.
     near(
         gbps(&slow, &[leg(0, 1), leg(1, 2)], 512 * MIB, 8)[0],
         396.3 / 1.75,
@@ -219,7 +219,7 @@ fn a_link_that_two_flows_share_collapses() {
     for shared in gbps(&driver, &[leg(0, 2), leg(1, 2)], 256 * MIB, 4) {
         near(shared, 3.0, 1.0);
     }
-    // There and back are two hops.
+    // Up and down are two hops.
     near(
         gbps(&driver, &[leg(0, 2), leg(2, 0)], 256 * MIB, 4)[0],
         0.83 * 0.95 * 31.5,
@@ -243,7 +243,7 @@ fn a_link_carries_its_first_milliseconds_slowly_after_a_rest() {
     });
     let driver = open_spec(spec);
     enable(&driver, 0, 2);
-    // At 6.8 GB/s 27 MB are over in 4 ms, where 64 MiB take 2.6 ms in all.
+    // At 6.8 GB/s 27 MB are over in 4 ms; 64 MiB take 2.6 ms in all.
     let rates: Vec<_> = (0..3)
         .map(|_| gbps(&driver, &[leg(0, 2)], 64 * MIB, 1)[0])
         .collect();
@@ -251,7 +251,7 @@ fn a_link_carries_its_first_milliseconds_slowly_after_a_rest() {
         rates[0] < 15.0 && rates[1..].iter().all(|rate| *rate > 25.5),
         "{rates:?}"
     );
-    // A kernel elsewhere lets it sleep again.
+    // A kernel elsewhere takes long enough for the link to sleep again.
     driver
         .spin(Stream::default_of(Device(1)), Duration::from_millis(6))
         .unwrap();
@@ -272,7 +272,7 @@ fn a_port_that_redirects_slows_what_passes_it() {
     (port.acs_redirect, port.redirect_share) = (true, Some(0.5));
     let driver = open_spec(spec);
     enable(&driver, 0, 1);
-    // Up and down the same link at the same time.
+    // Both directions of the same link at the same time.
     near(
         gbps(&driver, &[leg(0, 1)], 256 * MIB, 4)[0],
         0.95 * 0.83 * 31.5 / 2.0,
@@ -283,7 +283,7 @@ fn a_port_that_redirects_slows_what_passes_it() {
         0.83 * 31.5,
         1.0,
     );
-    // What is staged is no peer copy.
+    // A staged copy is no peer copy.
     near(
         gbps(&driver, &[leg(0, 2)], 256 * MIB, 4)[0],
         0.4 * 31.5,
@@ -326,7 +326,7 @@ fn a_flow_that_is_starved_has_too_little_of_what_several_pass() {
     (0..3).for_each(|a| (0..a).for_each(|b| enable(&driver, a, b)));
     near(gbps(&driver, &[leg(2, 0)], 256 * MIB, 4)[0], 397.0, 1.0);
     let rates = gbps(&driver, &[leg(1, 0), leg(2, 0)], 256 * MIB, 4);
-    // The other one ends first, and leaves this one alone.
+    // The other flow ends first, so this one then runs alone.
     assert!(rates[1] < 210.0 && rates[0] > 340.0, "{rates:?}");
 }
 
@@ -358,7 +358,7 @@ fn what_needs_several_flows_at_once_shows_then_alone_and_as_often_as_it_is_told(
     let driver = open_spec(spec);
     enable(&driver, 0, 1);
     enable(&driver, 2, 3);
-    // Errors of the copies: what the devices say when they have ended, and in a call behind that.
+    // Errors of the copies: those that the devices return at the end, and those of a later call.
     let errors = |pairs: &[(u32, u32)]| {
         for &(from, to) in pairs {
             let [source, destination] =

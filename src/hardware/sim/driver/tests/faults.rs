@@ -1,4 +1,4 @@
-//! Faults of some copies, which leave the others alone.
+//! Faults of some copies, which do not affect the others.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn a_fault_of_both_ways_leaves_one_way_alone() {
     enable(&driver, 1, 0);
     near(gbps(&driver, &[leg(0, 1)], 512 * MIB, 8)[0], 396.3, 1.0);
     let both = gbps(&driver, &[leg(0, 1), leg(1, 0)], 512 * MIB, 8);
-    // The other direction ends first, and leaves the second half of this one alone.
+    // The other direction ends first, so the second half of this one runs alone.
     near(both[0], 396.3 / 1.5, 3.0);
     near(both[1], 392.0, 2.0);
 }

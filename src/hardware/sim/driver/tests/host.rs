@@ -26,7 +26,7 @@ const fn copy(gpu: u32, up: bool) -> Copy {
 
 const BYTES: u64 = 32 * MIB;
 
-/// Rows of eight copies, all at once and behind a gate but for pageable memory: GB/s of each.
+/// Runs rows of eight copies, all at the same time, behind a gate unless the memory is pageable. Returns GB/s of each.
 fn rates(driver: &SimDriver, copies: &[Copy]) -> Vec<f64> {
     let mut rows = Vec::new();
     for copy in copies {
@@ -179,7 +179,7 @@ fn bytes_go_up_and_come_down() {
         driver.copy_to_host(stream, host, gpu, MIB).unwrap();
         assert_eq!(driver.is_idle(stream).unwrap(), memory == Pageable);
         let at_once = driver.host_check(host, MIB, 6, 6).unwrap();
-        // What is pageable has been waited for, all else is on its way.
+        // The call has waited for pageable memory; all other copies are still running.
         assert_eq!(
             at_once.poisoned,
             if memory == Pageable { 0 } else { MIB / 8 }
@@ -257,7 +257,7 @@ fn pinning_costs_time_and_memory_and_may_be_refused() {
             "{error}"
         );
     }
-    // What could not be registered was given back.
+    // Memory that could not be registered was freed.
     assert_eq!(driver.host_room().unwrap().most(0), MIB / 2);
     driver
         .host_allocate(Device(0), Pageable, None, MIB)

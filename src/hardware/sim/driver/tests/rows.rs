@@ -1,9 +1,10 @@
-//! What a row of copies costs beside its bytes.
+//! The cost of a row of copies beside its bytes.
 
 use super::*;
 use crate::spec::LateGate;
 
-/// Nanoseconds of a gated row of copies from GPU 0 to 1, in all; with an event between them or only around them.
+/// Returns the total nanoseconds of a gated row of copies from GPU 0 to 1, with an event between the copies or only
+/// around them.
 fn row(driver: &SimDriver, issuer: u32, bytes: u64, count: u32, events_between: bool) -> f64 {
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), bytes).unwrap());
     let device = Device(issuer);
@@ -46,7 +47,7 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
     let short = rate(0, 512, 3, false);
     assert!((395.6..=396.1).contains(&short), "{short}");
     near(rate(1, 512, 3, false), 393.3, 0.05);
-    // Microseconds of copies of 1 MiB, once the row is under way.
+    // Microseconds of copies of 1 MiB after the start of the row.
     for (issuer, plain, events) in [(0, 4.9, 7.8), (1, 14.5, 20.5)] {
         let each = |events| {
             (row(&driver, issuer, MIB, 120, events) - row(&driver, issuer, MIB, 20, events)) / 1e5
@@ -74,14 +75,14 @@ fn copies_to_the_host_and_from_it_have_engines_of_their_own() {
     enable(&driver, 0, 1);
     let alone = run(&driver, &[leg(0, 1)], 512 * MIB, 1)[0];
     let staged = run(&driver, &[leg(0, 2)], 512 * MIB, 1)[0];
-    // A staged copy is no obstacle to a direct one of the same GPU, nor to one the other way.
+    // A staged copy delays neither a direct one of the same GPU nor one the other way.
     let both = run(&driver, &[leg(0, 1), leg(0, 2), leg(3, 0)], 512 * MIB, 1);
     near(both[0], alone, 0.1);
     assert!(
         both[1] < 1.9 * staged && both[2] < 1.9 * staged,
         "{both:?} {staged}"
     );
-    // Two of one GPU follow each other, as two direct ones do with one engine.
+    // Two staged copies of one GPU run one after the other, as two direct ones do with one engine.
     let two = run(&driver, &[leg(0, 2), leg(0, 3)], 512 * MIB, 1);
     near(two[1], 2.0 * staged, 2.0);
     enable(&driver, 0, 2);
@@ -139,13 +140,13 @@ fn a_gate_that_its_device_has_not_begun_is_late() {
     streams
         .into_iter()
         .for_each(|stream| driver.synchronize(stream).unwrap());
-    // Once only; and nobody waits for what has come to its gate.
+    // The gate is late only once, and nobody waits for a device that has reached its gate.
     let began = driver.now();
     hold();
     assert_eq!(driver.late(limit), []);
     assert!(driver.now() - began < Duration::from_micros(50));
     driver.release();
-    // Opened before its device has begun it: it is through as soon as that does.
+    // This gate is opened before its device has begun it, so the device passes it as soon as it begins.
     let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.late_gates.push(LateGate {
         gpu: 0,

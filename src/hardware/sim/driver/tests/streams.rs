@@ -1,10 +1,10 @@
-//! What waits for what: streams, events, gates.
+//! Waiting between streams, events and gates.
 
 use super::*;
 use model::placement::{HostMode, Placement, Side, StreamKind};
 
-/// The experiment of docs/facts.md, "Stream placement and overlap", in one placement: per cent of the kernel that
-/// overlapped.
+/// Runs the experiment of docs/facts.md, "Stream placement and overlap", in one placement. Returns the per cent of the
+/// kernel that overlapped.
 fn overlap(placement: Placement, compute_on: Side) -> f64 {
     let driver = open("h200x2");
     enable(&driver, 0, 1);
@@ -22,7 +22,7 @@ fn overlap(placement: Placement, compute_on: Side) -> f64 {
     let (there, copied) = (event(to), event(from));
     let (copy_start, copy_end, kernel_start, kernel_end) =
         (event(from), event(from), event(compute), event(compute));
-    // Both clocks start at the gates' opening.
+    // Both clocks start when the gates open.
     for stream in [from, compute] {
         driver.hold(stream).unwrap();
     }
