@@ -61,7 +61,7 @@ pub struct Outlet<F> {
 }
 
 impl<F: AsFd> Outlet<F> {
-    /// Wraps an open output. Once `stop` is set, a reader that takes nothing gets only [`LAST_WAIT`] more.
+    /// Wraps an open output. Once `stop` is set, a reader that takes nothing is waited for only a little longer.
     pub fn new(to: F, stop: &Arc<AtomicBool>) -> Self {
         Self {
             to,
