@@ -1,4 +1,4 @@
-//! `check`: facts, probes, findings, verdict.
+//! `check`: reads facts, runs probes, reports findings and a verdict.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,11 +35,11 @@ use worker::start::{self, Launch, Ready, StartError};
 use worker::supervisor::{self, Listener, Results};
 use worker::{Worker, environment};
 
-/// Runs it.
+/// Runs `check`.
 ///
 /// # Errors
 ///
-/// What to say on stderr.
+/// The failure to report on stderr.
 pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8, Failure> {
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
@@ -48,7 +48,7 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
     let drawing = trace::prepare(args, &profile, &groups, &files)?;
     let judging = Judging::with(cli, &args.out)?;
     let interrupted = cli.exit_contract.code(Ending::Interrupted);
-    // From here on nothing may wait without looking at it: the first signal does not end the program any more.
+    // From here on no wait may ignore `stop`: the first signal does not end the program any more.
     stop_with(&stop, interrupted)?;
     let publish = |report: &Report, timelines: &[Timeline]| {
         output::publish_seen(
@@ -77,7 +77,7 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
         }
     };
     let journal = journal(args, machine.as_ref(), &started_at, &stop)?;
-    // The driver starts while the facts are read; of some GPUs only, once it is known which.
+    // Start the driver while the facts are read. If only some GPUs are wanted, wait until it is known which.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
     let progress = Progress::starting();
     let early = cli
@@ -95,7 +95,7 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
     let worker = early.unwrap_or_else(masked);
     let snapshot = facts.read(SlowFact::BESIDE_THE_START);
     let there = snapshot.gpus.len();
-    // Those that are left out too: their traffic may pass the same links.
+    // Watch the GPUs that are left out too: their traffic may pass the same links.
     let quiet = LeftAlone::all(&snapshot);
     let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
         Ok(selected) => selected,
@@ -132,7 +132,7 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
     };
     run.follower.take(Event::Asked { request });
     let exclusive = release::is_exclusive(&snapshot);
-    // Nothing is asked of it any more: it dies while the run is judged and the report is written.
+    // The worker gets no more requests: it dies while the run is judged and the report is written.
     let mut idle = run.measure(worker, snapshot);
     idle.iter_mut().for_each(Worker::kill);
 
@@ -182,11 +182,11 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
     code
 }
 
-/// The exit code of a run whose report could not be written everywhere.
+/// Returns the exit code of a run whose report could not be written everywhere.
 ///
 /// # Errors
 ///
-/// Something other than a signal kept it from being written.
+/// Something other than a signal kept the report from being written.
 fn unwritten(failure: NotWritten, interrupted: u8) -> Result<u8, Failure> {
     if !failure.given_up {
         return Err(failure.sentence.into());
@@ -199,7 +199,7 @@ fn unwritten(failure: NotWritten, interrupted: u8) -> Result<u8, Failure> {
 ///
 /// # Errors
 ///
-/// The file that was chosen for it is there already.
+/// The file chosen for it exists already.
 fn journal(
     args: &CheckArgs,
     machine: &dyn Machine,
@@ -236,7 +236,7 @@ fn journal(
     Ok(Journal::begin(&folders, &header))
 }
 
-/// Everything that measuring needs.
+/// The state of a check while it measures.
 struct Run<'a> {
     args: &'a CheckArgs,
     profile: Profile,
@@ -244,17 +244,16 @@ struct Run<'a> {
     machine: &'a Arc<dyn Machine>,
     start_limit: Duration,
     facts: Facts,
-    /// GPUs that there are, whatever was chosen.
+    /// Number of GPUs in the machine, including those not selected.
     there: usize,
-    /// Every GPU of the machine.
+    /// Every GPU of the machine, to watch for other programs.
     quiet: Vec<LeftAlone>,
     stop: Arc<AtomicBool>,
     follower: Follower,
 }
 
 impl Run<'_> {
-    /// Measures what was requested, and records it. Returns the last worker: ending it takes the
-    /// driver a while.
+    /// Measures what was requested, and records it. Returns the last worker: ending it takes the driver a while.
     fn measure(
         &mut self,
         worker: Result<Worker, HardwareError>,
@@ -286,9 +285,9 @@ impl Run<'_> {
         idle
     }
 
-    /// Whether the error counters of NVLinks are to be read before anything is copied: the first copies are judged by
-    /// them, or time passes with the copies. Otherwise they are read beside the first copies. On 4 x H200 they take
-    /// NVML 72 ms, and a link that errs does so again after that.
+    /// Returns true if the error counters of NVLinks must be read before the first copies. That is so if these counters
+    /// judge the first copies, or if the machine's time passes only with the copies. Otherwise the counters are read
+    /// beside the first copies. On 4 x H200 they take NVML 72 ms, and a link that errs does so again after that.
     fn counts_at_once(&self) -> bool {
         let follows = self
             .facts
@@ -297,7 +296,7 @@ impl Run<'_> {
         follows || self.groups.iter().eq([&Group::Load])
     }
 
-    /// Records what was read while copies ran, and puts it into the snapshot.
+    /// Records the facts read while copies ran, and puts them into the snapshot.
     fn take_late(&mut self, late: Option<Late>, snapshot: &mut Snapshot) {
         if let Some(late) = late.map(|late| late.end(snapshot)) {
             let LateFacts {
@@ -305,7 +304,7 @@ impl Run<'_> {
                 links,
                 problems,
             } = late;
-            // From here on only the recording asks for the pairs.
+            // From here on only the recording needs the pairs.
             LateFacts {
                 pairs: Vec::new(),
                 links: links.clone(),
@@ -320,7 +319,7 @@ impl Run<'_> {
         }
     }
 
-    /// Begins to watch what others do with the GPUs.
+    /// Begins to watch what other programs do with the GPUs.
     fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
         let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
         self.facts
@@ -328,14 +327,14 @@ impl Run<'_> {
             .map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
     }
 
-    /// Records what others did with them.
+    /// Records what other programs did with the GPUs.
     fn others(&mut self, quiet: Option<Quiet>) {
         if let Some(quiet) = quiet {
             self.follower.take(Event::Background { seen: quiet.end() });
         }
     }
 
-    /// Waits for the driver. If it does not start, that is recorded, and there is no worker.
+    /// Waits for the driver. If it does not start, records that and returns none.
     fn open(
         &mut self,
         worker: Result<Worker, HardwareError>,
@@ -350,7 +349,7 @@ impl Run<'_> {
             unmasked: false,
         };
         if launch.selections.is_empty() {
-            // The snapshot has the reason why there is no GPU; the driver would only repeat it.
+            // The snapshot contains the reason for the missing GPUs; the driver would only repeat it.
             let failure = snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), snapshot);
             let facts = DriverFacts {
@@ -412,7 +411,7 @@ impl Run<'_> {
         Some((worker, launch, facts))
     }
 
-    /// Records what the driver said, and what was kept from it.
+    /// Records the facts that the driver reported, and the variables it was started without.
     fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
         let facts = DriverFacts {
             environment_removed: environment::removed(self.machine.as_ref()),
@@ -425,7 +424,7 @@ impl Run<'_> {
         facts
     }
 
-    /// Plans, and runs what can be run. Returns the last worker.
+    /// Plans the rounds, and runs those that can run. Returns the last worker.
     fn run_rounds(
         &mut self,
         worker: Worker,
@@ -462,7 +461,7 @@ impl Run<'_> {
             thinned_out,
         });
         let runnable = self.without_obstacles(&rounds, &facts);
-        // Without a copy, a link is not under load.
+        // A link is under load only while something is copied.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
             self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
             self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
@@ -481,8 +480,8 @@ impl Run<'_> {
         idle
     }
 
-    /// The rounds that can be run; the others are recorded as skipped. Mostly it is all of them, which are not copied
-    /// then.
+    /// Returns the rounds that can run, and records the others as skipped. Usually all can run, and then none is
+    /// cloned.
     fn without_obstacles<'r>(
         &mut self,
         rounds: &'r [Round],
@@ -511,11 +510,11 @@ impl Run<'_> {
     }
 }
 
-/// The requested probe groups.
+/// Returns the requested probe groups.
 ///
 /// # Errors
 ///
-/// The profile does not have a group that was requested by name.
+/// The profile does not contain a group that was requested by name.
 fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
@@ -545,7 +544,7 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
     Ok(groups)
 }
 
-/// The same request with the probe groups of this run.
+/// Adds the probe groups of this run to a request.
 fn asked(
     request: Request,
     args: &CheckArgs,
@@ -572,7 +571,7 @@ fn name_of(group: Group) -> String {
         .unwrap_or_default()
 }
 
-/// Lets Ctrl-C, SIGTERM and SIGHUP set this flag; the second time they end the program with `code`.
+/// Makes Ctrl-C, SIGTERM and SIGHUP set this flag; the second signal ends the program with `code`.
 fn stop_with(stop: &Arc<AtomicBool>, code: u8) -> Result<(), String> {
     let flag = Arc::clone(stop);
     ctrlc::set_handler(move || {
