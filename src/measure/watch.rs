@@ -1,5 +1,5 @@
-//! Watches PCIe links and throttling while copies run. An idle GPU drops its link to Gen1, so only
-//! a reading under load tells what a slot can do; and a link that trains down does so under load.
+//! Watches PCIe links and throttling while copies run. An idle GPU drops its link to Gen1, so only a reading under load
+//! shows the speed of a slot. A link that trains down also does so under load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,16 +17,16 @@ use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
 use model::units::{Generation, Lanes};
 
-/// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
-/// 0.04% of bandwidth on H200, so this costs nothing that could be seen.
+/// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost 0.04% of bandwidth on
+/// H200, so the cost at this interval is not measurable.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Readings that are taken at once where a driver's clock has gone on by more than that, as it does on a simulated
+/// Largest number of readings taken at once, if a driver's clock has advanced by more than that. It does on a simulated
 /// machine whose copies take years.
 const MOST_AT_ONCE: u32 = 50;
-/// How long a reading in flight is waited for at the end.
+/// Longest wait for a reading in flight at the end.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the error counters of NVLinks are waited for at the end. On H200 NVML took 16 ms for
-/// those of 18 links in one call, and read one GPU after the other whatever the threads.
+/// Longest wait for the error counters of NVLinks at the end. On H200 NVML took 16 ms for those of 18 links in one
+/// call, and read one GPU after the other whatever the threads.
 const COUNTER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A watch over some GPUs.
@@ -35,27 +35,27 @@ pub struct Watch {
     stop: Arc<AtomicBool>,
     seen: Vec<(u32, Arc<Mutex<Seen>>)>,
     threads: Vec<JoinHandle<()>>,
-    /// Where readings follow the driver's clock.
+    /// The pace of readings, if they follow the driver's clock.
     pace: Option<Pace>,
-    /// Why GPUs are not watched.
+    /// Reasons why GPUs are not watched.
     unwatched: Vec<String>,
 }
 
-/// A driver's clock that readings follow, over all workers of a run.
+/// The driver's clock that readings follow, across all workers of a run.
 #[derive(Debug)]
 struct Pace {
-    /// What the clocks of earlier workers had come to.
+    /// Sum of the final times of earlier workers' clocks.
     before: Duration,
     now: Duration,
-    /// When the next reading is due.
+    /// Time of the next reading.
     next: Duration,
 }
 
 impl Pace {
-    /// Readings that are due now that the clock shows this.
+    /// Returns the number of readings that are due at this time of the clock.
     fn due(&mut self, now: Duration) -> u32 {
         if now < self.now {
-            // Another worker, whose clock began anew.
+            // A clock that goes back is that of another worker, which starts anew.
             self.before = self.before.saturating_add(self.now);
         }
         self.now = now;
@@ -73,13 +73,13 @@ impl Pace {
 
 #[derive(Default)]
 struct Seen {
-    /// Readings that nobody has taken yet.
+    /// Readings since the last [`Watch::drain`].
     samples: Vec<LinkSample>,
     ended: bool,
 }
 
 impl Seen {
-    /// Of a GPU that no thread looks at.
+    /// Returns the state of a GPU that no thread watches.
     fn ended() -> Self {
         Self {
             samples: Vec::new(),
@@ -89,8 +89,8 @@ impl Seen {
 }
 
 impl Watch {
-    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them. Where time
-    /// passes with the driver's clock alone, readings are taken as [`Watch::follow`] is told of it.
+    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them. If time passes only
+    /// with the driver's clock, [`Watch::follow`] takes the readings instead.
     pub fn start(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut watch = Self {
@@ -138,7 +138,7 @@ impl Watch {
         watch
     }
 
-    /// Takes the readings that are due where they follow the driver's clock, which shows this.
+    /// Takes the readings that are due at this time of the driver's clock, if they follow it.
     pub fn follow(&mut self, now: Duration) {
         let due = self.pace.as_mut().map_or(0, |pace| pace.due(now));
         (0..due).for_each(|_| self.read());
@@ -153,12 +153,12 @@ impl Watch {
         }
     }
 
-    /// Why GPUs are not watched, a sentence each.
+    /// Returns the reasons why GPUs are not watched, one sentence each.
     pub fn unwatched(&self) -> Vec<String> {
         self.unwatched.clone()
     }
 
-    /// The readings since this was asked last, by GPU.
+    /// Returns the readings since the last call, by GPU.
     pub fn drain(&self) -> Vec<(u32, LinkSample)> {
         let taken = self.seen.iter().flat_map(|(index, seen)| {
             let samples = seen
@@ -170,8 +170,8 @@ impl Watch {
         taken.collect()
     }
 
-    /// Ends the watch: the last readings, and what was counted since the snapshot was taken, and since the counters were
-    /// read before the load patterns.
+    /// Ends the watch. Returns the last readings, and the counts since the snapshot was taken and since the counters
+    /// were read before the load patterns.
     pub fn finish(
         self,
         before: &Snapshot,
@@ -185,7 +185,7 @@ impl Watch {
             .iter()
             .for_each(|thread| thread.thread().unpark());
         let patience = |usual| self.telemetry.patience(usual);
-        // Beside the last readings: on H200 the counters take longer than these.
+        // Read the counters beside the last readings: on H200 they take longer.
         let counters = read_links(&self.telemetry, &before.gpus);
         let until = Instant::now() + PATIENCE;
         let ended = |seen: &Mutex<Seen>| seen.lock().is_ok_and(|seen| seen.ended);
@@ -224,7 +224,7 @@ impl Watch {
         )
     }
 
-    /// Takes a reading of every GPU now. Nothing waits for it.
+    /// Starts a reading of every GPU now, without waiting for it.
     pub fn look_now(&self) {
         if self.pace.is_some() {
             self.read();
@@ -235,10 +235,10 @@ impl Watch {
     }
 }
 
-/// Reads a GPU again and again until it is told to stop.
+/// Reads a GPU repeatedly until `stop` is set.
 fn look(telemetry: &dyn Telemetry, index: u32, stop: &AtomicBool, seen: &Mutex<Seen>) {
     for reading in 0_u64.. {
-        // The flag first, so that the last reading comes after the copies; and two readings at least, however
+        // Load the flag first, so that the last reading comes after the copies. Take at least two readings, however
         // short the run.
         let stopped = stop.load(Ordering::Relaxed);
         let sample = telemetry.sample(index);
@@ -256,7 +256,7 @@ fn look(telemetry: &dyn Telemetry, index: u32, stop: &AtomicBool, seen: &Mutex<S
     }
 }
 
-/// What was read once more when the copies had ended.
+/// Counters that were read again after the copies had ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     /// GPUs whose last reading did not come in time.
@@ -265,12 +265,12 @@ pub struct Counted {
     pub nvlinks: Vec<NvLinksCounted>,
     /// PCI functions whose AER counters rose.
     pub aer: Vec<AerAdded>,
-    /// The same of the load patterns alone; none where there were none.
+    /// Counts of the load patterns alone; none if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadCounted>,
 }
 
-/// What was counted while load patterns ran.
+/// Counts while load patterns ran.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadCounted {
     /// GPUs whose NVLink counters were read both times.
@@ -279,23 +279,23 @@ pub struct LoadCounted {
     pub aer: Vec<AerAdded>,
 }
 
-/// What the active NVLinks of a GPU counted, those that counted something.
+/// Error counts of a GPU's active NVLinks, without those that counted nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NvLinksCounted {
     pub gpu: u32,
-    /// By link.
+    /// Counts by link.
     pub added: Vec<NvLinkErrorsAdded>,
 }
 
 impl Counted {
-    /// What the NVLinks of this GPU counted; none where they were not read both times.
+    /// Returns the counts of this GPU's NVLinks; none if they were not read both times.
     pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
         of_gpu(&self.nvlinks, gpu)
     }
 }
 
 impl LoadCounted {
-    /// What the NVLinks of this GPU counted; none where they were not read both times.
+    /// Returns the counts of this GPU's NVLinks; none if they were not read both times.
     pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
         of_gpu(&self.nvlinks, gpu)
     }
@@ -308,7 +308,7 @@ fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>
         .map(|counted| counted.added.clone())
 }
 
-/// What the NVLinks of a GPU counted from before to after.
+/// Returns the error counts of a GPU's NVLinks between two readings.
 fn nvlinks_counted(
     gpu: u32,
     before: &[NvLink],
@@ -320,7 +320,7 @@ fn nvlinks_counted(
     })
 }
 
-/// The links that counted something; none where a counter was not read both times.
+/// Returns the links that counted errors; none if a counter was not read both times.
 fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsAdded>> {
     let mut added = Vec::new();
     for after in after {
@@ -341,7 +341,7 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
     Some(added)
 }
 
-/// What readings of a GPU's link come to.
+/// Returns the summary of the readings of a GPU's link.
 pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
     let samples = || readings.iter();
     let range = |figure: fn(&LinkSample) -> Option<u8>| {
@@ -376,7 +376,7 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
     }
 }
 
-/// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.
+/// Returns the functions whose counters rose. A counter that fell was reset, and is ignored.
 fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     let rise = |after: &PciFunction| {
         let before = before
@@ -400,7 +400,7 @@ fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     after.iter().filter_map(rise).collect()
 }
 
-/// What the link was in turn.
+/// Returns the successive states of the link.
 fn states(readings: &[LinkSample]) -> Vec<LinkState> {
     let state = |(reading, sample): (usize, &LinkSample)| {
         let reading = u32::try_from(reading).unwrap_or(u32::MAX);
