@@ -56,7 +56,7 @@ fn held(path: &Path) -> usize {
     })
 }
 
-/// Writes the whole report to a folder where programs may write: the one for temporary files, or one of two that are
+/// Writes the whole report to a folder where programs may write. It tries the one for temporary files, and two that are
 /// often on other disks, the second of them in memory.
 ///
 /// # Errors

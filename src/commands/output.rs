@@ -430,7 +430,7 @@ fn format_of(path: &Path) -> Result<&'static Format, String> {
 /// exist yet.
 fn destination(path: &Path) -> std::io::Result<PathBuf> {
     let mut place = path.to_owned();
-    // Linux follows as many links.
+    // Linux follows at most this many links.
     for _ in 0..40 {
         if is_open_ended(&place) {
             return Ok(place);

@@ -3,8 +3,8 @@
 //!
 //! A check that found nothing does not wait for that. The worker holds the lock of the machine too, so the next check
 //! waits for it instead ([`super::turn`]). The driver serves any other program that starts meanwhile after the worker.
-//! Two things are refused if they come too early: a context on a GPU in exclusive mode, and the reset of a GPU, which
-//! somebody who reads of a fault may try. In these cases the check waits.
+//! Two things are refused if they come too early: a context on a GPU in exclusive mode, and the reset of a GPU.
+//! Somebody who reads of a fault may try a reset. In these cases the check waits.
 
 use model::snapshot::{ComputeMode, Snapshot};
 use worker::Worker;

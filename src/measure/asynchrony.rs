@@ -1,5 +1,5 @@
-//! Measures loops of launches with a wait in each turn, and how much data of a copy is still old before the copy has
-//! ended.
+//! Measures loops of launches with a wait in each turn. Also measures the share of a copy's data that is still old
+//! before the copy has ended.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -171,7 +171,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Times one more row in which each copy has its own time, if the two directions of a round did not run at the same
+    /// Times one more row in which each copy has its own time, if a round's two directions did not run at the same
     /// time.
     fn marked_row(
         &self,
@@ -194,8 +194,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Returns true if a copy took as long as others of the pair, alone or with the cost of its placement for other
-    /// pairs. The default stream of the source costs a row on H200 18 us, two thirds of a per cent, and always the
+    /// Returns true if a copy took as long as others of the pair, or longer by the cost of its placement for other
+    /// pairs. On H200 the default stream of the source costs a row 18 us, two thirds of a per cent, and always the
     /// same.
     fn is_as_seen(&self, pair: Pair, setup: Setup, copy_ns: f64) -> bool {
         let Some(pace) = self.pace_seen(pair, setup) else {

@@ -133,9 +133,9 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
 /// would multiply the uncertainty of the part done alone.
 const LEAST_DONE: f64 = 0.1;
 
-/// Returns the nanoseconds of a copy with the other direction busy, for a direction so slow that the other has ended
-/// before most of its counted copies, which ran alone. Returns none if the direction is not so slow, or if the
-/// directions took turns. Both rows include the copy that is not counted.
+/// Returns the nanoseconds of a slow direction's copy with the other direction busy. The other direction has ended
+/// before most of the slow one's counted copies, which then ran alone. Returns none if the direction is not so slow, or
+/// if the directions took turns. Both rows include the copy that is not counted.
 ///
 /// The value comes from the copy that ran longest beside the other direction; the part it did alone is subtracted at
 /// the rate of the fastest copy. The uncounted copy also carries the cost of starting a row. It decides only if no

@@ -15,8 +15,8 @@ use plan::{Action, Round};
 const BEYOND_PERCENT: f64 = 5.0;
 /// Least excess that counts as foreign, bytes. Chosen: a thousand times the bytes that small copies and calls add.
 const LEAST: f64 = (64_u64 << 20) as f64;
-/// Largest difference of the excess between all GPUs and directions, per cent of the bytes of this program, at which
-/// nobody else copied: the counters then just count in another way. Chosen: healthy machines agree this well.
+/// Least spread of the excess over all GPUs and directions, per cent of the bytes of this program. Below it, the
+/// counters just count in another way, and nobody else copied. Chosen: healthy machines agree this well.
 const ALIKE_PERCENT: f64 = 1.0;
 
 /// The bytes that flows have copied.

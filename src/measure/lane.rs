@@ -1,8 +1,8 @@
 //! One flow with the resources for a row of its copies, and the row itself.
 //!
-//! A row is plain: an event before its first copy and one after its last, none between, since every event between two
-//! copies costs time (2.9 µs on H200, docs/measurement.md). The gate is shut while the row is enqueued, so that the
-//! host's launch speed is never timed. A small copy before the first event takes the start-up of the copy engine.
+//! A row is plain: an event before its first copy, one after its last, and none between. Every event between two copies
+//! costs time (2.9 µs on H200, docs/measurement.md). The gate is shut while the row is enqueued, so that the host's
+//! launch speed is never timed. A small copy before the first event takes the start-up of the copy engine.
 
 use super::Span;
 use super::bench::{Bench, Origin};

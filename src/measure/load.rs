@@ -2,8 +2,9 @@
 //! and the bytes are checked afterwards.
 //!
 //! Every flow has a stream of its own on the issuing GPU: the source, or the GPU in copies with the host. Every flow
-//! into a GPU has an area of its own there. A first row of few copies shows the speed of each flow beside the others,
-//! so that all flows last about as long in the rows that count. `window` evaluates the times.
+//! into a GPU has an area of its own there. A first row of few copies shows the speed of each flow beside the others.
+//! The rows that count then have a number of copies with which all flows last about as long. `window` evaluates the
+//! times.
 
 use std::collections::BTreeMap;
 

@@ -54,7 +54,7 @@ impl Marker {
         let during = Some(loads.next().unwrap_or(first));
         let (telemetry, gpus) = (Arc::clone(telemetry), snapshot.gpus.clone());
         let copies = rounds.first().is_some_and(|round| round.id < first);
-        // The facts are of the same moment if nothing is copied before.
+        // If nothing is copied before, the counters in the facts are of the same moment.
         let marked = || Marked {
             links: snapshot
                 .gpus

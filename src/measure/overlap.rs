@@ -4,7 +4,7 @@
 //! All work is enqueued behind one gate per device, which open together, so that the host's launch speed plays no part.
 //! A spacer kernel before the kernel puts it into the middle of the copy's time. The opening of the gates aligns the
 //! clocks of two devices to a few microseconds. The spacer keeps both ends of the kernel farther than that from both
-//! ends of the copy, no matter if the two overlap or follow one another.
+//! ends of the copy. This holds if the two overlap and if they follow one another.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const BLOCKING_WAIT: &str = "wait for the copy, as part of a blocking call";
 struct Scene {
     pair: Pair,
     setup: Setup,
-    /// Current stream of the source.
+    /// Current streams of the source (`from`) and the destination (`to`).
     from: Stream,
     to: Stream,
     /// The default streams, on which the kernels run.

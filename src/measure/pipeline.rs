@@ -1,13 +1,13 @@
 //! Measures batches that are copied in, processed by a kernel and copied out: in one stream, and in several that take
 //! the batches in turn.
 //!
-//! All work is enqueued behind a gate, so that the GPU is timed and not the host's launches, whose own time is reported
-//! beside it. Calls on pageable memory wait for their bytes and would never return behind a shut gate: there the host's
-//! time is included.
+//! All work is enqueued behind a gate, so that the GPU is timed and not the host's launches. The time of the launches
+//! is reported beside it. Calls on pageable memory wait for their bytes and would never return behind a shut gate:
+//! there the host's time is included.
 //!
-//! The kernel reads and writes nothing and lasts a chosen part of a copy's time, so that the copies bound the pipeline
-//! and memory plays no part. One run of each kind has an event between any two stages; it warms up, and gives the times
-//! of single stages and the picture. The timed runs have no such events.
+//! The kernel reads and writes nothing and lasts a chosen part of a copy's time. So the copies bound the pipeline and
+//! memory plays no part. One run of each kind has an event between any two stages; it warms up, and gives the times of
+//! single stages and the picture. The timed runs have no such events.
 
 use std::time::Duration;
 

@@ -380,7 +380,8 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
     }
 }
 
-/// Returns two rows both ways, a small copy and an overlap. GPU 1 reaches its gate 5 ms late this many times.
+/// Returns the outcomes of two rows both ways, a small copy and an overlap. GPU 1 reaches its gate 5 ms late this many
+/// times.
 fn beside_a_late_gate(times: Option<u32>) -> Vec<Outcome> {
     let mut spec = sim::builtin::get("h200x2").unwrap();
     spec.faults.late_gates.push(LateGate {

@@ -160,8 +160,8 @@ impl Bench<'_> {
     }
 
     /// Records the opening of a GPU's gate. Its earliest time is the host's call that opened it. Its latest time is the
-    /// end of the call `waited`, less the GPU's time from the opening to the last event in `reached`, which that call
-    /// waited for.
+    /// end of the call `waited`, less the GPU's time from the opening to the last event in `reached`. That call waited
+    /// for these events.
     ///
     /// # Errors
     ///

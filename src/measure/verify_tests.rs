@@ -79,8 +79,8 @@ fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: P
     }
 }
 
-/// Returns the verdicts of the copy engine, of a kernel that pushes, and of one that pulls, over the pair with the
-/// fault. Another pair has sent to the same GPU before.
+/// Returns the verdicts over the pair with the fault: of the copy engine, of a kernel that pushes, and of one that
+/// pulls. Another pair has sent to the same GPU before.
 fn verdicts(fault: CopyFault, engine: Option<Engine>) -> [Verified; 3] {
     let driver = sim::driver(machine(Some((fault, engine)))).unwrap();
     let bench = bench(driver.as_ref());

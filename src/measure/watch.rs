@@ -18,7 +18,7 @@ use model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
 use model::units::{Generation, Lanes};
 
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost 0.04% of bandwidth on
-/// H200, so the cost at this interval is not measurable.
+/// H200. So the cost at this interval is not visible.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Largest number of readings taken at once, if a driver's clock has advanced by more than that. It does on a simulated
 /// machine whose copies take years.
@@ -26,7 +26,7 @@ const MOST_AT_ONCE: u32 = 50;
 /// Longest wait for a reading in flight at the end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest wait for the error counters of NVLinks at the end. On H200 NVML took 16 ms for those of 18 links in one
-/// call, and read one GPU after the other whatever the threads.
+/// call. It read one GPU after the other whatever the threads.
 const COUNTER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A watch over some GPUs.

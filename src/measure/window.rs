@@ -2,7 +2,7 @@
 //!
 //! The first copy of each flow is not counted, nor is the time after the first flow has ended: flows share their
 //! resources only while all of them run. If one engine copies the flows of a GPU in turn, each of them ends far from
-//! the others and none of their times shows its speed. They then count as one flow, and each gets its part of the rate.
+//! the others. None of their times then shows its speed. They count as one flow, and each gets its part of the rate.
 
 use std::collections::BTreeMap;
 

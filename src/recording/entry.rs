@@ -108,7 +108,7 @@ pub enum Event {
         /// One sentence.
         problem: String,
     },
-    /// A round broke off, or was tried again. This replaces an earlier account of the same round.
+    /// A round broke off, or its retry has a result. This replaces an earlier account of the same round.
     BrokenOff {
         /// The facts known so far.
         broken: BrokenOff,
@@ -118,7 +118,7 @@ pub enum Event {
         /// One sentence.
         why: String,
     },
-    /// Counter readings of a round's traffic. The round's outcome is the next entry.
+    /// Counter readings of a round's traffic. The round's outcome follows.
     Traffic {
         /// One entry per GPU.
         counted: Vec<load::Counted>,

@@ -44,7 +44,7 @@ pub struct Recording {
     /// Readings of the watched links, by GPU.
     links: BTreeMap<u32, Vec<LinkSample>>,
     counted: Option<Counted>,
-    /// Readings taken while load patterns ran, by GPU.
+    /// Range of these readings that were taken while load patterns ran, by GPU.
     loaded: BTreeMap<u32, During>,
     /// True if the last round placed among the readings was a load pattern; none once newer readings arrived.
     placed: Option<bool>,
@@ -330,7 +330,7 @@ impl Recording {
         }
     }
 
-    /// Returns the place of the cut, and records it as the first problem.
+    /// Returns a sentence that names the place of the cut, and adds it as the first problem.
     fn cut_off(&mut self) -> String {
         let before = match (&self.snapshot, &self.driver, self.rounds.is_empty()) {
             (None, ..) => "its facts were read",

@@ -37,7 +37,7 @@ pub fn was_given_up(error: &Error) -> bool {
 #[derive(Debug)]
 struct Patience {
     stop: Arc<AtomicBool>,
-    /// Time of the first vain attempt after the user asked for the end.
+    /// Time of the first attempt without progress after the user asked for the end.
     since: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
 //! Writes the Trace Event Format of Chrome, which Perfetto and other viewers read. The host and each GPU are a process,
-//! each stream is a track, and an arrow connects each call with the work it launched.
+//! and each stream is a track. An arrow connects each call with the work it launched.
 //!
 //! Source: "Trace Event Format", Google,
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>: events M (names), X (slices), s

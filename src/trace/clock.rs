@@ -11,8 +11,8 @@ use model::timeline::{ClockReading, Timeline};
 const MOST_DRIFT: f64 = 1e-4;
 
 /// Largest distance between the bounds of a gate's opening at which a clock is trusted, nanoseconds. Wider bounds would
-/// not expose a wrong clock. The value is less than the spacer of the overlap probe, so that no kernel is drawn on the
-/// wrong side of the end of a copy.
+/// not expose a wrong clock. The value is less than the spacer of the overlap probe: no kernel is drawn on the wrong
+/// side of a copy's end.
 const TRUSTED_NS: f64 = 30e3;
 
 /// The identity of a GPU's clock: the GPU's index and the time at which that clock was set. Another worker sets another
@@ -133,9 +133,10 @@ impl Clock {
         ))
     }
 
-    /// Returns the time when a gate opened on the host's clock, its largest error, both in nanoseconds, and true if the
-    /// clock was not used. The time is the middle of the interval that both the clock and the host's calls before and
-    /// after allow. If they contradict each other, the clock is not used, and the time is that of the host's opening.
+    /// Returns the time when a gate opened on the host's clock, and its largest error, both in nanoseconds. The last
+    /// value is true if the clock was not used. The time is the middle of the interval that both the clock and the
+    /// host's calls before and after allow. If they contradict each other, or the host's calls are too far apart, the
+    /// clock is not used. The time is then that of the host's opening.
     pub fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
         let (first, last) = (gate.not_before_ns, gate.not_after_ns);
         let by_clock = self
@@ -148,7 +149,7 @@ impl Clock {
         }
     }
 
-    /// Returns the facts of this clock, given the uncertainty of the worst of its times and the number of parts that
+    /// Returns the facts of this clock. Takes the uncertainty of the worst of its times and the number of parts that
     /// went by gates.
     pub fn facts(&self, gpu: u32, uncertainty_ns: f64, by_gates: usize) -> Option<ClockFacts> {
         let best = self

@@ -6,8 +6,8 @@ use hardware::HardwareError;
 use model::broken_off::{Again, Break, BrokenOff, How};
 use plan::Round;
 
-/// Number of breaks in company after which the rest runs one at a time: chosen. Each costs its deadline and another
-/// start of the driver, and shows nothing new.
+/// Number of times that rounds broke off together after which the rest runs one at a time: chosen. Each costs its
+/// deadline and another start of the driver, and shows nothing new.
 const MOST_TOGETHER: usize = 3;
 /// Reason for not running a round again, if no other is known.
 const ENDED: &str = "the run ended before that";
@@ -19,7 +19,7 @@ pub(super) struct TriedAgain<'r> {
     together: Vec<Together<'r>>,
     /// Rounds that were tried again unchanged, by number.
     alone: HashMap<u32, BrokenOff>,
-    /// Number of breaks in which several flows ran, of either kind.
+    /// Number of breaks, of either kind, that involved several flows.
     in_company: usize,
     /// Slots with a round that did not end well by itself.
     unsound: HashSet<u32>,
@@ -65,7 +65,7 @@ impl<'r> TriedAgain<'r> {
         Some(broken)
     }
 
-    /// Returns true if enough broke off in company to run the rest one at a time.
+    /// Returns true if rounds broke off together often enough to run the rest one at a time.
     pub fn is_enough(&self) -> bool {
         self.together.len() >= MOST_TOGETHER
     }
@@ -128,7 +128,7 @@ fn broken_off(rounds: &[&Round], first: Break) -> Option<BrokenOff> {
     })
 }
 
-/// Returns the break that a driver's error is.
+/// Returns the break for a driver's error.
 pub(super) fn failed(error: &HardwareError) -> Break {
     Break {
         error_code: error.code,

@@ -96,8 +96,8 @@ pub fn serve(
     Ok(())
 }
 
-/// Lets the devices finish after an error, within the deadline of the failed round, so that leftovers do not disturb
-/// the next round's check. If that fails as well, this process is of no more use. Returns the outcome, whose error kind
+/// Lets the devices finish after an error, within the deadline of the failed round. Leftovers then do not disturb the
+/// next round's check. If that fails as well, this process is of no more use. Returns the outcome, whose error kind
 /// reports this to the parent, and true if the process must end.
 fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) -> (Outcome, bool) {
     let Outcome::Failed { error } = outcome else {

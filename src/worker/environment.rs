@@ -15,7 +15,7 @@ const KEEP: &str = "PEERSCOPE_KEEP_CUDA_ENVIRONMENT";
 /// Variables that distort measurements. CUDA_LAUNCH_BLOCKING makes each call wait for its work, so that no gate can
 /// hold a row of copies. CUDA_DEVICE_MAX_CONNECTIONS makes streams share queues, so that they wait for each other. The
 /// injection paths load other code into the driver. The others stop a failing GPU for a debugger or write its memory to
-/// disk, so that an error looks like a hang. (CUDA C Programming Guide, CUDA environment variables; CUDA-GDB, GPU core
+/// disk: an error then looks like a hang. (CUDA C Programming Guide, CUDA environment variables; CUDA-GDB, GPU core
 /// dump support.)
 const DISTORTING: [&str; 8] = [
     "CUDA_LAUNCH_BLOCKING",
@@ -55,7 +55,7 @@ pub fn prepare(command: &mut Command, machine: &dyn Machine, visible: Option<&st
 }
 
 /// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only. Returns none if all existing GPUs
-/// are wanted, if one of them has no UUID, or if the user has set the variable.
+/// are wanted, one of them has no UUID, or the user has set the variable.
 pub fn mask(selections: &[Selection], there: usize) -> Option<String> {
     mask_beside(selections, there, std::env::var_os(VISIBLE).is_some())
 }

@@ -123,7 +123,8 @@ impl Worker {
         } else {
             vec!["--machine", machine.name()]
         };
-        // Start the running program, not its path: an update may have removed the path or given it to another version.
+        // Start `/proc/self/exe`, not the program's path: an update may have removed the path or given it to another
+        // version.
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
         environment::prepare(&mut command, machine, visible);

@@ -1,5 +1,5 @@
 //! Ends a process, and does not wait for one that cannot be ended. A process that is stuck in the kernel driver does
-//! not die even when it is killed, and a process that waits for it is stuck as well.
+//! not die even when it is killed. A process that waits for it is stuck as well.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};

@@ -22,8 +22,8 @@ mod together;
 use together::Together;
 
 /// Number of rounds sent ahead, so that the worker never waits for the pipe. The whole slot behind the running one is
-/// sent in any case, or the worker would wait after every slot until all of its outcomes are recorded. With 72 GPUs a
-/// slot has up to 72 rounds.
+/// sent in any case. Otherwise the worker would wait after every slot until all of its outcomes are recorded. With 72
+/// GPUs a slot has up to 72 rounds.
 const ROUNDS_AHEAD: usize = 8;
 /// Number of rounds whose workers were killed both times after which no more are tried: chosen. Somebody, or the lack
 /// of memory, will kill the next one too.

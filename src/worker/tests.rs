@@ -292,8 +292,8 @@ fn gpus_that_a_stuck_process_holds_are_left_alone() {
     );
 }
 
-/// Starts a worker for three GPUs that answers `Open` in this way, given the GPUs and true if they are to be opened one
-/// by one.
+/// Starts a worker for three GPUs that answers `Open` in this way. `answer` gets the GPUs, and true if they are to be
+/// opened one by one.
 fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartError>, u32) {
     let mut spawned = 0;
     let mut spawn = |_: &Launch| {
