@@ -34,7 +34,7 @@ use report::{self, Format, Of};
     3 not everything could be tested, 130 interrupted. See docs/exit-codes.md."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 
@@ -101,7 +101,7 @@ pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
     Contract::Default
 }
 
-/// What to do.
+/// The subcommands with their options.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show the topology: how GPUs are connected, and the theoretical rate of each link. Does not open CUDA.
@@ -224,7 +224,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// What to do with the report.
+    /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
 }
@@ -262,7 +262,7 @@ pub struct ExpectArgs {
     pub anyway: bool,
 }
 
-/// What to do with a report.
+/// Options for judging and writing a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// Expectations of the machine (TOML, see 'peerscope expect'): every one that is not met is
@@ -305,7 +305,7 @@ pub struct DiagnoseArgs {
     /// A report that 'check' or 'topo' wrote as JSON or HTML; '-' is standard input.
     pub report: PathBuf,
 
-    /// What to do with the report.
+    /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
 }
@@ -321,7 +321,7 @@ pub struct RecoverArgs {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// What to do with the report.
+    /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
 }
