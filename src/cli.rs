@@ -1,4 +1,4 @@
-//! Every flag and its help; no work.
+//! Defines every flag and its help; does no work.
 
 mod fleet;
 mod installed;
@@ -34,7 +34,7 @@ use report::{self, Format, Of};
     3 not everything could be tested, 130 interrupted. See docs/exit-codes.md."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 
@@ -65,13 +65,13 @@ pub struct Cli {
     #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT")]
     pub exit_contract: Contract,
 
-    /// An option that was given and that this command has no use for.
+    /// An option that was given but has no effect on this command.
     #[arg(skip)]
     pub without_effect: Option<String>,
 }
 
 impl Cli {
-    /// The terms for judging a report.
+    /// Returns the terms for judging a report.
     pub fn terms(&self, fail_on: FailOn) -> Terms {
         Terms {
             fail_on: fail_on.into(),
@@ -80,8 +80,8 @@ impl Cli {
     }
 }
 
-/// The exit contract that a refused command line asks for, as far as it can be recognised: a caller
-/// must understand the exit code after a mistyped option too.
+/// Returns the exit contract that a refused command line asks for, as far as it can be recognised. A caller must
+/// understand the exit code after a mistyped option too.
 pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
     const FLAG: &str = "--exit-contract";
     let mut arguments = arguments
@@ -101,7 +101,7 @@ pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
     Contract::Default
 }
 
-/// What to do.
+/// The subcommands with their options.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show the topology: how GPUs are connected, and the theoretical rate of each link. Does not open CUDA.
@@ -158,7 +158,7 @@ pub struct TopoArgs {
 }
 
 impl TopoArgs {
-    /// The format on stdout.
+    /// Returns the format on stdout.
     pub fn format(&self) -> &'static Format {
         let tree = report::named("tree").filter(|_| self.tree);
         tree.unwrap_or(self.format)
@@ -224,7 +224,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// What to do with the report.
+    /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
 }
@@ -262,7 +262,7 @@ pub struct ExpectArgs {
     pub anyway: bool,
 }
 
-/// What to do with a report.
+/// Options for judging and writing a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// Expectations of the machine (TOML, see 'peerscope expect'): every one that is not met is
@@ -305,7 +305,7 @@ pub struct DiagnoseArgs {
     /// A report that 'check' or 'topo' wrote as JSON or HTML; '-' is standard input.
     pub report: PathBuf,
 
-    /// What to do with the report.
+    /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
 }
@@ -321,7 +321,7 @@ pub struct RecoverArgs {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// What to do with the report.
+    /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
 }
@@ -377,7 +377,7 @@ pub enum Color {
     Never,
 }
 
-/// Accepts the names of the formats that these reports can have.
+/// Returns a parser for the names of the formats that these reports can have.
 fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
     let names =
         report::formats(of).map(|format| PossibleValue::new(format.name).help(format.purpose));
@@ -385,7 +385,7 @@ fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
         .try_map(|name| report::named(&name).ok_or("there is no such format"))
 }
 
-/// The help of `--output`.
+/// Returns the help of `--output`.
 fn output_help(of: Of) -> String {
     let extensions = report::extensions(report::formats(of));
     format!(

@@ -1,4 +1,4 @@
-//! The binary: parse, run, exit code.
+//! The binary: parses the command line, runs the command and returns the exit code.
 
 use std::process::ExitCode;
 
@@ -19,8 +19,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it, 101, is not in the
-/// contract. The journal keeps what was measured. The hook ends the process, so nothing is unwound.
+/// Ends the process with this code after a panic. A panic is an internal error and must not be mistaken for a verdict:
+/// Rust's own code for it, 101, is not in the contract. The journal keeps what was measured. The hook ends the process,
+/// so nothing is unwound.
 fn end_on_panic(code: u8) {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

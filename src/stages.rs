@@ -1,4 +1,4 @@
-//! The stages one by one over a simulated machine, for `benches/`: nothing else uses this. The rooms stay closed.
+//! Runs the stages one by one on a simulated machine, for `benches/`; nothing else uses this. The rooms stay closed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -18,10 +18,10 @@ use plan::{self, Group, Profile, Round, profile};
 use recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
 use report::{self, Style};
 
-/// No simulated machine takes as long to be read.
+/// Time limit for reading the facts. No simulated machine takes this long.
 const READING_LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything that a check of a machine came to.
+/// The results of all stages of a check.
 pub struct Stages {
     driver: DriverFacts,
     rounds: Vec<Round>,
@@ -40,7 +40,7 @@ impl Stages {
         Self::by(machine, profile::Name::Quick)
     }
 
-    /// The same by the profile `standard`.
+    /// Checks a machine by the profile `standard`, in this process.
     ///
     /// # Errors
     ///
@@ -83,12 +83,12 @@ impl Stages {
         })
     }
 
-    /// The routes of all pairs; how many.
+    /// Computes the routes of all pairs and returns their number.
     pub fn routes(&self) -> usize {
         topology::build(&self.report.snapshot).pairs.len()
     }
 
-    /// The rounds; how many.
+    /// Plans the rounds and returns their number.
     pub fn plan(&self) -> usize {
         planned(
             &self.report.snapshot,
@@ -99,12 +99,12 @@ impl Stages {
         .len()
     }
 
-    /// All rules; how many findings.
+    /// Runs all rules and returns the number of findings.
     pub fn diagnose(&self) -> usize {
         diagnose::judge(&Evidence::of(&self.report, &Settings::default())).len()
     }
 
-    /// The report in a format; how many bytes.
+    /// Renders the report in a format and returns its length in bytes.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Stages {
         Ok(to.len())
     }
 
-    /// Writes a journal and folds its entries; how many figures the run came to.
+    /// Writes a journal, folds its entries and returns the number of figures between pairs.
     ///
     /// # Errors
     ///

@@ -6,11 +6,11 @@ use diagnose::compare;
 use report::comparison;
 use report::read::{at_most_one_stdin, load};
 
-/// Runs it.
+/// Runs `compare`.
 ///
 /// # Errors
 ///
-/// What to say on stderr.
+/// The failure to report on stderr.
 pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
     at_most_one_stdin([args.old.as_path(), &args.new])?;
     let judging = Judging::of(cli, args.fail_on)?;

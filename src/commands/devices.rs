@@ -1,4 +1,4 @@
-//! Which GPUs a check opens, and what it reads of them before and while it does.
+//! Selects the GPUs that a check opens, and reads their facts before and while it does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use model::measurement::CudaDevice;
 use model::snapshot::{Gpu, SlowFact, Snapshot};
 use worker::environment;
 
-/// Where the facts of a machine come from, and how long they may take.
+/// The source of a machine's facts, and the time limit for reading them.
 pub struct Facts {
     telemetry: Result<Arc<dyn Telemetry>, HardwareError>,
     limit: Duration,
@@ -27,16 +27,16 @@ impl Facts {
         }
     }
 
-    /// With what CUDA shows the GPUs that are wanted and no others; see [`environment::mask`].
+    /// Returns the mask with which CUDA shows only the wanted GPUs; see [`environment::mask`].
     pub fn mask(&self, wanted: &[String]) -> Option<String> {
         let named = discover::identified(self.telemetry.as_ref().ok()?, self.limit);
         let there = named.gpus.len();
-        // A name that fits none is reported once all is known.
+        // A name that fits no GPU is reported later, once all facts are known.
         let (chosen, _) = select::select(named, wanted).ok()?;
         environment::mask(&selections(&chosen), there)
     }
 
-    /// Reads the facts. A machine without NVML gives a snapshot without GPUs that says why.
+    /// Reads the facts. A machine without NVML gives a snapshot without GPUs that contains the reason.
     pub fn read(&self, slow: &'static [SlowFact]) -> Snapshot {
         match &self.telemetry {
             Ok(telemetry) => discover::discover(Arc::clone(telemetry), slow, self.limit),
@@ -44,18 +44,18 @@ impl Facts {
         }
     }
 
-    /// Begins to read what was left out.
+    /// Begins to read the facts that were left out.
     pub fn read_late(&self, snapshot: &Snapshot) -> Option<Late> {
         Some(Late::begin(self.telemetry()?, snapshot, self.limit))
     }
 
-    /// The telemetry, if it could be opened.
+    /// Returns the telemetry, if it could be opened.
     pub fn telemetry(&self) -> Option<&Arc<dyn Telemetry>> {
         self.telemetry.as_ref().ok()
     }
 }
 
-/// The GPUs that the worker is to open: those that could be identified.
+/// Returns the GPUs that the worker must open: those that could be identified.
 pub fn selections(snapshot: &Snapshot) -> Vec<Selection> {
     let identified = snapshot.gpus.iter().map(|gpu| Selection {
         index: gpu.index,
@@ -72,7 +72,7 @@ pub fn selections(snapshot: &Snapshot) -> Vec<Selection> {
         .collect()
 }
 
-/// The processors near a GPU, where others are farther away.
+/// Returns the processors near a GPU, if others are farther away.
 fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
     let near = |node| snapshot.numa_nodes.iter().find(|there| there.node == node);
     let node = gpu
@@ -83,7 +83,7 @@ fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
     node.map(|node| node.processors()).unwrap_or_default()
 }
 
-/// The devices requested from CUDA, and those that could not be identified.
+/// Adds the GPUs that could not be identified to the devices that CUDA reported.
 pub fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<CudaDevice> {
     for gpu in &snapshot.gpus {
         if devices.iter().all(|device| device.index != gpu.index) {

@@ -7,11 +7,11 @@ use super::{Failure, Judging};
 use crate::cli::{Cli, DiagnoseArgs};
 use report::read::{at_most_one_stdin, load};
 
-/// Runs it.
+/// Runs `diagnose`.
 ///
 /// # Errors
 ///
-/// What to say on stderr.
+/// The failure to report on stderr.
 pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
     at_most_one_stdin(
         [Some(&args.report), args.out.baseline.as_ref()]
@@ -46,7 +46,7 @@ mod tests {
     use report::read::parse;
     use report::{FORMATS, Style, named, render};
 
-    /// Reports to start from: small ones, so that there are many cases.
+    /// Reports to start from: small ones, to allow many cases.
     static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mut pcie = sample::pcie_box();
         if let Some(measurements) = &mut pcie.measurements {
@@ -65,7 +65,7 @@ mod tests {
             .collect()
     });
 
-    /// Everything that `diagnose` does with the bytes of a file.
+    /// Does everything that `diagnose` does with the bytes of a file.
     fn diagnose(bytes: &[u8]) -> Result<(), String> {
         let mut report = match parse(bytes) {
             Ok(report) => report,
@@ -114,17 +114,17 @@ mod tests {
         });
     }
 
-    /// What the report within a page is replaced by.
+    /// The replacement of the report within a page.
     #[derive(Debug, Clone)]
     enum Swap {
-        /// Nothing.
+        /// The report as it was.
         Kept,
         /// A report of broken structure.
         Structure(Vec<(Vec<u16>, fuzz::Mutation)>),
         /// A report of broken text.
         Text(Vec<(u32, fuzz::Edit)>),
         Page,
-        /// So many bytes, all alike, which pack to almost nothing.
+        /// A number of identical bytes, which compress to almost nothing.
         Bomb(u32),
     }
 
@@ -251,7 +251,7 @@ mod tests {
             error.contains("has 100001 GPUs") || error.contains("has 100000 GPUs"),
             "{error}"
         );
-        // A large index alone is no large table.
+        // A large index alone does not make a large table.
         let mut report = sample::healthy(2);
         report.measurements.as_mut().unwrap().driver.devices[0].index = 4_000_000_000;
         diagnose(&serde_json::to_vec(&report).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! `expect`: expectations from a report of a machine that is known to be healthy.
+//! `expect`: writes expectations from a report of a machine that is known to be healthy.
 
 use super::{output, remark};
 use crate::cli::ExpectArgs;
@@ -7,7 +7,7 @@ use model::report::Conclusion;
 use report::escape::clean;
 use report::read::load;
 
-/// Runs it.
+/// Runs `expect`.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub fn run(args: &ExpectArgs) -> Result<u8, String> {
         report.machine.escape_debug(),
         env!("CARGO_PKG_VERSION"),
         args.margin,
-        // On one line each, whatever is in them: what follows is TOML.
+        // Keep each caveat on one line, whatever it contains: TOML follows.
         caveats
             .iter()
             .map(|caveat| format!("# {}\n", clean(caveat)))

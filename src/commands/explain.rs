@@ -1,11 +1,11 @@
-//! `explain`: a rule's manual page.
+//! `explain`: prints a rule's manual page.
 
 use super::output;
 use crate::cli::{Cli, ExplainArgs};
 use model::nearest::did_you_mean;
 use report::rules;
 
-/// Runs it.
+/// Runs `explain`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `fleet`: many reports at once.
+//! `fleet`: assesses many reports at once.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use crate::cli::{Cli, FleetArgs};
 use fleet::{self, Earlier, Question, formats, names};
 use report::Of;
 
-/// Runs it.
+/// Runs `fleet`.
 ///
 /// # Errors
 ///
-/// What to say on stderr.
+/// The failure to report on stderr.
 pub fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
     let files = Files::prepare(&args.output, Of::Fleet)?;
     let question = Question {
@@ -37,7 +37,7 @@ pub fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
     Ok(found.verdict.exit_code)
 }
 
-/// The reports that are named; `-` is a list of them on standard input, a line each.
+/// Returns the named reports; `-` is a list of them on standard input, one per line.
 fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
     for path in named {
@@ -50,7 +50,7 @@ fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
             .lock()
             .read_to_string(&mut text)
             .map_err(|why| format!("cannot read standard input: {why}"))?;
-        // `find -print0` ends names with a zero, for those with a line feed in them.
+        // `find -print0` ends names with a zero byte, for names that contain a line feed.
         let end = if text.contains('\0') { '\0' } else { '\n' };
         paths.extend(
             text.split(end)
@@ -62,7 +62,7 @@ fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// The names of a list; `@FILE` is a file with them.
+/// Returns the names of a list; `@FILE` is a file that contains them.
 fn list(text: &str) -> Result<Vec<String>, String> {
     let text = match text.strip_prefix('@') {
         Some(file) => std::fs::read_to_string(file)

@@ -1,4 +1,4 @@
-//! What hears of a run while it goes on.
+//! Follows a run while it goes on.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use model::timeline::Timeline;
 use recording::{Event, Recorder};
 use worker::supervisor::Listener;
 
-/// Shows how far the run is, and records it.
+/// A listener that shows the progress of a run, and records it.
 pub(super) struct Follower {
     pub progress: Progress,
     pub recorder: Recorder,
@@ -29,7 +29,7 @@ impl Follower {
         self.tell_failure();
     }
 
-    /// Says once why no journal is kept any more.
+    /// Reports, once, the reason why no journal is kept any more.
     fn tell_failure(&mut self) {
         if let Some(why) = self.recorder.failure() {
             self.progress.aside(|| {
@@ -69,7 +69,7 @@ impl Listener for Follower {
     fn ends(&mut self, id: u32, outcome: &Outcome) {
         let readings = self.watch.as_ref().map(Watch::drain).unwrap_or_default();
         self.take_readings(readings);
-        // At once, before anything else is copied.
+        // Read the counters at once, before anything else is copied.
         let counted = self
             .counters
             .as_mut()
@@ -107,7 +107,7 @@ impl Listener for Follower {
     }
 
     fn problem(&mut self, problem: &str) {
-        // What was copied by then is not known.
+        // A problem leaves the amount copied by then unknown.
         self.counters.iter_mut().for_each(Counters::lost);
         self.take(Event::Problem {
             problem: problem.into(),

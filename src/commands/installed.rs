@@ -1,14 +1,15 @@
-//! `completions` and `manual`: what packages install beside the program, from the command line's own definition.
+//! `completions` and `manual`: write the files that packages install beside the program, from the definition of the
+//! command line.
 
 use clap::{Command, CommandFactory};
 
 use super::output;
 use crate::cli::{Cli, CompletionsArgs, ManualArgs};
 
-/// The program's name, also as a file.
+/// The program's name, also used as a file name.
 const NAME: &str = env!("CARGO_PKG_NAME");
 
-/// Prints what the shell reads to complete command lines.
+/// Prints the script that a shell reads to complete command lines.
 ///
 /// # Errors
 ///
@@ -37,7 +38,7 @@ pub fn manual(args: &ManualArgs) -> Result<u8, String> {
     Ok(0)
 }
 
-/// The command line without what is not for people.
+/// Returns the command line without the subcommands that are not for people.
 fn shown() -> Command {
     let all = Cli::command();
     let kept = all

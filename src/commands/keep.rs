@@ -6,10 +6,10 @@ use super::output;
 use model::report::Report;
 use recording::{self, Journal};
 
-/// Keeps what was measured, in the journal or, where that does not have all of it, in another file. Says in a sentence
-/// where it is now, without its full stop.
+/// Keeps the measurements in the journal or, if the journal lacks some, in another file. Returns a sentence that names
+/// the place, without its full stop.
 ///
-/// `whole` is a file that has the whole report all the same, `is_drawn` whether nothing is missing of a timeline.
+/// `whole` is a file that contains the whole report anyway. `is_drawn` is true if no timeline is missing.
 pub fn keep(report: &Report, whole: Option<PathBuf>, is_drawn: bool, journal: &Journal) -> String {
     let recover = |path: &Path| format!("peerscope recover {}", path.display());
     if let Some(path) = journal.path().filter(|_| journal.is_whole()) {
@@ -30,7 +30,7 @@ pub fn keep(report: &Report, whole: Option<PathBuf>, is_drawn: bool, journal: &J
     };
     match whole.map_or_else(|| elsewhere(report), Ok) {
         Ok(place) => {
-            // A timeline is in no report.
+            // A report contains no timeline.
             if is_drawn {
                 journal.remove();
             }
@@ -46,7 +46,7 @@ pub fn keep(report: &Report, whole: Option<PathBuf>, is_drawn: bool, journal: &J
     }
 }
 
-/// The measurements that `recover` would find in a journal.
+/// Returns the number of measurements that `recover` would find in a journal.
 fn held(path: &Path) -> usize {
     let found = recording::file(path)
         .ok()
@@ -56,12 +56,12 @@ fn held(path: &Path) -> usize {
     })
 }
 
-/// Writes the whole report where programs may write: the folder for temporary files, and two that are often on other
-/// disks, the second of them in memory.
+/// Writes the whole report to a folder where programs may write. It tries the one for temporary files, and two that are
+/// often on other disks, the second of them in memory.
 ///
 /// # Errors
 ///
-/// Why none of them took it.
+/// The reason why no folder accepted it.
 fn elsewhere(report: &Report) -> Result<PathBuf, String> {
     let mut folders = vec![std::env::temp_dir(), "/var/tmp".into(), "/dev/shm".into()];
     folders.dedup();

@@ -1,15 +1,15 @@
-//! `machines`: the built-in simulated machines.
+//! `machines`: lists the built-in simulated machines.
 
 use super::output;
 use crate::cli::MachinesArgs;
 use sim::Simulated;
 use sim::builtin::{self, Kind};
 
-/// Runs it.
+/// Runs `machines`.
 ///
 /// # Errors
 ///
-/// There is no machine of the name that was given, or stdout cannot be written.
+/// There is no machine of the given name, or stdout cannot be written.
 pub fn run(args: &MachinesArgs) -> Result<u8, String> {
     let text = match &args.show {
         Some(name) => description(name)?,
@@ -28,7 +28,7 @@ fn description(name: &str) -> Result<String, String> {
         .map_err(|error| format!("cannot write '{name}' as TOML: {error}"))
 }
 
-/// One line for each machine, those without a fault first.
+/// Returns one line for each machine, those without a fault first.
 fn list() -> String {
     let mut text = String::new();
     for (kind, heading) in [

@@ -1,4 +1,4 @@
-//! One thin file per subcommand: wires stages, nothing else.
+//! The subcommands, one thin file each: they connect the stages and do nothing else.
 
 mod check;
 mod compare;
@@ -47,20 +47,20 @@ use report::escape::{acts, clean};
 use report::read;
 use sim::Simulated;
 
-/// How long discovery may take by default. NVML answers within a second on healthy
-/// machines and can block for minutes on sick ones.
+/// Default time limit of discovery. NVML answers within a second on healthy machines and can block for minutes on sick
+/// ones.
 const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 
-/// Runs a command and gives the exit code.
+/// Runs a command and returns the exit code.
 ///
 /// # Errors
 ///
-/// A sentence for stderr; the exit code is that of [`diagnose::Ending::Usage`] then.
+/// A sentence for stderr; the exit code is then that of [`diagnose::Ending::Usage`].
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
     limits::raise();
     live::ignore_file_size_signal();
     match carry_out(cli) {
-        // What a limit of the process kept from being done is no wrong use.
+        // Work prevented by a limit of the process is not wrong usage.
         Err(failure) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {
             complain(&failure);
             Ok(cli.exit_contract.code(Ending::Incomplete))
@@ -96,12 +96,11 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
     }
 }
 
-/// The machine that `--machine` names.
+/// Returns the machine that `--machine` names.
 ///
 /// # Errors
 ///
-/// A sentence that names the machine and lists those that exist, or that names the file, line
-/// and key that are wrong.
+/// A sentence that names the machine and lists those that exist, or that names the file, line and key that are wrong.
 fn machine(name: &str) -> Result<Arc<dyn Machine>, String> {
     if name == live::NAME {
         return Ok(Arc::new(Live));
@@ -109,18 +108,18 @@ fn machine(name: &str) -> Result<Arc<dyn Machine>, String> {
     Ok(Arc::new(Simulated::find(name)?))
 }
 
-/// The machine that the parent of a worker describes.
+/// Returns the machine that the parent of a worker describes.
 fn described(line: &str) -> Result<Arc<dyn Machine>, String> {
     let machine = Simulated::described(line.as_bytes())
         .map_err(|error| format!("the machine is not readable: {error}"))?;
     Ok(Arc::new(machine))
 }
 
-/// Why a command came to no verdict.
+/// The reason why a command reached no verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     sentence: String,
-    /// What belongs below it, such as the place in a file.
+    /// Lines printed below the sentence, such as the place in a file.
     lines: Vec<String>,
 }
 
@@ -140,7 +139,7 @@ impl From<&str> for Failure {
 }
 
 impl Failure {
-    /// A sentence with its reason, which may have several lines.
+    /// Returns a sentence with its reason, which may have several lines.
     fn because(what: &str, why: &str) -> Self {
         match why.contains('\n') {
             false => format!("{what}: {why}").into(),
@@ -155,8 +154,8 @@ impl Failure {
     }
 }
 
-/// Prints a failure, as `peerscope: sentence`. Names in it, of files or from files,
-/// are shown and never obeyed.
+/// Prints a failure, as `peerscope: sentence`. Control characters in names, of files or from files, are cleaned: the
+/// terminal must not obey them.
 pub fn complain(failure: &Failure) {
     remark(&failure.sentence);
     for line in &failure.lines {
@@ -164,22 +163,22 @@ pub fn complain(failure: &Failure) {
     }
 }
 
-/// Prints a remark in the same way; it does not change the exit code.
+/// Prints a remark in the same way, without effect on the exit code.
 fn remark(sentence: &str) {
-    // eprintln! would panic where stderr cannot be written, and a panic hides the exit code.
+    // eprintln! would panic if stderr cannot be written, and a panic hides the exit code.
     let _ = writeln!(std::io::stderr(), "peerscope: {}", clean(sentence));
 }
 
-/// Prints what clap has to say, help or a complaint, and gives the exit code.
+/// Prints clap's text, help or a complaint, and returns the exit code.
 pub fn usage(error: &clap::Error) -> u8 {
     let hostile = std::env::args_os().any(|argument| argument.to_string_lossy().contains(acts));
     if error.use_stderr() && hostile {
-        // It repeats the arguments as they are; without colours nothing but them needs cleaning.
+        // The text repeats the arguments unchanged; without colours only they need cleaning.
         let text = error.render().to_string();
         let lines: Vec<_> = text.lines().map(clean).collect();
         let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
     } else {
-        // If it cannot be written, the exit code still says so.
+        // If the text cannot be written, the exit code still reports the result.
         let _ = error.print();
     }
     if error.use_stderr() {
@@ -189,7 +188,7 @@ pub fn usage(error: &clap::Error) -> u8 {
     }
 }
 
-/// What a run observed, before it is judged.
+/// The observations of a run, before it is judged.
 struct Observed {
     started: Instant,
     started_at: String,
@@ -202,7 +201,7 @@ struct Observed {
 }
 
 impl Observed {
-    /// The content of a recording.
+    /// Takes the content of a recording.
     fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
         let Recorded {
             request,
@@ -224,7 +223,7 @@ impl Observed {
         }
     }
 
-    /// The report: the observations, the findings of the rules, and the verdict.
+    /// Builds the report: the observations, the findings of the rules, and the verdict.
     fn conclude(self, judging: &Judging) -> Report {
         let Self {
             started,
@@ -256,18 +255,18 @@ impl Observed {
     }
 }
 
-/// How reports are to be judged.
+/// The terms, settings and comparisons by which reports are judged.
 struct Judging {
     terms: Terms,
     settings: Settings,
-    /// The file that the settings are from.
+    /// The file that contains the settings.
     config: Option<String>,
     expectations: Option<Expectations>,
     baseline: Option<Report>,
 }
 
 impl From<Terms> for Judging {
-    /// Default settings, no expectations and no baseline.
+    /// Returns default settings, without expectations and baseline.
     fn from(terms: Terms) -> Self {
         Self {
             terms,
@@ -280,11 +279,11 @@ impl From<Terms> for Judging {
 }
 
 impl Judging {
-    /// Reads what the command line names.
+    /// Reads the settings that the command line names.
     ///
     /// # Errors
     ///
-    /// A sentence that names the file and what is wrong with it.
+    /// A sentence that names the file and the mistake in it.
     fn of(cli: &Cli, fail_on: FailOn) -> Result<Self, Failure> {
         let settings = match &cli.config {
             None => Settings::default(),
@@ -305,11 +304,11 @@ impl Judging {
         })
     }
 
-    /// The same, with expectations and a baseline where the command line names them.
+    /// Reads the settings, and the expectations and the baseline if the command line names them.
     ///
     /// # Errors
     ///
-    /// A sentence that names the file and what is wrong with it.
+    /// A sentence that names the file and the mistake in it.
     fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, Failure> {
         let mut judging = Self::of(cli, args.fail_on)?;
         if let Some(path) = &args.expect {
@@ -367,7 +366,7 @@ impl Judging {
     }
 }
 
-/// Now, in RFC 3339, UTC.
+/// Returns the current time in RFC 3339, UTC.
 fn timestamp() -> String {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(0)

@@ -1,4 +1,4 @@
-//! Where reports go: stdout and files.
+//! Writes reports to stdout and to files.
 
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use model::timeline::Timeline;
 use recording::outlet::{Outlet, was_given_up};
 use report::{self, Format, Of, Style, json, prometheus};
 
-/// A useful layout needs at least this many columns.
+/// Least number of columns for a useful layout.
 const NARROWEST: usize = 60;
 
-/// The style of a report on stdout.
+/// Returns the style of a report on stdout.
 pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
     Style {
         pairs: args.prometheus_pairs,
@@ -25,7 +25,7 @@ pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
     }
 }
 
-/// The style of text on stdout.
+/// Returns the style of text on stdout.
 pub fn style(color: Color, verbose: bool) -> Style {
     let stdout = std::io::stdout();
     let color = match color {
@@ -38,7 +38,7 @@ pub fn style(color: Color, verbose: bool) -> Style {
     };
     let width = terminal_size::terminal_size_of(&stdout)
         .map_or(Style::PLAIN.width, |(width, _)| usize::from(width.0));
-    // A pipe can say how wide its reader is, as ls and git let it.
+    // COLUMNS can give the width of a pipe's reader, as ls and git allow.
     let columns = std::env::var("COLUMNS")
         .ok()
         .and_then(|columns| columns.parse().ok());
@@ -59,8 +59,8 @@ pub fn style(color: Color, verbose: bool) -> Style {
     }
 }
 
-/// Whether the locale has more than ASCII, by the variables that decide it, the first that is set; the tool prints
-/// UTF-8 where none is.
+/// Returns true if the locale supports more than ASCII. The first of the deciding variables that is set counts; the
+/// tool prints UTF-8 if none is.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
@@ -76,7 +76,7 @@ fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
 ///
 /// # Errors
 ///
-/// A sentence that names what could not be written. Everything else is written.
+/// A sentence that names the outputs that could not be written. All others are written.
 pub fn publish(
     report: &Report,
     format: &Format,
@@ -92,13 +92,13 @@ pub fn publish(
 #[derive(Debug)]
 pub struct Published {
     code: u8,
-    /// Where all of it is, whatever else could not be written.
+    /// A file that contains the whole report, whatever else could not be written.
     pub whole: Option<PathBuf>,
     failure: Option<NotWritten>,
 }
 
 impl Published {
-    /// With another output that belongs to it.
+    /// Adds the result of another output of the same run.
     pub fn and(self, other: Result<(), NotWritten>) -> Self {
         Self {
             failure: NotWritten::both(self.failure, other.err()),
@@ -106,7 +106,7 @@ impl Published {
         }
     }
 
-    /// The exit code of the report.
+    /// Returns the exit code of the report.
     ///
     /// # Errors
     ///
@@ -119,16 +119,16 @@ impl Published {
 /// Outputs that could not be written.
 #[derive(Debug)]
 pub struct NotWritten {
-    /// A sentence that names them.
+    /// A sentence that names the outputs.
     pub sentence: String,
-    /// Nothing but the user, who asked for the end while they waited for their readers, kept them from being written.
+    /// True if only the user stopped the outputs, by asking for the end while they waited for their readers.
     pub given_up: bool,
 }
 
 impl NotWritten {
     fn new(name: &str, error: &std::io::Error) -> Self {
         let given_up = was_given_up(error);
-        // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
+        // Use only the error's kind: the whole error would name the temporary file, which means nothing to the user.
         let why = if given_up {
             error.to_string()
         } else {
@@ -151,7 +151,7 @@ impl NotWritten {
     }
 }
 
-/// Formats with a timeline also get the events of the rounds that it follows.
+/// Prints a report and writes its files. Formats with a timeline also get the events of the followed rounds.
 pub fn publish_seen(
     report: &Report,
     timelines: &[Timeline],
@@ -171,11 +171,11 @@ pub fn publish_seen(
     }
 }
 
-/// Writes all of a report to a new file of any name in this folder.
+/// Writes the whole report to a new file of any name in this folder.
 ///
 /// # Errors
 ///
-/// It cannot be written there; nothing is left then.
+/// It cannot be written there; then no file is left.
 pub fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
     let mut file = tempfile::Builder::new()
         .prefix("peerscope-")
@@ -186,11 +186,11 @@ pub fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
     Ok(file.keep().map_err(|error| error.error)?.1)
 }
 
-/// Files to write in addition to stdout, checked before anything is measured: the name as it was given, the
-/// place that it leads to, and the format.
+/// Files to write in addition to stdout, checked before anything is measured: the given name, the place that it leads
+/// to, and the format.
 pub struct Files {
     files: Vec<(PathBuf, PathBuf, &'static Format)>,
-    /// Once it is set, readers who are late are not waited for any longer.
+    /// True once late readers are not waited for any longer.
     stop: Arc<AtomicBool>,
 }
 
@@ -219,7 +219,7 @@ impl Files {
         Ok(files)
     }
 
-    /// The same, and stdout, for as long as this is not set: then their readers are not waited for any longer.
+    /// Makes these files, and stdout, wait for late readers only until `stop` is set.
     pub fn until(self, stop: &Arc<AtomicBool>) -> Self {
         Self {
             stop: Arc::clone(stop),
@@ -227,7 +227,7 @@ impl Files {
         }
     }
 
-    /// Checks that another file can be written, which is none of these.
+    /// Checks that another file can be written, and that it is not one of these.
     ///
     /// # Errors
     ///
@@ -264,7 +264,7 @@ impl Files {
         })
     }
 
-    /// The files of a report with measurements, prepared.
+    /// Prepares the files of a report with measurements.
     ///
     /// # Errors
     ///
@@ -284,8 +284,8 @@ impl Files {
         Ok(files)
     }
 
-    /// Writes every file, whole or not at all. After a failure the others are still written. Gives one that has the whole
-    /// report.
+    /// Writes every file, completely or not at all. After a failure the others are still written. Also returns a file
+    /// that contains the whole report.
     fn write(
         &self,
         report: &Report,
@@ -297,11 +297,11 @@ impl Files {
         })
     }
 
-    /// The same of what is made as one text for each format.
+    /// Writes one rendered text per format to the files.
     ///
     /// # Errors
     ///
-    /// A sentence that names what could not be written. Everything else is written.
+    /// A sentence that names the files that could not be written. All others are written.
     pub fn write_all(
         &self,
         style: &Style,
@@ -326,7 +326,7 @@ impl Files {
             ..*style
         };
         let (mut whole, mut failure) = (None, None);
-        // Outputs that may wait for a reader come last, so that they delay no other.
+        // Outputs that may wait for a reader come last, so that they do not delay others.
         let (late, first): (Vec<_>, Vec<_>) = self
             .files
             .iter()
@@ -342,7 +342,7 @@ impl Files {
     }
 }
 
-/// A file of its own, checked before anything is measured: the name as it was given, and the place that it leads to.
+/// A separate file, checked before anything is measured: the given name, and the place that it leads to.
 pub struct Whole {
     path: PathBuf,
     place: PathBuf,
@@ -350,11 +350,11 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Writes the file, whole or not at all.
+    /// Writes the file, completely or not at all.
     ///
     /// # Errors
     ///
-    /// That it could not be written.
+    /// The file could not be written.
     pub fn write(&self, text: &str) -> Result<(), NotWritten> {
         write_to(&self.path, &self.place, &self.stop, &|to| {
             to.write_all(text.as_bytes())
@@ -369,7 +369,7 @@ fn write_to(
     contents: Contents<'_>,
 ) -> Result<(), NotWritten> {
     let written = if is_open_ended(place) {
-        // A file that the caller has opened may have something in it.
+        // Append: a file that the caller has opened may contain something already.
         Outlet::open(place, stop).and_then(|mut outlet| write_through(&mut outlet, contents))
     } else {
         write_whole(place, contents)
@@ -389,10 +389,10 @@ fn write_to(
     })
 }
 
-/// Writes what a file of a format is to have.
+/// A function that writes the contents of a file in a format.
 type Formatted<'a> = &'a dyn Fn(&Format, &Style, &mut dyn Write) -> std::io::Result<()>;
 
-/// Writes to stdout. A reader that has closed the pipe has read what it wanted: that is not a failure.
+/// Writes to stdout. A reader that has closed the pipe has read enough: that is not a failure.
 ///
 /// # Errors
 ///
@@ -407,7 +407,7 @@ fn printed(
     write: impl Fn(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<(), NotWritten> {
     match write_through(&mut Outlet::new(std::io::stdout().lock(), stop), &write) {
-        // As the standard library has it: who closed it wants nothing.
+        // A closed stdout is not an error, as in the standard library: whoever closed it wants no output.
         Err(error) if error.raw_os_error() != Some(rustix::io::Errno::BADF.raw_os_error()) => {
             let given_up = was_given_up(&error);
             Err(NotWritten {
@@ -419,16 +419,18 @@ fn printed(
     }
 }
 
-/// The format of a file: that of its extension, or JSON for a pipe or a device without one, which a program reads.
+/// Returns the format of a file: that of its extension, or JSON for a pipe or a device without one, which a program
+/// reads.
 fn format_of(path: &Path) -> Result<&'static Format, String> {
     let json = |_| report::named("json").filter(|_| is_open_ended(path));
     report::for_path(path).or_else(|why| json(()).ok_or(why))
 }
 
-/// Where a name leads to when every symbolic link is followed; the last may lead to a file that is not there yet.
+/// Returns the place that a name leads to, after every symbolic link. The last link may lead to a file that does not
+/// exist yet.
 fn destination(path: &Path) -> std::io::Result<PathBuf> {
     let mut place = path.to_owned();
-    // As many as Linux follows.
+    // Linux follows at most this many links.
     for _ in 0..40 {
         if is_open_ended(&place) {
             return Ok(place);
@@ -448,8 +450,8 @@ fn destination(path: &Path) -> std::io::Result<PathBuf> {
     Err(ErrorKind::InvalidInput.into())
 }
 
-/// Whether this is a pipe, a device, or whatever the caller has opened for us (/dev/stdout, /dev/fd/3): something
-/// that is written to and cannot be replaced.
+/// Returns true for a pipe, a device, or a file the caller has opened for us (/dev/stdout, /dev/fd/3): outputs that are
+/// written to and cannot be replaced.
 fn is_open_ended(path: &Path) -> bool {
     let opened = ["/proc/self/fd", "/dev/fd"]
         .iter()
@@ -460,14 +462,14 @@ fn is_open_ended(path: &Path) -> bool {
     opened || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// Writes what a file is to have.
+/// A function that writes the contents of a file.
 type Contents<'a> = &'a dyn Fn(&mut dyn Write) -> std::io::Result<()>;
 
-/// Writes to what is there. A reader that has closed its end has read what it wanted.
+/// Writes to an existing output. A reader that has closed its end has read enough.
 fn write_through<F: AsFd>(outlet: &mut Outlet<F>, contents: Contents<'_>) -> std::io::Result<()> {
     let mut buffered = BufWriter::new(outlet);
     let written = contents(&mut buffered).and_then(|()| buffered.flush());
-    // Bytes that the output refused are dropped: another flush would wait again.
+    // Drop bytes that the output refused: another flush would wait again.
     let _ = buffered.into_parts();
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
@@ -475,13 +477,13 @@ fn write_through<F: AsFd>(outlet: &mut Outlet<F>, contents: Contents<'_>) -> std
     }
 }
 
-/// Replaces the file as a whole: no reader ever sees half of it. Its mode stays, and its owner where we may set it.
+/// Replaces the file as a whole: no reader ever sees half of it. Keeps its mode, and its owner if permitted.
 fn write_whole(path: &Path, contents: Contents<'_>) -> std::io::Result<()> {
     let mut file = temporary_beside(path)?;
     contents(&mut file)?;
     if let Ok(old) = std::fs::metadata(path) {
         use std::os::unix::fs::MetadataExt;
-        // Only root may give a file away; others keep the group where they are in it.
+        // Only root may give a file away; others can keep the group if they are in it.
         let _ = std::os::unix::fs::fchown(file.as_file(), Some(old.uid()), Some(old.gid()))
             .or_else(|_| std::os::unix::fs::fchown(file.as_file(), None, Some(old.gid())));
         file.as_file().set_permissions(old.permissions())?;
@@ -491,12 +493,12 @@ fn write_whole(path: &Path, contents: Contents<'_>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A file in the same folder, so that it can be renamed into place; it vanishes if it is not.
+/// Creates a file in the same folder, so that it can be renamed into place. It vanishes if it is not renamed.
 fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
     tempfile::Builder::new()
         .prefix(".peerscope-")
-        // The umask takes away what it takes away from every new file.
+        // The umask applies as to every new file.
         .permissions(std::fs::Permissions::from_mode(0o666))
         .tempfile_in(folder_of(path))
 }
@@ -508,7 +510,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
-    // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
+    // Use only the error's kind: the whole error would name the temporary file, which means nothing to the user.
     format!(
         "cannot write {}: {}{}; choose another place",
         path.display(),
@@ -517,7 +519,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> String {
     )
 }
 
-/// The limit of this process behind an error, to follow it.
+/// Returns the limit of this process behind an error, as the end of a sentence.
 fn limit(error: &std::io::Error) -> String {
     limits::of_error(error)
         .map(|limit| format!(": {limit}"))

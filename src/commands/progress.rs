@@ -1,4 +1,4 @@
-//! Progress on stderr.
+//! Shows progress on stderr.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,28 +8,27 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use plan::Round;
 
-/// How often the bar is drawn again, also while nothing ends.
+/// Interval between two drawings of the bar, also while no round ends.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A round that takes longer than this, and than ten others, is said to have given no answer; chosen.
+/// Least time after which a round is reported to give no answer; it must also exceed ten other rounds. Chosen.
 const NO_ANSWER: Duration = Duration::from_secs(1);
 
-/// A bar that shows what runs and how long it will take. Nothing is drawn if stderr is not a
-/// terminal.
+/// A bar that shows the running round and the time left. Nothing is drawn if stderr is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
-    /// Whether nothing is drawn.
+    /// True if nothing is drawn.
     hidden: bool,
     pace: Arc<Mutex<Pace>>,
 }
 
 impl Progress {
-    /// While the driver starts.
+    /// Shows that the driver starts.
     pub fn starting() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::default_spinner());
         bar.set_message("reading facts, starting the CUDA driver");
-        // It starts a thread, and panics where there can be none.
+        // The steady tick starts a thread, and panics if no thread can start.
         if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
             bar.enable_steady_tick(TICK);
         }
@@ -52,13 +51,13 @@ impl Progress {
             .progress_chars("=> ");
         self.bar.set_style(
             style.with_key("left", move |_: &ProgressState, to: &mut dyn Write| {
-                // What cannot be written is not shown.
+                // Text that cannot be written is not shown.
                 let _ = to.write_str(&lock(&pace).words(Instant::now()));
             }),
         );
     }
 
-    /// This round is running; `ended` rounds have ended.
+    /// Shows the running round; `ended` is the number of rounds that have ended.
     pub fn round(&self, round: &Round, ended: usize) {
         if self.hidden {
             return;
@@ -69,7 +68,7 @@ impl Progress {
             .set_message(format!("{}: {}", round.way(), round.task));
     }
 
-    /// Runs something that also writes to stderr.
+    /// Hides the bar while `write` also writes to stderr.
     pub fn aside(&self, write: impl FnOnce()) {
         self.bar.suspend(write);
     }
@@ -84,22 +83,22 @@ fn lock(pace: &Mutex<Pace>) -> std::sync::MutexGuard<'_, Pace> {
     pace.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How fast rounds end, and which one has not.
+/// The speed of the rounds, and the running round.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Rounds in all.
+    /// Total number of rounds.
     rounds: usize,
     ended: usize,
-    /// Those of them that counted for the time of one: what ran into its deadline does not.
+    /// Number of ended rounds that count for the usual time. A round that ran into its deadline does not count.
     counted: usize,
-    /// The time that these took.
+    /// Total time of the counted rounds.
     took: Duration,
-    /// When the running round began, and its deadline.
+    /// Start of the running round, and its deadline.
     running: Option<(Instant, Duration)>,
 }
 
 impl Pace {
-    /// A round begins after so many that have ended.
+    /// Notes the start of a round after `ended` others.
     fn begins(&mut self, ended: usize, deadline: Duration, now: Instant) {
         if let Some((began, deadline)) = self.running {
             let took = now.saturating_duration_since(began);
@@ -113,7 +112,7 @@ impl Pace {
         self.running = Some((now, deadline));
     }
 
-    /// The time of a usual round.
+    /// Returns the time of a usual round.
     fn usual(&self) -> Option<Duration> {
         let counted = u32::try_from(self.counted)
             .ok()
@@ -121,8 +120,8 @@ impl Pace {
         Some(self.took / counted)
     }
 
-    /// How long the running round has given no answer, and what is left of its deadline; none where it takes no longer
-    /// than others.
+    /// Returns how long the running round has given no answer, and the rest of its deadline. Returns none if the round
+    /// takes no longer than others.
     fn late(&self, now: Instant) -> Option<(Duration, Duration)> {
         let (began, deadline) = self.running?;
         let runs = now.saturating_duration_since(began);
@@ -130,8 +129,8 @@ impl Pace {
         is_late.then(|| (runs, deadline.saturating_sub(runs)))
     }
 
-    /// The time that is left: of the other rounds as long as usual ones take; of a running one that is late, all that
-    /// its deadline leaves it.
+    /// Returns the time left. Other rounds count with the usual time, a late running round with the rest of its
+    /// deadline.
     fn left(&self, now: Instant) -> Option<Duration> {
         let usual = self.usual()?;
         let (began, _) = self.running?;
@@ -143,7 +142,7 @@ impl Pace {
         Some(own + usual.saturating_mul(u32::try_from(others).unwrap_or(u32::MAX)))
     }
 
-    /// `12 s left`, `no answer for 3 s, given up in 2 s; 14 s left`
+    /// Returns texts such as `12 s left` or `no answer for 3 s, given up in 2 s; 14 s left`.
     fn words(&self, now: Instant) -> String {
         let left = self
             .left(now)
@@ -181,10 +180,10 @@ mod tests {
         for number in 0..=10 {
             pace.begins(number, deadline, at(100 * number as u64));
         }
-        // A hundred rounds of a tenth of a second each.
+        // A hundred rounds remain, of a tenth of a second each.
         assert_eq!(pace.words(at(1000)), "10 s left");
         assert_eq!(pace.words(at(1500)), "10 s left");
-        // The eleventh hangs: what is left of its deadline, and 99 others.
+        // The eleventh hangs: the rest of its deadline and 99 others remain.
         assert_eq!(
             pace.words(at(3000)),
             "no answer for 2 s, given up in 3 s; 13 s left"
@@ -197,7 +196,7 @@ mod tests {
             pace.words(at(7000)),
             "no answer for 6 s, given up in 0 s; 10 s left"
         );
-        // It does not make the others slower.
+        // The hang does not make the others slower.
         pace.begins(11, deadline, at(6000));
         assert_eq!(pace.words(at(6000)), "10 s left");
         pace.begins(110, deadline, at(6000));

@@ -1,4 +1,4 @@
-//! `recover`: a report from the journal of an interrupted run.
+//! `recover`: makes a report from the journal of an interrupted run.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,11 +12,11 @@ use model::timeline::Timeline;
 use recording::{self, Header, Recording, is_going_on, place};
 use report::read::bounded;
 
-/// Runs it.
+/// Runs `recover`.
 ///
 /// # Errors
 ///
-/// What to say on stderr.
+/// The failure to report on stderr.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
     let drawing = args
@@ -49,7 +49,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
         unread.push("it holds no measurement".into());
     }
     if found && !unread.is_empty() {
-        // Not all of it is in the report, and somebody may make more of it.
+        // The report lacks part of the journal, and somebody may recover more of it.
         let holds = held
             .map(|held| format!("; it holds {held}"))
             .unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
             unread.join(", and ")
         ));
     } else if found {
-        // Only JSON has everything that the journal has, but for the timeline.
+        // Only JSON contains everything in the journal, except the timeline.
         let drawn = drawing.is_some() || timelines.is_empty();
         let is_json =
             |file: &PathBuf| report::for_path(file).is_ok_and(|format| format.name == "json");
@@ -76,7 +76,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// The newest journal of an interrupted run on this machine.
+/// Returns the newest journal of an interrupted run on this machine.
 fn newest() -> Result<PathBuf, String> {
     let folders = place::folders();
     place::left_over(&folders).into_iter().next().map(|left| left.path).ok_or_else(|| {
@@ -98,7 +98,7 @@ fn load(path: &Path) -> Result<(Header, Recording), String> {
     }
     let bytes = recording::file(path).map_err(cannot_read)?;
     let found = recording::read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
-    // Every pair of them gets a route before anything else is checked.
+    // Every pair of GPUs gets a route before anything else is checked.
     match found.1.gpus() {
         0..=MOST_GPUS => Ok(found),
         gpus => Err(format!(
@@ -107,7 +107,7 @@ fn load(path: &Path) -> Result<(Header, Recording), String> {
     }
 }
 
-/// The report that the run would have made, from what it recorded, and what was seen for a timeline.
+/// Returns the report that the run would have made from its records, and its timelines.
 fn report((header, recording): (Header, Recording), judging: &Judging) -> (Report, Vec<Timeline>) {
     let mut recorded = recording.conclude();
     let timelines = std::mem::take(&mut recorded.timelines);
@@ -133,7 +133,7 @@ mod tests {
         Judging::from(Terms::from(Severity::Error))
     }
 
-    /// What every report of an interrupted run must satisfy, for any journal.
+    /// Asserts what holds for every report of an interrupted run, whatever its journal.
     fn assert_valid(report: &Report) {
         assert!(
             [1, 3].contains(&report.verdict.exit_code),
@@ -147,7 +147,7 @@ mod tests {
         assert!(render(report, named("text").unwrap(), &style).contains("RECOVERED"));
         let json = render(report, named("json").unwrap(), &style);
         let again: Report = serde_json::from_str(&json).unwrap();
-        // Scopes are not written.
+        // Compare as JSON: scopes are not written.
         let written = |report: &Report| serde_json::to_value(&report.findings).unwrap();
         assert_eq!(written(&again), written(report));
         assert_eq!(again.verdict, report.verdict);
@@ -165,7 +165,7 @@ mod tests {
     fn fuzz_journals() {
         use serde_json::Value;
 
-        // The facts, the driver, the plan, and some of what follows them.
+        // These lines are the facts, the driver, the plan, and some of the entries after them.
         let lines: Vec<Value> = RUN
             .0
             .split(|byte| *byte == b'\n')
@@ -189,7 +189,7 @@ mod tests {
         });
     }
 
-    /// Something done to the lines of a journal.
+    /// Damage to the lines of a journal.
     #[derive(Debug, Clone)]
     enum Harm {
         Cut(usize),
@@ -241,7 +241,7 @@ mod tests {
                 lines.swap(one % count, other % count);
                 *bytes = lines.join(&b'\n');
             }
-            // The first number after some place becomes another one.
+            // Replace the first number after some place.
             Harm::Number(at, number) => {
                 let from = at % length;
                 let digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';

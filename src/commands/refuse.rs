@@ -1,4 +1,4 @@
-//! Options that would have no effect are refused: whoever gives one expects something of it.
+//! Refuses options that would have no effect: whoever gives one expects an effect.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -22,7 +22,7 @@ const EFFECTS: [(&str, &[&str]); 4] = [
 ///
 /// # Errors
 ///
-/// What clap has to say: help, or a complaint.
+/// Clap's text: help, or a complaint.
 pub fn parse() -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches()?;
     let mut cli = Cli::from_arg_matches(&matches)?;
@@ -37,7 +37,7 @@ pub fn parse() -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// Refuses what has no effect on this command.
+/// Refuses options that have no effect on this command.
 ///
 /// # Errors
 ///

@@ -1,16 +1,16 @@
-//! The end of the last worker. The driver takes its contexts down, 0.2 s for 4 GPUs and 0.8 s for 8, while the
-//! report is there already.
+//! Ends the last worker. The driver takes its contexts down, 0.2 s for 4 GPUs and 0.8 s for 8, while the report exists
+//! already.
 //!
-//! A check that found nothing does not wait for that. The worker has the lock of the machine too, so the next check
-//! waits for it instead ([`super::turn`]); and a program that starts meanwhile is served by the driver after it. Two
-//! things are refused to whoever comes too early: a context on a GPU in exclusive mode, and the reset of a GPU, which
-//! may be what somebody does who reads of a fault. Then it is waited for.
+//! A check that found nothing does not wait for that. The worker holds the lock of the machine too, so the next check
+//! waits for it instead ([`super::turn`]). The driver serves any other program that starts meanwhile after the worker.
+//! Two things are refused if they come too early: a context on a GPU in exclusive mode, and the reset of a GPU.
+//! Somebody who reads of a fault may try a reset. In these cases the check waits.
 
 use model::snapshot::{ComputeMode, Snapshot};
 use worker::Worker;
 use worker::start;
 
-/// Whether a GPU admits one process at a time.
+/// Returns true if a GPU admits one process at a time.
 pub fn is_exclusive(snapshot: &Snapshot) -> bool {
     let mode = |mode| {
         matches!(
@@ -25,7 +25,7 @@ pub fn is_exclusive(snapshot: &Snapshot) -> bool {
         .any(mode)
 }
 
-/// Lets go of a worker that was killed, or waits for its end. A sentence where that does not come.
+/// Lets go of a worker that was killed, or waits for its end. Returns a sentence if it does not end.
 pub fn release(mut worker: Worker, waits: bool) -> Option<String> {
     if !waits {
         worker.leave();

@@ -1,4 +1,4 @@
-//! `--gpus`: the GPUs that a command looks at.
+//! `--gpus`: selects the GPUs that a command looks at.
 
 use diagnose::missing;
 use model::report::MOST_GPUS;
@@ -6,12 +6,12 @@ use model::request::{LeftOutGpu, Request};
 use model::snapshot::{Gpu, Snapshot};
 use model::units::PciAddress;
 
-/// Keeps the GPUs named by index, range of indices, UUID or PCI address, and the pairs between them; what that
-/// leaves out is in the request. An empty list keeps all.
+/// Keeps the GPUs named by index, range of indices, UUID or PCI address, and the pairs between them. Records the GPUs
+/// left out in the request. An empty list keeps all.
 ///
 /// # Errors
 ///
-/// No GPU has a name that was given; lists the GPUs that exist.
+/// No GPU has a given name; the sentence lists the GPUs that exist.
 pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Request), String> {
     let gpus = wanted.iter().map(|name| name.trim().to_owned()).collect();
     let request = Request {
@@ -19,14 +19,14 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Re
         ..Request::default()
     };
     if wanted.is_empty() || (snapshot.gpus.is_empty() && !snapshot.problems.is_empty()) {
-        // Without any GPU, the reason for that says more than the name that was not found.
+        // Without any GPU, the reason for that helps more than the name that was not found.
         return Ok((at_most(MOST_GPUS, snapshot)?, request));
     }
     let mut kept = Vec::new();
     for name in wanted.iter().map(|name| name.trim()) {
         if let Some((first, last)) = range(name)? {
             let is_there = |index: u32| snapshot.gpus.iter().any(|gpu| gpu.index == index);
-            // Ends at the first one that is missing, however long the range is.
+            // The search ends at the first missing GPU, however long the range is.
             if let Some(missing) = (first..=last).find(|&index| !is_there(index)) {
                 return Err(no_such(&snapshot, &missing.to_string()));
             }
@@ -41,7 +41,7 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Re
         kept.push(gpu.index);
     }
     if snapshot.gpus.iter().all(|gpu| kept.contains(&gpu.index)) {
-        // All that could be named: the whole machine was meant, and what is missing of it is missing.
+        // Every listed GPU was named: the user means the whole machine, and any missing GPU counts as missing.
         return Ok((at_most(MOST_GPUS, snapshot)?, request));
     }
     let request = without(request, &snapshot, &kept);
@@ -49,14 +49,14 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Re
     snapshot
         .pairs
         .retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
-    // What NVML does not list was not asked for.
+    // A GPU that NVML does not list was not requested.
     snapshot
         .unlisted_gpus
         .retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
     Ok((at_most(MOST_GPUS, snapshot)?, request))
 }
 
-/// The machine, unless it has more GPUs than a report of it could be read with again.
+/// Returns the machine, or an error if it has more GPUs than a report can be read back with.
 fn at_most(most: usize, snapshot: Snapshot) -> Result<Snapshot, String> {
     match snapshot.gpus.len() {
         gpus if gpus > most => Err(format!(
@@ -66,8 +66,8 @@ fn at_most(most: usize, snapshot: Snapshot) -> Result<Snapshot, String> {
     }
 }
 
-/// The same request, with the GPUs of the whole machine that are not kept: those that NVML lists, and those that it
-/// should list.
+/// Adds to a request the GPUs of the whole machine that are not kept: those that NVML lists, and those that it should
+/// list.
 fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
     let others: Vec<_> = whole
         .gpus
@@ -92,7 +92,7 @@ fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
     }
 }
 
-/// The ends of a range of indices such as `0-3`; `None` for the name of one GPU.
+/// Returns the ends of a range of indices such as `0-3`; `None` for the name of one GPU.
 fn range(name: &str) -> Result<Option<(u32, u32)>, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some((first, last)) = name.split_once('-') else {

@@ -1,4 +1,4 @@
-//! `topo`: facts and graph, without CUDA.
+//! `topo`: reports facts and graph, without CUDA.
 
 use std::time::Instant;
 
@@ -12,17 +12,17 @@ use model::snapshot::SlowFact;
 use report::{Of, Style};
 use std::sync::Arc;
 
-/// Runs it.
+/// Runs `topo`.
 ///
 /// # Errors
 ///
-/// What to say on stderr.
+/// The failure to report on stderr.
 pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Result<u8, Failure> {
     let started = Instant::now();
     let files = Files::prepare(&args.output, Of::Topology)?;
     let judging = Judging::of(cli, FailOn::Error)?;
     let started_at = timestamp();
-    // A person waits for the text; a file or JSON is for keeping, and has everything.
+    // A person waits for the text, so slow facts are left out. A file or JSON is kept, and contains everything.
     let format = args.format();
     let kept = args.verbose || !format.is_looked_at || !args.output.is_empty();
     let slow = if kept {

@@ -1,4 +1,4 @@
-//! The file of `check --trace` and `recover --trace`.
+//! Writes the file of `check --trace` and `recover --trace`.
 
 use std::collections::BTreeMap;
 
@@ -31,17 +31,17 @@ pub fn prepare(
     files.beside(path).map(Some)
 }
 
-/// What is said where a run followed nothing.
+/// Reason for no file if the run followed no round.
 pub const NOT_MEASURED: &str = "nothing that a timeline shows was measured";
-/// And where its journal has nothing of it.
+/// Reason for no file if the journal contains no timeline.
 pub const NOT_RECORDED: &str =
     "the journal holds nothing that a timeline shows: its run had no --trace, or ended before";
 
-/// Writes the timeline of a run. Where nothing was followed, that is said in these words, and there is no file.
+/// Writes the timeline of a run. If no round was followed, prints `nothing` as the reason and writes no file.
 ///
 /// # Errors
 ///
-/// That the file could not be written.
+/// The file could not be written.
 pub fn write(
     file: Option<&Whole>,
     timelines: &[Timeline],

@@ -8,30 +8,31 @@ use hardware::{ErrorKind, HardwareError, Lock, Machine, NotLocked};
 use model::measurement::{DriverFacts, Hindrance};
 use recording::{Event, Journal, Recorded, Recorder};
 
-/// How often it is tried again.
+/// Interval between two attempts to take the lock.
 const POLL: Duration = Duration::from_millis(50);
-/// The same while a worker of a check that has ended is taken down.
+/// Interval between two attempts while the worker of an ended check is taken down.
 const SHORT_POLL: Duration = Duration::from_millis(5);
-/// How long that may take: some hundred times what it took with 4 GPUs. Then it is stuck, and may be so for ever.
+/// Longest time for taking down that worker: some hundred times the time measured with 4 GPUs. After that it is stuck,
+/// and may be so for ever.
 const LAST_WORKER: Duration = Duration::from_secs(20);
 
-/// How often it is asked who has it: the kernel keeps every question until the holder ends, and has room for some
-/// thousand.
+/// Interval between two questions about the lock's holder. The kernel keeps every question until the holder ends, and
+/// has room for some thousand.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 pub enum Turn {
-    /// The machine is this run's until the lock is dropped.
+    /// This run has the machine until the lock is dropped.
     Ours(Lock),
-    /// Nobody can tell; a sentence says why. The run goes on.
+    /// The state cannot be found out; the sentence is the reason. The run goes on.
     Unknown(String),
-    /// Another run has it; a sentence says which.
+    /// Another run has the machine; the sentence names it.
     Theirs(String),
     /// The user stopped the wait.
     Interrupted,
 }
 
-/// Takes the lock of the machine, waiting for so long where another run has it. Where that run has ended and only
-/// its worker still dies, that is waited for without being asked.
+/// Takes the lock of the machine. Waits for at most `wait` if another run has it. If that run has ended and only its
+/// worker still dies, waits even without `wait`.
 pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) -> Turn {
     let began = Instant::now();
     let limit = wait.unwrap_or_default();
@@ -83,7 +84,7 @@ pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) ->
     }
 }
 
-/// What a run comes to whose turn never came: nothing was read and nothing measured.
+/// Returns the result of a run whose turn never came: nothing was read and nothing measured.
 pub fn nothing(profile: &str, turn: Turn) -> Recorded {
     let (why, interrupted) = match turn {
         Turn::Theirs(why) => (why, false),

@@ -1,4 +1,4 @@
-//! What is done around a round: where its calls are made, and what it leaves behind.
+//! Work around a round: the processors that make its calls, and the work that it leaves on the devices.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use model::placement::{Path, Side};
 use plan::{Action, Round};
 
 impl Bench<'_> {
-    /// Waits until the devices of a round have done all that was enqueued on them.
+    /// Waits until the devices of a round have done all work enqueued on them.
     ///
     /// # Errors
     ///
-    /// What the driver says, of that work too.
+    /// The driver's error, including an error of that work.
     pub fn drain(&self, round: &Round) -> Result<(), HardwareError> {
         let gpus: BTreeSet<u32> = round
             .flows
@@ -26,8 +26,8 @@ impl Bench<'_> {
             .try_for_each(|seat| self.driver.drain(seat.device))
     }
 
-    /// Runs something near the GPU that issues a round's copies, where they go through host memory: what the host
-    /// touches first is of its own node, and so are the calls that wait for it.
+    /// Runs a closure on processors near the GPU that issues a round's copies, if they go through host memory. Memory
+    /// that the host touches first is then on that GPU's node, and the calls that wait for it run there too.
     pub fn near<T>(&self, round: &Round, run: impl FnOnce() -> T) -> T {
         let setup = round.task.setup;
         let pair = round
@@ -54,7 +54,7 @@ impl Bench<'_> {
     }
 }
 
-/// The GPU that a round copies to or from the host, where there is one alone.
+/// Returns the GPU that a round copies to or from the host, if there is exactly one.
 fn with_host(round: &Round) -> Option<u32> {
     let is_host = round
         .flows

@@ -1,11 +1,11 @@
-//! What readings of a GPU come to before the load patterns, while they ran, and after them.
+//! Summarises the readings of a GPU before the load patterns, while they ran, and after them.
 
 use super::watch::LoadCounted;
 use hardware::LinkSample;
 use model::measurement::{AroundLoad, GpuReadings};
 use model::snapshot::PcieErrors;
 
-/// Which readings of a GPU were taken while load patterns ran: from one place up to another.
+/// The range of a GPU's readings that were taken while load patterns ran.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct During {
     begin: usize,
@@ -14,8 +14,8 @@ pub struct During {
 }
 
 impl During {
-    /// Hears that a round has ended when so many readings had been taken. The first reading of all comes before the first
-    /// copy. Single copies that are tried again behind the patterns do not end them.
+    /// Called when a round ends; `taken` is the number of readings so far. The first reading always counts as before
+    /// the first copy. Single copies that are tried again after the patterns do not end the range.
     pub fn ended(&mut self, is_load: bool, taken: usize) {
         match (is_load, self.loaded) {
             (false, true) => {}
@@ -27,13 +27,13 @@ impl During {
         }
     }
 
-    /// Whether a load pattern ran at all.
+    /// Returns true if a load pattern ran.
     pub const fn is_some(self) -> bool {
         self.loaded
     }
 }
 
-/// What the readings of a GPU come to.
+/// Returns the summary of a GPU's readings.
 pub fn summary(
     gpu: u32,
     all: &[LinkSample],
@@ -43,7 +43,7 @@ pub fn summary(
     let (until_end, later) = all.split_at(during.end.min(all.len()));
     let (earlier, loaded) = until_end.split_at(during.begin.min(until_end.len()));
     let before = earlier.last();
-    // Counters only rise: where the run was cut off, the last reading is as far as is known.
+    // Counters only rise. If the run was cut off, the last reading is the latest known value.
     let after = later.last().or(loaded.last());
     let both = before.zip(after);
     let rise = |of: fn(&LinkSample) -> Option<u64>| {

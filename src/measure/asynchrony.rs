@@ -1,4 +1,5 @@
-//! Loops of launches with a wait in each turn, and what is read of a copy before it has ended.
+//! Measures loops of launches with a wait in each turn. Also measures the share of a copy's data that is still old
+//! before the copy has ended.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -15,34 +16,34 @@ use model::one_gpu::Ending;
 use model::placement::{Engine, Pair, Path, Side};
 use plan::{Action, Round};
 
-/// Length of the kernels of a loop: about what a small matrix product takes.
+/// Length of the kernels of a loop: about the time of a small matrix product.
 const LOOP_KERNEL: Duration = Duration::from_micros(10);
 
-/// Turns of a loop that a timeline shows: they are all alike.
+/// Number of turns of a loop in a timeline: all turns are alike.
 const TURNS_SHOWN: u32 = 20;
 
-/// One loop of launches.
+/// Times of one loop of launches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LoopTimes {
     /// Host time of the loop, nanoseconds.
     pub host_ns: f64,
-    /// Until the GPU had done everything, nanoseconds.
+    /// Time until the GPU had done all work, nanoseconds.
     pub whole_ns: f64,
 }
 
-/// What was read of one copy.
+/// The figures of one copy that was read early.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HazardSample {
-    /// Share of what was looked at that was old at once after the call, per cent.
+    /// Share of the inspected data that was old directly after the call, per cent.
     pub stale_percent: f64,
-    /// The same after the wait.
+    /// Share of the inspected data that was old after the wait, per cent.
     pub after_wait_percent: f64,
-    /// From the call until the wait ended, nanoseconds.
+    /// Time from the call until the wait ended, nanoseconds.
     pub copy_ns: f64,
 }
 
 impl Bench<'_> {
-    /// Runs a loop of launches on one GPU, with a wait for it or another one in each turn.
+    /// Runs a loop of launches on one GPU, with a wait for the same GPU or another one in each turn.
     pub(super) fn launch_loop(
         &self,
         round: &Round,
@@ -57,7 +58,7 @@ impl Bench<'_> {
             self.driver.drain(other)
         };
         let mut loops = Vec::new();
-        // The first one warms up and is not counted.
+        // The first loop warms up and is not counted.
         for _ in 0..=samples {
             let host_ns = self.timed(|| (0..turns).try_for_each(|_| turn()))?;
             let whole_ns = host_ns + self.timed(|| self.driver.drain(device))?;
@@ -84,7 +85,7 @@ impl Bench<'_> {
         Ok(Outcome::LaunchLoop { loops })
     }
 
-    /// Reads what a copy to the host brings, at once after its call and again after its end.
+    /// Reads the data of a copy to the host, directly after its call and again after its end.
     #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     pub(super) fn hazard(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
         let ground = self.ground(round)?;
@@ -102,7 +103,7 @@ impl Bench<'_> {
             let seed = self
                 .seeds
                 .next(within, Engine::Copy, Side::Source, Path::Staged);
-            // What else was in there is gone.
+            // The fill below overwrites the known contents.
             self.contents.borrow_mut().remove(&ground.gpu);
             self.driver.fill(ground.send, ground.bytes, seed)?;
             self.driver.synchronize(Stream::default_of(ground.device))?;
@@ -127,13 +128,13 @@ impl Bench<'_> {
     }
 }
 
-/// The GPU that works, and the one that is waited for.
+/// Returns the GPU that works, and the one that is waited for.
 fn of_loop(round: &Round) -> Option<(u32, u32)> {
     let mut gpus = round.flows.iter().filter_map(|flow| flow.within());
     Some((gpus.next()?, gpus.next()?))
 }
 
-/// The cell of a loop; none where the round is of another kind.
+/// Returns the cell of a loop; none if the round is of another kind.
 pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> {
     let Action::LaunchLoop { turns, .. } = round.task.action else {
         return None;
@@ -170,7 +171,7 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
     Some(cell)
 }
 
-/// The cell of data that is read too early; none where the round is of another kind.
+/// Returns the cell of data that is read too early; none if the round is of another kind.
 pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
     let Action::Hazard { .. } = round.task.action else {
         return None;

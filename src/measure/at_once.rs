@@ -1,27 +1,26 @@
-//! Which rounds are run at once, and which are compared with one pair alone.
+//! Decides which rounds run at once, and which are compared with one pair alone.
 
 use std::collections::{HashMap, HashSet};
 
 use model::placement::{Engine, Path, Side};
 use model::units::Bytes;
 
-/// Pairs that are copied at once are compared with one of them alone in every so many of the rounds of a
-/// kind.
+/// Interval of comparisons: in every fourth round of a kind, pairs copied at once are compared with one of them alone.
 const COMPARED_EVERY: usize = 4;
-/// Rounds that are alike: engine, issuer, path, and bytes, which follow the rate of the route.
+/// The properties that similar rounds share: engine, issuer, path, and bytes, which follow the rate of the route.
 pub(super) type Kind = (Engine, Side, Path, Bytes);
 
-/// What is known of pairs that are copied at once.
+/// The results so far for pairs that are copied at once.
 #[derive(Debug, Default)]
 pub(super) struct AtOnce {
-    /// Rounds of each kind so far.
+    /// Number of rounds of each kind so far.
     rounds: HashMap<Kind, usize>,
-    /// Kinds that were slower than alone: they are measured one at a time.
+    /// Kinds that were slower at once than alone. They are measured one at a time.
     apart: HashSet<Kind>,
 }
 
 impl AtOnce {
-    /// Counts a round. Where one of its pairs is to be compared with itself alone, the number of that comparison.
+    /// Counts a round. Returns the number of the comparison if one of its pairs must be compared with itself alone.
     pub(super) fn next(&mut self, kind: Kind) -> Option<usize> {
         let rounds = self.rounds.entry(kind).or_default();
         let number = *rounds;

@@ -1,4 +1,4 @@
-//! Watches what GPUs do while this program leaves them alone: what moves then is another program's.
+//! Watches the GPUs while this program leaves them alone: any traffic then belongs to another program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,22 +10,23 @@ use hardware::{Moved, Telemetry, limits};
 use model::background::{Background, LeftAlone, Moment};
 use model::units::GbPerSecond;
 
-/// Time between the first two looks. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
+/// Time between the first two readings. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
 const PAUSE: Duration = Duration::from_millis(30);
-/// The same after the copies, where the program waits for it. A look takes 2 ms for each GPU (4 x H200).
+/// Time between the first two readings after the copies, while the program waits. A reading takes 2 ms for each GPU (4
+/// x H200).
 const PAUSE_AT_THE_END: Duration = Duration::from_millis(10);
-/// How long GPUs are waited for that are late with their last look; where none is, nothing is waited for. Chosen:
-/// NVML answers within milliseconds, and within a second while a driver starts.
+/// Longest wait for GPUs that are late with their last reading; without late GPUs there is no wait. Chosen: NVML
+/// answers within milliseconds, and within a second while a driver starts.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// GPUs that this program leaves alone.
+/// A watch of GPUs that this program leaves alone.
 pub struct Quiet {
-    /// Not before this is the second look taken.
+    /// Earliest time of the second reading.
     second_look: Instant,
     moment: Moment,
-    /// How long the last look is waited for.
+    /// Longest wait for the last reading.
     patience: Duration,
-    /// The GPUs, each with the reason why no thread watches it.
+    /// The GPUs; with the reason for a GPU that no thread watches.
     gpus: Vec<(LeftAlone, Option<String>)>,
     over: Arc<AtomicBool>,
     threads: Vec<Thread>,
@@ -51,13 +52,13 @@ impl Quiet {
                 std::thread::sleep(pause);
                 let awaited = over.load(Ordering::Relaxed);
                 let second = telemetry.moved(gpu.gpu);
-                // Where it is waited for already, a third look would show the same moment.
+                // If `end` waits already, a third reading would show the same moment.
                 let last = if awaited {
                     second.clone()
                 } else {
                     third(&*telemetry, gpu.gpu, &over)
                 };
-                // Nobody listens any more when it took too long.
+                // The receiver is gone if the reading took too long.
                 let _ = answer.send(seen(gpu, moment, [first, second, last]));
             };
             std::thread::Builder::new()
@@ -89,7 +90,7 @@ impl Quiet {
         }
     }
 
-    /// Ends the watch. Of GPUs that do not answer in time, that is what is known.
+    /// Ends the watch. A GPU that does not answer in time is returned as unread.
     pub fn end(self) -> Vec<Background> {
         self.over.store(true, Ordering::Relaxed);
         self.threads.iter().for_each(Thread::unpark);
@@ -111,7 +112,7 @@ impl Quiet {
     }
 }
 
-/// The look at the end of the watch.
+/// Waits for the end of the watch and takes the last reading.
 fn third(telemetry: &dyn Telemetry, gpu: u32, over: &AtomicBool) -> Moved {
     while !over.load(Ordering::Relaxed) {
         std::thread::park();
@@ -119,11 +120,11 @@ fn third(telemetry: &dyn Telemetry, gpu: u32, over: &AtomicBool) -> Moved {
     telemetry.moved(gpu)
 }
 
-/// What three looks at a GPU come to.
+/// Returns the activity that three readings of a GPU show.
 fn seen(gpu: LeftAlone, moment: Moment, looks: [Moved; 3]) -> Background {
     let [first, second, last] = &looks;
-    // Over the short time the counter of PCIe bytes has not wrapped; over the long one it may have, and
-    // what it shows is the least that has moved.
+    // The counter of PCIe bytes cannot wrap over the short time. It may have wrapped over the long time, and its
+    // difference is then a lower bound of the traffic.
     let [sent, received] = [0, 1].map(|way| {
         let counted = [pcie(first, second, way), pcie(first, last, way)];
         let rates = looks
@@ -163,7 +164,7 @@ fn pcie(from: &Moved, to: &Moved, way: usize) -> Option<f64> {
 }
 
 fn rate(bytes: u64, from: &Moved, to: &Moved) -> Option<GbPerSecond> {
-    // At least this: a call of NVML takes longer while the driver starts.
+    // This rate is a lower bound: a call of NVML takes longer while the driver starts.
     let time = to.answered.saturating_sub(from.asked);
     (!time.is_zero()).then(|| GbPerSecond::of(bytes, time.as_secs_f64() * 1e9))
 }
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn counters_become_rates_and_a_wrapped_one_the_least_that_moved() {
-        // 60 GB/s from the host: 1.8 GB in 30 ms, 60 GB in a second, of which the counter shows little.
+        // 60 GB/s arrive from the host: 1.8 GB in 30 ms, 60 GB in a second, of which the counter shows little.
         let start = u32::MAX - 1000;
         let looks = [
             look(0, 0, start.into(), 0),
@@ -220,7 +221,7 @@ mod tests {
             (seen.pcie_sent_gbps, seen.pcie_received_gbps),
             (Some(GbPerSecond(0.0)), Some(GbPerSecond(60.0)))
         );
-        // A run that ended just before left its mark on the first look.
+        // A run that ended just before raised the utilization of the first reading only.
         assert_eq!(seen.utilization_percent, Some(0));
         assert_eq!(
             super::seen(of(3), Moment::End, looks.clone()).utilization_percent,

@@ -1,5 +1,5 @@
-//! Bandwidth of plain rows of copies: as many rows as it takes until they agree, of one pair or of
-//! several at once, with the bytes checked afterwards.
+//! Measures the bandwidth of plain rows of copies. Adds rows until they agree, for one pair or several at once, and
+//! checks the bytes afterwards.
 
 use super::Row;
 use super::bench::Bench;
@@ -13,16 +13,15 @@ use model::placement::{Direction, Pair, Path, Placement};
 use model::units::Bytes;
 use plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, stream_of};
 
-/// Rows that differ by less, in per cent, agree: more of them would change nothing. Rows of 1 GB on H200
-/// scatter by 0.1 to 0.2% (docs/measurement.md).
+/// Largest difference of rows that agree, per cent: further rows would change nothing. Rows of 1 GB on H200 scatter by
+/// 0.1 to 0.2% (docs/measurement.md).
 const AGREE_PERCENT: f64 = 0.3;
-/// The rows that are added at most where they do not agree.
+/// Largest number of rows added if they do not agree.
 const MORE_ROWS: u32 = 4;
-/// Copies of a marked row, by which directions that do not run at the same time are told apart. The first
-/// is not counted.
+/// Copies of a marked row, which separates directions that do not run at the same time. The first is not counted.
 const MARKED_COPIES: u32 = 4;
-/// A row of several pairs at once may differ by this much, in per cent, from that of one of them alone:
-/// NVSwitch shows no difference (docs/facts.md, "Flows at the same time").
+/// Largest difference between a row of several pairs at once and that of one of them alone, per cent: NVSwitch shows no
+/// difference (docs/facts.md, "Flows at the same time").
 pub(super) const APART_PERCENT: f64 = 0.3;
 
 impl Bench<'_> {
@@ -75,8 +74,8 @@ impl Bench<'_> {
         Ok(found)
     }
 
-    /// The same of pairs that share nothing, each a round of its own: at once, unless that was found to make
-    /// a difference.
+    /// Times rows of copies of pairs that share nothing, each a round of its own. They run at once, unless that was
+    /// found to make a difference.
     pub(super) fn bandwidth_at_once(
         &self,
         pairs: &[Pair],
@@ -111,7 +110,7 @@ impl Bench<'_> {
         Ok(found)
     }
 
-    /// Rows of one of several pairs by itself, to compare.
+    /// Times rows of one of several pairs by itself, for comparison.
     fn rows_alone(
         &self,
         pair: Pair,
@@ -139,8 +138,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Whether there are enough rows: as many as wanted that agree with each other, or a single one
-    /// that agrees with what the pair has shown before.
+    /// Returns true if there are enough rows: at least `wanted` rows that agree with each other, or a single one that
+    /// agrees with earlier rows of the pair.
     fn is_enough(&self, pair: Pair, setup: Setup, row: &Row, wanted: u32) -> bool {
         let copy_ns = row.copy_ns();
         let counted = settled(&copy_ns);
@@ -152,8 +151,8 @@ impl Bench<'_> {
         counted.len() >= wanted as usize && agree
     }
 
-    /// Rows of small copies, whose time tells what a copy costs beside its bytes. On the staged path they would
-    /// say something of its staging.
+    /// Times rows of small copies, which show the cost of a copy apart from its bytes. On the staged path they would
+    /// measure its staging.
     fn small_rows(
         &self,
         lanes: &[Lane],
@@ -172,8 +171,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Where the two directions of a round did not run at the same time, a row more in which each copy has its
-    /// own time.
+    /// Times one more row in which each copy has its own time, if a round's two directions did not run at the same
+    /// time.
     fn marked_row(
         &self,
         lanes: &[Lane],
@@ -195,8 +194,9 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Whether a copy took as long as others of the pair, alone or with what its placement cost other pairs: the
-    /// default stream of the source costs a row on H200 18 us, two thirds of a per cent, and always the same.
+    /// Returns true if a copy took as long as others of the pair, or longer by the cost of its placement for other
+    /// pairs. On H200 the default stream of the source costs a row 18 us, two thirds of a per cent, and always the
+    /// same.
     fn is_as_seen(&self, pair: Pair, setup: Setup, copy_ns: f64) -> bool {
         let Some(pace) = self.pace_seen(pair, setup) else {
             return true;
@@ -210,7 +210,7 @@ impl Bench<'_> {
         agrees(pace) || cost.is_some_and(|cost| agrees(pace + cost))
     }
 
-    /// Remembers how long a byte takes in the reference placement, and how much longer a copy in another one.
+    /// Stores the time per byte in the reference placement, and the extra time of a copy in another one.
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn learn_pace(&self, pairs: &[Pair], setup: Setup, found: &[Row]) {
         for (pair, row) in pairs.iter().zip(found) {
@@ -229,7 +229,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Nanoseconds that such a copy takes in the reference placement, where that was measured before.
+    /// Returns the nanoseconds of such a copy in the reference placement, if measured before.
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn pace_seen(&self, pair: Pair, setup: Setup) -> Option<f64> {
         let reference = setup.of_any_size().with_placement(Placement::REFERENCE);
@@ -245,7 +245,7 @@ fn empty(lane: &Lane, setup: Setup, shape: &Shape, pairs: usize) -> Row {
         gpu: lane.issuer_index,
         stream: stream_of(setup.placement, setup.issuer),
         copies: shape.copies,
-        // Of a pair both ways there are two lanes.
+        // The two lanes of a pair that copies both ways count as one.
         at_once: if setup.direction == Direction::BothWays {
             1
         } else {
@@ -300,7 +300,7 @@ mod tests {
             ..Row::default()
         };
         bench.learn_pace(&pairs, reference, &[row(100.0), row(120.0)]);
-        // As in the reference placement; what a placement costs is not known yet.
+        // Only a time as in the reference placement is enough: the cost of the placement is not known yet.
         let is_enough = |pair: usize, us: f64| bench.is_as_seen(pairs[pair], default, us * 1e3);
         assert!(is_enough(0, 100.1) && !is_enough(0, 101.0) && !is_enough(1, 121.0));
         bench.learn_pace(&pairs[..1], default, &[row(101.0)]);

@@ -1,4 +1,4 @@
-//! The devices of a run with their streams, events and buffers, and the rounds run on them.
+//! Owns the devices of a run with their streams, events and buffers, and runs the rounds on them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,28 +18,28 @@ use model::placement::{Pair, Path, Placement, Side, StreamKind};
 use model::units::Bytes;
 use plan::{Round, stream_of};
 
-/// How long devices may take to come to their gates. A launch begins after some 10 us, and the host has enqueued a row by
-/// then; a GPU that several programs share in time slices has each for about this long. Chosen.
+/// Time that devices may take to reach their gates. A launch begins after some 10 us, and the host has enqueued a row
+/// by then. A GPU shared in time slices gives each program about this long. Chosen.
 const GATE_PATIENCE: Duration = Duration::from_millis(2);
-/// Tries of a row with a gate that its device has not come to in time. Chosen.
+/// Tries of a row whose device has not reached its gate in time. Chosen.
 const GATE_TRIES: u32 = 3;
 
-/// One device, ready.
+/// An opened device with its streams and buffers.
 pub(super) struct Seat {
     pub device: Device,
-    /// The processors of its NUMA node; none where they are not known or the only ones.
+    /// The processors of its NUMA node; empty if they are unknown or the only ones.
     pub processors: Vec<usize>,
     pub send: Buffer,
-    /// What it receives into.
+    /// Buffer for received bytes.
     pub receive: Buffer,
     side: Stream,
-    /// Held while work is enqueued; the others wait for its event.
+    /// Stream held while work is enqueued; the other streams wait for its event.
     gate: Stream,
-    /// When the gate opened.
+    /// Event of the gate's opening.
     pub opened: Event,
 }
 
-/// An event of a device, and when it happened on the host's clock.
+/// An event of a device, with its time on the host's clock.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     pub event: Event,
@@ -51,19 +51,19 @@ pub struct Bench<'a> {
     pub(super) driver: &'a dyn Driver,
     seats: Map<u32, Seat>,
     facts: DriverFacts,
-    /// Ordered pairs whose first device may reach the second's memory now.
+    /// Ordered pairs whose first device can access the second's memory now.
     enabled: RefCell<Set<(Device, Device)>>,
     events: RefCell<Map<Device, Vec<Event>>>,
-    /// Streams of a device beside those of its seat.
+    /// Further streams of a device, beside those of its seat.
     streams: RefCell<Map<Device, Vec<Stream>>>,
-    /// When the gates opened last, on the clock of [`Driver::now`].
+    /// Time of the last opening of the gates, on the clock of [`Driver::now`].
     released: Cell<Duration>,
-    /// Nanoseconds per byte in the reference placement, as last seen, by setup of any size.
+    /// Latest nanoseconds per byte in the reference placement, by setup of any size.
     pub(super) pace: RefCell<Map<(Pair, Setup), f64>>,
-    /// Nanoseconds that a copy takes beyond that in another placement, as last seen of any pair, by setup of any size.
+    /// Latest extra nanoseconds of a copy in another placement, from any pair, by setup of any size.
     pub(super) placement_ns: RefCell<Map<Setup, f64>>,
     pub(super) seeds: Seeds,
-    /// With what each GPU's send buffer was filled, all of it.
+    /// The seed with which each GPU's whole send buffer was filled.
     pub(super) contents: RefCell<Map<u32, u64>>,
     pub(super) at_once: RefCell<AtOnce>,
     pub(super) following: Following,
@@ -71,14 +71,14 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Opens the devices, takes memory, and asks who may reach whom. What fails stands in
-    /// [`Bench::facts`]; a device that fails costs itself only.
+    /// Opens the devices, allocates memory, and asks which devices can access each other. Failures are recorded in
+    /// [`Bench::facts`]; a device that fails loses only itself.
     pub fn open(driver: &'a dyn Driver, selections: &[Selection], memory_limit: Bytes) -> Self {
         Self::open_telling(driver, selections, memory_limit, false, &mut |_| ())
     }
 
-    /// The same, where `opening` hears of each GPU, by NVML index, before the driver is asked for
-    /// something that concerns it alone. All contexts are created at once unless `one_by_one`.
+    /// Opens the devices like [`Bench::open`]. Calls `opening` with the NVML index of each GPU before any request to
+    /// the driver that concerns it alone. All contexts are created at once unless `one_by_one`.
     pub fn open_telling(
         driver: &'a dyn Driver,
         selections: &[Selection],
@@ -117,7 +117,7 @@ impl<'a> Bench<'a> {
             following: Following::default(),
             hosts: HostPool::default(),
         };
-        // Where it is not known, that is told when it is needed.
+        // A failure is reported later, when the value is needed.
         bench.facts.host_budget_bytes = driver.host_room().ok().map(|room| Bytes(room.most(0)));
         for (wanted, info) in selections.iter().zip(found) {
             opening(wanted.index);
@@ -149,12 +149,12 @@ impl<'a> Bench<'a> {
         bench
     }
 
-    /// What the driver said.
+    /// Returns the facts that the driver reported.
     pub const fn facts(&self) -> &DriverFacts {
         &self.facts
     }
 
-    /// The pairs that a round copies between, of which there is at least one.
+    /// Returns the pairs that a round copies between, at least one.
     pub(super) fn pairs(&self, round: &Round) -> Result<Vec<Pair>, HardwareError> {
         let pairs: Option<Vec<_>> = round.flows.iter().map(|flow| flow.pair()).collect();
         pairs.filter(|pairs| !pairs.is_empty()).ok_or_else(|| {
@@ -226,8 +226,8 @@ impl<'a> Bench<'a> {
             .collect()
     }
 
-    /// Lets one device reach another's memory. Systems without NVSwitch allow only some peers at a
-    /// time; the others are let go then, and come back when they are needed.
+    /// Gives one device access to another's memory. Systems without NVSwitch allow only some peers at a time. Access to
+    /// the others is then disabled, and enabled again when needed.
     fn enable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
         if self.enabled.borrow().contains(&(device, peer)) {
             return Ok(());
@@ -253,7 +253,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Lets the sources of these pairs reach their destinations and no others.
+    /// Gives the sources of these pairs access to their destinations and to no others.
     pub(super) fn reach_only(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
         let mut wanted = BTreeSet::new();
         for pair in pairs {
@@ -283,13 +283,13 @@ impl<'a> Bench<'a> {
     fn disable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
         if self.enabled.borrow().contains(&(device, peer)) {
             self.driver.set_peer_access(device, peer, false)?;
-            // Not before: access that could not be taken back still counts as one of the few.
+            // Remove the pair only now: access that could not be disabled still counts as one of the few.
             self.enabled.borrow_mut().remove(&(device, peer));
         }
         Ok(())
     }
 
-    /// Switches peer access of a pair on for the direct path, off for the staged one, both ways.
+    /// Enables peer access of a pair for the direct path, disables it for the staged one, both ways.
     pub(super) fn set_path(&self, pair: Pair, path: Path) -> Result<(), HardwareError> {
         let (source, destination) = (
             self.seat(pair.source)?.device,
@@ -298,7 +298,7 @@ impl<'a> Bench<'a> {
         match path {
             Path::Direct => {
                 self.enable(source, destination)?;
-                // Pairs whose access is granted one way only are still copied that way.
+                // Pairs with access in one direction only are still copied in that direction.
                 if self
                     .facts
                     .said_of(pair.reversed())
@@ -315,7 +315,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Whether the source of a pair may reach the memory of its destination now.
+    /// Returns true if the source of a pair can access the memory of its destination now.
     pub(super) fn is_enabled(&self, pair: Pair) -> bool {
         let ends = self
             .seat(pair.source)
@@ -330,7 +330,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// A device that is open.
+    /// Returns the open device with the lowest index.
     pub(super) fn any_device(&self) -> Result<Device, HardwareError> {
         let first = self
             .seats
@@ -340,7 +340,7 @@ impl<'a> Bench<'a> {
         first.ok_or_else(|| HardwareError::new(ErrorKind::Other, "no GPU was opened"))
     }
 
-    /// The current stream of one side of a pair in a placement.
+    /// Returns the current stream of one side of a pair in a placement.
     pub(super) fn current_stream(
         &self,
         pair: Pair,
@@ -357,7 +357,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Some events of a device, created once and used again in the next round.
+    /// Returns events of a device, created once and reused in later rounds.
     pub(super) fn events(&self, device: Device, count: usize) -> Result<Vec<Event>, HardwareError> {
         let mut events = self.events.borrow_mut();
         let events = events.entry(device).or_default();
@@ -367,7 +367,7 @@ impl<'a> Bench<'a> {
         Ok(events[..count].to_vec())
     }
 
-    /// Some streams of a device, created once and used again in the next round.
+    /// Returns streams of a device, created once and reused in later rounds.
     pub(super) fn streams(
         &self,
         device: Device,
@@ -381,8 +381,8 @@ impl<'a> Bench<'a> {
         Ok(streams[..count].to_vec())
     }
 
-    /// Closes the gate of a device. Streams that wait for the event it returns stay shut until
-    /// [`Driver::release`], and the event's time is that of the opening.
+    /// Closes the gate of a device and returns the event of its opening. Streams that wait for the event stay shut
+    /// until [`Driver::release`].
     pub(super) fn close_gate(&self, index: u32) -> Result<Event, HardwareError> {
         let seat = self.seat(index)?;
         self.driver.hold(seat.gate)?;
@@ -390,13 +390,13 @@ impl<'a> Bench<'a> {
         Ok(seat.opened)
     }
 
-    /// Runs something that closes gates, and opens them whatever comes of it: a closed gate would
-    /// hold up all that follows. Before that, every device must have come to its gate: one that comes later begins later
-    /// than the others, and nothing would show it. Then what was enqueued is void, and is enqueued again once it is done.
+    /// Enqueues work that closes gates, and opens them in any case: a closed gate would block all later work. Every
+    /// device must reach its gate before the opening. A device that comes later begins later than the others, and
+    /// nothing would show it. Then the enqueued work is void: it is waited for and enqueued again.
     ///
     /// # Errors
     ///
-    /// That of what was enqueued; or a device was late every time, which says nothing about the hardware.
+    /// An error of `enqueue`; or a device was late every time, which is no evidence about the hardware.
     pub(super) fn gated<T>(
         &self,
         mut enqueue: impl FnMut() -> Result<T, HardwareError>,
@@ -404,7 +404,7 @@ impl<'a> Bench<'a> {
         let mut late = Vec::new();
         for _ in 0..GATE_TRIES {
             let result = enqueue();
-            // Where something could not be enqueued, it may be a gate.
+            // If enqueueing failed, the gate itself may be missing.
             late = if result.is_ok() {
                 self.driver.late(GATE_PATIENCE)
             } else {
@@ -422,13 +422,13 @@ impl<'a> Bench<'a> {
             self.seats
                 .values()
                 .try_for_each(|seat| self.driver.drain(seat.device))?;
-            // What has opened by itself meanwhile is void as well.
+            // Reset the expiry too: a gate that opened by itself meanwhile is void as well.
             self.driver.expired();
         }
         Err(self.used_by_others(&late))
     }
 
-    /// These devices came to their gates too late.
+    /// Returns the error for devices that reached their gates too late.
     fn used_by_others(&self, late: &[Device]) -> HardwareError {
         let own = self
             .seats
@@ -446,7 +446,7 @@ impl<'a> Bench<'a> {
         HardwareError::new(ErrorKind::Hindered, why)
     }
 
-    /// Where times of a device are counted from: the opening of its gate.
+    /// Returns the origin of a device's times: the opening of its gate.
     pub(super) fn opening(&self, opened: Event) -> Origin {
         Origin {
             event: opened,
@@ -454,11 +454,11 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What ran between two events.
+    /// Returns the time between two events.
     ///
     /// # Errors
     ///
-    /// A time is no number, which says nothing about the copy.
+    /// A time is not a number, which is no evidence about the copy.
     #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
     pub(super) fn span(
         &self,
@@ -467,7 +467,7 @@ impl<'a> Bench<'a> {
         end: Event,
     ) -> Result<Span, HardwareError> {
         let start_ns = origin.at.as_nanos() as f64 + self.driver.elapsed_ns(origin.event, start)?;
-        // Not from the origin: drivers give times as floats of some seven digits.
+        // Measure from the start, not from the origin: drivers give times as floats of some seven digits.
         let span = Span {
             start_ns,
             end_ns: start_ns + self.driver.elapsed_ns(start, end)?,
@@ -479,11 +479,11 @@ impl<'a> Bench<'a> {
         Ok(span)
     }
 
-    /// The spans between marks that follow each other.
+    /// Returns the spans between successive marks.
     ///
     /// # Errors
     ///
-    /// One took no time, although the driver said that it had enqueued it.
+    /// A span took no time, although the driver reported that the copy was enqueued.
     pub(super) fn spans(
         &self,
         origin: Origin,
@@ -499,7 +499,7 @@ impl<'a> Bench<'a> {
         marks.windows(2).map(span).collect()
     }
 
-    /// An error if a gate opened by itself: what was timed meanwhile is void.
+    /// Returns an error if a gate opened by itself: times taken meanwhile are void.
     pub(super) fn gates_held(&self) -> Result<(), HardwareError> {
         if self.driver.expired() {
             return Err(HardwareError::new(

@@ -1,7 +1,7 @@
-//! How long calls hold the host: launches, waits, and copies of every direction and kind of memory.
+//! Measures how long calls block the host: launches, waits, and copies of every direction and kind of memory.
 //!
-//! Nothing is gated: a call that waits for its work must find it running. What a call leaves unfinished is waited for
-//! before the next one. A copy that blocks is one with the wait for its end, which is what frameworks make of it.
+//! No gate is used: a call that waits for its work must find it running. Unfinished work of a call is waited for before
+//! the next one. A blocking copy is a copy followed by the wait for its end, as frameworks do it.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -24,29 +24,30 @@ use plan::{Action, Round};
 /// Length of the kernel that is launched or waited for: longer than any call takes by itself.
 const KERNEL: Duration = Duration::from_micros(200);
 
-/// A call that is timed: everything but the GPU and its memory.
+/// A timed call: everything but the GPU and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     pub call: Call,
-    /// Of a copy between host and GPU, which way.
+    /// Direction of a copy between host and GPU.
     pub direction: Option<HostDirection>,
-    /// Whether it is to wait.
+    /// Blocking or not.
     pub host: HostMode,
-    /// Whether there is work.
+    /// True if the GPU has work during the call.
     pub busy: bool,
 }
 
-/// What a call took.
+/// Times of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallTimes {
     pub asked: Asked,
-    /// Time of the host in the call, nanoseconds, one for each sample.
+    /// Time of the host in the call, nanoseconds, one per sample.
     pub host_ns: Vec<f64>,
-    /// Time of the work on the GPU, nanoseconds, one for each sample.
+    /// Time of the work on the GPU, nanoseconds, one per sample.
     pub work_ns: Vec<f64>,
 }
 
-/// A copy, once: the host in the call, in the call and the wait for its end, and the copy on the GPU.
+/// Times of a single copy, nanoseconds: the host in the call, the host in the call and the wait, and the copy on the
+/// GPU.
 pub(super) struct CalledOnce {
     pub(super) host_ns: f64,
     pub(super) blocking_ns: f64,
@@ -54,7 +55,7 @@ pub(super) struct CalledOnce {
 }
 
 impl Bench<'_> {
-    /// Times the calls of a round: copies from and to host memory where it has some, else all others.
+    /// Times the calls of a round: copies from and to host memory if the round has some, else all others.
     pub(super) fn calls(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
         let ground = self.ground(round)?;
         let mut calls = Vec::new();
@@ -62,7 +63,7 @@ impl Bench<'_> {
             let [free, held] =
                 [HostMode::NonBlocking, HostMode::Blocking].map(|host| copy(direction, host));
             let (mut free, mut held) = (CallTimes::of(free), CallTimes::of(held));
-            // The first of each warms up and is not counted.
+            // The first sample warms up and is not counted.
             for sample in 0..=samples {
                 let once = self.called(&ground, work)?;
                 if sample > 0 {
@@ -104,7 +105,7 @@ impl Bench<'_> {
         Ok(Outcome::Calls { calls })
     }
 
-    /// One copy, and the wait for its end.
+    /// Makes one copy, and waits for its end.
     pub(super) fn called(&self, ground: &Ground, work: Work) -> Result<CalledOnce, HardwareError> {
         let (stream, [start, end]) = self.stream_and_events(ground)?;
         self.driver.record(start, stream)?;
@@ -126,7 +127,7 @@ impl Bench<'_> {
         })
     }
 
-    /// One launch or wait: nanoseconds of the host in the call, and of the work.
+    /// Makes one launch or wait. Returns the nanoseconds of the host in the call, and of the work.
     fn waited(&self, ground: &Ground, asked: Asked) -> Result<(f64, f64), HardwareError> {
         let (stream, [start, end]) = self.stream_and_events(ground)?;
         let driver = self.driver;
@@ -162,7 +163,7 @@ impl Bench<'_> {
         ))
     }
 
-    /// Notes work between two events for a timeline.
+    /// Records work between two events for a timeline.
     fn note_between(
         &self,
         ground: &Ground,
@@ -210,7 +211,7 @@ impl CallTimes {
     }
 }
 
-/// The copies of a round.
+/// Returns the copies of a round.
 fn copies(with_host: bool) -> Vec<(Option<HostDirection>, Work)> {
     match with_host {
         true => vec![
@@ -230,7 +231,7 @@ const fn copy(direction: Option<HostDirection>, host: HostMode) -> Asked {
     }
 }
 
-/// Launches, and waits with and without something to wait for.
+/// Returns launches, and waits with and without work to wait for.
 fn waits() -> Vec<Asked> {
     let asked = |call, host, busy| Asked {
         call,
@@ -251,7 +252,7 @@ fn waits() -> Vec<Asked> {
         .collect()
 }
 
-/// The cells of a round; none where it is of another kind.
+/// Returns the cells of a round; none if it is of another kind.
 pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
     let (Action::Calls { .. }, Some(ends)) = (round.task.action, super::ground::ends(round)) else {
         return Vec::new();
@@ -291,7 +292,7 @@ fn measured(round: &Round, ends: Ends, times: &CallTimes) -> HostCall {
     cell
 }
 
-/// A GPU, the node of its host memory, and how that was allocated.
+/// A GPU, the node of its host memory, and the memory's kind of allocation.
 type Ends = (u32, Option<u32>, Option<HostMemory>);
 
 fn empty(round: &Round, (gpu, numa_node, memory): Ends, asked: Asked) -> HostCall {

@@ -1,9 +1,9 @@
-//! What the buffers hold: patterns where bytes come from, poison where they are to arrive.
+//! Fills the buffers: with patterns at the source of bytes, with poison at their destination.
 //!
-//! The pattern depends on source, destination, engine, offset and on how often it was filled, so that no
-//! earlier copy, of this pair or of this tool's last run, has left what is looked for. The destination is
-//! poisoned before, so that a write that never happened is distinguished from a wrong one; the poison
-//! differs from the pattern in every bit, so that a single byte that was never written shows.
+//! The pattern depends on source, destination, engine, offset and the number of fills. So no earlier copy, of this pair
+//! or of this tool's last run, has left the expected bytes. The destination is poisoned before, so that a write that
+//! never happened is distinguished from a wrong one. The poison differs from the pattern in every bit, so that a single
+//! byte that was never written shows.
 
 use super::bench::{Bench, Seat};
 use hardware::{HardwareError, PatternCheck, Stream};
@@ -13,23 +13,23 @@ use model::placement::Pair;
 use model::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What became of the bytes that one flow has copied.
+/// The result of checking the bytes that one flow has copied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// Whether they arrived.
+    /// The verdict on the bytes.
     pub verified: Verified,
-    /// What was wrong, in words.
+    /// Description of the wrong bytes.
     pub detail: Option<String>,
 }
 
 impl Check {
-    /// All is right.
+    /// All bytes are right.
     pub const OK: Self = Self {
         verified: Verified::Ok,
         detail: None,
     };
 
-    /// Nothing is known, for this reason.
+    /// Returns a check without a result, for this reason.
     pub fn inconclusive(why: impl Into<String>) -> Self {
         Self {
             verified: Verified::Inconclusive,
@@ -37,7 +37,7 @@ impl Check {
         }
     }
 
-    /// What the check kernel counted, in words.
+    /// Converts the counts of the check kernel to a verdict and a description.
     pub fn of(counted: &PatternCheck) -> Self {
         let Some(first) = counted.first_wrong else {
             return Self::OK;
@@ -67,8 +67,8 @@ impl Check {
 }
 
 impl Bench<'_> {
-    /// Fills what these pairs send with patterns that no buffer has held before, all at once. The whole buffers, also
-    /// where the other end of a pair holds less: what is sent to somebody else later is the same pattern.
+    /// Fills the send buffers of these pairs with patterns that no buffer has held before, all at once. Fills whole
+    /// buffers, even if the other end of a pair holds less: a later, larger copy then sends the same pattern.
     pub(super) fn fill(&self, pairs: &[Pair], setup: Setup) -> Result<(), HardwareError> {
         for &pair in pairs {
             let seed = self
@@ -81,18 +81,18 @@ impl Bench<'_> {
         self.settle(pairs, |pair| pair.source)
     }
 
-    /// Poisons where these pairs receive, all at once.
+    /// Poisons the receive buffers of these pairs, all at once.
     pub(super) fn poison(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
         for &pair in pairs {
             let (destination, bytes) = (self.seat(pair.destination)?, self.both_hold(pair)?);
-            // The poison of a number is the complement of its pattern.
+            // The poison of a seed is the complement of its pattern.
             self.driver
                 .poison(destination.receive, bytes, self.sent(pair))?;
         }
         self.settle(pairs, |pair| pair.destination)
     }
 
-    /// Why what these pairs copy cannot be checked, if so: a GPU of theirs has no kernels.
+    /// Returns the reason why copies of these pairs cannot be checked: one of their GPUs has no kernels.
     pub(super) fn cannot_check(&self, pairs: &[Pair]) -> Option<&str> {
         let mut gpus = pairs
             .iter()
@@ -100,13 +100,13 @@ impl Bench<'_> {
         gpus.find_map(|gpu| self.facts().kernels_failure_of(gpu))
     }
 
-    /// Whether what these pairs send was filled by this worker.
+    /// Returns true if this worker has filled the send buffers of these pairs.
     pub(super) fn is_filled(&self, pairs: &[Pair]) -> bool {
         let contents = self.contents.borrow();
         pairs.iter().all(|pair| contents.contains_key(&pair.source))
     }
 
-    /// Compares what these pairs received with what they sent, on the receiving GPUs, all at once.
+    /// Compares the bytes that these pairs received with those they sent, on the receiving GPUs, all at once.
     pub(super) fn compare(
         &self,
         pairs: &[Pair],
@@ -126,7 +126,7 @@ impl Bench<'_> {
             .collect()
     }
 
-    /// Bytes that both buffers of a pair hold.
+    /// Returns the number of bytes that both buffers of a pair hold.
     pub(super) fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
         Ok(self
             .seat(pair.source)?
@@ -160,7 +160,7 @@ mod tests {
     use model::units::MIB;
     use plan::{Action, Round, Task};
 
-    /// GPU 2 has room for buffers of 66 MiB.
+    /// Returns a machine whose GPU 2 can hold buffers of 66 MiB.
     fn with_a_small_one() -> Box<dyn Driver> {
         let mut spec = sim::builtin::get("h200x8").unwrap();
         spec.gpus[2].memory_free = Bytes(200 * MIB);
@@ -218,7 +218,7 @@ mod tests {
         };
         right(verify(1, 256));
         right(verify(2, 64));
-        // A row that is tried again behind the verification of another pair.
+        // This row is tried again after the verification of another pair.
         right(bench.run_one(&round(
             Action::Bandwidth { rows: 1, copies: 1 },
             &[(0, 1)],

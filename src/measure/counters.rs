@@ -1,4 +1,4 @@
-//! Counters of links around known traffic: what was counted beside what was sent.
+//! Reads counters of links around known traffic, to compare the counted bytes with those sent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -15,7 +15,7 @@ use model::snapshot::Snapshot;
 use model::units::Bytes;
 use plan::{Action, Round};
 
-/// How long counters are waited for, each time: on H200 those of 18 links of 8 GPUs take 0.1 s in all.
+/// Longest wait for counters, each time: on H200 those of 18 links of 8 GPUs take 0.1 s in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A GPU and its active NVLinks.
@@ -29,14 +29,14 @@ struct Watched {
 pub struct Counters {
     telemetry: Arc<dyn Telemetry>,
     gpus: Vec<Watched>,
-    /// The round that is under way, and what was read before it.
+    /// The current round, and the counters read before it.
     before: Option<(Round, HashMap<u32, Counts>)>,
-    /// All load patterns together.
+    /// State across all load patterns together.
     whole: Whole,
 }
 
 impl Counters {
-    /// Those of all GPUs of these facts, for these rounds.
+    /// Prepares the counters of all GPUs of these facts, for these rounds.
     pub fn new(telemetry: &Arc<dyn Telemetry>, snapshot: &Snapshot, rounds: &[Round]) -> Self {
         let watched = |gpu: &model::snapshot::Gpu| {
             let links = gpu.nvlinks.known().map_or(&[][..], Vec::as_slice).iter();
@@ -55,14 +55,14 @@ impl Counters {
         }
     }
 
-    /// Reads them before a round.
+    /// Reads the counters before a round.
     pub fn begin(&mut self, round: &Round) {
         let read = self.read(true);
         self.whole.begin(&read);
         self.before = Some((round.clone(), read));
     }
 
-    /// Reads them after it, if it was the last to begin and has ended well.
+    /// Reads the counters after a round, if it was the last to begin and has ended well.
     pub fn end(&mut self, id: u32, outcome: &Outcome) -> Vec<Counted> {
         let moved = self.whole.ended(id, outcome);
         let carried = |(flow, bytes): &(Flow, Bytes)| self.telemetry.carried(*flow, bytes.0);
@@ -81,8 +81,8 @@ impl Counters {
         self.gpus.iter().filter_map(of).collect()
     }
 
-    /// What others have moved over NVLinks while load patterns ran, once the last one has ended: of the GPUs with whose
-    /// links something else was done.
+    /// Returns the NVLink traffic of other programs while load patterns ran, once the last pattern has ended. Contains
+    /// the GPUs whose links carried other traffic.
     pub fn foreign(&mut self) -> Vec<Background> {
         let Some((before, own)) = self.whole.take() else {
             return Vec::new();
@@ -91,19 +91,19 @@ impl Counters {
         foreign(&before, &after, &own)
     }
 
-    /// What was copied by now is not known any more.
+    /// Notes that the number of copied bytes is unknown from now on.
     pub fn lost(&mut self) {
         self.whole.before = None;
     }
 
-    /// Reads all, also single links where they are wanted, each GPU on a thread of its own: NVML can block for minutes on one of them. Those that are late, or for
-    /// which there is no thread, are missing.
+    /// Reads the counters of all GPUs, and those of single links if `links` is true. Each GPU has a thread of its own:
+    /// NVML can block for minutes on one of them. GPUs that are late, or for which no thread could start, are missing.
     fn read(&self, links: bool) -> HashMap<u32, Counts> {
         let (answer, inbox) = mpsc::channel();
         for watched in self.gpus.iter().cloned() {
             let (telemetry, answer) = (Arc::clone(&self.telemetry), answer.clone());
             let _ = std::thread::Builder::new().spawn(move || {
-                // Nobody listens any more when it took too long.
+                // The receiver is gone if the reading took too long.
                 let links = if links { watched.links.as_slice() } else { &[] };
                 let _ = answer.send((watched.gpu, telemetry.counts(watched.gpu, links)));
             });
@@ -119,7 +119,7 @@ impl Counters {
     }
 }
 
-/// What a GPU counted of known traffic; none where none of it was its own.
+/// Returns the counts of a GPU for known traffic; none if the GPU took no part in it.
 fn counted(
     round: &Round,
     watched: &Watched,
@@ -173,8 +173,8 @@ fn counted(
     Some(counted)
 }
 
-/// What a counter of PCIe bytes has added, at least: where it has 32 bits, it may have begun anew. Nothing where one of more
-/// bits was set back.
+/// Returns the least number of bytes that a PCIe counter has added: one of 32 bits may have wrapped. Returns 0 if a
+/// wider counter was set back.
 pub(super) const fn wrapping_added(before: u64, after: u64) -> u64 {
     match after.checked_sub(before) {
         Some(added) => added,
@@ -182,7 +182,7 @@ pub(super) const fn wrapping_added(before: u64, after: u64) -> u64 {
     }
 }
 
-/// What one link counted, where it was read both times.
+/// Returns the counts of one link, if it was read both times.
 fn share(link: u8, before: &Counts, after: &Counts) -> Option<LinkShare> {
     let of = |counts: &Counts| {
         counts

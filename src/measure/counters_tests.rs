@@ -43,7 +43,7 @@ fn there_and_back() -> Vec<Flow> {
     vec![flow, flow.reversed()]
 }
 
-/// What the GPUs count while each of these flows copies so many bytes.
+/// Returns the GPUs' counts while each of these flows copies a fixed number of bytes.
 fn counted(spec: MachineSpec, flows: Vec<Flow>) -> Vec<Counted> {
     let telemetry = sim::telemetry(spec);
     let snapshot = discover::discover(
@@ -188,7 +188,7 @@ fn counters_that_are_not_to_be_had_say_why() {
         (unsupported.nvlink_sent_bytes, unsupported.links.len()),
         (None, 0)
     );
-    // A GPU without NVLinks counts nothing there, and nothing is missing.
+    // A GPU without NVLinks counts nothing there, and this is not reported as missing.
     let single = counted(builtin::get("rtx4090x4").unwrap(), there_and_back());
     assert_eq!(
         (
@@ -201,7 +201,8 @@ fn counters_that_are_not_to_be_had_say_why() {
     assert_eq!(single[0].pcie_sent_bytes, Some(Bytes(SENT)));
 }
 
-/// What others moved while these patterns ran, each of which copies so many bytes there and back.
+/// Returns the traffic of other programs while these patterns ran. Each pattern copies its number of bytes there and
+/// back.
 fn foreign(spec: MachineSpec, patterns: &[u64], lost: bool) -> Vec<Background> {
     let telemetry = sim::telemetry(spec);
     let snapshot = discover::discover(
@@ -260,7 +261,7 @@ fn what_others_move_while_any_pattern_runs_is_seen() {
         (seen.nvlink_received_gbps.unwrap().0 - 100.0).abs() < 1.0,
         "{seen:?}"
     );
-    // What was copied is not known where something went wrong.
+    // After a problem, the number of copied bytes is unknown.
     assert_eq!(foreign(spec, &[SENT, SENT], true), []);
 }
 

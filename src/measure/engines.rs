@@ -1,5 +1,5 @@
-//! Which copies and kernels of a GPU run at the same time: two pieces of work, each in a stream of its own, are let
-//! go together and compared with each by itself.
+//! Finds out which copies and kernels of a GPU run at the same time. Two pieces of work, each in a stream of its own,
+//! are released together and compared with each by itself.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -15,24 +15,24 @@ use model::one_gpu::Ending;
 use model::pipeline::Engines;
 use plan::{Action, Round};
 
-/// Two pieces of work overlap where they do so for more than this share of the shorter one, per cent: halfway
-/// between what takes turns and what runs side by side.
+/// Least overlap of two pieces of work that counts as such, per cent of the shorter one: halfway between taking turns
+/// and running side by side.
 pub(super) const OVERLAPS_PERCENT: f64 = 50.0;
 
-/// Two pieces of work by themselves and together, nanoseconds from when they were let go.
+/// Times of two pieces of work alone and together, nanoseconds since their release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideBySide {
-    /// Each by itself.
+    /// Time of each alone.
     pub alone_ns: [f64; 2],
-    /// When each ended where both were let go together.
+    /// End of each when both were released together.
     pub together_ns: [f64; 2],
 }
 
 impl SideBySide {
-    /// How far they overlapped, per cent of the shorter one.
+    /// Returns the overlap, per cent of the shorter one.
     ///
-    /// What saves time overlaps. Two that share a link save none: there it is seen from their ends, since of two that
-    /// take turns the first has ended when the second begins.
+    /// Overlap saves time, except for two that share a link. Their overlap shows in their ends: of two that take turns,
+    /// the first has ended when the second begins.
     pub(super) fn percent(&self) -> f64 {
         let [one, other] = self.alone_ns;
         let last = self.together_ns[0].max(self.together_ns[1]);
@@ -43,7 +43,7 @@ impl SideBySide {
     }
 }
 
-/// One sample of what runs at the same time.
+/// One sample of all combinations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnginesSample {
     /// A copy to the GPU and one to the host.
@@ -59,7 +59,7 @@ pub struct EnginesSample {
 }
 
 impl Bench<'_> {
-    /// Lets copies and kernels go two by two.
+    /// Runs copies and kernels in pairs.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -81,7 +81,7 @@ impl Bench<'_> {
             })
         };
         let mut all = Vec::new();
-        // The first one warms up and is not counted.
+        // The first sample warms up and is not counted.
         for _ in 0..=samples {
             let up = (Work::In, alone(Work::In)?);
             let down = (Work::Out, alone(Work::Out)?);
@@ -103,7 +103,7 @@ impl Bench<'_> {
     }
 }
 
-/// The cell of a round; none where it is of another kind.
+/// Returns the cell of a round; none if it is of another kind.
 pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     let Action::Engines { .. } = round.task.action else {
         return None;
@@ -155,7 +155,7 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     Some(cell)
 }
 
-/// Copy engines that were at work at the same time.
+/// Returns the number of copy engines that were busy at the same time.
 fn observed(cell: &Engines) -> Option<u32> {
     let overlaps =
         |percent: Option<f64>| percent.map(|percent| u32::from(percent > OVERLAPS_PERCENT));

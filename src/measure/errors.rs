@@ -1,4 +1,5 @@
-//! Error counters of NVLinks and PCI functions, read on threads of their own: NVML and the kernel can block for minutes.
+//! Reads error counters of NVLinks and PCI functions on threads of their own: NVML and the kernel can block for
+//! minutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -24,11 +25,11 @@ pub(super) fn read_links(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::
             continue;
         }
         let (telemetry, answer) = (Arc::clone(telemetry), answer.clone());
-        // Where it cannot be started, the counters are not read, which the report has with its reason.
+        // If the thread cannot start, the counters are not read, and the report contains the reason.
         let _ = std::thread::Builder::new().spawn(move || {
             telemetry.read_gpu(GpuGroup::LinkErrors, &mut gpu);
             if let Reading::Known(links) = gpu.nvlinks {
-                // Nobody listens any more when it took too long.
+                // The receiver is gone if the reading took too long.
                 let _ = answer.send((gpu.index, links));
             }
         });
@@ -36,7 +37,7 @@ pub(super) fn read_links(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::
     inbox
 }
 
-/// What was read in time.
+/// Returns the counters that were read in time.
 pub(super) fn collect_links(
     inbox: &mpsc::Receiver<Links>,
     patience: Duration,
@@ -54,9 +55,9 @@ pub(super) fn collect_links(
 pub(super) fn read_functions(telemetry: &Arc<dyn Telemetry>) -> mpsc::Receiver<Vec<PciFunction>> {
     let telemetry = Arc::clone(telemetry);
     let (answer, inbox) = mpsc::channel();
-    // Where it cannot be started, nobody answers.
+    // If the thread cannot start, no answer comes.
     let _ = std::thread::Builder::new().spawn(move || {
-        // Nobody listens any more when it took too long.
+        // The receiver is gone if the reading took too long.
         let _ = answer.send(telemetry.pci_tree().functions);
     });
     inbox

@@ -1,4 +1,4 @@
-//! What outcomes of every probe have in common: times of one flow, or why there are none.
+//! Shared evaluation of the outcomes of every probe: the times of one flow, or the reason why there are none.
 
 use super::contents::Check;
 use super::statistics::{median, settled};
@@ -6,10 +6,10 @@ use super::{Outcome, Row, Span};
 use hardware::ErrorKind;
 use model::measurement::Status;
 
-/// Status and reason of an outcome without figures.
+/// Returns status and reason of an outcome without figures.
 pub(super) fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
     match outcome {
-        // What this driver cannot do is no fault of the path, nor is what this process was kept from.
+        // An action that the driver does not support, or that this process was prevented from, is no fault of the path.
         Outcome::Failed { error }
             if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Hindered) =>
         {
@@ -34,7 +34,7 @@ pub(super) struct Rates {
     pub(super) check: Option<Check>,
 }
 
-/// The times of the flow at this place of a round, or why there are none.
+/// Returns the times of the flow at this place of a round, or the reason why there are none.
 pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Option<String>)> {
     let Outcome::Rows { rows } = outcome else {
         return Err(without_figures(outcome));
@@ -61,11 +61,11 @@ pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Opti
     })
 }
 
-/// How far the rows of two directions may lie apart at either end, as a share of their length: what one
-/// does alone for so long changes its rate by hundredths of a per cent.
+/// Largest distance between the rows of two directions at either end, as a share of their length. A direction that runs
+/// alone for so long changes its rate by hundredths of a per cent.
 const APART_SHARE: f64 = 0.03;
 
-/// Whether the two directions of a round were busy at the same time, in every row.
+/// Returns true if the two directions of a round were busy at the same time, in every row.
 pub(super) fn at_the_same_time(one: &Row, other: &Row) -> bool {
     let together = |(one, other): (&Span, &Span)| {
         let slack = APART_SHARE * one.length_ns().min(other.length_ns());
@@ -74,7 +74,7 @@ pub(super) fn at_the_same_time(one: &Row, other: &Row) -> bool {
     one.rows.len() == other.rows.len() && one.rows.iter().zip(&other.rows).all(together)
 }
 
-/// Nanoseconds per copy of a direction while the other one was busy, from the copies of one row of each.
+/// Returns the nanoseconds per copy of a direction while the other one was busy, from the copies of one row of each.
 fn both_ways(row: &[Span], reverse: &[Span]) -> Vec<f64> {
     if let Some(ns) = slowed(row, reverse) {
         return vec![ns];
@@ -87,15 +87,14 @@ fn both_ways(row: &[Span], reverse: &[Span]) -> Vec<f64> {
     while_both(&counted(row), &counted(reverse))
 }
 
-/// How far a copy may stick out of the time of both directions, as a share of its length.
+/// Largest part of a copy outside the time of both directions, as a share of its length.
 const SLACK_SHARE: f64 = 0.1;
 
-/// Nanoseconds per copy of one direction while the other was busy too.
+/// Returns the nanoseconds per copy of one direction while the other was busy too.
 ///
-/// Where the directions run at the same time, the copies that lie within the time of both count as
-/// they are: one direction may start a copy later than the other. Where they do not, they take
-/// turns, as placements on default streams do: then every copy takes as long as its own turn and
-/// the other's.
+/// If the directions run at the same time, the copies within the time of both count unchanged: one direction may start
+/// a copy later than the other. Otherwise they take turns, as placements on default streams do. Then every copy takes
+/// as long as its own turn and the other's.
 fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     let all: Vec<f64> = one.iter().map(|span| span.length_ns()).collect();
     let whole = |spans: &[Span]| {
@@ -107,8 +106,7 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     let (Some(own), Some(others)) = (whole(one), whole(other)) else {
         return all;
     };
-    // Two devices' clocks agree to some microseconds, and neither direction starts exactly when the
-    // other does.
+    // Two devices' clocks agree to some microseconds, and the directions never start at exactly the same time.
     let slack = SLACK_SHARE * median(&all).unwrap_or(0.0);
     let (from, to) = (
         own.start_ns.max(others.start_ns) - slack,
@@ -131,17 +129,17 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
         .collect()
 }
 
-/// The least share of a copy that must be done while the other direction is busy for its rate to be known.
-/// Chosen: less would multiply the uncertainty of what was done alone.
+/// Least share of a copy that must be done while the other direction is busy, for its rate to be known. Chosen: less
+/// would multiply the uncertainty of the part done alone.
 const LEAST_DONE: f64 = 0.1;
 
-/// Nanoseconds that a copy takes with the other direction busy, of a direction so slow that the other has
-/// ended before most of its counted copies: these ran alone. None where it is not, or the directions took
-/// turns. Both rows with the copy that is not counted.
+/// Returns the nanoseconds of a slow direction's copy with the other direction busy. The other direction has ended
+/// before most of the slow one's counted copies, which then ran alone. Returns none if the direction is not so slow, or
+/// if the directions took turns. Both rows include the copy that is not counted.
 ///
-/// It is found from the copy that ran longest beside the other direction: what it did alone is taken out at the
-/// rate of the fastest copy. The copy that is not counted, which also carries what the start of a row costs, decides
-/// only where no counted one did enough of its work beside the other direction.
+/// The value comes from the copy that ran longest beside the other direction; the part it did alone is subtracted at
+/// the rate of the fastest copy. The uncounted copy also carries the cost of starting a row. It decides only if no
+/// counted copy did enough of its work beside the other direction.
 fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
     let counted: Vec<f64> = one.get(1..)?.iter().map(|span| span.length_ns()).collect();
     let (from, to) = (other.first()?.start_ns, other.last()?.end_ns);
@@ -168,7 +166,7 @@ fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
     )
 }
 
-/// How many samples there are.
+/// Returns the number of samples.
 pub(super) fn count(samples: &[f64]) -> u32 {
     u32::try_from(samples.len()).unwrap_or(u32::MAX)
 }
@@ -177,7 +175,7 @@ pub(super) fn count(samples: &[f64]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Copies that follow each other, from these times.
+    /// Returns successive copies between these times.
     fn row(times: [f64; 4]) -> Vec<Span> {
         times
             .windows(2)
@@ -225,7 +223,7 @@ mod tests {
                 .collect()
         };
         let fast = marks([0.0, 10.0, 20.0, 30.0, 40.0]);
-        // At 50, 40 and 20% of the other's rate while both are busy, and alone as fast.
+        // The slow direction runs at 50, 40 and 20% of the other's rate while both are busy, and alone as fast.
         for (ends, takes) in [
             ([0.0, 20.0, 40.0, 50.0, 60.0], 20.0),
             ([0.0, 25.0, 44.0, 54.0, 64.0], 25.0),
@@ -239,12 +237,12 @@ mod tests {
                 "the other one was never alone"
             );
         }
-        // Where a counted copy ran beside the other direction, the start of the row does not decide.
+        // If a counted copy ran beside the other direction, the start of the row does not decide.
         assert_eq!(
             slowed(&marks([0.0, 30.0, 40.0, 50.0, 60.0]), &fast),
             Some(10.0)
         );
-        // Started a copy later, or in turns: not slower.
+        // A direction that started a copy later, or took turns, is not slower.
         assert_eq!(slowed(&marks([10.0, 20.0, 30.0, 40.0, 50.0]), &fast), None);
         assert_eq!(slowed(&marks([40.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);
         assert_eq!(slowed(&marks([0.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);

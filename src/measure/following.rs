@@ -1,4 +1,4 @@
-//! What is noted of a round that is followed.
+//! The state of a round that is followed for a timeline.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use hardware::{Event, Stream};
 use model::timeline::{Part, Timeline};
 
-/// The call that opens the gates.
+/// Name of the call that opens the gates.
 pub(super) const OPEN_GATES: &str = "open the gates";
 
 /// The round that is followed now, and the clocks that were set.
@@ -14,7 +14,7 @@ pub(super) const OPEN_GATES: &str = "open the gates";
 pub(super) struct Following {
     pub clocks: RefCell<HashMap<u32, GpuClock>>,
     pub round: RefCell<Option<Timeline>>,
-    /// What is shown now.
+    /// The part that is recorded now.
     pub part: RefCell<Option<Part>>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct GpuClock {
     pub stream: Stream,
     pub zero: Event,
     pub zero_ns: f64,
-    /// The event of the last reading, and what that was.
+    /// The event of the last reading, and its time.
     pub mark: Event,
     pub mark_ns: f64,
 }

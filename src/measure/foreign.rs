@@ -1,4 +1,4 @@
-//! What others moved over NVLinks while load patterns ran: what the counters show beyond the bytes of this program.
+//! Finds NVLink traffic of other programs while load patterns ran: counted bytes beyond those of this program.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,13 +10,13 @@ use model::flow::{Endpoint, Flow};
 use model::units::{Bytes, GbPerSecond};
 use plan::{Action, Round};
 
-/// How far beyond the bytes of this program counters may be, per cent of them. Chosen: five times what healthy machines
-/// show (8 x H200: within 1%).
+/// Largest excess of counters over the bytes of this program, per cent of these bytes. Chosen: five times that of
+/// healthy machines (8 x H200: within 1%).
 const BEYOND_PERCENT: f64 = 5.0;
-/// The least that is somebody's. Chosen: a thousand times what small copies and calls add.
+/// Least excess that counts as foreign, bytes. Chosen: a thousand times the bytes that small copies and calls add.
 const LEAST: f64 = (64_u64 << 20) as f64;
-/// Where the counters of all GPUs and directions are as far beyond as each other, per cent of the bytes of this program,
-/// the counters count in another way, and nobody else copied. Chosen: what healthy machines agree by.
+/// Least spread of the excess over all GPUs and directions, per cent of the bytes of this program. Below it, the
+/// counters just count in another way, and nobody else copied. Chosen: healthy machines agree this well.
 const ALIKE_PERCENT: f64 = 1.0;
 
 /// The bytes that flows have copied.
@@ -25,11 +25,11 @@ type Copied = Vec<(Flow, Bytes)>;
 /// All load patterns of a run, from the first whose traffic is counted to the last.
 #[derive(Debug, Default)]
 pub(super) struct Whole {
-    /// The patterns that have not ended, by their rounds.
+    /// The patterns that have not ended, by round number.
     left: HashMap<u32, Round>,
-    /// What was read before the first; none where that is not known, or what was copied since.
+    /// Counters before the first pattern; none if they, or the bytes copied since, are unknown.
     pub(super) before: Option<HashMap<u32, Counts>>,
-    /// What this program has copied since.
+    /// Bytes that this program has copied since.
     own: Copied,
 }
 
@@ -44,14 +44,15 @@ impl Whole {
         }
     }
 
-    /// Hears what was read before a round, while nothing else is copied.
+    /// Called with the counters read before a round, while nothing else is copied.
     pub(super) fn begin(&mut self, read: &HashMap<u32, Counts>) {
         if self.before.is_none() {
             (self.before, self.own) = (Some(read.clone()), Vec::new());
         }
     }
 
-    /// Hears that a round has ended. What it copied, where it is a load pattern; of one that failed that is not known.
+    /// Called when a round ends. Returns the bytes copied by a load pattern; none for a failed one, whose bytes are
+    /// unknown.
     pub(super) fn ended(&mut self, id: u32, outcome: &Outcome) -> Option<Copied> {
         let round = self.left.remove(&id)?;
         let moved = copied(&round, outcome);
@@ -62,14 +63,14 @@ impl Whole {
         moved
     }
 
-    /// What was read before, and what was copied since, once all have ended.
+    /// Returns the counters read before, and the bytes copied since, once all patterns have ended.
     pub(super) fn take(&mut self) -> Option<(HashMap<u32, Counts>, Copied)> {
         let before = self.before.take_if(|_| self.left.is_empty())?;
         Some((before, std::mem::take(&mut self.own)))
     }
 }
 
-/// One direction of a GPU's NVLinks.
+/// The excess in one direction of a GPU's NVLinks.
 struct Beyond {
     gpu: u32,
     way: usize,
@@ -88,7 +89,7 @@ impl Beyond {
     }
 }
 
-/// The GPUs whose NVLinks carried more than was copied.
+/// Returns the GPUs whose NVLinks carried more than this program copied.
 pub(super) fn foreign(
     before: &HashMap<u32, Counts>,
     after: &HashMap<u32, Counts>,
@@ -137,7 +138,7 @@ pub(super) fn foreign(
     foreign.into_iter().map(seen).collect()
 }
 
-/// What a GPU counted beyond the bytes of this program, sent and received.
+/// Returns the bytes that a GPU counted beyond those of this program, sent and received.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn beyond(
     gpu: u32,
@@ -153,7 +154,7 @@ fn beyond(
     [0, 1].map(|way| {
         let (before, after) = (before.get(&gpu)?, after.get(&gpu)?);
         let counted = after.nvlink?[way].saturating_sub(before.nvlink?[way]) as f64;
-        // At most this long: it is the least that others moved at.
+        // This is the longest possible time, which makes the foreign rate a lower bound.
         let seconds = after.answered.saturating_sub(before.asked).as_secs_f64();
         let of_way = own
             .iter()
@@ -194,7 +195,7 @@ mod tests {
             .collect()
     }
 
-    /// Each of three GPUs sent 10 GB to the next, in 100 ms.
+    /// Returns the foreign traffic found after each of three GPUs sent 10 GB to the next, in 100 ms.
     fn seen(after: [[u64; 2]; 3]) -> Vec<(u32, f64, f64)> {
         let own: Vec<(Flow, Bytes)> = (0..3)
             .map(|source| {
@@ -228,7 +229,7 @@ mod tests {
     fn what_nvlinks_carried_beyond_own_bytes_is_somebody_elses() {
         let own = 10 * GB + 7;
         assert_eq!(seen([[own; 2]; 3]), []);
-        // What small copies add, and what healthy machines differ by.
+        // Small copies add this much, and healthy machines differ by it.
         assert_eq!(seen([[own + GB / 10, own], [own; 2], [own; 2]]), []);
         assert_eq!(
             seen([[own + 3 * GB, own], [own; 2], [own, own + 3 * GB]]),

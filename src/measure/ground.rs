@@ -1,4 +1,4 @@
-//! A GPU with what the probes on one GPU need, and work that is let go at the same time.
+//! Resources of probes on one GPU, and work that is released at the same time.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use model::flow::{Endpoint, Flow, HostMemory};
 use model::timeline::WorkKind;
 use plan::Round;
 
-/// A GPU, its buffers, and those in the memory of the host that it exchanges bytes with.
+/// A GPU, its buffers, and the host buffers that it exchanges bytes with.
 pub(super) struct Ground {
     pub gpu: u32,
     pub device: Device,
     pub send: Buffer,
     pub receive: Buffer,
-    /// What is copied to the GPU, and where the GPU's bytes go to.
+    /// The host buffer that is copied to the GPU, and the one that receives the GPU's bytes.
     pub host: Option<[HostBuffer; 2]>,
-    /// Bytes of each copy.
+    /// Bytes per copy.
     pub bytes: u64,
 }
 
-/// Something that a GPU does.
+/// An activity of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Work {
     /// A copy from the host.
@@ -34,7 +34,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// What it does, for a timeline.
+    /// Returns its name for a timeline.
     pub fn name(self, gpu: u32) -> String {
         match self {
             Self::In => format!("copy to GPU {gpu}"),
@@ -44,7 +44,7 @@ impl Work {
         }
     }
 
-    /// What kind of work it is, for a timeline.
+    /// Returns its kind for a timeline.
     pub const fn kind(self) -> WorkKind {
         match self {
             Self::In | Self::Out | Self::Within => WorkKind::Copy,
@@ -54,7 +54,7 @@ impl Work {
 }
 
 impl Bench<'_> {
-    /// What a round on one GPU needs. Its bytes are as many as every buffer holds.
+    /// Returns the resources of a round on one GPU. Its bytes are at most what every buffer holds.
     pub(super) fn ground(&self, round: &Round) -> Result<Ground, HardwareError> {
         let gpu = round
             .flows
@@ -83,7 +83,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Two buffers of host memory, the second of which is written.
+    /// Returns two buffers of host memory, the second of which is written to.
     fn host_buffers(
         &self,
         device: Device,
@@ -130,8 +130,8 @@ impl Bench<'_> {
         self.call(|| format!("{verb}{}", work.name(ground.gpu)), run)
     }
 
-    /// Lets pieces of work go at the same time, each in a stream of its own, and says how many nanoseconds after that
-    /// each has ended.
+    /// Releases pieces of work at the same time, each in a stream of its own. Returns the nanoseconds from the release
+    /// to the end of each.
     pub(super) fn set_off(
         &self,
         ground: &Ground,
@@ -155,11 +155,11 @@ impl Bench<'_> {
         ends.iter().map(|end| self.lasted(opened, *end)).collect()
     }
 
-    /// Nanoseconds from one event to another.
+    /// Returns the nanoseconds from one event to another.
     ///
     /// # Errors
     ///
-    /// The time is no number, or the second is not after the first.
+    /// The time is not a number, or the second event is not after the first.
     pub(super) fn lasted(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
         let origin = Origin {
             event: start,
@@ -173,7 +173,7 @@ impl Bench<'_> {
     }
 }
 
-/// The host's end of a flow, where it has one.
+/// Returns the host's end of a flow, if it has one.
 fn host_end(flow: &Flow) -> Option<(HostMemory, Option<u32>)> {
     flow.ends().into_iter().find_map(|end| match end {
         Endpoint::Host { node, memory } => Some((memory, node)),
@@ -185,7 +185,7 @@ fn no_gpu() -> HardwareError {
     HardwareError::new(ErrorKind::Other, "a round on one GPU names none")
 }
 
-/// The GPU of a round, and of its host memory the node and how it was allocated.
+/// Returns the GPU of a round, and the node and the kind of allocation of its host memory.
 pub(super) fn ends(round: &Round) -> Option<(u32, Option<u32>, Option<HostMemory>)> {
     let mut ends = round.flows.iter().flat_map(|flow| flow.ends());
     let gpu = ends.clone().find_map(Endpoint::gpu)?;

@@ -1,8 +1,8 @@
-//! Copies between host and GPU: plain rows behind a gate, of one GPU or of several at the same time, with the bytes
-//! checked afterwards where they arrived.
+//! Copies between host and GPU: plain rows behind a gate, of one GPU or of several at the same time. The received bytes
+//! are checked afterwards.
 //!
-//! Copies from and to pageable memory are not gated: their calls hold the host until the bytes are moved, which a
-//! closed gate would never let happen.
+//! Copies from and to pageable memory are not gated: their calls hold the host until the bytes are moved, and behind a
+//! closed gate they would never return.
 
 use super::bench::{Bench, Origin};
 use super::contents::Check;
@@ -16,14 +16,14 @@ use model::placement::{Engine, Pair, Path, Placement, Side, StreamKind};
 use model::units::MIB;
 use plan::Round;
 
-/// The copy in front of a row's first event.
+/// Bytes of the copy before a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// Rows that differ by less, in per cent, agree: more of them would change nothing.
+/// Largest difference of rows that agree, per cent: further rows would change nothing.
 const AGREE_PERCENT: f64 = 0.5;
-/// The rows that are added at most where they do not agree.
+/// Largest number of rows added if they do not agree.
 const MORE_ROWS: u32 = 2;
 
-/// One direction between host and GPU, with everything it needs.
+/// One direction between host and GPU, with all its resources.
 struct Leg {
     gpu: u32,
     to_device: bool,
@@ -33,15 +33,15 @@ struct Leg {
     on_device: Buffer,
     stream: Stream,
     kind: StreamKind,
-    /// Before the first copy and after the last.
+    /// Events before the first copy and after the last.
     marks: [Event; 2],
-    /// The pattern that is copied.
+    /// Seed of the pattern that is copied.
     seed: u64,
-    /// What the check saw of the poison, if the GPU checks.
+    /// Result of checking the poison, if the GPU can check.
     before: Option<PatternCheck>,
 }
 
-/// What a flow between host and GPU is about.
+/// Returns GPU, direction (true: to the GPU), memory and node of a flow between host and GPU.
 fn parts(flow: Flow) -> Option<(u32, bool, HostMemory, Option<u32>)> {
     match (flow.from, flow.to) {
         (Endpoint::Host { node, memory }, Endpoint::Gpu(gpu)) => Some((gpu, true, memory, node)),
@@ -64,7 +64,7 @@ impl Bench<'_> {
             Allocation::Reused => self.host_rows(&round.flows, setup, rows, copies.max(1)),
             Allocation::Anew => self.anew(&round.flows, setup, rows),
         };
-        // Of an error the first is told.
+        // Report the first error.
         let back = self.give_back();
         found.and_then(|rows| back.map(|()| Outcome::Rows { rows }))
     }
@@ -100,7 +100,7 @@ impl Bench<'_> {
             if legs.iter().any(|leg| leg.memory == HostMemory::Pageable)
                 && found[0].rows.len() >= rows as usize
             {
-                // The processor's copies scatter, and more of them would not agree either.
+                // Copies by the processor scatter, and more of them would not agree either.
                 break;
             }
         }
@@ -110,14 +110,14 @@ impl Bench<'_> {
         Ok(found)
     }
 
-    /// What a flow needs.
+    /// Returns the resources of a flow.
     fn leg(&self, flow: Flow, setup: Setup, lent: &[Lent]) -> Result<Leg, HardwareError> {
         let odd =
             || HardwareError::new(ErrorKind::Other, "these are no copies between host and GPU");
         let (gpu, to_device, memory, node) = parts(flow).ok_or_else(odd)?;
         let seat = self.seat(gpu)?;
         let on_device = if to_device { seat.receive } else { seat.send };
-        // A stream for each direction, neither of which waits for the other.
+        // Each direction has its own stream, so that neither waits for the other.
         let kind = if to_device {
             StreamKind::Side
         } else {
@@ -155,7 +155,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Fills where bytes come from and poisons where they are to arrive.
+    /// Fills the source of the bytes and poisons their destination.
     fn prepare(&self, leg: &mut Leg, bytes: u64) -> Result<(), HardwareError> {
         let within = Pair {
             source: leg.gpu,
@@ -184,7 +184,7 @@ impl Bench<'_> {
         let held = self.contents.borrow().get(&leg.gpu).copied();
         leg.seed = held.unwrap_or_else(fresh);
         if held.is_none() && kernels {
-            // All of it: what the GPU sends to its peers is filled with the same.
+            // Fill the whole buffer: copies to peers use the same contents.
             self.driver
                 .fill(leg.on_device, leg.on_device.bytes, leg.seed)?;
             self.driver.synchronize(default)?;
@@ -194,7 +194,7 @@ impl Bench<'_> {
         self.driver.host_poison(leg.on_host.buffer, bytes, leg.seed)
     }
 
-    /// Whether the bytes have arrived; none where that cannot be checked, since the GPU has no kernels.
+    /// Checks the bytes at their destination. Returns none if the GPU has no kernels and they cannot be checked.
     fn arrived(&self, leg: &Leg, bytes: u64) -> Result<Option<Check>, HardwareError> {
         if self.facts().kernels_failure_of(leg.gpu).is_some() {
             return Ok(None);
@@ -218,7 +218,7 @@ impl Bench<'_> {
         }))
     }
 
-    /// Times one row of each leg, all at once: the row, and the host's nanoseconds for one copy.
+    /// Times one row of each leg, all at once. Returns the row, and the host's nanoseconds per copy.
     fn host_row(
         &self,
         legs: &[Leg],
@@ -267,8 +267,8 @@ impl Bench<'_> {
             .collect()
     }
 
-    /// Closes the gate of each GPU; whether it could. Where streams cannot be held, one direction by itself is
-    /// measured all the same.
+    /// Closes the gate of each GPU. Returns false if streams cannot be held; one direction by itself is measured even
+    /// then.
     fn shut_legs(&self, legs: &[Leg]) -> Result<bool, HardwareError> {
         let mut shut: Vec<(u32, Event)> = Vec::new();
         for leg in legs {
@@ -307,8 +307,9 @@ impl Bench<'_> {
         }
     }
 
-    /// Copies with memory that is page-locked for each of them: allocated and freed, or, where the process has it
-    /// already, registered and released. The time of that counts, by the host's clock; filling it does not.
+    /// Times copies with memory that is page-locked for each of them: allocated and freed, or registered and released
+    /// if the process has it already. The time of page-locking counts, by the host's clock; the time of filling does
+    /// not.
     fn anew(&self, flows: &[Flow], setup: Setup, rows: u32) -> Result<Vec<Row>, HardwareError> {
         let [flow] = flows else {
             return Err(HardwareError::new(
@@ -359,7 +360,7 @@ impl Bench<'_> {
         Ok(vec![row])
     }
 
-    /// One copy with memory of the process that is registered for it.
+    /// Times one copy with memory of the process that is registered for it.
     fn registered_anew(&self, leg: &mut Leg, setup: Setup) -> Result<(Span, f64), HardwareError> {
         let pageable = leg.on_host;
         if leg.seed == 0 {
@@ -379,7 +380,8 @@ impl Bench<'_> {
         Ok((together([lock, copy, unlock]), host_ns))
     }
 
-    /// One copy with memory that is allocated page-locked for it. The check stands in `before`: the memory is gone.
+    /// Times one copy with memory that is allocated page-locked for it. Stores the check in `before`, since the memory
+    /// is freed.
     fn pinned_anew(&self, leg: &mut Leg, setup: Setup) -> Result<(Span, f64), HardwareError> {
         let (device, kept, bytes) = (leg.on_device.device, leg.on_host, setup.bytes.0);
         let (buffer, lock) =
@@ -396,7 +398,7 @@ impl Bench<'_> {
         Ok((together([lock, copy, unlock]), host_ns))
     }
 
-    /// One copy that is waited for: the host's nanoseconds in the call, and the whole.
+    /// Makes one copy and waits for it. Returns the host's nanoseconds in the call, and the whole span.
     fn copy_and_wait(&self, leg: &Leg, setup: Setup) -> Result<(f64, Span), HardwareError> {
         self.clocked(|| {
             let host_ns = self.timed(|| self.host_copy(leg, setup.engine, setup.bytes.0))?;
@@ -405,7 +407,7 @@ impl Bench<'_> {
         })
     }
 
-    /// What is wrong with the bytes that arrived; none where that cannot be checked.
+    /// Counts the wrong bytes that arrived. Returns none if the GPU has no kernels and they cannot be checked.
     fn counted(&self, leg: &Leg, bytes: u64) -> Result<Option<PatternCheck>, HardwareError> {
         if self.facts().kernels_failure_of(leg.gpu).is_some() {
             return Ok(None);
@@ -421,7 +423,7 @@ impl Bench<'_> {
         self.driver.checked(leg.on_device, bytes).map(Some)
     }
 
-    /// When something ran, by the host's clock.
+    /// Runs a closure and returns its span on the host's clock.
     #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
     pub(super) fn clocked<T>(
         &self,
@@ -439,7 +441,7 @@ impl Bench<'_> {
     }
 }
 
-/// What several times come to, from the beginning of the first on.
+/// Joins several spans to one that begins with the first and has the sum of their lengths.
 fn together(spans: [Span; 3]) -> Span {
     let start_ns = spans[0].start_ns;
     Span {

@@ -1,4 +1,4 @@
-//! The cells of a round of copies between host and GPU: of both ways one, else one for each flow.
+//! The cells of a round of copies between host and GPU: one for a round both ways, else one per flow.
 
 use super::contents::Check;
 use super::figures::{count, without_figures};
@@ -10,7 +10,7 @@ use model::measurement::{Status, Verified};
 use model::placement::Direction;
 use model::units::GbPerSecond;
 
-/// The cells of a round.
+/// Returns the cells of a round.
 pub(super) fn cells(
     flows: &[Flow],
     setup: Setup,
@@ -40,7 +40,7 @@ pub(super) fn cells(
     flows.iter().enumerate().filter_map(cell).collect()
 }
 
-/// The row of a flow, or why there is none.
+/// Returns the row of a flow, or the reason why there is none.
 fn row(outcome: &Outcome, at: usize) -> Result<&Row, (Status, Option<String>)> {
     let Outcome::Rows { rows } = outcome else {
         return Err(without_figures(outcome));
@@ -80,7 +80,7 @@ fn both_ways(
     })
 }
 
-/// GB/s of each row.
+/// Returns the GB/s of each row.
 fn rates(row: &Row, setup: Setup) -> Vec<f64> {
     settled(&row.copy_ns())
         .iter()
@@ -88,7 +88,7 @@ fn rates(row: &Row, setup: Setup) -> Vec<f64> {
         .collect()
 }
 
-/// A cell with what these rows of it, one for each direction, have come to.
+/// Adds the figures of these rows, one for each direction, to a cell.
 #[allow(clippy::cast_precision_loss, reason = "one or two")]
 fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
     let of_rows: Vec<Vec<f64>> = rows.iter().map(|row| rates(row, setup)).collect();
@@ -121,7 +121,7 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
     }
 }
 
-/// What the checks of all directions come to: bytes that are known to be wrong first.
+/// Returns the worst check of all directions: bytes known to be wrong come first.
 fn worst(rows: &[&Row]) -> Check {
     let unchecked = Check::inconclusive("not checked, since the GPU kernels could not be loaded");
     let checks: Vec<_> = rows
@@ -133,7 +133,7 @@ fn worst(rows: &[&Row]) -> Check {
     wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
 }
 
-/// The cell of a flow between host and GPU, without figures.
+/// Returns the cell of a flow between host and GPU, without figures.
 fn empty(flow: Flow, setup: Setup, allocation: Allocation) -> Option<HostCopy> {
     let (gpu, node, memory, direction) = match (flow.from, flow.to) {
         (Endpoint::Host { node, memory }, Endpoint::Gpu(gpu)) => {

@@ -1,5 +1,5 @@
-//! Buffers of the host: page-locked ones are taken once and used again, since page-locking costs half a millisecond
-//! per MiB, and all of them together stay within what may be taken.
+//! Host buffers. Page-locked ones are allocated once and reused, since page-locking costs half a millisecond per MiB.
+//! All buffers together stay within the limit on host memory.
 
 use super::bench::Bench;
 use super::kept::Kept;
@@ -8,7 +8,7 @@ use hardware::{Device, ErrorKind, HardwareError, HostBuffer};
 use model::flow::HostMemory;
 use model::units::Bytes;
 
-/// The host's memory is nothing of a GPU's: that there is none says nothing of the hardware.
+/// Marks a shortage of host memory as a hindrance: it is no evidence about a GPU.
 pub(super) fn of_host(error: HardwareError) -> HardwareError {
     let kind = if error.kind == ErrorKind::OutOfMemory {
         ErrorKind::Hindered
@@ -19,8 +19,8 @@ pub(super) fn of_host(error: HardwareError) -> HardwareError {
 }
 
 impl Bench<'_> {
-    /// A buffer of at least this size, and none of those that are lent already: one that is kept, or a new one. For copies to
-    /// a device one is preferred that holds a pattern, for copies from it one that does not.
+    /// Returns a buffer of at least this size that is not lent already: a kept one, or a new one. Prefers one with a
+    /// pattern for copies to a device, and one without for copies from it.
     pub(super) fn lend(
         &self,
         device: Device,
@@ -60,7 +60,7 @@ impl Bench<'_> {
         Ok(Lent { buffer, seed: None })
     }
 
-    /// Notes what a buffer holds now.
+    /// Records the contents of a buffer.
     pub(super) fn holds(&self, buffer: HostBuffer, seed: Option<u64>) {
         let mut kept = self.hosts.kept.borrow_mut();
         kept.iter_mut()
@@ -68,7 +68,7 @@ impl Bench<'_> {
             .for_each(|kept| kept.seed = seed);
     }
 
-    /// Gives back what is not worth keeping: all but pinned memory.
+    /// Frees the buffers that are not worth keeping: all but pinned memory.
     pub(super) fn give_back(&self) -> Result<(), HardwareError> {
         self.let_go(|kept| kept.buffer.memory != HostMemory::Pinned)
     }
@@ -81,7 +81,7 @@ impl Bench<'_> {
             .into_iter()
             .partition::<Vec<_>, _>(which);
         self.hosts.kept.replace(kept);
-        // One that cannot be freed must not keep the others.
+        // Free all of them, even if one cannot be freed.
         let freed: Vec<_> = gone
             .into_iter()
             .map(|kept| self.free_host(kept.buffer))
@@ -89,11 +89,11 @@ impl Bench<'_> {
         freed.into_iter().collect()
     }
 
-    /// Takes memory of the host, if there is room for it.
+    /// Allocates host memory, if there is room for it.
     ///
     /// # Errors
     ///
-    /// It would be more than may be taken, or the driver refuses it.
+    /// It would exceed the limit, or the driver refuses it.
     pub(super) fn take_host(
         &self,
         device: Device,
@@ -109,7 +109,7 @@ impl Bench<'_> {
         Ok(buffer)
     }
 
-    /// Gives memory of the host back.
+    /// Frees host memory.
     pub(super) fn free_host(&self, buffer: HostBuffer) -> Result<(), HardwareError> {
         self.driver.host_free(buffer)?;
         self.hosts
@@ -118,7 +118,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// An error unless so many bytes more may be taken.
+    /// Returns an error unless this many more bytes are within the limit.
     fn room(&self, bytes: u64) -> Result<(), HardwareError> {
         let taken = self.hosts.taken.get();
         let most = self.driver.host_room()?.most(taken);

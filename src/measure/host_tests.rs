@@ -12,7 +12,7 @@ use plan::{self, Group, Profile};
 use sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
 use sim::{self, builtin};
 
-/// What the host probes of a profile come to on a machine.
+/// Returns the measurements of a profile's host probes on a machine.
 fn measured(spec: MachineSpec, name: Name) -> Measurements {
     let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
     let driver = sim::driver(spec).unwrap();
@@ -49,7 +49,7 @@ fn machine(name: &str) -> MachineSpec {
     builtin::get(name).unwrap()
 }
 
-/// The rate of re-used memory by copy engine, of one GPU or of all.
+/// Returns the rate of reused memory by copy engine, of one GPU or of all.
 fn rate(
     found: &Measurements,
     gpu: u32,
@@ -100,7 +100,7 @@ fn standard_measures_what_the_machine_was_recorded_with() {
     };
     near(sum(ToDevice), 149.0, 2.0);
     near(sum(ToHost), 87.0, 2.0);
-    // Memory that is page-locked anew, once for the one node.
+    // Memory is page-locked anew once for the one node.
     let anew: Vec<_> = found
         .host
         .iter()
@@ -117,7 +117,7 @@ fn standard_measures_what_the_machine_was_recorded_with() {
             .all(|copy| copy.verified == Verified::Ok && copy.status == Status::Measured),
         "{anew:?}"
     );
-    // 575 + 120 ms for a GiB, and the copy.
+    // Page-locking takes 575 + 120 ms for a GiB, and the copy is added.
     near(
         anew[0].achieved_gbps.unwrap().0,
         1.0 / (1.0 / 55.3 + 0.695 / 1.0737),
@@ -223,7 +223,7 @@ fn bytes_that_get_lost_on_the_way_are_seen_in_either_direction() {
 
 #[test]
 fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
-    // 5% of 640 MiB are 32 MiB: 5 MiB for each of 2 GPUs and 4 besides.
+    // 5% of 640 MiB are 32 MiB: 5 MiB for each of 2 GPUs, and 4 more.
     let mut spec = machine("h200x2");
     spec.host.memory_available = Bytes(640 * MIB);
     let found = measured(spec.clone(), Name::Full);
@@ -232,7 +232,7 @@ fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
         "everything has a figure"
     );
     assert!(found.host.iter().all(|copy| copy.bytes == Bytes(5 * MIB)));
-    // Half of what the group leaves. The simulated machine refuses more than all.
+    // The limit is half of what the group leaves. The simulated machine refuses more than all of it.
     spec.host.group_leaves = Bytes(16 * MIB);
     let found = measured(spec.clone(), Name::Standard);
     assert!(
@@ -246,7 +246,7 @@ fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
         "{:?}",
         found.pinning
     );
-    // Too little for anything.
+    // This is too little for any probe.
     spec.host.group_leaves = Bytes(MIB);
     let found = measured(spec, Name::Standard);
     for cell in found.cells() {

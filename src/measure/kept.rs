@@ -1,23 +1,22 @@
-//! The buffers of the host that a run keeps.
+//! The host buffers that a run keeps.
 
 use std::cell::{Cell, RefCell};
 
 use hardware::HostBuffer;
 
-/// A buffer that is kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
     pub(super) node: Option<u32>,
     pub(super) buffer: HostBuffer,
-    /// The pattern that it holds, where it does.
+    /// Seed of the pattern in it, if it contains one.
     pub(super) seed: Option<u64>,
 }
 
-/// The host's buffers of a run.
+/// The host buffers of a run.
 #[derive(Debug, Default)]
 pub(super) struct HostPool {
     pub(super) kept: RefCell<Vec<Kept>>,
-    /// Bytes taken in all.
+    /// Total bytes allocated.
     pub(super) taken: Cell<u64>,
 }
 
@@ -25,6 +24,6 @@ pub(super) struct HostPool {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lent {
     pub(super) buffer: HostBuffer,
-    /// The pattern that it holds, where it does.
+    /// Seed of the pattern in it, if it contains one.
     pub(super) seed: Option<u64>,
 }

@@ -1,9 +1,8 @@
-//! One flow with everything that a row of its copies needs, and the row itself.
+//! One flow with the resources for a row of its copies, and the row itself.
 //!
-//! A row is plain: an event before its first copy and one after its last, none between, since every
-//! event between two copies costs time (2.9 µs on H200, docs/measurement.md). The gate is shut while it is
-//! enqueued, so that the host's launch speed is never timed, and a small copy in front of the first event
-//! takes the start-up of the copy engine.
+//! A row is plain: an event before its first copy, one after its last, and none between. Every event between two copies
+//! costs time (2.9 µs on H200, docs/measurement.md). The gate is shut while the row is enqueued, so that the host's
+//! launch speed is never timed. A small copy before the first event takes the start-up of the copy engine.
 
 use super::Span;
 use super::bench::{Bench, Origin};
@@ -13,27 +12,27 @@ use model::placement::{Engine, Pair, Path, Placement, Side};
 use model::units::MIB;
 use plan::is_blocking;
 
-/// The copy in front of a row's first event.
+/// Bytes of the copy before a row's first event.
 const WARM_BYTES: u64 = MIB;
 
-/// One flow, with everything it needs.
+/// One flow, with all its resources.
 pub(super) struct Lane {
     from: Buffer,
     to: Buffer,
-    /// The stream that copies, of the issuing device.
+    /// The stream of the issuing device that copies.
     issuing: Stream,
     /// The other device's current stream, which framework ordering ties to the copy.
     partner: Stream,
-    /// The device index that issues.
+    /// NVML index of the issuing device.
     pub(super) issuer_index: u32,
     partner_index: u32,
-    /// Before the first copy, and after each that is marked.
+    /// Events before the first copy, and after each marked copy.
     marks: Vec<Event>,
-    /// Work of the partner before the copy.
+    /// Event of the partner's work before the copy.
     ready: Event,
 }
 
-/// What a row is made of.
+/// The parameters of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub engine: Engine,
@@ -41,7 +40,7 @@ pub(super) struct Shape {
     pub placement: Placement,
     pub bytes: u64,
     pub copies: u32,
-    /// Whether there is an event after each copy, and not after the last alone.
+    /// True if an event follows each copy, and not only the last.
     pub marked: bool,
 }
 
@@ -64,7 +63,7 @@ impl Shape {
         }
     }
 
-    /// Whether the event of this copy, from 1 on, is recorded.
+    /// Returns true if an event is recorded after this copy, counted from 1.
     const fn has_mark(&self, copy: u32) -> bool {
         self.marked || copy == self.copies
     }
@@ -72,13 +71,13 @@ impl Shape {
 
 /// The times of one lane's row.
 pub(super) struct Timed {
-    /// The row, or its copies one by one where they are marked.
+    /// The row, or its single copies if they are marked.
     pub spans: Vec<Span>,
-    /// Nanoseconds that the host spent for one copy with its ordering.
+    /// Nanoseconds of host time for one copy with its ordering.
     pub host_ns: f64,
 }
 
-/// Host time of one lane, nanoseconds: of what stands before and after the copies of a row, and of the
+/// Host time of one lane, nanoseconds: `around` for calls before and after the copies of a row, `copies` for the
 /// copies.
 #[derive(Clone, Copy, Default)]
 struct HostTime {
@@ -100,7 +99,7 @@ impl Bench<'_> {
         };
         let issuing = self.current_stream(pair, setup.placement, setup.issuer)?;
         let partner = self.current_stream(pair, setup.placement, partner_side)?;
-        // The partner's event lies behind those that it may need itself, where both ways are copied.
+        // The partner's event follows those that the partner may need itself, if copies go both ways.
         let count = copies as usize + 1;
         let marks = self.events(issuing.device, count)?;
         let ready = *self
@@ -127,13 +126,13 @@ impl Bench<'_> {
         let began = self.driver.now();
         self.gated(|| {
             host.fill(HostTime::default());
-            // The staged path is not gated: its calls hold the host until staging buffers are
-            // free, which a closed gate would never let happen.
+            // The staged path is not gated: its calls hold the host until staging buffers are free, and behind a closed
+            // gate they would never return.
             if shape.path == Path::Direct {
                 gated = self.shut(lanes)?;
             }
-            // In passes, since the framework's ordering ties a copy to the other device's current
-            // stream: one flow after the other, the second would wait for the first.
+            // Enqueue in passes, since the framework's ordering ties a copy to the other device's current stream. One
+            // flow after the other, the second would wait for the first.
             for (lane, host) in lanes.iter().zip(&mut host) {
                 host.around += self.timed(|| {
                     self.driver.record(lane.ready, lane.partner)?;
@@ -141,7 +140,7 @@ impl Bench<'_> {
                 })?;
             }
             for (lane, host) in lanes.iter().zip(&mut host) {
-                // Without a gate it must last until the others are enqueued.
+                // Without a gate the copy must last until the others are enqueued.
                 self.copy_once(
                     lane,
                     shape,
@@ -155,7 +154,7 @@ impl Bench<'_> {
             }
             Ok(())
         })?;
-        // From the same moment on for all: each waits for its own copies.
+        // All waits count from the same moment: each flow waits for its own copies.
         let mut waited = 0.0;
         for (lane, host) in lanes.iter().zip(&mut host) {
             waited += self.timed(|| self.driver.synchronize_event(lane.end(shape)))?;
@@ -165,8 +164,9 @@ impl Bench<'_> {
                 0.0
             };
         }
-        // Not before the copies have ended: on H200 the mere waiting of a stream of the source makes each copy that the
-        // destination issues 3.4 µs longer (docs/measurement.md), which nobody else's figure has.
+        // Enqueue these waits only after the copies have ended. On H200 a waiting stream of the source alone makes each
+        // copy that the destination issues 3.4 µs longer (docs/measurement.md). Figures of other tools do not contain
+        // that.
         for (lane, host) in lanes.iter().zip(&mut host) {
             host.around += self.timed(|| self.driver.wait(lane.partner, lane.end(shape)))?;
         }
@@ -194,10 +194,11 @@ impl Bench<'_> {
         lanes.iter().zip(host).map(times).collect()
     }
 
-    /// Closes the gates of the issuing devices, and lets every stream of theirs wait; whether it could.
+    /// Closes the gates of the issuing devices, and lets all their streams wait. Returns false if streams cannot be
+    /// held.
     ///
-    /// Where streams cannot be held, one flow by itself is measured all the same: the copy in front of its
-    /// row takes longer than enqueueing the others. Several could not be compared.
+    /// One flow by itself is measured even then: the copy before its row takes longer than enqueueing the others.
+    /// Several flows could not be compared.
     fn shut(&self, lanes: &[Lane]) -> Result<bool, HardwareError> {
         for gated in lanes {
             let opened = match self.close_gate(gated.issuer_index) {
@@ -240,7 +241,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Host nanoseconds that something took.
+    /// Returns the host nanoseconds of a closure.
     #[allow(
         clippy::cast_precision_loss,
         reason = "host times need no more than 53 bits"
@@ -256,7 +257,7 @@ impl Bench<'_> {
 }
 
 impl Lane {
-    /// After the last copy of a row.
+    /// Returns the event after the last copy of a row.
     fn end(&self, shape: Shape) -> Event {
         self.marks[shape.copies as usize]
     }

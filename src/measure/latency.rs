@@ -1,4 +1,4 @@
-//! Time of one small copy in a row of them, as p2pBandwidthLatencyTest measures it.
+//! Measures the time of one small copy in a row of them, as p2pBandwidthLatencyTest does.
 
 use super::bench::{Bench, Origin};
 use super::figures::{count, rates};
@@ -66,7 +66,7 @@ impl Bench<'_> {
     }
 }
 
-/// The cell of a round.
+/// Returns the cell of a round.
 pub(super) fn cell(pair: Pair, setup: Setup, outcome: &Outcome) -> Latency {
     let mut cell = Latency {
         pair,

@@ -1,5 +1,5 @@
-//! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench::run`];
-//! the parent calls [`assemble`]. Each probe has a file of its own with both.
+//! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench::run`]; the parent calls
+//! [`assemble`]. Each probe has a file of its own with both parts.
 
 mod around;
 pub mod around_load;
@@ -67,12 +67,12 @@ use plan::{Action, FIXED_COST_COPIES, Round};
 pub enum Outcome {
     /// The bytes were checked.
     Verified {
-        /// What was found, for each flow of the round.
+        /// One check for each flow of the round.
         flows: Vec<Check>,
     },
     /// Copies were timed.
     Rows {
-        /// One for each flow of the round.
+        /// One entry for each flow of the round.
         rows: Vec<Row>,
     },
     /// A copy and a kernel were timed against each other.
@@ -84,28 +84,28 @@ pub enum Outcome {
         /// Each row as a whole, of [`plan::LOCAL_COPIES`].
         rows: Vec<Span>,
     },
-    /// It was for a timeline alone, and has no figure.
+    /// The round was for a timeline alone, and has no figure.
     Noted,
-    /// Batches were copied in, worked on and copied out.
+    /// Batches were copied in, processed and copied out.
     Pipeline {
         times: Box<PipelineTimes>,
     },
-    /// Copies and kernels of a GPU were let go two by two.
+    /// Copies and kernels of a GPU were released two by two.
     Engines {
-        /// Copy engines that the driver reports, where it tells.
+        /// Copy engines that the driver reports, if it does.
         reported: Option<u32>,
         samples: Vec<EnginesSample>,
     },
     /// Calls were timed.
     Calls {
-        /// One for each call.
+        /// One entry for each call.
         calls: Vec<CallTimes>,
     },
     /// A loop of launches was timed.
     LaunchLoop {
         loops: Vec<LoopTimes>,
     },
-    /// Copies were read before their end.
+    /// Data of copies was read before their end.
     Hazard {
         samples: Vec<HazardSample>,
     },
@@ -120,18 +120,16 @@ pub enum Outcome {
     Failed {
         error: HardwareError,
     },
-    /// It was not run, or did not end; said by the parent.
+    /// The round was not run, or did not end; the parent reports this.
     Lost {
         /// Hung, failed or skipped.
         status: Status,
-        /// Why.
         reason: String,
     },
 }
 
-/// When something ran, nanoseconds on the worker's clock. Times of a device are brought onto it by the
-/// moment at which the device's gate opened, which is exact to some microseconds; differences
-/// between times of one device are exact.
+/// A span of time, nanoseconds on the worker's clock. The opening of a device's gate brings the device's times onto
+/// this clock, exact to some microseconds. Differences between times of one device are exact.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     pub start_ns: f64,
@@ -139,12 +137,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// How long it took.
+    /// Returns the length.
     pub fn length_ns(self) -> f64 {
         self.end_ns - self.start_ns
     }
 
-    /// How long both ran.
+    /// Returns the time during which both ran.
     pub fn together_ns(self, other: Self) -> f64 {
         (self.end_ns.min(other.end_ns) - self.start_ns.max(other.start_ns)).max(0.0)
     }
@@ -153,44 +151,43 @@ impl Span {
 /// The plain rows of one flow, each behind a gate of its own: from before its first copy to after its last.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The GPU whose stream it is, by NVML's index.
+    /// The GPU of the stream, by NVML index.
     pub gpu: u32,
     pub stream: StreamKind,
-    /// Copies in each row.
+    /// Copies per row.
     pub copies: u32,
     /// The rows, in the order in which they ran.
     pub rows: Vec<Span>,
-    /// One row of [`FIXED_COST_COPIES`] copies of [`plan::FIXED_COST_BYTES`]; empty where the fixed cost
-    /// is not measured.
+    /// One row of [`FIXED_COST_COPIES`] copies of [`plan::FIXED_COST_BYTES`]; empty if the fixed cost is not measured.
     pub small: Vec<Span>,
-    /// The copies of one more row, each by itself, where the directions of a round did not run at the same
-    /// time. The first carries the start-up of the row and is not counted.
+    /// The copies of one more row, each by itself, if the directions of a round did not run at the same time. The first
+    /// copy carries the start-up of the row and is not counted.
     pub marked: Vec<Span>,
-    /// Nanoseconds of host time for one copy with its ordering, one for each row.
+    /// Nanoseconds of host time for one copy with its ordering, one per row.
     pub host_ns: Vec<f64>,
-    /// Pairs that were copied at the same time, this one included.
+    /// Number of pairs that were copied at the same time, including this one.
     pub at_once: u32,
-    /// Rows of this flow alone, where it was compared with the rows of several at once.
+    /// Rows of this flow alone, if it was compared with the rows of several at once.
     pub alone: Vec<Span>,
-    /// The rows of several at once that they were compared with, where these are not `rows`: they differed.
+    /// The rows of several at once that `alone` was compared with, if they differed and are not `rows`.
     pub together: Vec<Span>,
-    /// Whether the bytes were right after the last row; none where that cannot be checked.
+    /// Check of the bytes after the last row; none if they cannot be checked.
     pub check: Option<Check>,
 }
 
 impl Row {
-    /// Nanoseconds of one copy of each row.
+    /// Returns the nanoseconds per copy of each row.
     pub fn copy_ns(&self) -> Vec<f64> {
         each(&self.rows, self.copies)
     }
 
-    /// Nanoseconds of one small copy of each row of them.
+    /// Returns the nanoseconds per small copy of each row of them.
     pub fn small_ns(&self) -> Vec<f64> {
         each(&self.small, FIXED_COST_COPIES)
     }
 }
 
-/// Nanoseconds of one copy of rows of so many.
+/// Returns the nanoseconds per copy of rows of this many copies.
 fn each(rows: &[Span], copies: u32) -> Vec<f64> {
     rows.iter()
         .map(|row| row.length_ns() / f64::from(copies.max(1)))
@@ -205,38 +202,38 @@ pub struct OverlapSample {
     pub on_source: Span,
     /// The kernel on the destination.
     pub on_destination: Span,
-    /// Nanoseconds that the host was in the call that copies.
+    /// Nanoseconds that the host spent in the call that copies.
     pub host_ns: f64,
-    /// The same with the wait for the end of the copy, as a blocking call has it.
+    /// Nanoseconds that the host spent in that call and the wait for the end of the copy, as in a blocking call.
     pub blocking_ns: f64,
 }
 
-/// What several flows reached at once.
+/// Figures of several flows that ran at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadTimes {
-    /// One for each row.
+    /// One sample per row.
     pub samples: Vec<Sample>,
-    /// Whether the bytes of each flow were right after the last row; none where that cannot be checked.
+    /// Checks of the bytes of each flow after the last row; none if they cannot be checked.
     pub checks: Vec<Option<Check>>,
-    /// Bytes that each flow has copied in all.
+    /// Total bytes that each flow has copied.
     pub copied: Vec<u64>,
 }
 
 impl Bench<'_> {
-    /// Runs rounds that share nothing at once where they allow it, else one after the other, and tells each
-    /// outcome as soon as it is there.
+    /// Runs rounds that share nothing at once if they allow it, else one after the other. Reports each outcome as soon
+    /// as it exists.
     pub fn run(&self, rounds: &[Round], tell: &mut dyn FnMut(Told<'_>)) {
         match self.at_once(rounds) {
             Some(Ok(outcomes)) => {
                 return tell(Told::Together(rounds.iter().zip(outcomes).collect()));
             }
-            // Which of them it was shows when each is run by itself. If none is, it must not be lost.
+            // Run each by itself to find the one at fault. If none fails alone, the error must not be lost.
             Some(Err(error)) => {
                 rounds
                     .first()
                     .into_iter()
                     .for_each(|head| tell(Told::Apart(head, error.clone())));
-                // What cannot be waited for shows again.
+                // A wait that fails will fail again in the rounds below.
                 let _ = rounds.iter().try_for_each(|round| self.drain(round));
             }
             None => {}
@@ -259,7 +256,7 @@ impl Bench<'_> {
             return result.unwrap_or_else(|error| Outcome::Failed { error });
         }
         if round.task.action == Action::Clocks {
-            // They were read before it began.
+            // `following` read the clocks before the round began.
             return Outcome::Noted;
         }
         let of_host = match round.task.action {
@@ -295,8 +292,8 @@ impl Bench<'_> {
         result.unwrap_or_else(|error| Outcome::Failed { error })
     }
 
-    /// Outcomes of rounds of the same task, one pair each, run at the same time. None where they are not of that
-    /// kind.
+    /// Runs rounds of the same task, one pair each, at the same time, and returns their outcomes. Returns none if the
+    /// rounds are of another kind.
     fn at_once(&self, rounds: &[Round]) -> Option<Result<Vec<Outcome>, HardwareError>> {
         let [Round { task, .. }, _, ..] = rounds else {
             return None;
@@ -323,7 +320,7 @@ impl Bench<'_> {
             _ => return None,
         };
         Some(match outcomes {
-            // Nothing more can be run here, and which of them it was does not show.
+            // Nothing more can run here, and the round at fault is unknown.
             Err(error) if error.kind == ErrorKind::Sticky => {
                 Ok(vec![Outcome::Failed { error }; rounds.len()])
             }
@@ -332,19 +329,19 @@ impl Bench<'_> {
     }
 }
 
-/// What is told while rounds run.
+/// An event while rounds run.
 pub enum Told<'r> {
     Ended(&'r Round, Outcome),
-    /// These have ended together. None has left anything on the devices that could be waited for.
+    /// These rounds have ended together. None has left work on the devices that would need a wait.
     Together(Vec<(&'r Round, Outcome)>),
-    /// What was seen of a round that is followed; told before its end.
+    /// The timeline of a followed round, reported before its end.
     Seen(&'r Round, Timeline),
-    /// Those that begin with this one went wrong at once, and are run one by one.
+    /// The rounds that begin with this one went wrong at once, and are run one by one.
     Apart(&'r Round, HardwareError),
 }
 
-/// The tables of all rounds, with theory and verification beside each figure; a round without outcome was
-/// not reached.
+/// Builds the tables of all rounds, with theory and verification beside each figure. A round without outcome was not
+/// reached.
 pub fn assemble(
     rounds: &[Round],
     outcomes: &HashMap<u32, Outcome>,

@@ -1,9 +1,10 @@
-//! Several flows at once: rows of copies behind gates that open together, counted while all flows run, with the
-//! bytes checked afterwards.
+//! Measures several flows at once: rows of copies behind gates that open together. The time while all flows run counts,
+//! and the bytes are checked afterwards.
 //!
-//! Every flow has a stream of its own on the GPU that issues it (the source; for copies with the host the GPU), and every
-//! flow into a GPU an area of its own there. A first row of few copies shows how fast each flow is beside the others, so
-//! that in the rows that count all of them last about as long. What one moment has to do with another is in `window`.
+//! Every flow has a stream of its own on the issuing GPU: the source, or the GPU in copies with the host. Every flow
+//! into a GPU has an area of its own there. A first row of few copies shows the speed of each flow beside the others.
+//! The rows that count then have a number of copies with which all flows last about as long. `window` evaluates the
+//! times.
 
 use std::collections::BTreeMap;
 
@@ -22,22 +23,22 @@ use model::placement::{Engine as Mover, Pair, Path, Side};
 use model::units::{Bytes, GbPerSecond, MIB};
 use plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
 
-/// The copy in front of a row's first event.
+/// Bytes of the copy before a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// The most copies of one flow in a row. One that is faster than that beside the slowest is not measured to its end.
+/// Largest number of copies of one flow in a row. A flow that needs more beside the slowest is not measured to its end.
 const MOST_COPIES: u32 = 128;
 
-/// Rows that are tried again with more copies where the slowest flow was alone for most of its time.
+/// Rows that are tried again with more copies if the slowest flow was alone for most of its time.
 const MORE_TRIALS: u32 = 4;
 
-/// Where bytes are.
+/// The memory that contains the bytes.
 #[derive(Clone, Copy)]
 enum Place {
     Device(Buffer),
     Host(Lent),
 }
 
-/// One flow, with everything it needs.
+/// One flow, with all its resources.
 struct Run {
     from: Place,
     to: Place,
@@ -45,13 +46,13 @@ struct Run {
     gpu: u32,
     engine: Engine,
     stream: Stream,
-    /// Whether the GPUs at its ends have kernels, which fill and check.
+    /// True if the GPUs at both ends have kernels, which fill and check.
     kernels: bool,
-    /// The pattern that is copied.
+    /// Seed of the pattern that is copied.
     seed: u64,
-    /// What the check saw of the poison; none where nothing can be checked.
+    /// Result of checking the poison; none if no check is possible.
     before: Option<PatternCheck>,
-    /// Bytes that were copied in all.
+    /// Total bytes copied.
     copied: u64,
 }
 
@@ -105,8 +106,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Lets the GPUs of all flows reach each other at the same time. Where a GPU can reach only some, what these flows
-    /// do not need is let go first, also the way back.
+    /// Gives the GPUs of all flows access to each other at the same time. If a GPU can access only some peers, access
+    /// that these flows do not need is disabled first, including the reverse direction.
     fn reach_all(&self, flows: &[Flow]) -> Result<(), HardwareError> {
         let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
         pairs
@@ -127,7 +128,7 @@ impl Bench<'_> {
         }
     }
 
-    /// What each flow needs.
+    /// Returns the resources of each flow.
     fn runs(&self, flows: &[Flow], bytes: u64) -> Result<Vec<Run>, HardwareError> {
         let odd = || HardwareError::new(ErrorKind::Other, "a load has a flow without a GPU");
         let (mut issued, mut areas) = (BTreeMap::<u32, usize>::new(), BTreeMap::<u32, u64>::new());
@@ -177,7 +178,7 @@ impl Bench<'_> {
         Ok(runs)
     }
 
-    /// Fills where bytes come from and poisons where they are to arrive.
+    /// Fills the source of the bytes and poisons their destination.
     fn prepare_run(&self, run: &mut Run, bytes: u64) -> Result<(), HardwareError> {
         let kernels = run.kernels;
         let within = Pair {
@@ -238,7 +239,7 @@ impl Bench<'_> {
         self.driver.checked(buffer, bytes)
     }
 
-    /// Whether the bytes of a flow have arrived; none where that cannot be checked.
+    /// Checks the bytes of a flow at their destination; returns none if that is not possible.
     fn run_arrived(&self, run: &Run, bytes: u64) -> Result<Option<Check>, HardwareError> {
         let Some(before) = run.before else {
             return Ok(None);
@@ -259,7 +260,7 @@ impl Bench<'_> {
         Ok(Some(Check::of(&counted)))
     }
 
-    /// Times one row of each flow, with so many copies of each.
+    /// Times one row of each flow, with this many copies of each.
     fn load_row(
         &self,
         runs: &mut [Run],
@@ -280,7 +281,7 @@ impl Bench<'_> {
                 self.driver.wait(run.stream, open)?;
                 self.copy_run(run, WARM_BYTES.min(bytes))?;
             }
-            // In turn, so that none is late only because it was enqueued last.
+            // Enqueue in turn, so that no flow is late only because it was enqueued last.
             for copy in 0..=copies.iter().copied().max().unwrap_or(0) {
                 for ((run, marks), copies) in runs.iter().zip(&marks).zip(copies) {
                     if copy > 0 && copy <= *copies {
@@ -303,7 +304,7 @@ impl Bench<'_> {
                 .copied()
                 .ok_or_else(|| HardwareError::new(ErrorKind::Other, "no gate"))?;
             let spans = self.spans(self.opening(open), marks)?;
-            // Counters see rows that are void too.
+            // Counters include rows that are void.
             run.copied += tries * (WARM_BYTES.min(bytes) + bytes * u64::from(*copies));
             let begin = spans.first().map_or(0.0, |span| span.start_ns);
             let ends = spans.iter().map(|span| span.end_ns).collect();
@@ -318,7 +319,7 @@ impl Bench<'_> {
         Ok(ran)
     }
 
-    /// Events of each flow: one before its first copy and one after each.
+    /// Returns the events of each flow: one before its first copy and one after each.
     fn marks(&self, runs: &[Run], copies: &[u32]) -> Result<Vec<Vec<Event>>, HardwareError> {
         let mut taken: BTreeMap<u32, usize> = BTreeMap::new();
         let marks = |(run, copies): (&Run, &u32)| {
@@ -353,8 +354,8 @@ impl Bench<'_> {
     }
 }
 
-/// Copies of each flow, so that the slowest has this many and all last about as long. Those that are copied in turn have
-/// as many as each other.
+/// Returns the copies of each flow: the slowest has this many, and all flows last about as long. Flows that are copied
+/// in turn all have the same number.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -378,7 +379,7 @@ fn copies_each(trial: &[Ran], copies: u32) -> Vec<u32> {
     each.iter().map(|ns| of(ns) as u32).collect()
 }
 
-/// Gives flows more copies that were through before others had a second one; whether there are such.
+/// Gives more copies to flows that ended before others had a second one. Returns true if there are such flows.
 fn lengthen(ran: &[Ran], each: &mut [u32]) -> bool {
     let second = ran
         .iter()
@@ -398,7 +399,7 @@ fn lengthen(ran: &[Ran], each: &mut [u32]) -> bool {
     longer
 }
 
-/// The pattern of a round; none where it is another round.
+/// Returns the pattern of a round; none if it is of another kind.
 pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     let Action::Load { pattern, .. } = round.task.action else {
         return None;
@@ -471,7 +472,7 @@ fn unchecked() -> Check {
     Check::inconclusive("not checked, since the GPU kernels could not be loaded")
 }
 
-/// What the checks of all flows come to: bytes that are known to be wrong first.
+/// Returns the worst check of all flows: bytes known to be wrong come first.
 fn worst(flows: &[Flow], checks: &[Check]) -> Check {
     let of = |(flow, check): (&Flow, &Check)| {
         let detail = check
@@ -489,7 +490,7 @@ fn worst(flows: &[Flow], checks: &[Check]) -> Check {
     wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
 }
 
-/// Jain's index: (sum of x)^2 / (n x sum of x^2). None for one flow.
+/// Returns Jain's index: (sum of x)^2 / (n x sum of x^2). None for one flow.
 #[allow(clippy::cast_precision_loss, reason = "few flows")]
 fn jain(rates: &[f64]) -> Option<f64> {
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
@@ -497,7 +498,7 @@ fn jain(rates: &[f64]) -> Option<f64> {
     (rates.len() > 1 && squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
 }
 
-/// Bytes that each flow of a round has copied; none where it has not ended well.
+/// Returns the bytes that each flow of a round has copied; none if the round has not ended well.
 pub(super) fn copied(round: &Round, outcome: &Outcome) -> Option<Vec<(Flow, Bytes)>> {
     let Outcome::Load { load } = outcome else {
         return None;

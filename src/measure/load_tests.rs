@@ -9,7 +9,7 @@ use plan::Task;
 use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
 use sim::{self, builtin};
 
-/// Rounds of flows on a simulated machine, with 1 GiB of each GPU.
+/// A simulated machine that runs rounds of flows, with 1 GiB of each GPU.
 struct Machine {
     spec: MachineSpec,
 }
@@ -21,7 +21,7 @@ impl Machine {
         }
     }
 
-    /// What flows of so many MiB reach together, and what the host's clock shows before and after.
+    /// Runs flows of this many MiB. Returns what they reach together, and the time of the run on the host's clock.
     fn run(&self, flows: &[Flow], mib: u64) -> (LoadPattern, f64) {
         let driver = sim::driver(self.spec.clone()).unwrap();
         let gpus: BTreeSet<u32> = flows
@@ -147,7 +147,7 @@ fn patterns_reach_what_an_h200_server_was_seen_to_reach() {
         394.7,
         1.5,
     );
-    // One engine, which takes turns: a stream each would show 394 for each.
+    // One engine takes turns: a stream for each flow would show 394 for each.
     near(
         &machine.run(&between(&[(0, 1), (0, 2), (0, 3)]), 215).0,
         394.7,
@@ -208,7 +208,7 @@ fn bytes_of_every_flow_are_checked_where_they_arrive() {
         ..PairFault::new(Pairs::Ordered(2, 0), CopyFault::Dropped)
     };
     machine.spec.faults.pairs.push(fault);
-    // Another flow into the same GPU does not hide it.
+    // Another flow into the same GPU does not hide the fault.
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0), (3, 0)]), 72);
     assert_eq!(load.verified, Verified::Dropped, "{load:#?}");
     assert!(
@@ -226,7 +226,7 @@ fn at_once_is_faster_than_one_after_the_other_unless_something_is_shared() {
     let machine = Machine::named("h200x8");
     let time = |pairs: &[(u32, u32)]| machine.run(&between(pairs), 200).1;
     let (one, other, both) = (time(&[(0, 1)]), time(&[(2, 3)]), time(&[(0, 1), (2, 3)]));
-    // What is filled and checked goes one GPU after the other; the copies do not.
+    // GPUs fill and check one after the other; the copies run at once.
     assert!(both < 0.85 * (one + other), "{both} of {}", one + other);
     let into_one = time(&[(1, 0), (2, 0)]);
     assert!(into_one > 1.2 * both, "{into_one} and {both}");

@@ -1,5 +1,5 @@
-//! Copies within one GPU, from its send buffer to its receive buffer: what its memory does, with no link
-//! on the way.
+//! Measures copies within one GPU, from its send buffer to its receive buffer: the figure of its memory, without any
+//! link.
 //!
 //! A plain row behind a gate: one copy that is not timed, an event, [`LOCAL_COPIES`], an event.
 
@@ -37,7 +37,7 @@ impl Bench<'_> {
         for _ in 0..samples {
             let (began, mut gated) = (self.driver.now(), false);
             self.gated(|| {
-                // Where streams cannot be held, the first copy takes longer than enqueueing the others.
+                // If streams cannot be held, the first copy takes longer than enqueueing the others.
                 match self.close_gate(gpu) {
                     Err(error) if error.kind == ErrorKind::Unsupported => {}
                     opened => {
@@ -66,7 +66,7 @@ impl Bench<'_> {
     }
 }
 
-/// The cell of a round.
+/// Returns the cell of a round.
 pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
     let mut cell = LocalCopy {
         gpu,

@@ -1,5 +1,5 @@
-//! Error counters as they stand before the first load pattern. Reading those of 18 NVLinks takes NVML 16 ms for each GPU,
-//! so they are read beside the copies that come before.
+//! Reads the error counters before the first load pattern. Reading those of 18 NVLinks takes NVML 16 ms for each GPU,
+//! so they are read beside the earlier copies.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -10,10 +10,11 @@ use hardware::Telemetry;
 use model::snapshot::{Gpu, NvLink, PciFunction, Snapshot};
 use plan::{Action, Round};
 
-/// How many rounds before the first load pattern the reading begins: with 8 GPUs they take longer than the reading.
+/// Number of rounds before the first load pattern at which the reading begins: with 8 GPUs they take longer than the
+/// reading.
 const AHEAD: u32 = 16;
 
-/// What is read once the load patterns are near.
+/// A reader that starts once the load patterns are near.
 pub struct Marker {
     telemetry: Arc<dyn Telemetry>,
     gpus: Vec<Gpu>,
@@ -33,12 +34,12 @@ enum State {
 pub struct Marked {
     /// Active NVLinks with their error counters, by GPU.
     pub links: HashMap<u32, Vec<NvLink>>,
-    /// PCI functions with theirs.
+    /// PCI functions with their error counters.
     pub functions: Vec<PciFunction>,
 }
 
 impl Marker {
-    /// For these rounds; none where no load pattern is among them.
+    /// Prepares the reading for these rounds; none if they include no load pattern.
     pub fn new(
         telemetry: &Arc<dyn Telemetry>,
         snapshot: &Snapshot,
@@ -49,11 +50,11 @@ impl Marker {
             .filter(|round| matches!(round.task.action, Action::Load { .. }));
         let mut loads = loads.map(|round| round.id);
         let first = loads.next()?;
-        // The second one where there is one: around the first the counters of traffic are read.
+        // Take the second pattern if there is one: the counters of traffic are read around the first.
         let during = Some(loads.next().unwrap_or(first));
         let (telemetry, gpus) = (Arc::clone(telemetry), snapshot.gpus.clone());
         let copies = rounds.first().is_some_and(|round| round.id < first);
-        // What the facts have is of the same moment where nothing is copied before.
+        // If nothing is copied before, the counters in the facts are of the same moment.
         let marked = || Marked {
             links: snapshot
                 .gpus
@@ -79,7 +80,7 @@ impl Marker {
         })
     }
 
-    /// Hears that a round begins; whether a reading of every GPU is to be taken now.
+    /// Called when a round begins. Returns true if a reading of every GPU must be taken now.
     pub fn begins(&mut self, id: u32) -> bool {
         if matches!(self.state, State::NotYet) && id.saturating_add(AHEAD) >= self.first {
             self.state = State::UnderWay(
@@ -88,7 +89,7 @@ impl Marker {
             );
         }
         if id >= self.first {
-            // Where time passes with the driver's clock alone, what is read must not depend on the host's.
+            // If time passes only with the driver's clock, the readings must not depend on the host's clock.
             let patience = self.telemetry.patience(Duration::ZERO);
             if !patience.is_zero() {
                 self.settle(patience);
@@ -105,7 +106,7 @@ impl Marker {
         }
     }
 
-    /// What was read; waits for what is late.
+    /// Returns the counters; waits for late ones.
     pub fn end(mut self, patience: Duration) -> Marked {
         self.settle(patience);
         match self.state {

@@ -1,4 +1,4 @@
-//! Probes on one GPU: which of them a round is, and where its figures go.
+//! Dispatches probes on one GPU, and adds their cells to the tables.
 
 use super::bench::Bench;
 use super::{Outcome, asynchrony, calls, engines, pipeline};
@@ -7,7 +7,7 @@ use model::measurement::Measurements;
 use plan::{Action, Round};
 
 impl Bench<'_> {
-    /// Runs a round on one GPU; none where it is no such round.
+    /// Runs a round on one GPU; returns none if it is of another kind.
     pub(super) fn on_one_gpu(&self, round: &Round) -> Option<Result<Outcome, HardwareError>> {
         let result = match round.task.action {
             Action::Pipeline { .. } => self.pipeline(round),

@@ -27,7 +27,7 @@ fn host(memory: HostMemory) -> Vec<Flow> {
     vec![up, up.reversed()]
 }
 
-/// What these rounds come to on the first two GPUs of a machine.
+/// Returns the measurements of these rounds on the first two GPUs of a machine.
 fn measured(spec: MachineSpec, rounds: Vec<(Vec<Flow>, u64, Action)>) -> Measurements {
     let driver = sim::driver(spec).unwrap();
     let select = |index| {
@@ -86,7 +86,7 @@ fn a_pipeline_in_several_streams_is_nearly_as_fast_as_its_stages_allow() {
         let (reached, possible) = (cell.speed_up.unwrap(), cell.possible_speed_up.unwrap());
         // Copies both ways take a little longer than alone.
         assert!((0.85..1.03).contains(&(reached / possible)), "{cell:?}");
-        // 8 MiB at 55.3 GB/s, and its kernel.
+        // The copy in takes the time of 8 MiB at 55.3 GB/s, and its kernel takes less.
         assert!(
             (150.0..175.0).contains(&cell.copy_in_us.unwrap()),
             "{cell:?}"
@@ -234,7 +234,7 @@ fn calls_hold_the_host_as_their_memory_and_mode_have_it() {
             (host(HostMemory::Pageable), 8, calls),
         ],
     );
-    // One within the GPU, launch, three waits busy and idle; two directions; each copy in both modes.
+    // The cells are one within the GPU, launch, three waits busy and idle; two directions; each copy in both modes.
     assert_eq!(tables.calls.len(), 2 + 7 + 4 + 4);
     let held = |memory, direction, host| {
         let copy = call(&tables, |cell| {

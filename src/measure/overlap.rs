@@ -1,11 +1,10 @@
-//! Overlap of a copy with a kernel on a default stream, per stream placement; a kernel on both GPUs at once,
-//! which do not know of each other.
+//! Measures the overlap of a copy with a kernel on a default stream, per stream placement. A kernel runs on both GPUs
+//! at once; the two are independent.
 //!
-//! Everything is enqueued behind one gate per device, which open together, so that the host's
-//! launch speed plays no part. The kernel is set into the middle of the copy's time by a spacer
-//! kernel before it: clocks of two devices are aligned by the opening of their gates, to a few
-//! microseconds, and the spacer keeps both ends of the kernel farther than that from both ends of
-//! the copy, whether the two overlap or follow one another.
+//! All work is enqueued behind one gate per device, which open together, so that the host's launch speed plays no part.
+//! A spacer kernel before the kernel puts it into the middle of the copy's time. The opening of the gates aligns the
+//! clocks of two devices to a few microseconds. The spacer keeps both ends of the kernel farther than that from both
+//! ends of the copy. This holds if the two overlap and if they follow one another.
 
 use std::time::Duration;
 
@@ -25,36 +24,36 @@ use model::units::{Bytes, MIB};
 const SPACER_SHARE: f64 = 0.2;
 /// Length of the kernel, as a share of the copy's time. Spacer and kernel end well before the copy.
 const KERNEL_SHARE: f64 = 0.5;
-/// Rows timed to learn the pair's pace where no bandwidth was measured before.
+/// Number of rows timed to learn the pair's pace if no bandwidth was measured before.
 const PACE_ROWS: u32 = 2;
-/// Their size.
+/// Size of the copies in these rows, bytes.
 const PACE_BYTES: u64 = 64 * MIB;
 
-/// The names of calls that wait for the copy, by whether they are part of a call that blocks.
+/// Names of the wait for the copy: by itself, and as part of a call that blocks.
 const WAIT: &str = "wait for the copy";
 const BLOCKING_WAIT: &str = "wait for the copy, as part of a blocking call";
 
-/// What one sample runs on.
+/// The resources of one sample.
 struct Scene {
     pair: Pair,
     setup: Setup,
-    /// The current streams of source and destination.
+    /// Current streams of the source (`from`) and the destination (`to`).
     from: Stream,
     to: Stream,
     /// The default streams, on which the kernels run.
     kernels: [Stream; 2],
     copy: [Event; 2],
     marks: [[Event; 2]; 2],
-    /// Work of the destination before the copy.
+    /// Event of the destination's work before the copy.
     ready: Event,
-    /// The end of the copy as the destination sees it, for a timeline.
+    /// Event of the copy's end on the destination, for a timeline.
     done: Event,
     spacer: Duration,
     kernel: Duration,
 }
 
 impl Scene {
-    /// The GPUs, source first.
+    /// Returns the GPUs, source first.
     const fn gpus(&self) -> [u32; 2] {
         [self.pair.source, self.pair.destination]
     }
@@ -72,13 +71,13 @@ impl Bench<'_> {
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
         let copy_ns = pace * setup.bytes.0 as f64;
         let scene = self.scene(pair, setup, copy_ns)?;
-        // The first round of a placement warms it up and is not counted.
+        // The first sample of a placement warms it up and is not counted.
         let mut all = Vec::new();
         for _ in 0..=samples {
             all.push(self.overlap_once(&scene, WAIT)?);
         }
         all.remove(0);
-        // The blocking twin does the same on the devices.
+        // The blocking variant does the same on the devices.
         for (host, wait) in [
             (HostMode::NonBlocking, WAIT),
             (HostMode::Blocking, BLOCKING_WAIT),
@@ -96,7 +95,7 @@ impl Bench<'_> {
         Ok(Outcome::Overlap { samples: all })
     }
 
-    /// Nanoseconds per byte of a direct copy of this pair.
+    /// Returns the nanoseconds per byte of a direct copy of this pair.
     fn pace_of(&self, pair: Pair) -> Result<f64, HardwareError> {
         let key = (pair, Setup::REFERENCE);
         if self.pace.borrow().get(&key).is_none() {
@@ -162,7 +161,7 @@ impl Bench<'_> {
             }
             Ok(opened)
         })?;
-        // The event, not the stream: on a default stream the kernel follows the copy.
+        // Wait for the event, not the stream: on a default stream the kernel follows the copy.
         let waited = || self.call(|| wait.into(), || driver.synchronize_event(copy_end));
         let blocking_ns = host_ns + self.timed(waited)?;
         let copied = self.last_call();
@@ -215,7 +214,7 @@ impl Bench<'_> {
         Ok(opened)
     }
 
-    /// Enqueues the copy with the order that frameworks give it, and says which call launched it.
+    /// Enqueues the copy in the order that frameworks use, and stores the call that launched it.
     fn enqueue_copy(
         &self,
         scene: &Scene,
@@ -257,7 +256,7 @@ impl Bench<'_> {
         )
     }
 
-    /// A copy larger than the buffers is made of several, one right after the other.
+    /// Enqueues the copy. One larger than the buffers is made of several, one right after the other.
     fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
         let (source, destination) = (
             self.seat(scene.pair.source)?,
@@ -276,7 +275,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Enqueues spacer and kernel on one side, and says which call launched the kernel.
+    /// Enqueues spacer and kernel on one side, and returns the call that launched the kernel.
     fn enqueue_kernel(&self, scene: &Scene, side: usize) -> Result<Option<usize>, HardwareError> {
         let (stream, [start, end], gpu) =
             (scene.kernels[side], scene.marks[side], scene.gpus()[side]);
@@ -294,7 +293,7 @@ impl Bench<'_> {
         Ok(launched)
     }
 
-    /// Notes copy and kernels of a sample for a timeline.
+    /// Records copy and kernels of a sample for a timeline.
     fn note_work(&self, scene: &Scene, launched: [Option<usize>; 3]) -> Result<(), HardwareError> {
         if !self.is_shown() {
             return Ok(());
@@ -325,13 +324,13 @@ impl Bench<'_> {
     }
 }
 
-/// Share of a kernel's time during which the copy ran, per cent.
+/// Returns the share of a kernel's time during which the copy ran, per cent.
 fn share(kernel: Span, sample: &OverlapSample) -> f64 {
     100.0 * sample.copy.together_ns(kernel) / kernel.length_ns()
 }
 
-/// The cells of a round: a kernel on either GPU, beside a call that does not block and beside one that does.
-/// The devices do the same in both; the one that blocks waits for the event after the copy.
+/// Returns the cells of a round: a kernel on either GPU, for a non-blocking call and for a blocking one. The devices do
+/// the same in both; the blocking call waits for the event after the copy.
 pub(super) fn cells(pair: Pair, setup: Setup, outcome: &Outcome) -> Vec<Overlap> {
     let hosts = [HostMode::NonBlocking, HostMode::Blocking];
     let sides = [Side::Source, Side::Destination];

@@ -1,4 +1,4 @@
-//! The cell of one flow: its rates, with theory and verification beside them.
+//! Builds the cell of one flow: its rates, with theory and verification beside them.
 
 use super::figures::{Rates, count};
 use super::statistics::{median, spread_percent};
@@ -10,7 +10,7 @@ use model::topology::Topology;
 use model::units::{Bytes, GbPerSecond};
 use plan::FIXED_COST_BYTES;
 
-/// The cell of one flow.
+/// Returns the cell of one flow.
 pub(super) fn cell(
     pair: Pair,
     setup: Setup,
@@ -75,16 +75,16 @@ pub(super) fn cell(
     }
 }
 
-/// The time of a copy as a line over its bytes: two sizes give it.
+/// The time of a copy as a linear function of its bytes, from two sizes.
 struct Line {
-    /// Its value at no bytes, nanoseconds.
+    /// The time for zero bytes, nanoseconds.
     fixed_ns: f64,
-    /// What a copy without end would reach.
+    /// The rate of an endless copy.
     rate: GbPerSecond,
 }
 
 impl Line {
-    /// None where there are no small copies, or where the line makes no sense.
+    /// Returns the line; none if there are no small copies, or if the line is implausible.
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn through(bytes: Bytes, rates: &Rates) -> Option<Self> {
         let (large, small) = (median(&rates.copy_ns)?, median(&rates.small_ns)?);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn fixed_cost_and_asymptotic_rate_are_found() {
-        // 400 GB/s and 6 µs for every copy.
+        // Every copy costs 6 µs, at 400 GB/s.
         let time = |bytes: u64| bytes as f64 / 400.0 + 6000.0;
         let line = line(64 * MIB, &[time(64 * MIB); 3], &[time(MIB)]).unwrap();
         assert!((line.fixed_ns - 6000.0).abs() < 1e-6, "{}", line.fixed_ns);

@@ -1,4 +1,4 @@
-//! What page-locking memory of the host costs: time, and memory of this process.
+//! Measures the cost of page-locking host memory: time, and memory of this process.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,23 +14,23 @@ use model::measurement::Status;
 use model::units::{Bytes, GIB};
 use plan::Round;
 
-/// What page-locking cost, each as often as it was done; nanoseconds, and bytes.
+/// Costs of page-locking, one entry per sample; nanoseconds, and bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pinned {
-    /// To allocate page-locked memory.
+    /// Time to allocate page-locked memory.
     pub allocate_ns: Vec<f64>,
     pub free_ns: Vec<f64>,
-    /// To page-lock memory that was there.
+    /// Time to page-lock existing memory.
     pub register_ns: Vec<f64>,
-    /// To unlock it.
+    /// Time to unlock it.
     pub unregister_ns: Vec<f64>,
-    /// Memory of this process that allocating took.
+    /// Memory of this process that the allocation took.
     pub allocating_takes: Vec<u64>,
     /// Memory of this process that a buffer and its page-locked copy took.
     pub copying_takes: Vec<u64>,
-    /// The limit that comes nearest, and what it leaves.
+    /// The tightest limit, and the bytes that it leaves.
     pub limit: Option<(String, u64)>,
-    /// Why there is no more.
+    /// The error that ended the samples early.
     pub refused: Option<HardwareError>,
 }
 
@@ -65,7 +65,7 @@ impl Bench<'_> {
         })
     }
 
-    /// One sample. What was taken is given back, whatever comes of it.
+    /// Takes one sample. Frees the memory in any case.
     fn pin(&self, node: Option<u32>, setup: Setup, into: &mut Pinned) -> Result<(), HardwareError> {
         let (device, bytes) = (self.any_device()?, setup.bytes.0);
         let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
@@ -92,7 +92,7 @@ impl Bench<'_> {
             into.copying_takes.extend(taken);
             self.free_host(copy)
         });
-        // What went wrong first is told: memory that could not be unlocked cannot be freed either.
+        // Report the first error: memory that could not be unlocked cannot be freed either.
         let pageable = self.free_host(pageable);
         let [register, unregister] = registered?;
         pageable.and(freed)?;
@@ -102,7 +102,7 @@ impl Bench<'_> {
     }
 }
 
-/// The limit that comes nearest, in words, with what it leaves.
+/// Returns the tightest limit, in words, and the bytes that it leaves.
 fn nearest(room: HostRoom) -> Option<(String, u64)> {
     let locked = room.lock_limit.map(|limit| {
         (
@@ -125,7 +125,7 @@ fn nearest(room: HostRoom) -> Option<(String, u64)> {
         .min_by_key(|(_, left)| *left)
 }
 
-/// The cell of a round.
+/// Returns the cell of a round.
 pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinning {
     let mut cell = Pinning {
         numa_node: node,
@@ -160,7 +160,7 @@ pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinnin
     cell.allocating_takes_bytes = bytes(&pinned.allocating_takes);
     cell.copying_takes_bytes = bytes(&pinned.copying_takes);
     cell.samples = count(&pinned.allocate_ns);
-    // A limit of which more was page-locked binds nobody here: the driver does not count, or this is root.
+    // A limit below the page-locked size does not bind: the driver's locks do not count, or this is root.
     let binds = |left: u64| pinned.refused.is_some() || left >= setup.bytes.0;
     let limit = pinned.limit.clone().filter(|(_, left)| binds(*left));
     (cell.limit, cell.limit_bytes) = limit.map_or((None, None), |(limit, left)| {
@@ -178,7 +178,7 @@ pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinnin
     cell
 }
 
-/// How many times a size goes into a GiB.
+/// Returns the number of times that a size goes into a GiB.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn in_gib(bytes: Bytes) -> f64 {
     GIB as f64 / bytes.0.max(1) as f64

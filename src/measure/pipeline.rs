@@ -1,13 +1,13 @@
-//! Batches that are copied in, worked on by a kernel and copied out: in one stream, and in several that take them
-//! in turn.
+//! Measures batches that are copied in, processed by a kernel and copied out: in one stream, and in several that take
+//! the batches in turn.
 //!
-//! Everything is enqueued behind a gate, so that what is timed is the GPU and not the host's launches, whose own
-//! time is told beside it. Calls on pageable memory wait for their bytes, which a shut gate would never let go:
-//! there the host is part of what is timed.
+//! All work is enqueued behind a gate, so that the GPU is timed and not the host's launches. The time of the launches
+//! is reported beside it. Calls on pageable memory wait for their bytes and would never return behind a shut gate:
+//! there the host's time is included.
 //!
-//! The kernel reads and writes nothing and lasts a chosen part of a copy's time, so that the copies bound the
-//! pipeline and memory plays no part. One run of each kind has an event between any two stages; it warms up, and gives
-//! the times of single stages and the picture. The runs that are timed have none.
+//! The kernel reads and writes nothing and lasts a chosen part of a copy's time. So the copies bound the pipeline and
+//! memory plays no part. One run of each kind has an event between any two stages; it warms up, and gives the times of
+//! single stages and the picture. The timed runs have no such events.
 
 use std::time::Duration;
 
@@ -36,55 +36,53 @@ const SHORTEST_KERNEL_NS: f64 = 2e4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Its copy from the host.
+    /// Copy from the host.
     CopyIn,
-    /// Its kernel.
     Kernel,
-    /// Its copy to the host.
+    /// Copy to the host.
     CopyOut,
 }
 
-/// When a stage of a batch ran, in a run with events between the stages.
+/// The time of a batch's stage, in a run with events between the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Number of streams of that run.
+    /// Number of streams in that run.
     pub streams: u32,
     /// The stream, from 0.
     pub stream: u32,
     /// The batch, from 0.
     pub batch: u32,
-    /// What it did.
     pub stage: Stage,
-    /// When. In several streams a stage's time begins when the one before it in its stream ends, and so has its
-    /// wait for the engine in it.
+    /// Time of the stage. In several streams it begins when the stage before it in its stream ends, so it includes the
+    /// wait for the engine.
     pub span: Span,
 }
 
-/// What the runs of a pipeline took.
+/// The times of a pipeline's runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PipelineTimes {
-    /// All batches in one stream, nanoseconds, one for each sample.
+    /// All batches in one stream, nanoseconds, one per sample.
     pub one_stream_ns: Vec<f64>,
-    /// All batches in several streams, nanoseconds, one for each sample.
+    /// All batches in several streams, nanoseconds, one per sample.
     pub several_streams_ns: Vec<f64>,
-    /// Host time of the calls that enqueued a run in several streams, nanoseconds, one for each sample.
+    /// Host time of the calls that enqueued a run in several streams, nanoseconds, one per sample.
     pub enqueue_ns: Vec<f64>,
     /// The stages of one run of each kind.
     pub steps: Vec<Step>,
 }
 
-/// How a run is made.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Shape {
     batches: u32,
     streams: u32,
     kernel: Duration,
     gated: bool,
-    /// Whether there are events between the stages.
+    /// True if there are events between the stages.
     marked: bool,
 }
 
-/// What a run took.
+/// The times of a run.
 struct Run {
     whole_ns: f64,
     enqueue_ns: f64,
@@ -151,7 +149,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Whether streams of this device can be held.
+    /// Returns true if streams of this device can be held.
     fn can_hold(&self, ground: &Ground) -> Result<bool, HardwareError> {
         match self.gated(|| self.close_gate(ground.gpu)) {
             Err(error) if error.kind == ErrorKind::Unsupported => Ok(false),
@@ -159,7 +157,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The length of a batch's kernel, from the time of its copies.
+    /// Returns the length of a batch's kernel, from the time of its copies.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -172,7 +170,7 @@ impl Bench<'_> {
     ) -> Result<Duration, HardwareError> {
         let mut longest = 0.0_f64;
         for work in [Work::In, Work::Out] {
-            // The first one warms up.
+            // The first copy warms up.
             for _ in 0..2 {
                 longest = match gated {
                     true => self
@@ -190,7 +188,7 @@ impl Bench<'_> {
 
     fn flow_once(&self, ground: &Ground, shape: Shape) -> Result<Run, HardwareError> {
         let streams = self.streams(ground.device, shape.streams as usize)?;
-        // The beginning, the end of each stream, and four for each batch.
+        // These are the beginning, the end of each stream, and four for each batch.
         let events = self.events(
             ground.device,
             1 + streams.len() + 4 * shape.batches as usize,
@@ -215,7 +213,7 @@ impl Bench<'_> {
                 .try_for_each(|stream| self.driver.wait(*stream, start))?;
             enqueue_ns =
                 self.timed(|| self.enqueue_batches(ground, shape, &streams, marks, &mut launched))?;
-            // The first stream ends after all others.
+            // Make the first stream end after all others.
             for (&stream, &end) in streams.iter().zip(ends).skip(1) {
                 self.driver.record(end, stream)?;
                 self.driver.wait(streams[0], end)?;
@@ -281,7 +279,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Notes the stages of all batches for a timeline, each with the call that launched it.
+    /// Records the stages of all batches for a timeline, each with the call that launched it.
     fn note_batches(
         &self,
         ground: &Ground,
@@ -333,7 +331,7 @@ impl Bench<'_> {
     }
 }
 
-/// A pipeline in a timeline: `pinned, 8 x 8 MiB, streams: 3`.
+/// Returns the name of a pipeline in a timeline: `pinned, 8 x 8 MiB, streams: 3`.
 fn name_of(ground: &Ground, shape: Shape) -> String {
     let memory = ground
         .host
@@ -347,7 +345,7 @@ fn name_of(ground: &Ground, shape: Shape) -> String {
     )
 }
 
-/// The cell of a round; none where it is of another kind.
+/// Returns the cell of a round; none if it is of another kind.
 pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
     let Action::Pipeline {
         batches, streams, ..
@@ -425,9 +423,9 @@ fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
     }
 }
 
-/// How many times as fast batches in several streams can be, where only what needs the same engine waits: the
-/// longest stage runs without a pause, and the others fill and drain it. With fewer streams than stages a batch
-/// waits for its stream too.
+/// Returns the largest possible speed-up of batches in several streams, if only stages of the same engine wait for each
+/// other. The longest stage then runs without a pause, and the others fill and drain it. With fewer streams than
+/// stages, a batch waits for its stream too.
 fn possible(batches: u32, streams: u32, stages: [f64; 3]) -> f64 {
     let batch: f64 = stages.iter().sum();
     let longest = stages
@@ -437,7 +435,7 @@ fn possible(batches: u32, streams: u32, stages: [f64; 3]) -> f64 {
     f64::from(batches) * batch / (batch + f64::from(batches.saturating_sub(1)) * longest)
 }
 
-/// What takes the longest over all batches.
+/// Returns the resource that takes the longest over all batches.
 fn bound(batches: u32, enqueue_us: f64, kernel_us: f64, copy_us: f64) -> Bound {
     let on_gpu = f64::from(batches) * kernel_us.max(copy_us);
     match () {
@@ -457,7 +455,7 @@ mod tests {
 
     #[test]
     fn what_is_possible_follows_from_the_longest_stage() {
-        // Three equal stages, batches without end: three times.
+        // Three equal stages with endless batches run three times as fast.
         assert!((possible(10_000, 3, [1.0; 3]) - 3.0).abs() < 1e-3);
         assert!(
             (possible(4, 3, [1.0; 3]) - 2.0).abs() < 1e-9,

@@ -1,4 +1,4 @@
-//! Which devices the worker takes, and how much of their memory.
+//! Selects the devices of the worker, and the size of their buffers.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,36 +6,35 @@ use hardware::{DeviceInfo, DeviceMemory, ErrorKind, HardwareError};
 use model::measurement::{DriverFacts, Hidden};
 use model::units::{Bytes, MIB, PciAddress};
 
-/// Device memory left to others, and to the driver's own needs, when buffers are sized.
+/// Device memory, bytes, left to others and to the driver's own needs when buffers are sized.
 const MEMORY_MARGIN: u64 = 64 * MIB;
-/// What is left on a GPU that others use too: the larger of this and a share of its memory. They may want more
+/// Memory left on a GPU that others use too, bytes: the larger of this and a share of its memory. Others may want more
 /// while copies run, and a program that gets no memory ends.
 const SHARED_MARGIN: u64 = 2048 * MIB;
 /// The share, as a divisor: 5%.
 const SHARED_PART: u64 = 20;
-/// With less than this for all buffers of a device together, nothing is measured on it.
+/// Least memory for all buffers of a device together, bytes. With less, nothing is measured on it.
 const LEAST_BUDGET: u64 = 64 * MIB;
-/// Memory that is taken beside the two large buffers, rounded up: small allocations take whole
-/// pages of 2 MiB.
+/// Memory used beside the two large buffers, bytes, rounded up: small allocations take whole pages of 2 MiB.
 const SMALL_BUFFERS: u64 = 4 * MIB;
 
-/// A GPU that the parent wants tested, by what NVML said of it.
+/// A GPU that the parent wants tested, as NVML reported it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     pub index: u32,
-    /// NVML's UUID, where known.
+    /// NVML's UUID, if known.
     pub uuid: Option<String>,
-    /// NVML's PCI address, where known.
+    /// NVML's PCI address, if known.
     pub pci: Option<PciAddress>,
-    /// Whether other processes hold it.
+    /// True if other processes hold it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// The processors of its NUMA node, where the machine has several nodes.
+    /// The processors of its NUMA node, if the machine has several nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<usize>,
 }
 
-/// The size of each of a device's two large buffers, bytes.
+/// Returns the size of each of a device's two large buffers, bytes.
 ///
 /// # Errors
 ///
@@ -67,7 +66,7 @@ pub(super) fn buffer(
     Ok((budget - SMALL_BUFFERS) / 2 / (2 * MIB) * (2 * MIB))
 }
 
-/// Notes why the kernels could not be loaded: once where that is so of all devices, else for each.
+/// Records the reason why the kernels could not be loaded: once if that concerns all devices, else for each.
 pub(super) fn note_kernels(
     facts: &mut DriverFacts,
     failure: impl Fn(u32) -> Option<HardwareError>,
@@ -97,7 +96,7 @@ pub(super) fn find<'d>(devices: &'d [DeviceInfo], wanted: &Selection) -> Option<
         .or_else(|| devices.iter().find(same_pci))
 }
 
-/// Why CUDA does not show a GPU that NVML shows.
+/// Returns the reason why CUDA does not show a GPU that NVML shows.
 pub(super) fn hidden() -> (Hidden, String) {
     match std::env::var("CUDA_VISIBLE_DEVICES") {
         Ok(mask) => (
@@ -143,9 +142,9 @@ mod tests {
                     .map(|size| 2 * size / MIB)
             })
         };
-        // Plenty is free: the limit counts, less the small buffers.
+        // Plenty is free: the limit applies, less the small buffers.
         assert_eq!(both(100 * GIB, 141 * GIB), [Some(1020), Some(1020)]);
-        // 5% of 141 GiB are 7.05 GiB, of 24 GiB less than 2 GiB.
+        // 5% of 141 GiB are 7.05 GiB, and of 24 GiB less than 2 GiB.
         assert_eq!(both(7 * GIB, 141 * GIB), [Some(1020), None]);
         assert_eq!(both(15 * GIB / 2, 141 * GIB), [Some(1020), Some(456)]);
         assert_eq!(both(5 * GIB / 2, 24 * GIB), [Some(1020), Some(508)]);
@@ -190,7 +189,7 @@ mod tests {
             (None, None)
         );
         assert_eq!(one.kernels_failure_of(1), Some("refused"));
-        // Said once, as it always was.
+        // A failure of all devices is reported once.
         let all = facts(&[0, 1]);
         assert!(
             all.devices

@@ -1,21 +1,21 @@
-//! Numbers that no two verifications share.
+//! Seeds that no two verifications share.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use model::placement::{Engine, Pair, Path, Side};
 
-/// Seeds of a process's verifications.
+/// The seeds of a process's verifications.
 #[derive(Debug)]
 pub(super) struct Seeds {
-    /// What sets this process apart from others.
+    /// Random number that separates this process from others.
     process: u64,
-    /// Verifications up to now.
+    /// Number of verifications so far.
     count: Cell<u32>,
 }
 
 impl Seeds {
-    /// Seeds that no other process has, as good as certainly.
+    /// Creates seeds that, almost certainly, no other process uses.
     pub(super) fn new() -> Self {
         Self {
             process: RandomState::new().build_hasher().finish(),
@@ -23,7 +23,7 @@ impl Seeds {
         }
     }
 
-    /// A number that no other verification of this process has; never 0, whose first pattern word is
+    /// Returns a seed that no other verification of this process uses. It is never 0: the first pattern word would be
     /// 0, the content of untouched memory.
     pub(super) fn next(&self, pair: Pair, engine: Engine, issuer: Side, path: Path) -> u64 {
         let axes = u64::from(engine == Engine::Kernel)
@@ -60,7 +60,7 @@ mod tests {
             }
         }
         assert!(!found.contains(&0));
-        // Where the count is the same, the rest tells apart.
+        // With the same count, the other parts still make the seeds distinct.
         let first = |pair| {
             Seeds {
                 process: 5,

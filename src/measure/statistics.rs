@@ -1,6 +1,6 @@
-//! Medians and spreads.
+//! Computes medians and spreads.
 
-/// Median of the samples; none when there are none.
+/// Returns the median of the samples; none if there are none.
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = samples
         .iter()
@@ -16,7 +16,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
-/// (Largest - smallest) / median in per cent; none for fewer than two samples.
+/// Returns (largest - smallest) / median in per cent; none for fewer than two samples.
 pub fn spread_percent(samples: &[f64]) -> Option<f64> {
     let finite = || samples.iter().copied().filter(|sample| sample.is_finite());
     let median = median(samples)?;
@@ -24,12 +24,13 @@ pub fn spread_percent(samples: &[f64]) -> Option<f64> {
     (finite().count() > 1 && median > 0.0).then(|| 100.0 * (high - low) / median)
 }
 
-/// Two samples that follow each other and differ by more than this share of the smaller one are of a link
-/// that still wakes up, or of one that is not steady.
+/// Largest difference of successive samples of a steady link, as a share of the smaller one. A larger difference means
+/// a link that still wakes up, or one that is not steady.
 const AWAKE_SHARE: f64 = 0.01;
 
-/// The samples from the first one on that agrees with the next, where all before it took longer: they were taken
-/// while a link woke up. All of them, where no two agree, or one before was as fast: such a path is not steady.
+/// Returns the samples from the first one that agrees with the next, if all before it took longer: those were taken
+/// while a link woke up. Returns all samples if no two agree, or if an earlier one was as fast: such a path is not
+/// steady.
 pub fn settled(samples: &[f64]) -> &[f64] {
     let agree = |two: &[f64]| (two[0] - two[1]).abs() <= AWAKE_SHARE * two[0].min(two[1]);
     let first = samples.windows(2).position(agree).unwrap_or(0);

@@ -75,7 +75,7 @@ fn row(placement: Placement, direction: Direction, path: Path) -> Task {
     }
 }
 
-/// Median rate of the rows, GB/s.
+/// Returns the median rate of the rows, GB/s.
 fn rate(outcome: &Outcome) -> f64 {
     let rates = figures::rates(outcome, 0).unwrap_or_else(|_| panic!("{outcome:?}"));
     assert_eq!(
@@ -128,7 +128,7 @@ fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
     assert!((190.0..200.0).contains(&rates[1]), "half each: {rates:?}");
 }
 
-/// The overlap of these bytes in each placement.
+/// Returns the overlap of this many MiB in each placement.
 fn overlaps(bytes: u64) -> Vec<model::measurement::Overlap> {
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
     let setup = |placement| {
@@ -248,7 +248,7 @@ fn what_was_timed_is_checked_although_nothing_was_verified_before() {
     );
 }
 
-/// The rates of two pairs of four H200 that are copied at once, and what became of the comparison.
+/// Returns the rates of two pairs of four H200 that are copied at once, and the result of the comparison.
 fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
     let driver = sim::driver(spec).unwrap();
     let selections: Vec<_> = driver
@@ -380,7 +380,8 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
     }
 }
 
-/// Two rows both ways, a small copy and an overlap, where GPU 1 begins its gate 5 ms late so often.
+/// Returns the outcomes of two rows both ways, a small copy and an overlap. GPU 1 reaches its gate 5 ms late this many
+/// times.
 fn beside_a_late_gate(times: Option<u32>) -> Vec<Outcome> {
     let mut spec = sim::builtin::get("h200x2").unwrap();
     spec.faults.late_gates.push(LateGate {
@@ -434,7 +435,7 @@ fn a_gpu_whose_gates_are_always_late_is_another_program_s_and_no_figure() {
             "{error}"
         );
     }
-    // GPU 0 alone is held there.
+    // The small copy holds only GPU 0.
     assert!(matches!(outcomes[2], Outcome::Rows { .. }), "{outcomes:?}");
 }
 

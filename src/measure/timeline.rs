@@ -1,9 +1,9 @@
-//! What a round that is followed leaves behind for a timeline: its host calls, the work they launched, and how the
-//! clocks of its GPUs stood to the host's.
+//! Records a followed round for a timeline: its host calls, the work they launched, and the offsets of its GPUs' clocks
+//! from the host's.
 //!
-//! A probe wraps its calls in [`Bench::call`] and says with [`Bench::worked`] what ran between two events. Both do
-//! nothing but in [`Bench::show`], which does something once more to be seen: noting takes time, and figures are of
-//! what nobody watched.
+//! A probe wraps its calls in [`Bench::call`] and reports with [`Bench::worked`] the work between two events. Both
+//! record only within [`Bench::show`], which repeats an action to record it. Recording takes time, so figures come from
+//! runs without it.
 
 use std::collections::BTreeSet;
 
@@ -16,27 +16,27 @@ use model::placement::{Pair, Side};
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 use plan::{Action, Round};
 
-/// Readings of a clock, each of some 10 µs: together they bound it more tightly than the best of them.
+/// Number of readings of a clock, each of some 10 µs: together they bound it more tightly than the best of them.
 const CLOCK_READINGS: u32 = 16;
-/// The driver tells times as floats with so large a part of rounding.
+/// Relative rounding error of the driver's times, which are floats.
 const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 
-/// What ran between two events of a GPU.
+/// Work between two events of a GPU.
 pub(super) struct Ran {
     pub name: String,
     pub kind: WorkKind,
-    /// The GPU, by NVML's index.
+    /// The GPU, by NVML index.
     pub gpu: u32,
-    /// 0 is the legacy default stream.
+    /// The stream; 0 is the legacy default stream.
     pub stream: u32,
     pub start: Event,
     pub end: Event,
-    /// The call that launched it, see [`Bench::last_call`].
+    /// The call that launched the work, see [`Bench::last_call`].
     pub call: Option<usize>,
 }
 
 impl Bench<'_> {
-    /// Runs a round, and notes what is seen of it where it is to be followed.
+    /// Runs a round, and records its timeline if the round is followed.
     pub(super) fn following(
         &self,
         round: &Round,
@@ -60,11 +60,11 @@ impl Bench<'_> {
         (outcome, self.following.round.take())
     }
 
-    /// Where the round is followed, does something once more, and keeps what is seen of it.
+    /// Repeats an action, if the round is followed, and records it as a part of the timeline.
     ///
     /// # Errors
     ///
-    /// That of what was done.
+    /// An error of the action.
     pub(super) fn show(
         &self,
         probe: &str,
@@ -88,12 +88,12 @@ impl Bench<'_> {
         result
     }
 
-    /// Whether calls are noted now.
+    /// Returns true if calls are recorded now.
     pub(super) fn is_shown(&self) -> bool {
         self.following.part.borrow().is_some()
     }
 
-    /// Makes a call of the host, and notes it.
+    /// Makes a call of the host, and records it.
     pub(super) fn call<T>(
         &self,
         name: impl FnOnce() -> String,
@@ -113,7 +113,7 @@ impl Bench<'_> {
         result
     }
 
-    /// The call that was noted last.
+    /// Returns the last recorded call.
     pub(super) fn last_call(&self) -> Option<usize> {
         self.following
             .part
@@ -124,11 +124,11 @@ impl Bench<'_> {
             .checked_sub(1)
     }
 
-    /// Notes what ran between two events, both reached.
+    /// Records the work between two events, both reached.
     ///
     /// # Errors
     ///
-    /// The driver does not tell when.
+    /// The driver reports no time.
     pub(super) fn worked(&self, ran: Ran) -> Result<(), HardwareError> {
         let Ran {
             name,
@@ -143,7 +143,7 @@ impl Bench<'_> {
         let Some(clock) = clock.filter(|_| self.is_shown()) else {
             return Ok(());
         };
-        // From the last reading, not from zero: a float has some seven digits.
+        // Measure from the last reading, not from zero: a float has some seven digits.
         let start_ns = clock.mark_ns + self.finite_ns(clock.mark, start)?;
         let end_ns = start_ns + self.finite_ns(start, end)?;
         let work = Work {
@@ -159,12 +159,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Notes when the gate of a GPU opened: not before the host opened it, and so long before each of `reached` as the GPU
-    /// says, which the call `waited` has waited for.
+    /// Records the opening of a GPU's gate. Its earliest time is the host's call that opened it. Its latest time is the
+    /// end of the call `waited`, less the GPU's time from the opening to the last event in `reached`. That call waited
+    /// for these events.
     ///
     /// # Errors
     ///
-    /// The driver does not tell when.
+    /// The driver reports no time.
     pub(super) fn opened(
         &self,
         gpu: u32,
@@ -213,8 +214,8 @@ impl Bench<'_> {
         gpus.into_iter().map(|gpu| self.read_clock(gpu)).collect()
     }
 
-    /// How a GPU's clock stands to the host's. Every reading bounds what lies between them from both sides: the event
-    /// is not reached before it is recorded, and not after it was waited for.
+    /// Reads a GPU's clock against the host's. Every reading bounds the offset from both sides: the event is not
+    /// reached before it is recorded, nor after it was waited for.
     fn read_clock(&self, gpu: u32) -> Result<ClockReading, HardwareError> {
         let clock = self.clock(gpu)?;
         let (mut least, mut most, mut gpu_ns) = (f64::NEG_INFINITY, f64::INFINITY, 0.0);
@@ -237,7 +238,8 @@ impl Bench<'_> {
                 ..clock
             },
         );
-        // A clock that was set while they were read, say; the bounds are as wide then as they contradict each other.
+        // The bounds can cross, for example if a clock was set meanwhile. They are swapped then, and their distance
+        // shows the contradiction.
         let (least, most) = (least.min(most), least.max(most));
         let (not_before_ns, not_after_ns) = (gpu_ns + least, gpu_ns + most);
         Ok(ClockReading {
@@ -249,7 +251,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The clock of a GPU, set when it is needed first.
+    /// Returns the clock of a GPU, and sets it at the first use.
     fn clock(&self, gpu: u32) -> Result<GpuClock, HardwareError> {
         if let Some(clock) = self.following.clocks.borrow().get(&gpu) {
             return Ok(*clock);
@@ -323,7 +325,7 @@ mod tests {
         }
     }
 
-    /// What is seen of rounds on two simulated GPUs.
+    /// Returns the timelines of rounds on two simulated GPUs.
     fn seen(rounds: &[Round]) -> Vec<Timeline> {
         let driver = sim::driver(sim::Simulated::find("h200x2").unwrap().spec).unwrap();
         let select = |index: u32| Selection {
@@ -428,7 +430,7 @@ mod tests {
                 "the clock is set once"
             );
             assert!(one.gpu_ns < other.gpu_ns);
-            // The simulation has one clock: its zero lies where the reading says, between both bounds.
+            // The simulation has one clock: its zero lies between both bounds of the reading.
             for reading in [one, other] {
                 let off =
                     [reading.not_before_ns, reading.not_after_ns].map(|host| host - reading.gpu_ns);

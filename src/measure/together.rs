@@ -1,5 +1,4 @@
-//! Whether pairs that are copied at once are measured as well as alone: one of them is compared now and
-//! then.
+//! Compares pairs that are copied at once with one of them alone, now and then.
 
 use super::bandwidth::APART_PERCENT;
 use super::statistics::median;
@@ -10,7 +9,7 @@ use model::placement::Pair;
 use model::units::GbPerSecond;
 
 impl Row {
-    /// Nanoseconds of a copy at the same time as others and alone, where both were measured.
+    /// Returns the nanoseconds of a copy at the same time as others and alone, if both were measured.
     fn compared(&self) -> Option<(f64, f64)> {
         let together = if self.together.is_empty() {
             &self.rows
@@ -23,14 +22,14 @@ impl Row {
         ))
     }
 
-    /// Whether it makes a difference that others are copied at the same time.
+    /// Returns true if copies of other pairs at the same time make a difference.
     pub(super) fn differs_alone(&self) -> bool {
         self.compared()
             .is_some_and(|(together, alone)| (together / alone - 1.0).abs() * 100.0 > APART_PERCENT)
     }
 }
 
-/// The comparison of a round, where it had one.
+/// Returns the comparison of a round, if it had one.
 pub(super) fn compared(pair: Pair, setup: Setup, outcome: &Outcome) -> Option<AtOnce> {
     let Outcome::Rows { rows } = outcome else {
         return None;

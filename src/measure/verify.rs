@@ -1,9 +1,8 @@
-//! Whether the bytes arrive.
+//! Verifies that the bytes arrive.
 //!
-//! One way, checked on the destination: a copy there and back that compares equal proves nothing,
-//! since a mirrored window can return what was sent while no byte reached the peer. Each combination of
-//! engine, issuer, path and direction that is timed is verified in its own right: a read takes another way
-//! through a chip than a write.
+//! Verification goes one way and checks on the destination. A copy there and back that compares equal proves nothing: a
+//! mirrored window can return the sent bytes although none reached the peer. Each timed combination of engine, issuer,
+//! path and direction is verified separately: a read takes another way through a chip than a write.
 
 use std::collections::HashMap;
 
@@ -18,7 +17,7 @@ use model::placement::{Engine, Pair, Placement};
 use model::units::Bytes;
 
 impl Bench<'_> {
-    /// Copies a pattern of each pair, all at once, and checks it where it arrives.
+    /// Copies a pattern of each pair, all at once, and checks it at its destination.
     pub(super) fn verify(&self, pairs: &[Pair], setup: Setup) -> Result<Vec<Check>, HardwareError> {
         if let Some(failure) = self.cannot_check(pairs) {
             let why = format!("not checked, since the GPU kernels could not be loaded: {failure}");
@@ -28,7 +27,7 @@ impl Bench<'_> {
             .iter()
             .try_for_each(|pair| self.set_path(*pair, setup.path))?;
         match self.copied(pairs, setup) {
-            // Full memory says nothing about the path.
+            // Full memory is no evidence about the path.
             Err(error) if error.kind == ErrorKind::OutOfMemory => {
                 Ok(vec![Check::inconclusive(error.message); pairs.len()])
             }
@@ -70,7 +69,7 @@ impl Bench<'_> {
     }
 }
 
-/// Where the check did not see the poison.
+/// Returns an inconclusive check if the check did not see the poison.
 fn blind(before: &hardware::PatternCheck, pair: Pair) -> Option<Check> {
     (before.poisoned != before.words).then(|| {
         Check::inconclusive(format!(
@@ -80,25 +79,25 @@ fn blind(before: &hardware::PatternCheck, pair: Pair) -> Option<Check> {
     })
 }
 
-/// What a verification found, and what became of its round.
+/// The result of a verification, and the reason if its round was lost.
 #[derive(Clone)]
 pub(super) struct Verification {
     pub(super) check: Check,
     pub(super) lost: Option<(Status, String)>,
 }
 
-/// Verifications by what they vouch for.
+/// Verifications, by the flow and the setup that they cover.
 #[derive(Default)]
 pub(super) struct Verifications(HashMap<(Flow, Setup), Verification>);
 
 impl Verifications {
-    /// Takes the outcome of one, for the flow at this place of its round.
+    /// Stores the outcome of a verification, for the flow at this place of its round.
     pub(super) fn take(&mut self, flow: Flow, at: usize, setup: Setup, outcome: &Outcome) {
         self.0
             .insert((flow, setup.of_any_size()), verification(outcome, at));
     }
 
-    /// The one that vouches for copies of this setup.
+    /// Returns the verification that covers copies of this setup.
     pub(super) fn of(&self, flow: Flow, setup: Setup) -> Option<&Verification> {
         self.0.get(&(
             flow,
@@ -132,7 +131,7 @@ fn verification(outcome: &Outcome, at: usize) -> Verification {
     }
 }
 
-/// What the verification and the check after the timed rows say together: the worse of both.
+/// Returns the worse of the verification and the check after the timed rows.
 pub(super) fn both(before: Option<&Check>, after: Option<&Check>) -> Check {
     let after = after
         .filter(|after| after.verified != Verified::Ok)

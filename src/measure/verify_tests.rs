@@ -1,5 +1,5 @@
-//! Verification over simulated machines whose copies go wrong in one way each: every one is caught,
-//! in the engine that it is a fault of, and none is seen where there is none.
+//! Tests of verification over simulated machines whose copies go wrong in one way each. Every fault is found in the
+//! engine that has it, and none is found without a fault.
 
 #![allow(clippy::disallowed_macros, reason = "the counts are to be seen")]
 
@@ -16,11 +16,11 @@ use model::units::{Bytes, MIB};
 use plan::{Action, Round, Task};
 use sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
 
-/// The least memory that a run may take, which makes for buffers of 30 MiB.
+/// The least memory limit of a run, which results in buffers of 30 MiB.
 const LIMIT: Bytes = Bytes(64 * MIB);
 const BUFFER: u64 = 30 * MIB;
 
-/// Three GPUs with NVSwitches, as they are and with a fault of the first pair.
+/// Returns three GPUs with NVSwitches, with or without a fault of the first pair.
 fn machine(fault: Option<(CopyFault, Option<Engine>)>) -> MachineSpec {
     let mut spec = sim::builtin::get("h200x8").unwrap();
     spec.gpus.truncate(3);
@@ -79,8 +79,8 @@ fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: P
     }
 }
 
-/// Verdicts of the copy engine, of a kernel that pushes, and of one that pulls, over the pair with
-/// the fault, after another pair has sent to the same GPU.
+/// Returns the verdicts over the pair with the fault: of the copy engine, of a kernel that pushes, and of one that
+/// pulls. Another pair has sent to the same GPU before.
 fn verdicts(fault: CopyFault, engine: Option<Engine>) -> [Verified; 3] {
     let driver = sim::driver(machine(Some((fault, engine)))).unwrap();
     let bench = bench(driver.as_ref());
@@ -163,7 +163,7 @@ fn faults_of_the_rate_are_none_of_the_bytes() {
 
 #[test]
 fn a_missing_last_byte_is_seen_every_time() {
-    // By chance a byte of poison that is any other number would be the right one every 256th time.
+    // If the poison were a random byte, it would be the right one every 256th time by chance.
     for engine in [Engine::Copy, Engine::Kernel] {
         let driver =
             sim::driver(machine(Some((CopyFault::MissingTail { bytes: 1 }, None)))).unwrap();
@@ -183,7 +183,7 @@ fn data_of_an_earlier_verification_of_the_same_pair_is_caught() {
     let bench = bench(driver.as_ref());
     let direct = || verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Direct);
     assert_eq!(direct(), Verified::Dropped, "nothing was ever brought");
-    // Staged copies are well. No seed is used twice, so that even the same verification's is told.
+    // Staged copies work. No seed is used twice, so that even bytes of the same verification are recognised as old.
     assert_eq!(
         verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged),
         Verified::Ok

@@ -1,5 +1,5 @@
-//! Watches PCIe links and throttling while copies run. An idle GPU drops its link to Gen1, so only
-//! a reading under load tells what a slot can do; and a link that trains down does so under load.
+//! Watches PCIe links and throttling while copies run. An idle GPU drops its link to Gen1, so only a reading under load
+//! shows the speed of a slot. A link that trains down also does so under load.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
 use model::units::{Generation, Lanes};
 
-/// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
-/// 0.04% of bandwidth on H200, so this costs nothing that could be seen.
+/// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost 0.04% of bandwidth on
+/// H200. So the cost at this interval is not visible.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How long a reading in flight is waited for at the end.
+/// Longest wait for a reading in flight at the end.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the error counters of NVLinks are waited for at the end. On H200 NVML took 16 ms for
-/// those of 18 links in one call, and read one GPU after the other whatever the threads.
+/// Longest wait for the error counters of NVLinks at the end. On H200 NVML took 16 ms for those of 18 links in one
+/// call. It read one GPU after the other whatever the threads.
 const COUNTER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A watch over some GPUs.
@@ -68,7 +68,7 @@ impl Watch {
     ) -> (Vec<(u32, LinkSample)>, Counted) {
         self.sampler.stop();
         let patience = |usual| self.telemetry.patience(usual);
-        // Beside the last readings: on H200 the counters take longer than these.
+        // Read the counters beside the last readings: on H200 they take longer.
         let counters = read_links(&self.telemetry, &before.gpus);
         let late = self.sampler.late(PATIENCE);
         let after = collect_links(&counters, patience(COUNTER_PATIENCE));
@@ -96,7 +96,7 @@ impl Watch {
     }
 }
 
-/// What was read once more when the copies had ended.
+/// Counters that were read again after the copies had ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     /// GPUs whose last reading did not come in time.
@@ -105,12 +105,12 @@ pub struct Counted {
     pub nvlinks: Vec<NvLinksCounted>,
     /// PCI functions whose AER counters rose.
     pub aer: Vec<AerAdded>,
-    /// The same of the load patterns alone; none where there were none.
+    /// Counts of the load patterns alone; none if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadCounted>,
 }
 
-/// What was counted while load patterns ran.
+/// Counts while load patterns ran.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadCounted {
     /// GPUs whose NVLink counters were read both times.
@@ -119,23 +119,23 @@ pub struct LoadCounted {
     pub aer: Vec<AerAdded>,
 }
 
-/// What the active NVLinks of a GPU counted, those that counted something.
+/// Error counts of a GPU's active NVLinks, without those that counted nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NvLinksCounted {
     pub gpu: u32,
-    /// By link.
+    /// Counts by link.
     pub added: Vec<NvLinkErrorsAdded>,
 }
 
 impl Counted {
-    /// What the NVLinks of this GPU counted; none where they were not read both times.
+    /// Returns the counts of this GPU's NVLinks; none if they were not read both times.
     pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
         of_gpu(&self.nvlinks, gpu)
     }
 }
 
 impl LoadCounted {
-    /// What the NVLinks of this GPU counted; none where they were not read both times.
+    /// Returns the counts of this GPU's NVLinks; none if they were not read both times.
     pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
         of_gpu(&self.nvlinks, gpu)
     }
@@ -148,7 +148,7 @@ fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>
         .map(|counted| counted.added.clone())
 }
 
-/// What the NVLinks of a GPU counted from before to after.
+/// Returns the error counts of a GPU's NVLinks between two readings.
 fn nvlinks_counted(
     gpu: u32,
     before: &[NvLink],
@@ -160,7 +160,7 @@ fn nvlinks_counted(
     })
 }
 
-/// The links that counted something; none where a counter was not read both times.
+/// Returns the links that counted errors; none if a counter was not read both times.
 fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsAdded>> {
     let mut added = Vec::new();
     for after in after {
@@ -181,7 +181,7 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
     Some(added)
 }
 
-/// What readings of a GPU's link come to.
+/// Returns the summary of the readings of a GPU's link.
 pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
     let samples = || readings.iter();
     let range = |figure: fn(&LinkSample) -> Option<u8>| {
@@ -216,7 +216,7 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
     }
 }
 
-/// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.
+/// Returns the functions whose counters rose. A counter that fell was reset, and is ignored.
 fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     let rise = |after: &PciFunction| {
         let before = before
@@ -240,7 +240,7 @@ fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     after.iter().filter_map(rise).collect()
 }
 
-/// What the link was in turn.
+/// Returns the successive states of the link.
 fn states(readings: &[LinkSample]) -> Vec<LinkState> {
     let state = |(reading, sample): (usize, &LinkSample)| {
         let reading = u32::try_from(reading).unwrap_or(u32::MAX);

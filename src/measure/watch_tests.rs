@@ -46,7 +46,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
             gpu
         })
         .collect();
-    // However short the run.
+    // Two readings are taken, however short the run.
     let watch = Watch::start(&telemetry, &[0, 1]);
     let (samples, counted) = watch.finish(
         &Snapshot {
@@ -183,7 +183,8 @@ fn counters_of_functions_are_reported_where_they_rose() {
     );
 }
 
-/// Readings of each GPU of a simulated machine whose driver's clock showed these in turn, in milliseconds.
+/// Returns the number of readings of each GPU of a simulated machine whose driver's clock showed these times in turn,
+/// in milliseconds.
 fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
     let telemetry = sim::telemetry(sim::builtin::get("h200x2").unwrap());
     let mut watch = Watch::start(&telemetry, &[0, 1]);
@@ -198,13 +199,13 @@ fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
 
 #[test]
 fn readings_of_a_simulated_machine_follow_its_clock_and_not_the_hosts() {
-    // One at the start and one at the end, and one for each tenth of a second.
+    // One reading is at the start, one at the end, and one at each tenth of a second.
     assert_eq!(readings_by_clock(&[]), [2, 2]);
     assert_eq!(readings_by_clock(&[50, 99]), [2, 2]);
     assert_eq!(readings_by_clock(&[50, 99, 101, 199, 430]), [6, 6]);
-    // Another worker begins anew.
+    // The clock of another worker starts anew.
     assert_eq!(readings_by_clock(&[250, 10, 60, 120]), [5, 5]);
-    // A copy that takes years is no reason for millions of readings.
+    // A copy that takes years does not cause millions of readings.
     assert_eq!(
         readings_by_clock(&[u64::MAX / 2, u64::MAX / 2 + 150]),
         [53, 53]

@@ -1,8 +1,8 @@
-//! What flows reach together, from the moments at which their copies ended.
+//! Computes the rates of flows that run together, from the moments at which their copies ended.
 //!
-//! The first copy of each is not counted, and nothing after the moment at which the first of them is through: only while
-//! all of them run do they share what they share. Where one engine copies the flows of a GPU in turn, each of them ends far
-//! from the others and none of their times says how fast it is; they count as one then, and each has its part of it.
+//! The first copy of each flow is not counted, nor is the time after the first flow has ended: flows share their
+//! resources only while all of them run. If one engine copies the flows of a GPU in turn, each of them ends far from
+//! the others. None of their times then shows its speed. They count as one flow, and each gets its part of the rate.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use model::units::GbPerSecond;
 
-/// Copies take turns where no two of them end closer together than this share of the mean distance.
+/// Least distance between the ends of copies that take turns, as a share of the mean distance.
 const IN_TURN: f64 = 0.5;
 
-/// Which of its engines a GPU copies with.
+/// The engine that a GPU copies with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Engine {
     ToPeers,
@@ -21,33 +21,33 @@ pub(super) enum Engine {
     FromHost,
 }
 
-/// A flow as it ran.
+/// The times of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ran {
-    /// The GPU that issued it.
+    /// The GPU that issued the copies.
     pub(super) gpu: u32,
     pub(super) engine: Engine,
-    /// Bytes of each copy.
+    /// Bytes per copy.
     pub(super) bytes: u64,
-    /// When its first copy began, nanoseconds.
+    /// Start of the first copy, nanoseconds.
     pub(super) begin: f64,
-    /// When each copy ended.
+    /// End of each copy, nanoseconds.
     pub(super) ends: Vec<f64>,
 }
 
 impl Ran {
-    /// From its beginning to its end, nanoseconds.
+    /// Returns the time from its beginning to its end, nanoseconds.
     pub(super) fn length(&self) -> f64 {
         self.ends.last().map_or(0.0, |end| end - self.begin)
     }
 }
 
-/// What flows reached in one row.
+/// The rates of flows in one row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Together.
+    /// Rate of all flows together.
     pub gbps: f64,
-    /// Each, in the order of the round.
+    /// Rate of each flow, in the order of the round.
     pub flows_gbps: Vec<f64>,
 }
 
@@ -55,7 +55,7 @@ pub struct Sample {
 struct Runner {
     /// The flows, by their places.
     flows: Vec<usize>,
-    /// When a copy of any of them ended, in order, and how many bytes it had.
+    /// End and bytes of every copy, in the order of the ends.
     ends: Vec<(f64, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl Runner {
         Self { flows, ends }
     }
 
-    /// Whether each copy waited for the one before it.
+    /// Returns true if each copy waited for the one before it.
     fn takes_turns(&self) -> bool {
         let (Some(first), Some(last)) = (self.ends.first(), self.ends.last()) else {
             return false;
@@ -89,7 +89,7 @@ impl Runner {
             .any(|ends| ends[0].0 >= from && ends[1].0 <= until)
     }
 
-    /// Bytes that went in a time, evenly within each copy.
+    /// Returns the bytes copied within a time, evenly distributed within each copy.
     #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
     fn bytes_within(&self, from: f64, until: f64) -> f64 {
         let part = |ends: &[(f64, u64)]| {
@@ -107,7 +107,7 @@ impl Runner {
     }
 }
 
-/// What these flows reached while all of them ran; none where there was no such time.
+/// Returns the rates of these flows while all of them ran; none if there was no such time.
 pub(super) fn while_all_run(ran: &[Ran]) -> Option<Sample> {
     let runners = runners(ran);
     let from = runners
@@ -122,7 +122,7 @@ pub(super) fn while_all_run(ran: &[Ran]) -> Option<Sample> {
         from.into_iter().reduce(f64::max)?,
         until.into_iter().reduce(f64::min)?,
     );
-    // A copy of each lies within it, or the rate of the slowest is a guess.
+    // Every flow needs a complete copy within that time, or the rate of the slowest is a guess.
     if until <= from
         || !runners
             .iter()
@@ -149,7 +149,7 @@ pub(super) fn while_all_run(ran: &[Ran]) -> Option<Sample> {
     Some(sample)
 }
 
-/// Flows that follow each other, by their places.
+/// Returns the flows that follow each other, by their places.
 pub(super) fn in_turn(ran: &[Ran]) -> Vec<Vec<usize>> {
     runners(ran)
         .into_iter()
@@ -157,7 +157,7 @@ pub(super) fn in_turn(ran: &[Ran]) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// The flows of one engine together where it takes turns, all others by themselves.
+/// Groups the flows of one engine if it takes turns, and leaves all others by themselves.
 fn runners(ran: &[Ran]) -> Vec<Runner> {
     let mut engines: BTreeMap<(u32, Engine), Vec<usize>> = BTreeMap::new();
     for (place, ran) in ran.iter().enumerate() {
@@ -181,7 +181,7 @@ fn runners(ran: &[Ran]) -> Vec<Runner> {
 mod tests {
     use super::*;
 
-    /// A flow of GPU 0 whose copies of 100 bytes end then.
+    /// Returns a flow of this GPU whose copies of 100 bytes end at these times.
     fn ran(gpu: u32, ends: &[f64]) -> Ran {
         Ran {
             gpu,
@@ -209,7 +209,7 @@ mod tests {
             ran(1, &[2.0, 4.0, 6.0, 7.0, 8.0, 9.0]),
         ];
         assert_eq!(rates(&flows), (100.0, vec![50.0, 50.0]));
-        // Nor what was before the slowest had its first copy through.
+        // The time before the slowest flow's first copy has ended does not count either.
         let flows = [ran(0, &[1.0, 2.0, 4.0, 6.0]), ran(1, &[2.0, 4.0, 6.0])];
         assert_eq!(rates(&flows), (100.0, vec![50.0, 50.0]));
     }
@@ -228,14 +228,14 @@ mod tests {
             ran(0, &[3.0, 6.0, 9.0]),
         ];
         assert_eq!(rates(&in_turn), (100.0, vec![33.3; 3]));
-        // One stream after the other: the times of each would add to three times that.
+        // One stream runs after the other: the times of each would add to three times that.
         let behind = [
             ran(0, &[1.0, 2.0, 3.0]),
             ran(0, &[4.0, 5.0, 6.0]),
             ran(0, &[7.0, 8.0, 9.0]),
         ];
         assert_eq!(rates(&behind), (100.0, vec![33.3; 3]));
-        // Engines for each: they end together.
+        // With an engine for each, the flows end together.
         let at_once = [ran(0, &[1.0, 2.0, 3.0]), ran(0, &[1.0, 2.0, 3.0])];
         assert_eq!(rates(&at_once), (200.0, vec![100.0; 2]));
     }
@@ -246,7 +246,7 @@ mod tests {
             while_all_run(&[ran(0, &[1.0, 2.0]), ran(1, &[3.0, 4.0])]),
             None
         );
-        // The second one's time between 1 and 5 was shared for a part only.
+        // The second flow's time between 1 and 5 was shared only partly.
         assert_eq!(
             while_all_run(&[ran(0, &[1.0, 2.0, 3.0]), ran(1, &[1.0, 5.0])]),
             None

@@ -1,4 +1,4 @@
-//! Which figures say nothing about the machine, since another program used the same GPUs or links.
+//! Marks figures that tell nothing about the machine, because another program used the same GPUs or links.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use topology::pcie;
 /// A PCIe link by its two ends, the lower one first.
 type Ends = (NodeId, NodeId);
 
-/// Marks the figures of GPUs that others used, and of copies over PCIe links that their traffic passes.
-/// When a program came is not known, so its traffic at the end marks all of them too. Of GPUs that were left
-/// out of the run, only those are kept that were in the way of a copy.
+/// Marks the figures of GPUs that other programs used, and of copies over PCIe links that carry their traffic. The
+/// start of a foreign program is unknown, so traffic seen at the end marks all figures too. Keeps the background of a
+/// GPU left out of the run only if its traffic disturbed a copy.
 pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topology: &Topology) {
     let others = background::of_others(&measurements.background, snapshot);
     let traffic: Vec<(u32, BTreeSet<Ends>)> = others
@@ -28,7 +28,7 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
         .collect();
     let mut in_the_way = BTreeSet::new();
     let mut is_disturbed = |cell: &Cell<'_>| {
-        // Wrong bytes and copies that failed are no figures, and no traffic explains them.
+        // Wrong bytes and failed copies are not figures, and traffic does not explain them.
         let has_figure = cell.tested() && !cell.verified.is_wrong();
         let (pair, within) = (cell.flow.pair(), cell.flow.within());
         let with_host = cell.flow.with_host();
@@ -81,7 +81,7 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
         .on_one_gpu_mut()
         .for_each(|cell| cell.ending_mut().disturbed = is_disturbed(&cell.cell()));
     for load in &mut measurements.load {
-        // All of them, for what was in the way of any.
+        // `count` visits every cell, so that `in_the_way` collects the GPUs of all of them; `any` would stop early.
         load.disturbed = load.cells().filter(|cell| is_disturbed(cell)).count() > 0;
     }
     for counted in &mut measurements.counted {
@@ -92,8 +92,8 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
         .retain(|seen| snapshot.gpu(seen.gpu).is_some() || in_the_way.contains(&seen.gpu));
 }
 
-/// The PCIe links that what a GPU exchanges with the host passes, as far as they are drawn. Of a GPU that was left
-/// out of the run, that is what it shares with the others.
+/// Returns the PCIe links that traffic between a GPU and the host uses, as far as the topology contains them. For a GPU
+/// left out of the run, these are the links it shares with the GPUs of the run.
 fn links_used(seen: &Background, snapshot: &Snapshot, topology: &Topology) -> Vec<Ends> {
     if !seen.uses_pcie() {
         return Vec::new();
@@ -113,7 +113,7 @@ fn links_used(seen: &Background, snapshot: &Snapshot, topology: &Topology) -> Ve
         .unwrap_or_default()
 }
 
-/// The PCIe links between a GPU, or a port above it, and its root: what it exchanges with the host passes all of
+/// Returns the PCIe links from a GPU, or from a port above it, up to its root. Its traffic with the host uses all of
 /// them.
 fn links_above(topology: &Topology, node: NodeId) -> Vec<Ends> {
     let way = topology.way_up(node);
@@ -127,7 +127,7 @@ fn links_above(topology: &Topology, node: NodeId) -> Vec<Ends> {
         .collect()
 }
 
-/// The PCIe links that copies of a pair pass.
+/// Returns the PCIe links that copies of a pair use.
 fn links_of(topology: &Topology, pair: Pair, path: Path) -> Vec<Ends> {
     let Some(route) = topology.route(pair) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a run finds, in the order in which it finds it.
+//! The events of a run, in the order in which they occur.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,115 +19,115 @@ use plan::Round;
 /// The name and version of the journal's format.
 pub const SCHEMA: &str = "peerscope.journal/5";
 
-/// Which run it is: the first line of its journal.
+/// The identity of a run: the first line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// [`SCHEMA`].
     pub schema: String,
-    /// What writes it.
+    /// The program that writes the journal.
     pub tool: Tool,
-    /// When the run began, RFC 3339, UTC.
+    /// Start of the run, RFC 3339, UTC.
     pub started_at: String,
     /// `live`, or the name of the simulated machine.
     pub machine: String,
     /// The profile that chose the probes.
     pub profile: String,
-    /// The process.
+    /// The process that makes the run.
     pub pid: u32,
     /// The command line, without the program's name.
     pub args: Vec<String>,
 }
 
-/// Something that a run found: every other line of its journal.
+/// One event of a run and its time: every line of the journal after the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When, seconds since the run began.
+    /// Seconds since the run began.
     pub at: f64,
     pub event: Event,
 }
 
-/// What a run can find.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Event {
-    /// The facts, of the GPUs that were asked for. The topology follows from them.
+    /// The facts of the requested GPUs. The topology follows from them.
     Facts { snapshot: Snapshot },
-    /// What was asked for, where that is less than everything.
+    /// The request, if it asks for less than everything.
     Asked { request: Request },
-    /// What was read while copies ran, and what went wrong with it.
+    /// Facts read while copies ran, and the problems of reading them.
     Late {
         /// All pairs of the facts.
         pairs: Vec<GpuPair>,
-        /// The GPUs whose NVLinks were read, with all of them.
+        /// The GPUs whose NVLinks were read, each with all its links.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         links: Vec<LinksOfGpu>,
-        /// A sentence each.
+        /// One sentence each.
         problems: Vec<String>,
     },
     /// The driver is ready, or was given up.
     Driver {
-        /// Seconds that its own start took.
+        /// Seconds that the driver's own start took.
         floor_seconds: f64,
         facts: DriverFacts,
     },
-    /// What the GPUs did while they were left alone.
+    /// The activity of the GPUs while this program left them alone.
     Background {
-        /// GPU by GPU.
+        /// One entry per GPU.
         seen: Vec<Background>,
     },
-    /// What is to be measured.
+    /// The plan of the measurements.
     Plan {
-        /// All of it, what cannot be run included.
+        /// All rounds, including those that cannot run.
         rounds: Vec<Round>,
-        /// What of the profile was left out on purpose, a sentence each.
+        /// Parts of the profile left out on purpose, one sentence each.
         left_out: Vec<String>,
-        /// What of it is measured on some pairs only, a sentence each.
+        /// Parts of the profile measured on some pairs only, one sentence each.
         thinned_out: Vec<String>,
     },
     /// The links of these GPUs are watched from now on.
     Watching {
-        /// NVML's indices.
+        /// NVML indices.
         gpus: Vec<u32>,
     },
-    /// Readings of the links that were watched.
+    /// Readings of the watched links.
     Links {
-        /// NVML's index with each, those of a GPU in their order.
+        /// NVML index and reading. The readings of one GPU are in their order.
         readings: Vec<(u32, LinkSample)>,
     },
-    /// What was seen of a round that is followed for a timeline.
+    /// The timeline of a round.
     Timeline { timeline: Timeline },
-    /// What became of a round.
+    /// The outcome of a round.
     Outcome {
         /// The round's number within the plan.
         id: u32,
         outcome: Outcome,
     },
-    /// Something went wrong beside single rounds.
+    /// Something went wrong outside single rounds.
     Problem {
-        /// A sentence.
+        /// One sentence.
         problem: String,
     },
-    /// A round broke off, or what came of trying it again: this replaces an earlier account of the same round.
+    /// A round broke off, or its retry has a result. This replaces an earlier account of the same round.
     BrokenOff {
-        /// What is known of it by now.
+        /// The facts known so far.
         broken: BrokenOff,
     },
     /// A limit of the process kept something from being read or measured.
     Limited {
-        /// A sentence.
+        /// One sentence.
         why: String,
     },
-    /// What counters saw of a round's traffic; its outcome comes next.
+    /// Counter readings of a round's traffic. The round's outcome follows.
     Traffic {
-        /// GPU by GPU.
+        /// One entry per GPU.
         counted: Vec<load::Counted>,
     },
     /// The last round has ended.
     Measured {
-        /// Whether the user stopped it.
+        /// True if the user stopped the run.
         interrupted: bool,
     },
-    /// The links are watched no more, and the counters were read again.
+    /// The watch of the links has ended, and the counters were read again.
     Counted { counted: Counted },
 }

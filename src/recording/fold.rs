@@ -1,4 +1,4 @@
-//! From the entries of a run to what it came to.
+//! Folds the entries of a run into its result.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,7 @@ use model::timeline::Timeline;
 use model::topology::Topology;
 use plan::{Action, Round};
 
-/// A run as far as it has come: the fold over its entries.
+/// A run up to its latest entry: the fold over its entries.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
     profile: String,
@@ -34,55 +34,55 @@ pub struct Recording {
     outcomes: HashMap<u32, Outcome>,
     timelines: Vec<Timeline>,
     problems: Vec<String>,
-    /// What of the journal could not be read, a clause each.
+    /// Parts of the journal that could not be read, one clause each.
     unread: Vec<String>,
     broken_off: Vec<BrokenOff>,
     background: Vec<Background>,
-    /// What counters saw of known traffic.
+    /// Counter readings of known traffic.
     traffic: Vec<load::Counted>,
     limited: Vec<String>,
-    /// Readings of the links that were watched, by GPU.
+    /// Readings of the watched links, by GPU.
     links: BTreeMap<u32, Vec<LinkSample>>,
     counted: Option<Counted>,
-    /// Which of these readings were taken while load patterns ran, by GPU.
+    /// Range of these readings that were taken while load patterns ran, by GPU.
     loaded: BTreeMap<u32, During>,
-    /// Whether the last round that was placed among the readings was a load pattern; none once others were taken.
+    /// True if the last round placed among the readings was a load pattern; none once newer readings arrived.
     placed: Option<bool>,
     interrupted: bool,
     ended: bool,
     times: Times,
 }
 
-/// Seconds after the run's beginning at which something was there; 0 where it never was.
+/// Times in seconds since the run began; 0 if the event never occurred.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Times {
     facts: f64,
     driver: f64,
-    /// The driver's own start alone, as long as it took.
+    /// Duration of the driver's own start.
     driver_floor: f64,
     plan: f64,
-    /// The last round's end.
+    /// End of the last round.
     measured: f64,
     last: f64,
 }
 
-/// What a run came to, before it is judged.
+/// The result of a run, before it is judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
-    /// What was asked for.
+    /// The request of the user.
     pub request: Request,
     pub snapshot: Snapshot,
-    /// The graph and the routes, with what CUDA said of them.
+    /// The graph and the routes, with the facts that CUDA reported about them.
     pub topology: Topology,
     pub measurements: Measurements,
-    /// Where the time went; `total` is the time of the last entry.
+    /// Time spent per stage; `total` is the time of the last entry.
     pub timing: Timing,
-    /// The rounds that were followed, which are no part of the report.
+    /// Timelines of the followed rounds, which are not part of the report.
     pub timelines: Vec<Timeline>,
 }
 
 impl Recording {
-    /// A run of this profile that has found nothing yet.
+    /// Starts an empty run of this profile.
     pub fn new(profile: &str) -> Self {
         Self {
             profile: profile.to_owned(),
@@ -164,8 +164,8 @@ impl Recording {
         }
     }
 
-    /// Notes whether the readings up to now were taken before the load patterns or while they ran. What was skipped never
-    /// ran.
+    /// Notes if the readings so far were taken before the load patterns or while they ran. Ignores skipped rounds,
+    /// which never ran.
     fn place_readings(&mut self, id: u32, outcome: &Outcome) {
         if matches!(
             outcome,
@@ -182,7 +182,7 @@ impl Recording {
             .ok()
             .and_then(|at| self.rounds.get(at));
         let is_load = round.is_some_and(|round| matches!(round.task.action, Action::Load { .. }));
-        // Between two readings most rounds say nothing new.
+        // Between two readings, further rounds of the same sort change nothing.
         if self.placed.replace(is_load) == Some(is_load) {
             return;
         }
@@ -194,39 +194,38 @@ impl Recording {
         }
     }
 
-    /// The run came to its end. No entry says so: its report takes the journal away, and a journal that is
-    /// there was cut off.
+    /// Marks the run as ended. No entry records this: the report replaces the journal, so any journal that still exists
+    /// was cut off.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Notes something of its journal that could not be read: `its last line is not complete`.
+    /// Notes a part of the journal that could not be read, such as `its last line is not complete`.
     pub fn unread(&mut self, what: String) {
         self.problems
             .push(format!("the journal was not read in full: {what}"));
         self.unread.push(what);
     }
 
-    /// What of its journal could not be read.
+    /// Returns the parts of the journal that could not be read.
     pub fn not_read(&self) -> &[String] {
         &self.unread
     }
 
-    /// The GPUs whose routes are made before anything else is looked at.
+    /// Returns the number of GPUs. Their routes are built before anything else is looked at.
     pub fn gpus(&self) -> usize {
         self.snapshot
             .as_ref()
             .map_or(0, |snapshot| snapshot.gpus.len())
     }
 
-    /// The outcomes that were recorded.
     #[cfg(test)]
     pub fn outcomes(&self) -> &HashMap<u32, Outcome> {
         &self.outcomes
     }
 
-    /// What the run came to. Of one that was cut off, as far as it came: what is missing has that
-    /// reason, and the first problem says where it was.
+    /// Returns the result of the run. For a run that was cut off, the result covers the part before the cut. Missing
+    /// measurements then have the cut as their reason, and the first problem reports its place.
     pub fn conclude(mut self) -> Recorded {
         let cut_off = (!self.ended).then(|| self.cut_off());
         let unread = || {
@@ -327,7 +326,7 @@ impl Recording {
         }
     }
 
-    /// Where the run was cut off, which becomes the first of its problems.
+    /// Returns a sentence that names the place of the cut, and adds it as the first problem.
     fn cut_off(&mut self) -> String {
         let before = match (&self.snapshot, &self.driver, self.rounds.is_empty()) {
             (None, ..) => "its facts were read",
@@ -336,7 +335,7 @@ impl Recording {
             _ => "its end",
         };
         let cut_off = format!("the run was cut off before {before}");
-        // Where it was is worth knowing: it may be what made somebody end it.
+        // Name the round that was running: it may be the reason why somebody ended the run.
         let at = self
             .rounds
             .iter()

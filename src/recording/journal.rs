@@ -1,5 +1,5 @@
-//! The file that a run is written down in as it goes (docs/architecture.md): JSON lines, not a stable
-//! interface. `peerscope recover` of the same version makes a report of it.
+//! The file that records a run while it goes on (docs/architecture.md): JSON lines, not a stable interface. `peerscope
+//! recover` of the same version makes a report of it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,19 +15,19 @@ use super::outlet::{Outlet, was_given_up};
 use super::place;
 use hardware::limits;
 
-/// A journal that is being written. What goes wrong with it never stops the run: the journal ends
-/// there, and [`Journal::failure`] says why.
+/// A journal that is being written. A write error never stops the run: the journal ends there, and [`Journal::failure`]
+/// returns the reason.
 #[derive(Debug)]
 pub struct Journal {
-    /// None where none is kept, or no longer.
+    /// None if no journal is kept, or no longer.
     to: Option<To>,
-    /// Where it is, where this run made it.
+    /// Path of the file, if this run created it.
     path: Option<PathBuf>,
     failure: Option<String>,
 }
 
 impl Journal {
-    /// No journal.
+    /// Returns a journal that records nothing.
     pub fn none() -> Self {
         Self {
             to: None,
@@ -36,8 +36,7 @@ impl Journal {
         }
     }
 
-    /// Begins a journal in the first of these folders that takes it. Folders are made where they
-    /// are missing.
+    /// Begins a journal in the first of these folders that accepts it. Creates missing folders.
     pub fn begin(folders: &[PathBuf], header: &Header) -> Self {
         let mut failure = None;
         for folder in folders {
@@ -51,7 +50,7 @@ impl Journal {
                     journal.remove();
                     failure = failure.or(Some(why));
                 }
-                // The first folder is the one that should have been.
+                // Report the first folder's error: that folder is the preferred one.
                 Err(why) => {
                     failure = failure.or(Some(format!("{}: {}", folder.display(), why.kind())))
                 }
@@ -63,12 +62,12 @@ impl Journal {
         }
     }
 
-    /// Begins a journal in a file. Where it is a pipe whose reader is late, that is waited for until `stop` is set.
+    /// Begins a journal in a file. If it is a pipe whose reader is late, waits for the reader until `stop` is set.
     ///
     /// # Errors
     ///
-    /// A sentence, where the file is there already: it may be the journal of another run. Whatever
-    /// else keeps it from being written is a [`Journal::failure`].
+    /// A sentence if the file exists already: it may be the journal of another run. Every other obstacle is a
+    /// [`Journal::failure`].
     pub fn begin_at(path: &Path, header: &Header, stop: &Arc<AtomicBool>) -> Result<Self, String> {
         let name = path.display();
         if path.is_file() {
@@ -77,7 +76,7 @@ impl Journal {
                  another file"
             ));
         }
-        // A device or a pipe is written to and not made.
+        // A device or a pipe exists already and is only written to.
         let made = !path.exists();
         let opened = match made {
             true => create(path).map(|(file, _)| To::File(file)),
@@ -123,34 +122,34 @@ impl Journal {
         }
     }
 
-    /// Why no journal is kept any more; reported once.
+    /// Returns, once, the reason why no journal is kept any more.
     pub fn failure(&mut self) -> Option<String> {
         self.failure.take()
     }
 
-    /// Whether everything up to now is in it.
+    /// Returns true if the journal contains every entry up to now.
     pub fn is_whole(&self) -> bool {
         self.to.is_some()
     }
 
-    /// Where the journal is, as far as it goes.
+    /// Returns the path of the journal, if this run created the file.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Takes the journal away: everything in it is in a report now, or was worth nothing.
+    /// Removes the journal: a report contains everything in it now, or it was worth nothing.
     pub fn remove(&self) {
         if let Some(path) = &self.path {
-            // What cannot be removed is offered for recovery, which does no harm.
+            // A journal that stays is offered for recovery, which does no harm.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Where the entries go.
+/// The destination of the entries.
 #[derive(Debug)]
 enum To {
-    /// A file that this run made.
+    /// A file that this run created.
     File(File),
     /// A pipe or a device.
     Reader(Outlet<File>),
@@ -165,7 +164,7 @@ impl To {
     }
 }
 
-/// The kind of an error alone, as in every other sentence about a file.
+/// Returns only the kind of an error, as every other sentence about a file does.
 fn reason(error: &std::io::Error) -> String {
     if was_given_up(error) {
         error.to_string()
@@ -174,22 +173,22 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// Writes a line in one call, so that a process that is killed leaves whole lines. The page cache outlives the process:
-/// nothing is lost but by a machine that goes down.
+/// Writes a line in one call, so that a killed process leaves whole lines. The page cache outlives the process: only a
+/// crash of the machine loses data.
 fn write_line(to: &mut dyn Write, value: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     to.write_all(&line)
 }
 
-/// Makes a private file and locks it for as long as this process lives.
+/// Creates a private file and locks it for as long as this process lives.
 fn create(path: &Path) -> std::io::Result<(File, PathBuf)> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path)?;
-    // Where a file system has no locks, a run that goes on cannot be distinguished from one that was cut off.
+    // Without locks in the file system, a running run cannot be distinguished from one that was cut off.
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(_) => Ok((file, path.to_owned())),
     }

@@ -89,7 +89,7 @@ fn what_is_written_is_read_back() {
     );
 }
 
-/// Readings that came together, of two GPUs each.
+/// Returns readings of two GPUs that arrived together.
 fn readings(turn: u64) -> Vec<(u32, LinkSample)> {
     let of = |gpu: u32, replays| {
         let sample = LinkSample {

@@ -1,6 +1,6 @@
-//! A run, written down as it goes. `check` writes each entry to its journal and folds it into a
-//! [`Recording`]; `recover` reads the entries of a journal and folds them in the same way. So a run whose
-//! process is killed has lost nothing, and both make the same report of the same entries.
+//! Records a run while it goes on. `check` writes each entry to its journal and folds it into a [`Recording`];
+//! `recover` reads the entries of a journal and folds them in the same way. So a killed process loses nothing, and both
+//! make the same report from the same entries.
 
 mod disturbed;
 mod entry;
@@ -18,7 +18,7 @@ pub use self::journal::Journal;
 pub use self::place::is_going_on;
 pub use self::read::{LONGEST, bounded, file, read};
 
-/// Writes the entries of a run down, and folds them.
+/// The writer of a run's entries, which also folds them.
 #[derive(Debug)]
 pub struct Recorder {
     journal: Journal,
@@ -27,7 +27,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A run of this profile that began at this moment.
+    /// Starts recording a run of this profile that began at this moment.
     pub fn new(journal: Journal, profile: &str, began: Instant) -> Self {
         Self {
             journal,
@@ -36,7 +36,7 @@ impl Recorder {
         }
     }
 
-    /// Takes what was found.
+    /// Records an event, with the current time.
     pub fn take(&mut self, event: Event) {
         let at = self.began.elapsed().as_secs_f64();
         let entry = Entry { at, event };
@@ -44,12 +44,12 @@ impl Recorder {
         self.recording.take(entry);
     }
 
-    /// Why no journal is kept any more; said once.
+    /// Returns, once, the reason why no journal is kept any more.
     pub fn failure(&mut self) -> Option<String> {
         self.journal.failure()
     }
 
-    /// What the run came to, and its journal.
+    /// Returns the result of the run, and its journal.
     pub fn finish(mut self) -> (Recorded, Journal) {
         self.recording.end();
         (self.recording.conclude(), self.journal)

@@ -1,4 +1,4 @@
-//! Outputs that can make whoever writes to them wait: pipes without a reader, or with one that reads no more.
+//! Outputs that can make their writer wait: pipes without a reader, or with a reader that has stopped reading.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result, Write};
@@ -13,36 +13,36 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// How often it is looked for a reader, and for a signal.
+/// Interval between two checks for a reader and for a signal.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a reader may take that takes nothing, once the user has asked for the end. Chosen: a program that reads
-/// at all is not that late, and whoever sends a signal sends SIGKILL some seconds later.
+/// Longest wait for a reader that takes nothing, once the user has asked for the end. Chosen: a program that reads at
+/// all is not that late, and whoever sends a signal sends SIGKILL some seconds later.
 const LAST_WAIT: Duration = Duration::from_secs(1);
-/// What a pipe that is ready takes without waiting (PIPE_BUF), bytes.
+/// Bytes that a ready pipe takes without blocking (PIPE_BUF).
 const AT_ONCE: usize = 4096;
 
-/// Why an output was given up.
+/// The error of an output that was given up.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody read it before the run was interrupted")]
 struct NobodyRead;
 
-/// Whether an output was given up because the user asked for the end while it waited for its reader.
+/// Returns true if an output was given up because the user asked for the end while it waited for its reader.
 pub fn was_given_up(error: &Error) -> bool {
     error
         .get_ref()
         .is_some_and(|inner| inner.is::<NobodyRead>())
 }
 
-/// Waits for readers: for ever, and once the user has asked for the end, only a little longer.
+/// The patience with readers: it has no end until the user asks for the end, and then little is left.
 #[derive(Debug)]
 struct Patience {
     stop: Arc<AtomicBool>,
-    /// Since when nothing was taken although the end was asked for.
+    /// Time of the first attempt without progress after the user asked for the end.
     since: Option<Instant>,
 }
 
 impl Patience {
-    /// Nothing was taken just now.
+    /// Notes that the reader took nothing just now.
     fn in_vain(&mut self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed)
             && self.since.get_or_insert_with(Instant::now).elapsed() >= LAST_WAIT
@@ -61,7 +61,7 @@ pub struct Outlet<F> {
 }
 
 impl<F: AsFd> Outlet<F> {
-    /// What is open already. When `stop` is set, a reader who takes nothing is not waited for any longer.
+    /// Wraps an open output. Once `stop` is set, a reader that takes nothing is waited for only a little longer.
     pub fn new(to: F, stop: &Arc<AtomicBool>) -> Self {
         Self {
             to,
@@ -72,7 +72,7 @@ impl<F: AsFd> Outlet<F> {
         }
     }
 
-    /// Waits until something can be written without waiting.
+    /// Waits until a write does not block.
     fn ready(&mut self) -> Result<()> {
         let limit = Timespec {
             tv_sec: 0,
@@ -81,7 +81,7 @@ impl<F: AsFd> Outlet<F> {
         loop {
             match poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], Some(&limit)) {
                 Ok(0) | Err(Errno::INTR) => self.patience.in_vain()?,
-                // What cannot be waited for says so when it is written to.
+                // An output that cannot be polled reports that at the write.
                 Ok(_) | Err(_) => return Ok(()),
             }
         }
@@ -89,11 +89,11 @@ impl<F: AsFd> Outlet<F> {
 }
 
 impl Outlet<File> {
-    /// Opens a pipe or a device, or what the caller has opened for us, to write to its end.
+    /// Opens a pipe, a device, or a file the caller has opened for us, to append to it.
     ///
     /// # Errors
     ///
-    /// As for any file; also if the end was asked for and there is no reader ([`was_given_up`]).
+    /// As for any file; also if the user asked for the end and there is no reader ([`was_given_up`]).
     pub fn open(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let mut patience = Patience {
             stop: Arc::clone(stop),
@@ -102,7 +102,7 @@ impl Outlet<File> {
         let now = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
         loop {
             match OpenOptions::new().append(true).custom_flags(now).open(path) {
-                // An open that waits would not return for a signal: its handler runs in another thread.
+                // A blocking open would not return for a signal: its handler runs in another thread.
                 Err(error) if has_no_reader(&error, path) => {
                     patience.in_vain()?;
                     std::thread::sleep(LOOK);
@@ -123,13 +123,13 @@ fn has_no_reader(error: &Error, path: &Path) -> bool {
         && std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 
-/// Straight to the descriptor: a buffer would write more than was waited for.
+/// Writes directly to the descriptor: a buffer would write more than the poll has cleared.
 impl<F: AsFd> Write for Outlet<F> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         loop {
             self.ready()?;
             match rustix::io::write(&self.to, &bytes[..bytes.len().min(AT_ONCE)]) {
-                // Another process was faster.
+                // Another process filled the pipe first.
                 Err(Errno::AGAIN) => {
                     self.patience.in_vain()?;
                     std::thread::sleep(LOOK);

@@ -1,4 +1,4 @@
-//! Where journals are kept, and which of them a run has left behind.
+//! Folders for journals, and the journals that earlier runs left behind.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::entry::{Header, SCHEMA};
 
-/// How many journals of runs that were cut off are kept. A health check that is killed every few
-/// minutes must not fill the disk; chosen.
+/// Number of journals kept of runs that were cut off. A health check that is killed every few minutes must not fill the
+/// disk; chosen.
 const KEPT: usize = 10;
-/// No header is longer, bytes.
+/// Longest header, bytes.
 const LONGEST_HEADER: u64 = 1 << 20;
 
-/// The folders for journals, the preferred one first: where programs keep their state
-/// (`$XDG_STATE_HOME`, `~/.local/state`), and what is left where there is no such place.
+/// Returns the folders for journals, the preferred one first. That is where programs keep their state
+/// (`$XDG_STATE_HOME`, `~/.local/state`); the others serve if there is no such folder.
 pub fn folders() -> Vec<PathBuf> {
     folders_for(
         &|name| std::env::var_os(name),
@@ -32,7 +32,7 @@ fn folders_for(variable: &dyn Fn(&str) -> Option<OsString>, user: u32) -> Vec<Pa
     let state = absolute("XDG_STATE_HOME")
         .or_else(home)
         .map(|state| state.join("peerscope"));
-    // A service of the system has no home.
+    // A system service has no home.
     let system = (user == 0).then(|| PathBuf::from("/var/lib/peerscope"));
     state
         .into_iter()
@@ -41,11 +41,11 @@ fn folders_for(variable: &dyn Fn(&str) -> Option<OsString>, user: u32) -> Vec<Pa
         .collect()
 }
 
-/// Makes a folder, for this user alone, where it is missing.
+/// Creates a folder, for this user alone, if it is missing.
 ///
 /// # Errors
 ///
-/// It cannot be made; or it is another user's, who could then read and change what is in it.
+/// It cannot be created, or it belongs to another user, who could then read and change its contents.
 pub fn ready(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -58,15 +58,15 @@ pub fn ready(folder: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Whether it is a folder of this user's. Another user can make one of any name in /var/tmp.
+/// Returns true if the folder belongs to this user. In /var/tmp another user can create one of any name.
 fn is_ours(folder: &Path) -> bool {
     let user = rustix::process::getuid().as_raw();
     std::fs::symlink_metadata(folder)
         .is_ok_and(|found| found.uid() == user || !folder.starts_with("/var/tmp"))
 }
 
-/// The name of a run's journal. Homes are shared between machines, and a journal is for the machine
-/// that it was written on.
+/// Returns the file name of a run's journal. It contains the machine's name, since machines share home folders and a
+/// journal belongs to the machine that wrote it.
 pub fn file_name(header: &Header) -> String {
     let stamp: String = header
         .started_at
@@ -76,7 +76,7 @@ pub fn file_name(header: &Header) -> String {
     format!("{stamp}-{}{}", header.pid, suffix())
 }
 
-/// How the names of this machine's journals end.
+/// Returns the ending of the names of this machine's journals.
 fn suffix() -> String {
     let name = rustix::system::uname()
         .nodename()
@@ -92,7 +92,7 @@ fn suffix() -> String {
     format!("@{}.jsonl", name.chars().map(plain).collect::<String>())
 }
 
-/// Whether the run that writes this journal is still going.
+/// Returns true if the run that writes this journal is still going.
 ///
 /// # Errors
 ///
@@ -106,13 +106,11 @@ pub fn is_going_on(path: &Path) -> std::io::Result<bool> {
 /// A journal whose run has ended without a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeftOver {
-    /// Where it is.
     pub path: PathBuf,
-    /// Which run it was.
     pub header: Header,
 }
 
-/// The journals in these folders of runs that were cut off on this machine, the newest first.
+/// Returns the journals of runs that were cut off on this machine, the newest first.
 pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
     let suffix = suffix();
     let entries = folders
@@ -127,7 +125,7 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
             .is_some_and(|name| name.to_string_lossy().ends_with(&suffix))
     });
     let mut found: Vec<_> = ours
-        // In this order: a run takes its lock before it writes its header.
+        // Read the header before testing the lock: a run takes its lock before it writes its header.
         .filter_map(|path| header(&path).map(|header| LeftOver { path, header }))
         .filter(|left| is_going_on(&left.path).is_ok_and(|going_on| !going_on))
         .collect();
@@ -138,7 +136,7 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
     found
 }
 
-/// The first line of a journal, if that is what it is.
+/// Returns the first line of a file, if it is a journal's header.
 fn header(path: &Path) -> Option<Header> {
     let mut line = String::new();
     BufReader::new(std::fs::File::open(path).ok()?)
@@ -150,24 +148,24 @@ fn header(path: &Path) -> Option<Header> {
         .filter(|header: &Header| header.schema == SCHEMA)
 }
 
-/// Removes the oldest journals of those that were left over, and hands the rest back.
+/// Removes the oldest of the journals that were left over, and returns the rest.
 pub fn prune(mut left_over: Vec<LeftOver>) -> Vec<LeftOver> {
     for old in left_over.drain(KEPT.min(left_over.len())..) {
-        // It will be tried again.
+        // A later run tries again.
         let _ = std::fs::remove_file(old.path);
     }
     left_over
 }
 
-/// The newest of these journals if it was not announced yet; from now on they all have been. That is
-/// remembered in the file itself, which nothing writes to any more: it is made read-only.
+/// Returns the newest of these journals if it was not announced yet, and marks all of them as announced. The mark is in
+/// the file itself, which nothing writes to any more: it is made read-only.
 pub fn tell(left_over: &[LeftOver]) -> Option<&LeftOver> {
     let is_untold = |left: &&LeftOver| {
         std::fs::metadata(&left.path).is_ok_and(|file| !file.permissions().readonly())
     };
     let untold: Vec<_> = left_over.iter().filter(is_untold).collect();
     for left in &untold {
-        // Where it cannot be remembered, it is announced again.
+        // A file whose mark fails is announced again.
         let _ = std::fs::set_permissions(&left.path, std::fs::Permissions::from_mode(0o400));
     }
     untold.into_iter().next()
@@ -202,7 +200,7 @@ mod tests {
             with(&[("HOME", "/h")], 7),
             ["/h/.local/state/peerscope", "/var/tmp/peerscope-7"]
         );
-        // The specification has relative paths ignored.
+        // The specification requires that relative paths are ignored.
         assert_eq!(
             with(&[("XDG_STATE_HOME", "s")], 7),
             ["/var/tmp/peerscope-7"]

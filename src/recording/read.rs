@@ -1,4 +1,4 @@
-//! Reading a journal back, whatever state it was left in.
+//! Reads a journal back, in whatever state it was left.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::path::Path;
 use super::entry::{Header, SCHEMA};
 use super::fold::Recording;
 
-/// The longest report or journal that is read. One of 72 GPUs with the full profile has some 300 MB.
+/// Longest report or journal that is read, bytes. A journal of 72 GPUs with the full profile has some 300 MB.
 pub const LONGEST: u64 = 512 << 20;
 
-/// A file that is not endless.
+/// Reads a file, up to [`LONGEST`] bytes.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ pub fn file(path: &Path) -> std::io::Result<Vec<u8>> {
     bounded(File::open(path)?)
 }
 
-/// The same of something that is open.
+/// Reads an open input, up to [`LONGEST`] bytes.
 ///
 /// # Errors
 ///
@@ -35,14 +35,14 @@ pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a journal: which run it is, and the fold over its entries. A line that makes no sense is left
-/// out and counted, and so is a last line that is torn, each a problem of the recording.
+/// Reads a journal: its header, and the fold over its entries. Unreadable lines are left out and counted, and so is a
+/// torn last line; each is a problem of the recording.
 ///
 /// # Errors
 ///
 /// A sentence that does not name the file: it is empty, or not a journal, or of another version.
 pub fn read(bytes: &[u8]) -> Result<(Header, Recording), String> {
-    // Every line ends with a line feed: what follows the last one was cut off.
+    // Every line ends with a line feed: anything after the last one was cut off.
     let whole = bytes
         .iter()
         .rposition(|byte| *byte == b'\n')

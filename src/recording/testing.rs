@@ -1,4 +1,4 @@
-//! A whole recording of a small run, made by the real rooms.
+//! A complete recording of a small run, made by the real stages.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -14,7 +14,7 @@ use model::report::Tool;
 use model::units::Bytes;
 use plan::{self, Group, Profile, profile};
 
-/// The journal of `quick` on two GPUs of the machine with a narrow slot, and what the run came to.
+/// The journal of `quick` on two GPUs of the machine with a narrow slot, and the result of the run.
 pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let machine = sim::Simulated::find("demo").unwrap();
     let telemetry = machine.telemetry();

@@ -59,7 +59,7 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
         }
         let (_, recording) = found.unwrap();
         if bytes[end - 1] != b'\n' {
-            // Nothing but whole lines counts, and that there is half of one.
+            // Only whole lines count, and the report that one line is torn.
             let mut expected = last.clone().unwrap();
             expected.unread("its last line is not complete".into());
             assert_eq!(recording, expected, "{end}");
@@ -87,7 +87,7 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
             .iter()
             .filter(|cell| cell.status == Status::Measured)
             .count();
-        // Each pair's first round verifies.
+        // The first round of each pair verifies.
         assert!(
             measured + within + 2 >= outcomes,
             "{measured} and {within} of {outcomes}"

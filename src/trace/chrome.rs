@@ -1,8 +1,9 @@
-//! The Trace Event Format of Chrome, which Perfetto and others read: a process for the host and one for each GPU, a
-//! track for each stream, an arrow from each call to what it launched.
+//! Writes the Trace Event Format of Chrome, which Perfetto and other viewers read. The host and each GPU are a process,
+//! and each stream is a track. An arrow connects each call with the work it launched.
 //!
-//! Source: "Trace Event Format", Google, <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>:
-//! events M (names), X (slices), s and f (arrows), times in microseconds.
+//! Source: "Trace Event Format", Google,
+//! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>: events M (names), X (slices), s
+//! and f (arrows), times in microseconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,30 +15,31 @@ use super::placed::{Placed, PlacedPart, PlacedWork, place, stream_names};
 use model::report::Tool;
 use model::timeline::Timeline;
 
-/// The host's process; GPU n is process n + 2. A viewer takes 0 for the idle task.
+/// The host's process; GPU n is process n + 2. Viewers treat 0 as the idle task.
 const HOST: u64 = 1;
-/// Tracks of a process: its number times this, and more.
+/// Factor between process and track numbers: the tracks of a process begin after its number times this.
 const TRACKS: u64 = 1000;
 /// The host's tracks.
 const PARTS: u64 = HOST * TRACKS + 1;
 const CALLS: u64 = HOST * TRACKS + 2;
-/// Drivers tell times in steps of half a microsecond; two of them.
+/// Microseconds by which rounding can make slices overlap. Drivers report times in steps of half a microsecond; two
+/// steps.
 const ROUNDED_US: f64 = 1.0;
-/// What times mean, said in the file.
+/// Explanation of the times, written into the file.
 const TIMES: &str = "microseconds since the first event, on the host's monotonic clock; times of a GPU were brought onto it, \
                      see clocks: an arrow may seem to point back by as much as their uncertainty";
 
-/// What a file says of itself.
+/// The description of the file's origin.
 pub struct About<'a> {
-    /// What wrote it.
+    /// The program that wrote the file.
     pub tool: &'a Tool,
     /// `live`, or the name of the simulated machine.
     pub machine: &'a str,
-    /// Whether it is a simulated one.
+    /// True if the machine is simulated.
     pub is_simulated: bool,
-    /// When the run began, RFC 3339, UTC.
+    /// Start of the run, RFC 3339, UTC.
     pub started_at: &'a str,
-    /// Names of the GPUs by NVML's index, as far as they are known.
+    /// Names of the GPUs by NVML index, as far as they are known.
     pub names: &'a BTreeMap<u32, String>,
 }
 
@@ -84,7 +86,7 @@ enum Event {
     },
 }
 
-/// What happens on a track, from when to when on the host's clock, nanoseconds.
+/// An activity on a track, with its start and end on the host's clock in nanoseconds.
 struct Slice {
     track: (u64, u64),
     name: String,
@@ -92,11 +94,11 @@ struct Slice {
     start_ns: f64,
     end_ns: f64,
     args: Value,
-    /// The arrow that leaves here or arrives here.
+    /// Number of the arrow that touches this slice; true if the arrow leaves here, false if it arrives.
     arrow: Option<(u64, bool)>,
 }
 
-/// The file's text.
+/// Returns the file's text.
 pub fn draw(timelines: &[Timeline], about: &About<'_>) -> String {
     let placed = place(timelines);
     let mut drawing = Drawing::default();
@@ -126,7 +128,7 @@ struct Drawing {
 }
 
 impl Drawing {
-    /// The calls of a part, what they launched, and the part as a whole.
+    /// Adds the calls of a part, the work they launched, and the part as a whole.
     fn part(&mut self, part: &PlacedPart<'_>) {
         let first = self.slices.len();
         for call in part.calls {
@@ -148,7 +150,7 @@ impl Drawing {
         }
     }
 
-    /// What a GPU did, and the arrow from the call that launched it; `first` is the first slice of its part.
+    /// Adds work of a GPU, and the arrow from the call that launched it; `first` is the first slice of its part.
     fn work(&mut self, part: &PlacedPart<'_>, placed: &PlacedWork<'_>, first: usize) {
         let PlacedWork {
             work,
@@ -200,7 +202,7 @@ impl Drawing {
         });
     }
 
-    /// All events, times from the first on.
+    /// Returns all events. Times count from the first one.
     fn events(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
         let zero = self
             .slices
@@ -217,8 +219,9 @@ impl Drawing {
         let mut events = self.names(placed, about);
         let (mut last, mut left) = (((0, 0), 0.0_f64), BTreeMap::new());
         for slice in order {
-            // What follows on a track begins where the last ended, or a viewer would draw it within that. More than
-            // the rounding of times cannot be: were clocks so wrong, a picture that was put right would hide it.
+            // A slice must not begin before the last one on its track has ended, or a viewer would nest it. Only the
+            // rounding of times is corrected: a larger overlap means wrong clocks, and a corrected picture would hide
+            // that.
             let begins = micros(slice.start_ns - zero);
             let free = if last.0 == slice.track && last.1 - begins <= ROUNDED_US {
                 last.1
@@ -233,7 +236,7 @@ impl Drawing {
         events
     }
 
-    /// The names of processes and tracks, and their order.
+    /// Returns the names of processes and tracks, and their order.
     fn names(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
         let mut events = process(HOST, "host", 0);
         events.extend(track(HOST, PARTS, "what is tried", 0));
@@ -271,9 +274,9 @@ impl Drawing {
 }
 
 impl Slice {
-    /// Writes the slice, and the arrow's end that it has; `left` are the times at which arrows have left. The host comes
-    /// first. An arrow that arrives before it has left, by the uncertainty of clocks, is none to viewers: it arrives a
-    /// little later within its slice.
+    /// Writes the slice and its end of an arrow; `left` contains the times at which arrows left. The host's slices come
+    /// first. The uncertainty of clocks can make an arrow arrive before it left, and viewers ignore such an arrow. It
+    /// is drawn to arrive a little later within its slice.
     fn write(&self, [ts, end]: [f64; 2], left: &mut BTreeMap<u64, f64>, events: &mut Vec<Event>) {
         let ((pid, tid), name, cat) = (self.track, self.name.clone(), self.category.clone());
         let dur = micros((end - ts) * 1e3);
@@ -355,7 +358,7 @@ fn track(pid: u64, tid: u64, name: &str, place: u64) -> Vec<Event> {
     ]
 }
 
-/// A name that came from a machine, without what a terminal obeys.
+/// Returns a name that came from a machine, without characters that control a terminal.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).collect()
 }

@@ -1,4 +1,4 @@
-//! The clocks of GPUs, brought onto the host's.
+//! Brings the clocks of GPUs onto the host's clock.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,27 @@ use serde::Serialize;
 
 use model::timeline::{ClockReading, Timeline};
 
-/// How fast two clocks may drift apart where it was not measured: ten times what crystal oscillators are sold with.
+/// Largest drift between two clocks if it was not measured: ten times the tolerance that crystal oscillators are sold
+/// with.
 const MOST_DRIFT: f64 = 1e-4;
 
-/// Bounds of the opening of a gate that are farther apart leave room for a clock that is wrong. Less than the spacer of
-/// the overlap probe, so that no kernel is drawn at the wrong side of the end of a copy.
+/// Largest distance between the bounds of a gate's opening at which a clock is trusted, nanoseconds. Wider bounds would
+/// not expose a wrong clock. The value is less than the spacer of the overlap probe: no kernel is drawn on the wrong
+/// side of a copy's end.
 const TRUSTED_NS: f64 = 30e3;
 
-/// A clock of a GPU: its index and when that clock was set, since another worker sets another one.
+/// The identity of a GPU's clock: the GPU's index and the time at which that clock was set. Another worker sets another
+/// clock.
 pub type ClockId = (u32, u64);
 
-/// What is known of a GPU's clock against the host's.
+/// The readings of a GPU's clock against the host's.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
-    /// In the order in which they were read.
+    /// Readings in the order in which they were taken.
     readings: Vec<ClockReading>,
 }
 
-/// How far a GPU's clock drifts from the host's, as parts of the time that passes.
+/// The drift of a GPU's clock from the host's, as a fraction of the elapsed time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Drift {
     measured: f64,
@@ -31,35 +34,35 @@ struct Drift {
 }
 
 impl Drift {
-    /// Whether it is more than its own uncertainty. Else it is not applied.
+    /// Returns true if the drift exceeds its own uncertainty. Otherwise it is not applied.
     fn is_certain(self) -> bool {
         self.measured.abs() > self.uncertainty
     }
 }
 
-/// What a timeline says of the clock of a GPU.
+/// The facts that a timeline reports about the clock of a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClockFacts {
-    /// The GPU, by NVML's index.
+    /// The GPU, by NVML index.
     pub gpu: u32,
-    /// How many times it was compared with the host's clock.
+    /// Number of comparisons with the host's clock.
     readings: usize,
-    /// Host's clock less GPU's clock, microseconds, where it is known best.
+    /// Host's clock less GPU's clock, microseconds, at the reading that is most precise.
     offset_us: f64,
-    /// By how much times of this GPU may be off, microseconds, at most.
+    /// Largest error of this GPU's times, microseconds.
     pub uncertainty_us: f64,
-    /// How fast the GPU's clock falls behind the host's, parts in a million. Null with one reading.
+    /// Rate at which the GPU's clock falls behind the host's, parts in a million. Null with one reading.
     drift_ppm: Option<f64>,
-    /// By how much that may be off.
+    /// Largest error of the drift, parts in a million.
     drift_uncertainty_ppm: Option<f64>,
-    /// Whether times were corrected by it: only where it is more than its uncertainty.
+    /// True if times were corrected by the drift, which needs a drift above its uncertainty.
     drift_applied: bool,
-    /// Parts whose times begin with the opening of a gate by the host instead, since what the clock says of that
-    /// contradicts the host.
+    /// Number of parts whose times begin with the host's opening of a gate instead, because the clock contradicts the
+    /// host about it.
     by_gates: usize,
 }
 
-/// The clocks of all GPUs that were followed.
+/// Returns the clocks of all GPUs that were followed.
 pub fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
     let mut clocks: BTreeMap<ClockId, Clock> = BTreeMap::new();
     for reading in timelines.iter().flat_map(|timeline| &timeline.clocks) {
@@ -72,23 +75,23 @@ pub fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
     clocks
 }
 
-/// Which clock a reading is of.
+/// Returns the clock of a reading.
 pub const fn id(reading: &ClockReading) -> ClockId {
     (reading.gpu, reading.zero_ns.to_bits())
 }
 
-/// Half of the time within which a reading was made.
+/// Returns half of the time within which a reading was taken.
 fn half_ns(reading: &ClockReading) -> f64 {
     (reading.not_after_ns - reading.not_before_ns).abs() / 2.0
 }
 
-/// The host's clock less the GPU's.
+/// Returns the host's clock less the GPU's, in nanoseconds.
 fn offset_ns(reading: &ClockReading) -> f64 {
     f64::midpoint(reading.not_before_ns, reading.not_after_ns) - reading.gpu_ns
 }
 
 impl Clock {
-    /// From the first reading to the last.
+    /// Returns the drift from the first reading to the last.
     fn drift(&self) -> Option<Drift> {
         let (first, last) = (self.readings.first()?, self.readings.last()?);
         let passed = last.gpu_ns - first.gpu_ns;
@@ -98,7 +101,7 @@ impl Clock {
         })
     }
 
-    /// How fast a time becomes uncertain with its distance from a reading.
+    /// Returns how much uncertainty a time gains per distance from a reading.
     fn blur(&self) -> f64 {
         match self.drift() {
             Some(drift) if drift.is_certain() => drift.uncertainty,
@@ -107,7 +110,7 @@ impl Clock {
         }
     }
 
-    /// The reading by which a time is known best, and how well.
+    /// Returns the reading that gives a time most precisely, and the uncertainty of that time.
     fn nearest(&self, gpu_ns: f64) -> Option<(&ClockReading, f64)> {
         let blur = self.blur();
         let known = self
@@ -117,7 +120,7 @@ impl Clock {
         known.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
-    /// A time of the GPU on the host's clock, nanoseconds, and by how much it may be off.
+    /// Returns a time of the GPU on the host's clock, and its largest error, both in nanoseconds.
     pub fn on_host(&self, gpu_ns: f64) -> Option<(f64, f64)> {
         let (reading, uncertainty) = self.nearest(gpu_ns)?;
         let drift = self
@@ -130,9 +133,10 @@ impl Clock {
         ))
     }
 
-    /// When a gate opened on the host's clock, nanoseconds, and by how much that may be off: in the middle of what both
-    /// the clock and the host's calls before and after leave open. Where they contradict each other the clock is of no
-    /// use, and the gate opened when the host opened it; then that is the third.
+    /// Returns the time when a gate opened on the host's clock, and its largest error, both in nanoseconds. The last
+    /// value is true if the clock was not used. The time is the middle of the interval that both the clock and the
+    /// host's calls before and after allow. If they contradict each other, or the host's calls are too far apart, the
+    /// clock is not used. The time is then that of the host's opening.
     pub fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
         let (first, last) = (gate.not_before_ns, gate.not_after_ns);
         let by_clock = self
@@ -145,7 +149,8 @@ impl Clock {
         }
     }
 
-    /// What is said of it, with the uncertainty of the worst of its times and the number of parts that went by gates.
+    /// Returns the facts of this clock. Takes the uncertainty of the worst of its times and the number of parts that
+    /// went by gates.
     pub fn facts(&self, gpu: u32, uncertainty_ns: f64, by_gates: usize) -> Option<ClockFacts> {
         let best = self
             .readings
@@ -165,7 +170,7 @@ impl Clock {
     }
 }
 
-/// Nanoseconds in microseconds, to the nanosecond.
+/// Converts nanoseconds to microseconds, rounded to the nanosecond.
 pub fn micros(ns: f64) -> f64 {
     ns.round() / 1e3
 }
@@ -174,7 +179,7 @@ pub fn micros(ns: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// A reading at this time of a GPU whose clock is `offset` behind, known to 5 us on either side.
+    /// Returns a reading at this time of a GPU whose clock is `offset` behind, known to 5 us on either side.
     fn reading(gpu_ns: f64, offset_ns: f64) -> ClockReading {
         let host = gpu_ns + offset_ns;
         ClockReading {
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_drift_that_is_certain_is_applied() {
-        // 100 us in a second, known to 10 us.
+        // The drift is 100 us in a second, known to 10 us.
         let clock = clock(&[reading(0.0, 1e6), reading(1e9, 1.1e6)]);
         let (host, uncertainty) = clock.on_host(0.5e9).unwrap();
         assert!((host - (0.5e9 + 1.05e6)).abs() < 1.0, "{host}");

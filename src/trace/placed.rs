@@ -1,30 +1,30 @@
-//! Timelines on one clock, the host's: what the file for trace viewers and the page are both drawn from.
+//! Places timelines on one clock, the host's. The file for trace viewers and the page are both drawn from the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::{Clock, ClockFacts, ClockId, clocks, id};
 use model::timeline::{Call, ClockReading, Part, Timeline, Work};
 
-/// Everything that was seen, on the host's clock.
+/// All recorded activity, on the host's clock.
 #[derive(Debug, Default)]
 pub struct Placed<'a> {
-    /// What was tried, in the order of the run.
+    /// Parts in the order of the run.
     pub parts: Vec<PlacedPart<'a>>,
-    /// What cannot be drawn, and why, a sentence each.
+    /// Activity that cannot be drawn, with the reason, one sentence each.
     pub missing: BTreeSet<String>,
-    /// What is said of each clock that was used.
+    /// The facts about each clock that was used.
     pub clocks: Vec<ClockFacts>,
 }
 
 impl Placed<'_> {
-    /// By how much times of a GPU may be off at most, microseconds.
+    /// Returns the largest error of a GPU's times, microseconds.
     pub fn uncertainty_us(&self, gpu: u32) -> f64 {
         let of_gpu = self.clocks.iter().filter(|clock| clock.gpu == gpu);
         of_gpu.map(|clock| clock.uncertainty_us).fold(0.0, f64::max)
     }
 }
 
-/// What the streams of a GPU are called, in their order; 0 is the legacy default stream.
+/// Returns the names of a GPU's streams, in their order; 0 is the legacy default stream.
 pub fn stream_names(streams: &BTreeSet<u32>) -> Vec<String> {
     let sides = streams.iter().filter(|stream| **stream != 0).count();
     let name = |(place, stream): (usize, &u32)| match (*stream, sides) {
@@ -35,21 +35,20 @@ pub fn stream_names(streams: &BTreeSet<u32>) -> Vec<String> {
     streams.iter().enumerate().map(name).collect()
 }
 
-/// One thing that was tried.
+/// One variant that was tried.
 #[derive(Debug)]
 pub struct PlacedPart<'a> {
-    /// What it shows: `overlap`.
+    /// The probe, such as `overlap`.
     pub probe: &'a str,
-    /// Which of its kind: `side/default/blocking`.
+    /// The variant of the probe, such as `side/default/blocking`.
     pub name: &'a str,
-    /// The host's calls.
     pub calls: &'a [Call],
-    /// What they launched.
+    /// The GPU work that the calls launched.
     pub work: Vec<PlacedWork<'a>>,
 }
 
 impl PlacedPart<'_> {
-    /// From its first moment to its last, nanoseconds; none where nothing of it is known.
+    /// Returns the first and the last moment, nanoseconds; none if neither calls nor work are known.
     pub fn span_ns(&self) -> Option<[f64; 2]> {
         let calls = self.calls.iter().map(|call| [call.start_ns, call.end_ns]);
         let all = calls.chain(self.work.iter().map(|work| [work.start_ns, work.end_ns]));
@@ -57,20 +56,20 @@ impl PlacedPart<'_> {
     }
 }
 
-/// What a GPU did.
+/// One activity of a GPU.
 #[derive(Debug)]
 pub struct PlacedWork<'a> {
-    /// What it was, on the GPU's clock.
+    /// The activity, on the GPU's clock.
     pub work: &'a Work,
-    /// When it began, nanoseconds of the host's clock.
+    /// Start, nanoseconds on the host's clock.
     pub start_ns: f64,
-    /// When it had ended; its length is by the GPU's own clock.
+    /// End, nanoseconds on the host's clock. The length is by the GPU's own clock.
     pub end_ns: f64,
-    /// By how much both may be off.
+    /// Largest error of both times, nanoseconds.
     pub off_ns: f64,
 }
 
-/// When a gate opened, by the GPU's clock and the host's, and by how much the latter may be off, nanoseconds.
+/// The opening of a gate by the GPU's clock and by the host's, and the largest error of the latter, nanoseconds.
 #[derive(Clone, Copy)]
 struct Opening {
     gpu_ns: f64,
@@ -102,7 +101,7 @@ pub fn place(timelines: &[Timeline]) -> Placed<'_> {
 
 struct Placing<'a> {
     clocks: BTreeMap<ClockId, Clock>,
-    /// Of each clock that was used the worst uncertainty, nanoseconds, and the parts whose gates it contradicts.
+    /// For each used clock, the worst uncertainty, nanoseconds, and the number of parts whose gates it contradicts.
     used: BTreeMap<ClockId, (f64, usize)>,
     placed: Placed<'a>,
 }

@@ -6,7 +6,7 @@ use super::*;
 use model::report::Tool;
 use model::timeline::{Call, ClockReading, Part, Work, WorkKind};
 
-/// A GPU whose clock is 1 ms behind the host's, known to 2 us.
+/// Returns a reading of a GPU whose clock is 1 ms behind the host's, known to 2 us.
 fn reading(gpu: u32) -> ClockReading {
     ClockReading {
         gpu,
@@ -40,7 +40,7 @@ fn work(
     }
 }
 
-/// A copy on a side stream beside a kernel that follows another on the default stream.
+/// Returns a copy on a side stream beside a kernel that follows another on the default stream.
 fn timeline() -> Timeline {
     let call = |name: &str, at: f64| Call {
         name: name.into(),
@@ -69,7 +69,7 @@ fn timeline() -> Timeline {
     }
 }
 
-/// The opening of a gate that the clock shows at 10 us, between these times of the host.
+/// Returns the opening of a gate that the clock shows at 10 us, between these times of the host.
 fn gate(gpu: u32, [not_before_us, not_after_us]: [f64; 2]) -> ClockReading {
     let host = |us: f64| 1e6 + us * 1e3;
     let (not_before_ns, not_after_ns) = (host(not_before_us), host(not_after_us));
@@ -191,7 +191,7 @@ fn times_are_on_the_hosts_clock_and_nothing_overlaps_on_a_track() {
 #[test]
 fn an_arrow_arrives_after_it_has_left() {
     let mut early = timeline();
-    // 1 us before its call, by the uncertainty of the clock.
+    // The work begins 1 us before its call, within the uncertainty of the clock.
     early.parts[0].work = vec![work("copy", 0, 2, [-1.0, 50.0], Some(0))];
     let file = drawn(&[early]);
     let at = |phase| events(&file, phase)[0]["ts"].as_f64().unwrap();

@@ -1,4 +1,4 @@
-//! Rounds that broke off and are tried again: what is known of each, and which is run together once more.
+//! Tracks rounds that broke off and are tried again, and decides which of them run together once more.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,22 +6,22 @@ use hardware::HardwareError;
 use model::broken_off::{Again, Break, BrokenOff, How};
 use plan::Round;
 
-/// After so many rounds that broke off in company, the rest is run one at a time: chosen. Each costs its deadline and
-/// another start of the driver, and shows nothing new.
+/// Number of times that rounds broke off together after which the rest runs one at a time: chosen. Each costs its
+/// deadline and another start of the driver, and shows nothing new.
 const MOST_TOGETHER: usize = 3;
-/// Why a round was not run again where nothing else is known.
+/// Reason for not running a round again, if no other is known.
 const ENDED: &str = "the run ended before that";
 
-/// All of them.
+/// All rounds that broke off.
 #[derive(Debug, Default)]
 pub(super) struct TriedAgain<'r> {
     /// Rounds that ran at once and were tried one by one.
     together: Vec<Together<'r>>,
-    /// Rounds that were tried again as they are, by number.
+    /// Rounds that were tried again unchanged, by number.
     alone: HashMap<u32, BrokenOff>,
-    /// How many of either had several flows.
+    /// Number of breaks, of either kind, that involved several flows.
     in_company: usize,
-    /// Slots of which a round did not end well by itself.
+    /// Slots with a round that did not end well by itself.
     unsound: HashSet<u32>,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct TriedAgain<'r> {
 struct Together<'r> {
     rounds: Vec<&'r Round>,
     broken: BrokenOff,
-    /// Whether it is still to be decided what becomes of them.
+    /// True until their retry is decided.
     open: bool,
 }
 
 impl<'r> TriedAgain<'r> {
-    /// Rounds broke off while they ran at once. What is known of it.
+    /// Notes that rounds broke off while they ran at once, and returns the facts known so far.
     pub fn broke_off(&mut self, rounds: &[&'r Round], first: Break) -> Option<BrokenOff> {
         let broken = broken_off(rounds, first)?;
         self.in_company += 1;
@@ -47,7 +47,7 @@ impl<'r> TriedAgain<'r> {
         Some(broken)
     }
 
-    /// A round broke off and is tried again as it is.
+    /// Notes that a round broke off and is tried again unchanged, and returns the facts known so far.
     pub fn broke_off_alone(&mut self, round: &'r Round, first: Break) -> Option<BrokenOff> {
         let broken = broken_off(&[round], first)?;
         self.in_company += usize::from(broken.in_company());
@@ -55,7 +55,7 @@ impl<'r> TriedAgain<'r> {
         Some(broken)
     }
 
-    /// A round ended so. What is known of it now, where it had broken off and was tried again.
+    /// Notes how a round ended. Returns the facts known now, if it had broken off and was tried again.
     pub fn ended(&mut self, round: &Round, again: Again) -> Option<BrokenOff> {
         if again != Again::Worked {
             self.unsound.insert(round.slot);
@@ -65,13 +65,13 @@ impl<'r> TriedAgain<'r> {
         Some(broken)
     }
 
-    /// Whether so much broke off in company that the rest is to be run one at a time.
+    /// Returns true if rounds broke off together often enough to run the rest one at a time.
     pub fn is_enough(&self) -> bool {
         self.together.len() >= MOST_TOGETHER
     }
 
-    /// The rounds to run together once more, when all others have ended. Those that are not run again are given with
-    /// the reason: `obstacle` has one where there is one for all.
+    /// Returns the rounds to run together once more, after all others have ended. Also returns those that are not run
+    /// again, each with the reason; `obstacle` returns a reason that holds for all.
     pub fn next(
         &mut self,
         obstacle: impl Fn(&[&Round]) -> Option<String>,
@@ -102,7 +102,7 @@ impl<'r> TriedAgain<'r> {
         )
     }
 
-    /// The rounds that were run together once more ended so. What is known of them now.
+    /// Notes how the rounds that ran together once more ended, and returns the facts known now.
     pub fn ended_together(&mut self, again: Again) -> Option<BrokenOff> {
         let of = self.together.iter_mut().find(|of| of.open)?;
         (of.open, of.broken.again) = (false, again);
@@ -128,7 +128,7 @@ fn broken_off(rounds: &[&Round], first: Break) -> Option<BrokenOff> {
     })
 }
 
-/// That the driver gave an error.
+/// Returns the break for a driver's error.
 pub(super) fn failed(error: &HardwareError) -> Break {
     Break {
         error_code: error.code,

@@ -11,12 +11,11 @@ use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use measure::{Bench, Outcome, Told};
 use plan::Round;
 
-/// Serves rounds until the parent closes the pipe, or a context is broken. The driver is to start
-/// within `start_limit`.
+/// Serves rounds until the parent closes the pipe, or a context is broken. The driver must start within `start_limit`.
 ///
 /// # Errors
 ///
-/// The parent is gone, or its requests are not those of this protocol.
+/// The parent is gone, or its requests do not follow this protocol.
 pub fn serve(
     machine: &dyn Machine,
     start_limit: Duration,
@@ -26,7 +25,7 @@ pub fn serve(
         Ok(requests) => requests,
         Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
     };
-    // Before the first request, so that the driver starts while the parent still reads facts.
+    // Start the driver before the first request, while the parent still reads facts.
     let driver = match machine.driver(start_limit) {
         Ok(driver) => driver,
         Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
@@ -97,9 +96,9 @@ pub fn serve(
     Ok(())
 }
 
-/// What an error leaves behind must not land in the next round's check. So the devices finish what they have first,
-/// within the deadline of the round that had the error. Where that fails as well, this process is of no more use:
-/// whether that is so, and the outcome, whose kind says it to the parent.
+/// Lets the devices finish after an error, within the deadline of the failed round. Leftovers then do not disturb the
+/// next round's check. If that fails as well, this process is of no more use. Returns the outcome, whose error kind
+/// reports this to the parent, and true if the process must end.
 fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) -> (Outcome, bool) {
     let Outcome::Failed { error } = outcome else {
         return (outcome, false);
@@ -109,7 +108,7 @@ fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) 
     }
     match drain() {
         Ok(()) => (Outcome::Failed { error }, false),
-        // A limit of the process accuses nothing. The parent finds the worker gone, and starts another.
+        // A limit of the process is no evidence of a fault. The parent finds the worker gone, and starts another.
         Err(left) if left.kind == ErrorKind::Hindered => (Outcome::Failed { error }, true),
         Err(left) => {
             let message = format!("{error}; what it left on the devices did not end well: {left}");
@@ -133,9 +132,9 @@ fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) 
 ///
 /// The parent has ended already.
 pub fn die_with(parent: u32) -> Result<(), String> {
-    // Without it there is still the pipe that closes, see below.
+    // If this fails, the closing pipe still ends the process; see below.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    // A parent that ended before that call sends no signal any more.
+    // A parent that ended before that call sends no signal.
     let still_there =
         getppid().is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent));
     if still_there {
@@ -145,7 +144,7 @@ pub fn die_with(parent: u32) -> Result<(), String> {
     }
 }
 
-/// The description of a machine that the parent sends as its first line.
+/// Reads the description of a machine, which the parent sends as its first line.
 ///
 /// # Errors
 ///
@@ -163,7 +162,7 @@ fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
     say_all(to_parent, std::slice::from_ref(reply))
 }
 
-/// Says several things in one call: for each the parent would be woken up.
+/// Sends several replies in one call: each call would wake the parent.
 fn say_all(to_parent: &mut impl Write, replies: &[Reply]) -> Result<(), String> {
     let mut lines = Vec::new();
     for reply in replies {
@@ -176,8 +175,8 @@ fn say_all(to_parent: &mut impl Write, replies: &[Reply]) -> Result<(), String> 
         .map_err(|error| format!("the parent is gone: {error}"))
 }
 
-/// Reads requests on a thread of their own. When the parent is gone, the process ends at once, even
-/// while a copy hangs: a worker must not outlive its parent.
+/// Reads requests on a thread of their own. If the parent is gone, the process ends at once, even while a copy hangs: a
+/// worker must not outlive its parent.
 fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareError> {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().spawn(move || {

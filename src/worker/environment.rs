@@ -1,5 +1,5 @@
-//! Variables that change what the CUDA driver does in a way that spoils measurements. The worker is
-//! started without them, and the report names them.
+//! Handles environment variables that make the CUDA driver spoil measurements. The worker is started without them, and
+//! the report names them.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,15 +8,15 @@ use std::process::Command;
 use hardware::Machine;
 use measure::Selection;
 
-/// Set to anything but an empty text, it leaves them in place: compute-sanitizer and profilers reach
+/// Variable that, set to anything but an empty text, leaves the others in place: compute-sanitizer and profilers reach
 /// the worker through CUDA_INJECTION64_PATH.
 const KEEP: &str = "PEERSCOPE_KEEP_CUDA_ENVIRONMENT";
 
-/// CUDA_LAUNCH_BLOCKING makes each call wait for its work, so that no gate can hold a row of copies;
-/// CUDA_DEVICE_MAX_CONNECTIONS makes streams share queues, so that they wait for each other; the
-/// injection paths load other code into the driver; the others stop a failing GPU for a debugger or
-/// write its memory to disk, so that an error looks like a hang. (CUDA C Programming Guide, CUDA
-/// environment variables; CUDA-GDB, GPU core dump support.)
+/// Variables that distort measurements. CUDA_LAUNCH_BLOCKING makes each call wait for its work, so that no gate can
+/// hold a row of copies. CUDA_DEVICE_MAX_CONNECTIONS makes streams share queues, so that they wait for each other. The
+/// injection paths load other code into the driver. The others stop a failing GPU for a debugger or write its memory to
+/// disk: an error then looks like a hang. (CUDA C Programming Guide, CUDA environment variables; CUDA-GDB, GPU core
+/// dump support.)
 const DISTORTING: [&str; 8] = [
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -27,21 +27,21 @@ const DISTORTING: [&str; 8] = [
     "CUDA_ENABLE_USER_TRIGGERED_COREDUMP",
     "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP",
 ];
-/// The names of all settings of GPU core dumps begin so.
+/// Prefix of the names of all settings of GPU core dumps.
 const CORE_DUMPS: &str = "CUDA_COREDUMP_";
-/// Longest value that is shown, characters.
+/// Longest displayed value, characters.
 const LONGEST: usize = 100;
 
-/// Where MPS clients look for their daemon. One that finds it joins the server's context, with all other
-/// clients: they share its limits and, before Volta, its errors. (NVIDIA Multi-Process Service, environment
-/// variables.)
+/// Variable with the folder where MPS clients look for their daemon. A client that finds one joins the server's
+/// context, with all other clients: they share its limits and, before Volta, its errors. (NVIDIA Multi-Process Service,
+/// environment variables.)
 const MPS_PIPE: &str = "CUDA_MPS_PIPE_DIRECTORY";
-/// A place where no daemon can be: a client that finds none runs without.
+/// A path where no daemon can be: a client that finds none runs without.
 const NO_MPS: &str = "/proc/peerscope-without-mps";
-/// The GPUs that CUDA shows.
+/// Variable that selects the GPUs that CUDA shows.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Takes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only.
+/// Removes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only.
 pub fn prepare(command: &mut Command, machine: &dyn Machine, visible: Option<&str>) {
     for (name, _) in found(std::env::vars_os(), machine.mps_pipe()) {
         match name == MPS_PIPE {
@@ -54,8 +54,8 @@ pub fn prepare(command: &mut Command, machine: &dyn Machine, visible: Option<&st
     }
 }
 
-/// The value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only; none where all there are are wanted,
-/// where one of them has no UUID, and where the user has made the choice.
+/// Returns the value of CUDA_VISIBLE_DEVICES with which CUDA shows these GPUs only. Returns none if all existing GPUs
+/// are wanted, one of them has no UUID, or the user has set the variable.
 pub fn mask(selections: &[Selection], there: usize) -> Option<String> {
     mask_beside(selections, there, std::env::var_os(VISIBLE).is_some())
 }
@@ -77,7 +77,7 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
     Some(uuids?.join(","))
 }
 
-/// The variables that workers are started without, as `NAME=value`.
+/// Returns the variables that workers are started without, as `NAME=value`.
 pub fn removed(machine: &dyn Machine) -> Vec<String> {
     let shown = |(name, value): (OsString, OsString)| {
         let value: String = value.to_string_lossy().chars().take(LONGEST).collect();
@@ -89,8 +89,8 @@ pub fn removed(machine: &dyn Machine) -> Vec<String> {
         .collect()
 }
 
-/// Those of these variables that are taken away or changed, by name; that of the MPS daemon also where it is not
-/// set and a daemon is at this place, its default.
+/// Returns those of these variables that are removed or changed, sorted by name. Includes the variable of the MPS
+/// daemon even if it is unset, when a daemon is at `daemon`, the default place.
 fn found(
     variables: impl Iterator<Item = (OsString, OsString)>,
     daemon: Option<&Path>,
@@ -176,7 +176,7 @@ mod tests {
         };
         assert_eq!(all(&[], None), [""; 0]);
         assert_eq!(all(&[], Some("/tmp/nvidia-mps")), ["/tmp/nvidia-mps"]);
-        // An empty one is the default.
+        // An empty value means the default.
         assert_eq!(
             all(&[(MPS_PIPE, "")], Some("/tmp/nvidia-mps")),
             ["/tmp/nvidia-mps"]

@@ -1,4 +1,4 @@
-//! The parent's end of one worker: its process, its pipes, its last words.
+//! The parent's end of one worker: its process, its pipes, its last output.
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,33 +16,33 @@ use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError, Kills, Machine};
 use model::broken_off::{Break, How};
 
-/// How long a killed worker may take to die before it is left behind: one that is stuck in the
-/// kernel driver dies when that lets go of it, or never.
+/// Time that a killed worker may take to die before it is left behind. A worker that is stuck in the kernel driver dies
+/// when the driver lets go of it, or never.
 const PATIENCE: Patience = Patience {
     base: Duration::from_secs(2),
     per_gpu: Duration::from_secs(1),
 };
-/// How often to check for an interruption while waiting.
+/// Interval between checks for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
 /// The signal of abort(3).
 const ABORTED: i32 = 6;
-/// The standard library writes this to stderr before it aborts because an allocation failed (`rust_oom` in
+/// Text that the standard library writes to stderr before it aborts because an allocation failed (`rust_oom` in
 /// `library/std/src/alloc.rs`).
 const ALLOCATION_FAILED: &str = "memory allocation of ";
-/// How much of a worker's last words is kept, bytes.
+/// Bytes kept of the end of a worker's stderr.
 const LAST_WORDS: usize = 2000;
-/// Time for a dead worker's last words to arrive: chosen. They are in the pipe already; a process that the worker
+/// Time for the end of a dead worker's stderr to arrive: chosen. It is in the pipe already; a process that the worker
 /// left behind could hold the pipe open for ever.
 const WORDS_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long a death may take. The driver takes the contexts down one after the other: with 4 GPUs of an H200
-/// server a killed worker took 0.2 s, with 8 of them 0.8 s. So there is time for each GPU, ten times what it took
-/// there: whoever is given up too early costs healthy GPUs, and one that is stuck is waited for once.
+/// Time that a worker's death may take. The driver takes the contexts down one after the other: with 4 GPUs of an H200
+/// server a killed worker took 0.2 s, with 8 of them 0.8 s. So each GPU adds ten times the time measured there. A
+/// worker given up too early costs healthy GPUs, and a stuck one is waited for only once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// However few GPUs it has.
+    /// Time for any number of GPUs.
     pub base: Duration,
-    /// For each GPU that it was to open.
+    /// Additional time for each GPU that the worker was to open.
     pub per_gpu: Duration,
 }
 
@@ -50,32 +50,31 @@ pub(super) struct Patience {
 pub struct Worker {
     process: Mortal,
     patience: Patience,
-    /// GPUs that it was to open.
+    /// Number of GPUs that it was to open.
     gpus: u32,
     requests: Option<Box<dyn Write + Send>>,
     replies: Receiver<Reply>,
     last_words: Arc<Mutex<String>>,
-    /// Disconnected once the last words are complete.
+    /// Channel that disconnects once `last_words` is complete.
     more_words: Receiver<Infallible>,
-    /// When it was started.
+    /// Counts of out-of-memory kills when the worker was started.
     kills: Kills,
 }
 
-/// How a worker ended by itself, or was ended by somebody else.
+/// The end of a worker, by itself or caused from outside.
 pub(super) struct Death {
-    /// In words, with its last ones.
+    /// Description of the end, with the worker's last output.
     pub how: String,
-    /// Whether something outside ended it, which says nothing about what it was doing.
+    /// True if something outside ended it, which is no evidence about the round.
     pub from_outside: bool,
-    /// The signal that ended it.
+    /// Signal that ended it.
     pub signal: Option<i32>,
-    /// Its exit code.
     pub exit_code: Option<i32>,
 }
 
 impl Death {
-    /// That it crashed, in these words; none where it was ended from outside, or in order: after an error that is
-    /// explained by a limit of the process it ends with 0.
+    /// Returns the crash, with these words as its reason. Returns none if the worker was ended from outside, or in
+    /// order: after an error that a limit of the process explains, it exits with 0.
     pub fn crash(&self, reason: &str) -> Option<Break> {
         let crashed = !self.from_outside && self.exit_code != Some(0);
         let (signal, exit_code) = (self.signal, self.exit_code);
@@ -90,9 +89,8 @@ impl Death {
 /// The result of waiting for a worker.
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Received {
-    /// It answered.
     Reply(Reply),
-    /// It did not, in time.
+    /// It did not answer in time.
     Late,
     /// Its end of the pipe is closed.
     Gone,
@@ -101,8 +99,8 @@ pub(super) enum Received {
 }
 
 impl Worker {
-    /// Starts a worker, whose driver may take so long to start and shows only the GPUs that `visible` names. It dies when the thread that calls
-    /// this ends: call it on the main thread.
+    /// Starts a worker whose driver may take `start_limit` to start and shows only the GPUs that `visible` names. The
+    /// worker dies when the calling thread ends: call this on the main thread.
     ///
     /// # Errors
     ///
@@ -112,7 +110,7 @@ impl Worker {
         start_limit: Duration,
         visible: Option<&str>,
     ) -> Result<Self, HardwareError> {
-        // A description that was read from a pipe cannot be read again, and one in a file may have changed.
+        // Send the description itself: one read from a pipe cannot be read again, and one in a file may have changed.
         let description = machine.description();
         let description = description.map_err(|error| {
             HardwareError::new(
@@ -125,7 +123,8 @@ impl Worker {
         } else {
             vec!["--machine", machine.name()]
         };
-        // Not by its path, which an update may have taken away or given to another version.
+        // Start `/proc/self/exe`, not the program's path: an update may have removed the path or given it to another
+        // version.
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
         environment::prepare(&mut command, machine, visible);
@@ -139,7 +138,7 @@ impl Worker {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C reaches the whole foreground group; the parent decides what it means.
+            // Ctrl-C reaches the whole foreground group; only the parent reacts to it.
             .process_group(0)
             .spawn()
             .map_err(|error| {
@@ -151,7 +150,7 @@ impl Worker {
             .map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
         let (sender, replies) = mpsc::channel();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // Dropped, it is ended: a worker that nobody listens to is of no use.
+        // `Mortal` ends the process when an error below drops the worker: nobody would listen to it.
         let process = Mortal::new(child);
         let last_words = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&last_words);
@@ -185,13 +184,13 @@ impl Worker {
             })?;
         }
         if let Some(description) = description {
-            // Should it be gone already, whoever waits for its answer finds out, with its last words.
+            // If the worker is gone already, the wait for its answer reports that, with its last output.
             let _ = worker.line(description);
         }
         Ok(worker)
     }
 
-    /// A worker of another kind, for tests.
+    /// Builds a worker from parts, for tests.
     #[cfg(test)]
     pub(super) fn made_of(
         process: impl super::process::Process + 'static,
@@ -248,14 +247,13 @@ impl Worker {
         self.process.kill();
     }
 
-    /// Kills the process and waits a little; one that does not die is left behind, and never waited
-    /// for again.
+    /// Kills the process and waits a little. A process that does not die is left behind, and never waited for again.
     pub fn end(&mut self) -> End {
         self.requests = None;
         self.process.end(self.death_limit())
     }
 
-    /// Lets it die by itself, once it was killed.
+    /// Kills it and lets it die without waiting.
     pub fn leave(self) {
         let mut worker = std::mem::ManuallyDrop::new(self);
         worker.kill();
@@ -265,14 +263,14 @@ impl Worker {
         self.patience.base + self.patience.per_gpu * self.gpus
     }
 
-    /// The number of the process, if it was killed and did not end.
+    /// Returns the process id, if the process was killed and did not end.
     pub fn stuck(&self) -> Option<u32> {
         self.process.is_stuck().then(|| self.process.id())
     }
 
-    /// How a worker that is gone ended.
+    /// Returns how a worker that is gone ended.
     pub(super) fn death(&mut self) -> Death {
-        // Its pipe closes a moment before the process can be waited for.
+        // The pipe closes a moment before the process can be waited for.
         let status = self.process.wait(self.death_limit());
         let signal = status.and_then(|status| status.signal());
         let words = self.last_words();
@@ -312,7 +310,7 @@ impl Worker {
         }
     }
 
-    /// The end of a dead worker's stderr, on one line.
+    /// Returns the end of a dead worker's stderr, on one line.
     fn last_words(&self) -> String {
         let _ = self.more_words.recv_timeout(WORDS_LIMIT);
         self.last_words
@@ -322,8 +320,8 @@ impl Worker {
     }
 }
 
-/// The name of a signal that nothing in a process raises against itself: somebody sent it, or the kernel
-/// for want of memory or processor time.
+/// Returns the name of a signal that no code in a process raises against itself: somebody sent it, or the kernel for
+/// lack of memory or processor time.
 const fn sent_from_outside(signal: i32) -> Option<&'static str> {
     Some(match signal {
         1 => "SIGHUP",
@@ -346,7 +344,7 @@ impl Drop for Worker {
     }
 }
 
-/// Listens to a worker on a thread of its own.
+/// Reads from a worker on a thread of its own.
 fn listen(to: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
     let thread = std::thread::Builder::new().spawn(to);
     thread.map(drop).map_err(|error| {
@@ -377,7 +375,7 @@ mod tests {
     use super::*;
     use crate::testing::worker_that_dies;
 
-    /// How a worker with these last words died.
+    /// Returns the death of a worker with this last output.
     fn death(status: i32, words: &str) -> Death {
         let mut worker = worker_that_dies(1, move |_| Err(status));
         *worker.last_words.lock().unwrap() = words.to_owned();

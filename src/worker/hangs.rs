@@ -1,29 +1,29 @@
-//! Limits the time that hangs may take. Each costs its deadline and another start of the driver, and on
-//! a machine where every copy hangs, waiting for all of them would take hours and show nothing new.
+//! Limits the time that hangs may take. Each hang costs its deadline and another start of the driver. On a machine
+//! where every copy hangs, waiting for all of them would take hours and show nothing new.
 //!
-//! Pairs of a GPU that keeps hanging are put off, not given up: the fault may be the path between two
-//! groups of GPUs, each of which is healthy.
+//! Pairs of a GPU that keeps hanging are put off, not given up: the fault may be the path between two groups of GPUs,
+//! each of which is healthy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::flow::{Flow, Place};
 use plan::places;
 
-/// After this many pairs of one GPU in a row, the GPU itself is suspected: chosen. One such pair may be
-/// a bad link, two may be its two directions.
+/// Number of hung pairs of one GPU in a row after which the GPU itself is suspected: chosen. One such pair may be a bad
+/// link, two may be its two directions.
 const IN_A_ROW: u32 = 3;
-/// After this many hung pairs, if no pair has ended, no more are tried: chosen.
+/// Number of hung pairs after which no more are tried if no pair has ended: chosen.
 const MOST_IF_NONE_ENDS: usize = 12;
-/// After this many in total, no more are tried: chosen, some minutes with the usual deadlines.
+/// Total number of hung pairs after which no more are tried: chosen, some minutes with the usual deadlines.
 const MOST: usize = 32;
 
-/// The flows of a round, by which rounds belong together.
+/// The flows of a round. Rounds with the same flows belong together.
 pub type Flows = [Flow];
 
 /// The hangs so far, and their consequences.
 #[derive(Debug, Default)]
 pub struct Hangs {
-    /// Sets of flows that hung in a part of the machine since one of it ended.
+    /// Number of sets of flows that hung in a part of the machine since a set that uses it ended.
     in_a_row: BTreeMap<Place, u32>,
     /// Suspects that got another chance since then.
     tried: BTreeSet<Place>,
@@ -32,9 +32,10 @@ pub struct Hangs {
 }
 
 impl Hangs {
-    /// All rounds of these flows have ended, with or without errors: everything that they use still responds.
+    /// Notes that all rounds of these flows have ended, with or without errors: everything that they use still
+    /// responds.
     ///
-    /// Copies within a GPU show nothing of the ways between GPUs, which are what hangs.
+    /// Copies within a GPU are ignored: they show nothing about the paths between GPUs, which are what hangs.
     pub fn ended(&mut self, flows: &Flows) {
         if flows.iter().any(|flow| flow.within().is_some()) {
             return;
@@ -46,7 +47,7 @@ impl Hangs {
         self.ended.insert(flows.to_vec());
     }
 
-    /// A round of these flows hung.
+    /// Notes that a round of these flows hung.
     pub fn hung(&mut self, flows: &Flows) {
         self.hung.insert(flows.to_vec());
         for place in places(flows) {
@@ -54,7 +55,7 @@ impl Hangs {
         }
     }
 
-    /// Why no more is tried, if that is so.
+    /// Returns the reason why no more pairs are tried, if there is one.
     pub fn enough(&self) -> Option<String> {
         let hung = self.hung.len();
         if self.ended.is_empty() && hung >= MOST_IF_NONE_ENDS {
@@ -63,14 +64,14 @@ impl Hangs {
         (hung >= MOST).then(|| format!("not run, since {hung} pairs hung"))
     }
 
-    /// Whether rounds of these flows are put off until everything else is done.
+    /// Returns true if rounds of these flows are put off until everything else is done.
     pub fn puts_off(&self, flows: &Flows) -> bool {
         // If the opposite direction ended, the path works.
         let known = matches!(flows, [flow] if self.ended.contains(&vec![flow.reversed()]));
         !known && self.suspects(flows).next().is_some()
     }
 
-    /// The flows to try next of those that were put off: the most promising, or none.
+    /// Returns the most promising of the flows that were put off, to try next; none if no flows deserve another try.
     pub fn another_chance<'r>(
         &mut self,
         put_off: impl Iterator<Item = &'r Flows>,
@@ -85,7 +86,7 @@ impl Hangs {
             Some(match suspects.as_slice() {
                 _ if !self.puts_off(flows) => 0,
                 _ if tried() || self.hung.contains(&reverse) => return None,
-                // Two that hang with a third may be in the same group, with a healthy path between them.
+                // Two GPUs that hang with a third may be in the same group, with a healthy path between them.
                 [one, other]
                     if self
                         .hung_with(*one)
@@ -106,7 +107,7 @@ impl Hangs {
         Some(best.to_vec())
     }
 
-    /// Why rounds that were put off are not run at all.
+    /// Returns the reason why rounds that were put off are not run at all.
     pub fn reason(&self, flows: &Flows) -> String {
         let suspects: Vec<_> = self
             .suspects(flows)
@@ -120,7 +121,7 @@ impl Hangs {
         format!("not run, since {IN_A_ROW} pairs or more of {them} hung one after the other")
     }
 
-    /// The other parts of the machine used by flows that hung with this one.
+    /// Returns the other parts of the machine used by flows that hung with this one.
     fn hung_with(&self, place: Place) -> BTreeSet<Place> {
         let with = self
             .hung

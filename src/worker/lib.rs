@@ -1,6 +1,6 @@
-//! The worker: a child process, the only one that opens CUDA. It gets rounds over a pipe as JSON
-//! lines and answers each. A copy that hangs or a driver that crashes costs the pair at fault; the
-//! parent ends the child and starts another.
+//! The worker: a child process, the only one that opens CUDA. It receives rounds over a pipe as JSON lines and answers
+//! each. A copy that hangs or a driver that crashes costs only the pair at fault: the parent ends the child and starts
+//! another.
 
 mod again;
 pub mod child;

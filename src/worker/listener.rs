@@ -1,4 +1,4 @@
-//! Who hears of a run.
+//! The observer of a run.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use model::broken_off::BrokenOff;
 use model::timeline::Timeline;
 use plan::Round;
 
-/// Is notified of events as they happen.
+/// An observer that is notified of events as they happen.
 pub trait Listener {
-    /// A round is running; `ended` rounds have ended.
+    /// Called when a round runs; `ended` is the number of rounds that have ended.
     fn begins(&mut self, round: &Round, ended: usize);
 
-    /// A round whose counters are read is about to be sent; nothing else runs until it has an outcome.
+    /// Called before a round whose counters are read is sent; nothing else runs until it has an outcome.
     fn counts(&mut self, _round: &Round) {}
 
-    /// A round has an outcome.
+    /// Called when a round has an outcome.
     fn ends(&mut self, id: u32, outcome: &Outcome);
 
-    /// The driver's clock, which begins anew with every worker, shows this.
+    /// Called with the time on the driver's clock, which starts anew with every worker.
     fn clock(&mut self, _now: Duration) {}
 
-    /// A round that is followed was seen; its outcome comes next.
+    /// Called with the timeline of a followed round; its outcome comes next.
     fn seen(&mut self, _timeline: Timeline) {}
 
-    /// A round broke off, and its flows are tried again; or what came of that.
+    /// Called when a round broke off and its flows are tried again, and called again with the result of that.
     fn broke_off(&mut self, _broken: &BrokenOff) {}
 
-    /// A problem that is not that of a single round.
+    /// Called for a problem outside single rounds.
     fn problem(&mut self, problem: &str);
 }

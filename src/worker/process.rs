@@ -1,20 +1,20 @@
-//! Ends a process, and does not wait for one that cannot be ended: a process that is stuck in the kernel
-//! driver does not die even when it is killed, and a process that waits for it is stuck as well.
+//! Ends a process, and does not wait for one that cannot be ended. A process that is stuck in the kernel driver does
+//! not die even when it is killed. A process that waits for it is stuck as well.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How often to check whether a process has ended.
+/// Interval between checks for the end of a process.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A process that can be ended.
 pub trait Process: Send {
     fn id(&self) -> u32;
 
-    /// Asks the kernel to end it, whatever it does.
+    /// Asks the kernel to end the process, whatever it does.
     fn kill(&mut self);
 
-    /// How it ended, if it has; never waits.
+    /// Returns the exit status if the process has ended; never waits.
     fn try_wait(&mut self) -> Option<ExitStatus>;
 }
 
@@ -24,7 +24,7 @@ impl Process for Child {
     }
 
     fn kill(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = Self::kill(self);
     }
 
@@ -33,16 +33,16 @@ impl Process for Child {
     }
 }
 
-/// How the ending of a process went.
+/// The result of ending a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It has ended.
+    /// The process has ended.
     Exited(ExitStatus),
-    /// It was killed and still runs: nobody waits for it any more.
+    /// The process was killed and still runs: nobody waits for it any more.
     Stuck,
 }
 
-/// A process and its end. It is killed once and waited for once.
+/// A process that is killed once and waited for once.
 pub struct Mortal {
     process: Box<dyn Process>,
     killed: bool,
@@ -50,7 +50,7 @@ pub struct Mortal {
 }
 
 impl Mortal {
-    /// Takes a process over.
+    /// Takes over a process.
     pub fn new(process: impl Process + 'static) -> Self {
         Self {
             process: Box::new(process),
@@ -63,12 +63,12 @@ impl Mortal {
         self.process.id()
     }
 
-    /// Whether it was killed and did not end.
+    /// Returns true if the process was killed and did not end.
     pub fn is_stuck(&self) -> bool {
         self.end == Some(End::Stuck)
     }
 
-    /// Waits for its end, for at most so long.
+    /// Waits for the process to end, for at most `limit`.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + limit;
         loop {
@@ -86,14 +86,14 @@ impl Mortal {
         }
     }
 
-    /// Kills it, once, and does not wait.
+    /// Kills the process, once, and does not wait.
     pub fn kill(&mut self) {
         if self.end.is_none() && !std::mem::replace(&mut self.killed, true) {
             self.process.kill();
         }
     }
 
-    /// Kills it and waits for its end, for at most so long. The second time, nothing is waited for.
+    /// Kills the process and waits for its end, for at most `limit`. A second call does not wait.
     pub fn end(&mut self, limit: Duration) -> End {
         if let Some(end) = self.end {
             return end;

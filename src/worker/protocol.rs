@@ -14,62 +14,61 @@ use plan::Round;
 /// Name of the hidden subcommand that makes a process a worker.
 pub const SUBCOMMAND: &str = "worker";
 
-/// A message as it is sent, without the end of its line.
+/// Returns a message as it is sent, without the end of its line.
 ///
 /// # Errors
 ///
-/// It cannot be said in JSON.
+/// It cannot be written as JSON.
 pub(super) fn text(message: &impl Serialize) -> Result<Vec<u8>, String> {
     serde_json::to_vec(message).map_err(|error| error.to_string())
 }
 
-/// From the parent.
+/// A message from the parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// Open these GPUs. The driver itself starts before, as soon as the worker does.
+    /// Opens these GPUs. The driver itself starts earlier, as soon as the worker does.
     Open {
         selections: Vec<Selection>,
-        /// Maximum memory to use on each.
+        /// Maximum memory to use on each GPU.
         memory_limit: Bytes,
-        /// One after the other, so that it is known on which GPU a driver crashes. Slow.
+        /// True to open one GPU after the other, which shows on which GPU a driver crashes. Slow.
         #[serde(default)]
         one_by_one: bool,
     },
-    /// Run rounds of one slot, at once where they allow it.
+    /// Runs rounds of one slot, at once if they allow it.
     Run { rounds: Vec<Round> },
 }
 
-/// From the worker.
+/// A message from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
     /// The driver could not be started; the worker ends.
     NoDriver { error: HardwareError },
-    /// What follows concerns this GPU, by NVML index: if it hangs or crashes, the others can be
-    /// opened without it.
+    /// The following steps concern this GPU, by NVML index. If it hangs or crashes, the others can be opened without
+    /// it.
     Opening { gpu: u32 },
     /// The GPUs are open, as far as they could be.
     Ready {
-        /// What the driver said.
+        /// Facts that the driver reported.
         facts: DriverFacts,
         /// Seconds that the driver's initialisation and the contexts alone took.
         floor_seconds: f64,
     },
     /// Rounds that ran at once went wrong, and the worker goes on with them one by one.
     Apart {
-        /// The number of the first.
+        /// The number of the first round.
         id: u32,
-        /// Why.
         error: HardwareError,
     },
-    /// What was seen of a round that is followed; its end is told next.
+    /// The timeline of a followed round; its outcome comes next.
     Seen { id: u32, timeline: Timeline },
     /// A round has ended.
     Done {
         id: u32,
         outcome: Outcome,
-        /// What the driver's clock shows then.
+        /// The driver's clock at the end of the round.
         #[serde(default)]
         clock: Duration,
     },

@@ -1,5 +1,5 @@
-//! Makes a worker ready. If the driver hangs or crashes on a GPU while it starts, only that GPU is lost:
-//! the others are opened without it.
+//! Makes a worker ready. If the driver hangs or crashes on a GPU while it starts, only that GPU is lost: the others are
+//! opened without it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,31 +13,31 @@ use measure::Selection;
 use model::measurement::{CudaDevice, DriverFacts};
 use model::units::Bytes;
 
-/// GPUs that are left out before the driver itself is given up. Each costs a start of the driver,
-/// and its whole time limit where it hangs: chosen.
+/// Number of GPUs that are left out before the driver itself is given up. Each costs a start of the driver, and its
+/// whole time limit if it hangs: chosen.
 const MOST_LEFT_OUT: usize = 2;
 
 /// `CUDA_ERROR_NO_DEVICE`.
 const CUDA_NO_DEVICE: u32 = 100;
 
-/// What is needed to start workers.
+/// The parameters for starting workers.
 #[derive(Debug, Clone)]
 pub struct Launch {
     pub machine: Arc<dyn Machine>,
     pub selections: Vec<Selection>,
-    /// Maximum memory to use on each.
+    /// Maximum memory to use on each GPU.
     pub memory_limit: Bytes,
-    /// How long the driver may take to start.
+    /// Time that the driver may take to start.
     pub start_limit: Duration,
-    /// How many GPUs there are, whatever was chosen of them.
+    /// Number of GPUs in the machine, including those not selected.
     pub there: usize,
-    /// Whether CUDA is to show all GPUs although fewer are wanted, since it did not show one by its name.
+    /// True if CUDA must show all GPUs although fewer are wanted, because it did not show one by its name.
     pub unmasked: bool,
 }
 
 impl Launch {
-    /// What CUDA_VISIBLE_DEVICES is to be in the worker, where that is for this program to say: a driver that shows
-    /// two of four GPUs is ready in half the time.
+    /// Returns the value of CUDA_VISIBLE_DEVICES for the worker, if this program should set it: a driver that shows two
+    /// of four GPUs is ready in half the time.
     pub fn mask(&self) -> Option<String> {
         if self.unmasked {
             None
@@ -59,7 +59,8 @@ impl Launch {
         )
     }
 
-    /// Whether another worker is to be started without the mask: a name that CUDA does not know hides all after it.
+    /// Returns true if another worker must start without the mask: a name that CUDA does not know hides all GPUs after
+    /// it.
     fn unmask(&mut self, hides: bool) -> bool {
         let again = hides && self.mask().is_some();
         self.unmasked |= again;
@@ -70,23 +71,23 @@ impl Launch {
 /// GPUs that are not used any more, each with the reason.
 pub type LeftOut = Vec<(u32, String)>;
 
-/// A worker that takes rounds.
+/// A worker that accepts rounds.
 pub struct Ready {
     pub worker: Worker,
-    /// What the driver said.
+    /// Facts that the driver reported.
     pub facts: DriverFacts,
     /// Seconds that the driver's initialisation and the contexts alone took.
     pub floor_seconds: f64,
-    /// GPUs that had to be left out, which `facts` has too.
+    /// GPUs that had to be left out; `facts` lists them too.
     pub left_out: LeftOut,
-    /// Problems during the start that had no effect, a sentence each.
+    /// Problems during the start that had no effect, one sentence each.
     pub problems: Vec<String>,
 }
 
-/// Why a worker could not be made ready.
+/// The reason why a worker could not be made ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartError {
-    /// What the driver said, or a sentence for the user.
+    /// The driver's error, or a sentence for the user.
     Failed(HardwareError),
     /// A sentence; another attempt would take as long again.
     Late(String),
@@ -98,8 +99,8 @@ fn failed(why: String) -> StartError {
     StartError::Failed(HardwareError::new(ErrorKind::Other, why))
 }
 
-/// Opens the GPUs with a worker and waits until it is ready, replacing it by `spawn` where a single
-/// GPU is to blame. `launch` loses the GPUs that were left out.
+/// Opens the GPUs with a worker and waits until it is ready. Replaces the worker by `spawn` if a single GPU is at
+/// fault. Removes the GPUs that were left out from `launch`.
 ///
 /// # Errors
 ///
@@ -144,7 +145,7 @@ pub fn start(
             Opened::Refused(error) => return Err(StartError::Failed(error)),
             Opened::Interrupted => return Err(StartError::Interrupted),
             Opened::Late(gpu, why) => (Some(gpu.ok_or(StartError::Late(why.clone()))?), why),
-            // Whoever killed it: no GPU did.
+            // Blame no GPU: something outside killed the worker.
             Opened::Killed(why) if killed => {
                 return Err(failed(format!("{why}, for the second time")));
             }
@@ -165,7 +166,7 @@ pub fn start(
                     return Err(failed(why));
                 }
             }
-            // It may have died on one of them without naming it.
+            // The worker may have died on one of the GPUs without naming it.
             None => {
                 one_by_one = true;
                 problems.push(format!("{why}; it was started again"));
@@ -176,19 +177,19 @@ pub fn start(
     }
 }
 
-/// The result of opening the GPUs once; for a failure, with the GPU that the driver was at.
+/// The result of opening the GPUs once. A failure comes with the GPU that the driver was opening.
 enum Opened {
     Ready(DriverFacts, f64),
     Refused(HardwareError),
     Late(Option<u32>, String),
     Gone(Option<u32>, String),
-    /// From outside.
+    /// Killed from outside.
     Killed(String),
     Interrupted,
 }
 
 fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBool) -> Opened {
-    // A worker without a driver may be gone before it reads this; it has reported why then.
+    // A worker without a driver may be gone before it reads this; it has then reported the reason.
     let (selections, memory_limit) = (launch.selections.clone(), launch.memory_limit);
     let sent = worker.send(&Request::Open {
         selections,
@@ -249,7 +250,7 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
     }
 }
 
-/// That a process cannot be ended, for people.
+/// Returns a sentence for people about a process that cannot be ended.
 pub fn stuck(pid: u32) -> String {
     format!("process {pid} was killed and does not end: it is stuck in the kernel driver")
 }

@@ -1,4 +1,4 @@
-//! How workers begin and end.
+//! Tests of starting and ending workers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use model::units::Bytes;
 
 #[test]
 fn a_worker_has_the_more_time_to_die_the_more_gpus_it_has() {
-    // The driver takes a context down after the other; with so many GPUs that is longer than the base.
+    // The driver takes one context down after the other; with so many GPUs that takes longer than the base.
     let patience = Patience {
         base: Duration::from_millis(100),
         per_gpu: Duration::from_millis(100),
@@ -37,8 +37,8 @@ fn a_worker_has_the_more_time_to_die_the_more_gpus_it_has() {
     }
 }
 
-/// Starts a worker for two of four GPUs that answers so, given whether only they are shown to it. The masks of all
-/// that were started.
+/// Starts a worker for two of four GPUs with this answer, which depends on whether only they are shown to it. Also
+/// returns the masks of all workers that were started.
 fn masked(answer: fn(bool) -> Reply) -> (Result<Ready, StartError>, Vec<Option<String>>) {
     let mut launch = Launch {
         there: 4,
@@ -65,7 +65,7 @@ fn what_cuda_does_not_show_under_a_mask_is_asked_for_without_one() {
     let (ready, masks) = masked(|_| ready());
     assert!(ready.is_ok());
     assert_eq!(masks, std::slice::from_ref(&both));
-    // One that CUDA does not show hides all after it, and the reason is not the mask.
+    // A GPU that CUDA does not show hides all after it, and the reason is not the mask.
     let answer: fn(bool) -> Reply = |masked| {
         let hidden = if masked {
             Hidden::Masked

@@ -1,5 +1,4 @@
-//! Runs rounds on workers: watches their deadlines, replaces those that hang or crash, and keeps
-//! every outcome.
+//! Runs rounds on workers: watches their deadlines, replaces workers that hang or crash, and keeps every outcome.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +21,12 @@ mod together;
 
 use together::Together;
 
-/// Rounds sent ahead, so that the worker never waits for the pipe; and at least those of the slot behind the running one,
-/// or it would wait after every slot until all of its outcomes are recorded. With 72 GPUs a slot has up to 72.
+/// Number of rounds sent ahead, so that the worker never waits for the pipe. The whole slot behind the running one is
+/// sent in any case. Otherwise the worker would wait after every slot until all of its outcomes are recorded. With 72
+/// GPUs a slot has up to 72 rounds.
 const ROUNDS_AHEAD: usize = 8;
-/// After so many rounds whose workers were killed both times, no more are tried: chosen. Somebody, or the
-/// lack of memory, will kill the next one too.
+/// Number of rounds whose workers were killed both times after which no more are tried: chosen. Somebody, or the lack
+/// of memory, will kill the next one too.
 const MOST_KILLED: usize = 3;
 /// Pause before trying once more to start a worker.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -34,10 +34,10 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// The result of the rounds.
 #[derive(Default)]
 pub struct Results {
-    /// Whether the user stopped it.
+    /// True if the user stopped the run.
     pub interrupted: bool,
-    /// The worker that served the last round. Dropping it ends it, which takes the driver a while:
-    /// contexts of eight GPUs are taken down.
+    /// The worker that served the last round. Dropping it ends it, which takes a while: the driver takes down the
+    /// contexts of eight GPUs.
     pub idle: Option<Worker>,
 }
 
@@ -59,7 +59,7 @@ pub fn run(
     )
 }
 
-/// The same with workers of another kind, for tests.
+/// Runs all rounds with workers that `spawn` starts, for tests.
 pub(super) fn run_with(
     worker: Worker,
     launch: Launch,
@@ -91,18 +91,19 @@ pub(super) fn run_with(
 struct Session<'r, 'l> {
     launch: Launch,
     waiting: VecDeque<&'r Round>,
-    /// Rounds of GPUs that keep hanging, after all others.
+    /// Rounds of GPUs that keep hanging, which run after all others.
     put_off: VecDeque<&'r Round>,
     hangs: Hangs,
     /// Flows that hung or crashed together.
     lost: HashSet<Vec<Flow>>,
-    /// Rounds whose worker ended by itself or was killed, which are tried once more; whether from outside.
+    /// Rounds whose worker ended by itself or was killed, which are tried once more; true if the cause came from
+    /// outside.
     tried: HashMap<u32, bool>,
-    /// Rounds whose workers were killed from outside, however often they were tried.
+    /// Number of rounds lost because something outside killed their workers.
     killed: usize,
-    /// Slots in which something went wrong, whose rounds are run one by one.
+    /// Slots in which something went wrong. Their rounds run one by one.
     apart: HashSet<u32>,
-    /// Whether all rounds are, from now on.
+    /// True if all further rounds run one by one.
     all_apart: bool,
     /// Rounds that broke off and are tried again.
     again: TriedAgain<'r>,
@@ -116,13 +117,13 @@ enum Served<'r> {
     All,
     Interrupted,
     Lost(&'r Round, Status, String),
-    /// Whose worker ended; with the crash, if it was one.
+    /// A round whose worker ended; with the crash, if it was one.
     Again(&'r Round, String, Option<Break>),
-    /// Rounds that ran at once; with how they broke off, unless somebody ended the worker.
+    /// Rounds that ran at once, with their break, unless somebody ended the worker.
     Apart(Vec<&'r Round>, String, Option<Break>),
 }
 
-/// The flows of rounds that run at once, for people.
+/// Returns the flows of rounds that run at once, for people.
 fn ways(rounds: &[&Round]) -> String {
     rounds
         .iter()
@@ -131,7 +132,7 @@ fn ways(rounds: &[&Round]) -> String {
         .join(", ")
 }
 
-/// What an outcome says of a round that is tried again.
+/// Returns the result of a retry from the round's outcome.
 fn result_of(outcome: &Outcome) -> Again {
     match outcome {
         Outcome::Failed { error } => Again::BrokeOff(failed(error)),
@@ -225,7 +226,7 @@ impl<'r> Session<'r, '_> {
                         .get(place)
                         .is_some_and(|round| round.is_counted())
                 };
-                // What else is copied meanwhile would be counted too.
+                // The counters would include any other copies that run meanwhile.
                 if sent > 0 && (counted(0) || counted(sent)) {
                     break;
                 }
@@ -308,7 +309,7 @@ impl<'r> Session<'r, '_> {
                             let crash = death.crash(&reason);
                             Served::Again(head, reason, crash)
                         }
-                        // It takes two crashes to blame what was copied.
+                        // Only a second crash blames the copied flows.
                         Some(false) if !death.from_outside => {
                             let again = death.crash(&reason).map(Again::BrokeOff);
                             let broken = again.and_then(|again| self.again.ended(head, again));
@@ -334,19 +335,19 @@ impl<'r> Session<'r, '_> {
         Served::All
     }
 
-    /// Whether so many rounds are of one slot, and not run one by one.
+    /// Returns true if the first `sent` rounds are of one slot that does not run one by one.
     fn is_one_slot(&self, sent: usize) -> bool {
         let slot = |place: usize| self.waiting.get(place).map(|round| round.slot);
         let last = sent.checked_sub(1).and_then(slot);
         last == slot(0) && last.is_some_and(|slot| !self.is_apart(slot))
     }
 
-    /// Whether the rounds of this slot are run one by one.
+    /// Returns true if the rounds of this slot run one by one.
     fn is_apart(&self, slot: u32) -> bool {
         self.all_apart || self.apart.contains(&slot)
     }
 
-    /// A round that waits no more, and those that were run at once with it.
+    /// Returns a round that has left the queue, and those that ran at once with it.
     fn at_once_with(&self, head: &'r Round) -> Vec<&'r Round> {
         let is_apart = self.is_apart(head.slot);
         let rest = self
@@ -357,7 +358,7 @@ impl<'r> Session<'r, '_> {
         std::iter::once(head).chain(rest).collect()
     }
 
-    /// The waiting rounds from this place on that are run at once.
+    /// Returns the waiting rounds from this place on that run at once.
     fn slot_at(&self, place: usize) -> impl Iterator<Item = &'r Round> {
         let head = self.waiting.get(place).copied();
         let apart = head.is_some_and(|head| self.is_apart(head.slot));
@@ -374,8 +375,8 @@ impl<'r> Session<'r, '_> {
         rounds.into_iter()
     }
 
-    /// Rounds that were run at once ended their worker, or left it stuck: which of them it was is seen when each
-    /// is run by itself.
+    /// Handles rounds that ran at once and ended their worker, or left it stuck. Each is run by itself to find the one
+    /// at fault.
     fn one_by_one(
         &mut self,
         rounds: &[&'r Round],
@@ -400,14 +401,14 @@ impl<'r> Session<'r, '_> {
                     .to_owned(),
             );
         }
-        // The others are still there.
+        // The others are still in the queue.
         rounds
             .iter()
             .take(1)
             .for_each(|head| self.waiting.push_front(head));
     }
 
-    /// A round ended its worker, or left it stuck.
+    /// Handles a round that ended its worker, or left it stuck.
     fn lost(&mut self, round: &Round, status: Status, reason: String, pid: Option<u32>) {
         let reason = pid.map_or(reason.clone(), |pid| format!("{reason}; {}", stuck(pid)));
         let replaced = if pid.is_some() {
@@ -434,7 +435,7 @@ impl<'r> Session<'r, '_> {
         self.broke_off(broken);
         self.listener
             .ends(round.id, &Outcome::Lost { status, reason });
-        // One replacement for the same flows at most, or a broken driver would be restarted again and again.
+        // Allow at most one replacement for the same flows, or a broken driver would be restarted again and again.
         self.lost.insert(round.flows.clone());
         let lost = self.lost.clone();
         self.lose_if(&why, |round| lost.iter().any(|flows| round.includes(flows)));
@@ -473,7 +474,7 @@ impl<'r> Session<'r, '_> {
         self.leave_out(&gpus.into_iter().map(|gpu| (gpu, why.clone())).collect());
     }
 
-    /// Runs nothing more on these GPUs.
+    /// Removes these GPUs from the run.
     fn leave_out(&mut self, gpus: &LeftOut) {
         for (gpu, why) in gpus {
             self.launch
@@ -495,7 +496,7 @@ impl<'r> Session<'r, '_> {
         self.put_off.extend(later);
     }
 
-    /// Resumes the rounds that were put off, a pair at a time; returns whether there is anything to do.
+    /// Resumes the rounds that were put off, one pair at a time. Returns true if there are rounds to run.
     fn take_up(&mut self) -> bool {
         let chosen = self
             .hangs
@@ -526,7 +527,7 @@ impl<'r> Session<'r, '_> {
         spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>,
     ) -> Result<(Worker, LeftOut), StartError> {
         let mut start = || start(spawn(&self.launch), &mut self.launch, self.stop, spawn);
-        // The resources of the last worker may take a moment to be released.
+        // The release of the last worker's resources may take a moment.
         let ready = start().or_else(|error| match error {
             StartError::Failed(_) if !self.stop.load(Ordering::Relaxed) => {
                 std::thread::sleep(RESTART_PAUSE);

@@ -1,4 +1,4 @@
-//! Workers made of a thread, for tests of what supervises them.
+//! Workers made of threads, for tests of the supervisor.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +17,7 @@ use model::measurement::DriverFacts;
 use model::units::Bytes;
 use sim::Simulated;
 
-/// For workers that die at once, or never.
+/// Patience with workers that die at once, or never.
 const IMPATIENT: Patience = Patience {
     base: Duration::from_millis(20),
     per_gpu: Duration::ZERO,
@@ -26,7 +26,7 @@ const IMPATIENT: Patience = Patience {
 /// A worker's answer to a request; None if it hangs.
 pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
 
-/// A process that ends with this raw status when that is set.
+/// A process that ends once its raw status is set.
 struct Mayfly {
     pid: u32,
     status: Arc<Mutex<Option<i32>>>,
@@ -46,7 +46,7 @@ impl Process for Mayfly {
     }
 }
 
-/// A worker that answers so, until an answer is the status with which it ends.
+/// Returns a worker that answers so, until an answer is the status with which it ends.
 pub fn worker_that_dies(
     pid: u32,
     mut answers: impl FnMut(Request) -> Result<Vec<Reply>, i32> + Send + 'static,
@@ -79,7 +79,7 @@ pub struct Fake {
     pub pid: u32,
     pub dies_after: Option<Duration>,
     pub killed: Option<Instant>,
-    /// How often it was killed.
+    /// Number of times it was killed.
     pub kills: Arc<AtomicU32>,
 }
 
@@ -98,7 +98,7 @@ impl Process for Fake {
     }
 }
 
-/// Hands each line on as a request.
+/// A writer that passes each line on as a request.
 struct Requests(Sender<Request>, Vec<u8>);
 
 impl Write for Requests {
@@ -119,13 +119,13 @@ impl Write for Requests {
     }
 }
 
-/// A worker that answers so. Once it hangs it answers nothing more; where it answers with nothing at
-/// all, its pipe closes.
+/// Returns a worker that answers so. Once it hangs it answers nothing more; if an answer has no replies, its pipe
+/// closes.
 pub fn worker(pid: u32, dies: bool, answers: Box<Answers>) -> Worker {
     worker_that_takes(pid, dies.then_some(Duration::ZERO), IMPATIENT, answers)
 }
 
-/// The same, dying so long after it was killed.
+/// Returns such a worker that dies this long after it was killed.
 pub fn worker_that_takes(
     pid: u32,
     dies_after: Option<Duration>,
@@ -153,10 +153,10 @@ pub fn worker_that_takes(
     Worker::made_of(process, Requests(sender, Vec::new()), replies, patience)
 }
 
-/// Nobody stops a test.
+/// A stop flag that is never set.
 pub static GOING_ON: AtomicBool = AtomicBool::new(false);
 
-/// What workers for so many GPUs need, which are all that there are.
+/// Returns the parameters of workers for all of this many GPUs.
 pub fn launch(gpus: u32) -> Launch {
     let selection = |index| Selection {
         index,
@@ -173,7 +173,7 @@ pub fn launch(gpus: u32) -> Launch {
     }
 }
 
-/// That the driver is ready.
+/// Returns the reply of a driver that is ready.
 pub fn ready() -> Reply {
     Reply::Ready {
         facts: DriverFacts::default(),

@@ -19,7 +19,7 @@ mod ahead;
 mod counted;
 mod together;
 
-/// What came of a run.
+/// The events of a run.
 #[derive(Default)]
 struct Heard {
     outcomes: HashMap<u32, Outcome>,
@@ -48,7 +48,7 @@ impl Listener for Heard {
     }
 }
 
-/// Two rounds for every ordered pair, that may take 30 ms each.
+/// Returns two rounds for every ordered pair, each limited to 30 ms.
 fn rounds(gpus: u32) -> Vec<Round> {
     let all: Vec<u32> = (0..gpus).collect();
     let twice = Pair::ordered(&all)
@@ -84,8 +84,8 @@ fn done(id: u32) -> Reply {
     }
 }
 
-/// A run of rounds of which some hang. Workers get the numbers 100, 101 and so on; a worker that hung
-/// dies where `dies` says so. With the GPUs that each was asked to open.
+/// Runs rounds of which some hang. Workers get the process ids 100, 101 and so on; a worker that hung dies if `dies` is
+/// true. Also returns the GPUs that each worker was asked to open.
 fn supervise(
     gpus: u32,
     rounds: &[Round],
@@ -129,7 +129,7 @@ fn supervise(
     (results, opened)
 }
 
-/// A run on which the copies of these pairs hang.
+/// Runs rounds of which the copies of these pairs hang.
 fn run(
     gpus: u32,
     hangs: impl Fn(Pair) -> bool + Clone + Send + 'static,
@@ -140,7 +140,7 @@ fn run(
     (results, rounds, opened)
 }
 
-/// The pairs with a round that ended so.
+/// Returns the pairs with a round that ended so.
 fn pairs(results: &Heard, rounds: &[Round], is: impl Fn(&Outcome) -> bool) -> BTreeSet<(u32, u32)> {
     let of = |round: &&Round| is(&results.outcomes[&round.id]);
     rounds
@@ -232,7 +232,7 @@ fn where_everything_hangs_twelve_pairs_are_enough() {
         });
         assert!(named.count() > 2 * 8, "{gpus} GPUs");
     }
-    // Too few to be enough: all are tried, as before.
+    // These hangs are too few to stop the run: all pairs are tried.
     let (results, rounds, _) = run(2, |_| true, true);
     assert_eq!(pairs(&results, &rounds, hung).len(), 2);
 }
@@ -292,8 +292,8 @@ fn gpus_that_a_stuck_process_holds_are_left_alone() {
     );
 }
 
-/// Starts a worker for three GPUs that answers `Open` in this way, given the GPUs and whether they
-/// are to be opened one by one.
+/// Starts a worker for three GPUs that answers `Open` in this way. `answer` gets the GPUs, and true if they are to be
+/// opened one by one.
 fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartError>, u32) {
     let mut spawned = 0;
     let mut spawn = |_: &Launch| {
@@ -318,7 +318,7 @@ fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartE
 
 #[test]
 fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
-    // The worker hangs after it has said where it is. What follows its last words never comes.
+    // The worker hangs after it has named the GPU. No further reply comes.
     let (hangs, _) = open(|gpus, _| match gpus.contains(&1) {
         true => Some(vec![Reply::Opening { gpu: 0 }, Reply::Opening { gpu: 1 }]),
         false => Some(vec![ready()]),
@@ -332,7 +332,7 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
     );
     assert_eq!(hangs.facts.devices[0].failure.as_ref(), Some(why));
 
-    // It dies without a message, until it is asked to open GPUs one by one.
+    // The worker dies without a message, until it is asked to open GPUs one by one.
     let (crashes, spawned) = open(|gpus, one_by_one| match (gpus.contains(&2), one_by_one) {
         (true, false) => Some(Vec::new()),
         (true, true) => Some(vec![Reply::Opening { gpu: 2 }]),
@@ -359,7 +359,7 @@ fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
     assert_eq!(spawned, 3, "one for each GPU");
 }
 
-/// What came of rounds with these flows, of which those with host memory of node 1 hang.
+/// Returns the outcomes of rounds with these flows, of which those with host memory of node 1 hang.
 fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
     let task = Task {
         setup: Setup::REFERENCE,
@@ -446,8 +446,8 @@ fn rounds_of_several_flows_are_skipped_with_any_flow_that_hung() {
     );
 }
 
-/// A run whose workers die in the rounds of these pairs, as the kernel says of the nth time: a raw status
-/// of wait(2), which is the signal.
+/// Runs rounds whose workers die in the rounds of these pairs. `status` returns the nth raw status of wait(2), which is
+/// the signal.
 fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard, Vec<Round>, u32) {
     let rounds = rounds(gpus);
     let (mut pid, deaths) = (99, Arc::new(Mutex::new(0)));
@@ -483,7 +483,7 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
     (results, rounds, pid - 99)
 }
 
-/// Three slots of three pairs each, of which the pair in the middle hangs or ends its worker.
+/// Runs three slots of three pairs each, of which the pair in the middle hangs or ends its worker.
 #[test]
 fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
     let task = Task {
@@ -585,7 +585,7 @@ fn only_two_crashes_of_its_own_accuse_a_pair() {
 #[test]
 fn workers_that_are_killed_again_and_again_are_not_started_for_ever() {
     let (results, rounds, workers) = dying(4, &EVERY, |_| KILLED);
-    // Two for each of three pairs, the first one of all included.
+    // Two workers for each of three pairs, including the first worker.
     assert_eq!(workers, 6);
     assert_eq!(lost_as(&results, &rounds, Status::Failed), BTreeSet::new());
     assert_eq!(lost_as(&results, &rounds, Status::Skipped).len(), 12);

@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
         self.scope.groups.iter().eq([&Group::Load])
     }
 
-    /// Records what was read while copies ran, and puts it into the snapshot.
+    /// Records the facts read while copies ran, and puts them into the snapshot.
     fn take_late(&mut self, late: Option<Late>, snapshot: &mut Snapshot) {
         if let Some(late) = late.map(|late| late.end(snapshot)) {
             let LateFacts {
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
                 links,
                 problems,
             } = late;
-            // From here on only the recording asks for the pairs.
+            // From here on only the recording needs the pairs.
             LateFacts {
                 pairs: Vec::new(),
                 links: links.clone(),
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins to watch what others do with the GPUs.
+    /// Begins to watch what other programs do with the GPUs.
     fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
         let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
         self.facts
@@ -202,14 +202,14 @@ impl<'a> Run<'a> {
             .map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
     }
 
-    /// Records what others did with them.
+    /// Records what other programs did with the GPUs.
     fn others(&mut self, quiet: Option<Quiet>) {
         if let Some(quiet) = quiet {
             self.follower.take(Event::Background { seen: quiet.end() });
         }
     }
 
-    /// Waits for the driver. If it does not start, that is recorded, and there is no worker.
+    /// Waits for the driver. If it does not start, records that and returns none.
     fn open(
         &mut self,
         worker: Result<Worker, HardwareError>,
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
             unmasked: false,
         };
         if launch.selections.is_empty() {
-            // The snapshot has the reason why there is no GPU; the driver would only repeat it.
+            // The snapshot contains the reason for the missing GPUs; the driver would only repeat it.
             let failure = snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), snapshot);
             let facts = DriverFacts {
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
         Some((worker, launch, facts))
     }
 
-    /// Records what the driver said, and what was kept from it.
+    /// Records the facts that the driver reported, and the variables it was started without.
     fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
         let facts = DriverFacts {
             environment_removed: environment::removed(self.machine.as_ref()),
@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
         facts
     }
 
-    /// Plans, and runs what can be run. Returns the last worker.
+    /// Plans the rounds, and runs those that can run. Returns the last worker.
     fn run_rounds(
         &mut self,
         worker: Worker,
@@ -337,7 +337,7 @@ impl<'a> Run<'a> {
             thinned_out,
         });
         let runnable = self.without_obstacles(&rounds, &facts);
-        // Without a copy, a link is not under load.
+        // A link is under load only while something is copied.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
             self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
             self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
@@ -356,8 +356,8 @@ impl<'a> Run<'a> {
         idle
     }
 
-    /// The rounds that can be run; the others are recorded as skipped. Mostly it is all of them, which are not copied
-    /// then.
+    /// Returns the rounds that can run, and records the others as skipped. Usually all can run, and then none is
+    /// cloned.
     fn without_obstacles<'r>(
         &mut self,
         rounds: &'r [Round],

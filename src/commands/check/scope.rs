@@ -48,11 +48,11 @@ impl Scope {
     }
 }
 
-/// The requested probe groups.
+/// Returns the requested probe groups.
 ///
 /// # Errors
 ///
-/// The profile does not have a group that was requested by name.
+/// The profile does not contain a group that was requested by name.
 fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {

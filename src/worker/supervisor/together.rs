@@ -1,4 +1,4 @@
-//! Rounds that went wrong while they ran at once: what is recorded of it, and running them together once more.
+//! Records rounds that went wrong while they ran at once, and runs them together once more.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -13,19 +13,19 @@ use measure::Outcome;
 use model::broken_off::{Again, Break, BrokenOff, How};
 use plan::Round;
 
-/// What became of a worker that ran rounds together once more.
+/// The state of a worker after it ran rounds together once more.
 pub(super) enum Together {
-    /// It can be used.
+    /// The worker can be used.
     Usable,
-    /// It was ended.
+    /// The worker was ended.
     Ended,
     /// The user stopped the run.
     Interrupted,
 }
 
 impl<'r> Session<'r, '_> {
-    /// Rounds at once had an error that their worker survived: it goes on with them one by one. Where the error says
-    /// something of the machine, they broke off.
+    /// Handles an error of rounds at once that their worker survived: it goes on with them one by one. The rounds count
+    /// as broken off if the error is evidence about the machine.
     pub(super) fn went_wrong_at_once(&mut self, head: &'r Round, error: &HardwareError) {
         let rounds: Vec<_> = self
             .waiting
@@ -44,7 +44,7 @@ impl<'r> Session<'r, '_> {
         self.apart.insert(head.slot);
     }
 
-    /// The rounds to run together once more, when all others have ended.
+    /// Returns the rounds to run together once more, after all others have ended.
     pub(super) fn once_more(&mut self) -> Option<Vec<&'r Round>> {
         let (hangs, launch) = (&self.hangs, &self.launch);
         let obstacle = |rounds: &[&Round]| {
@@ -70,14 +70,14 @@ impl<'r> Session<'r, '_> {
         rounds
     }
 
-    /// Runs rounds together once more that broke off together and worked one by one. Their figures are there already:
-    /// only how they end counts.
+    /// Runs rounds together once more that broke off together and worked one by one. Their figures exist already: only
+    /// their end counts.
     pub(super) fn run_together(&mut self, worker: &mut Worker, rounds: &[&'r Round]) -> Together {
         let Some(head) = rounds.first() else {
             return Together::Usable;
         };
         self.listener.begins(head, self.total);
-        // A worker that is gone shows below.
+        // The receive below reports a worker that is gone.
         let _ = worker.send(&Request::Run {
             rounds: rounds.iter().copied().cloned().collect(),
         });

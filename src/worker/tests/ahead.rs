@@ -1,8 +1,8 @@
-//! What is sent before it is needed.
+//! Tests of rounds that are sent ahead.
 
 use super::*;
 
-/// Three slots of ten rounds each, by a worker that answers nothing of a slot before it has the next one.
+/// Runs three slots of ten rounds each on a worker that answers nothing of a slot before it has the next one.
 #[test]
 fn the_next_slot_is_sent_while_the_one_before_it_runs() {
     let rounds: Vec<Round> = rounds(6).into_iter().take(30).collect();

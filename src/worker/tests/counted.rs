@@ -1,8 +1,8 @@
-//! Rounds around which counters are read.
+//! Tests of rounds around which counters are read.
 
 use super::*;
 
-/// What was heard and what the worker got, in order.
+/// The notified events and the requests that the worker got, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

@@ -1,19 +1,19 @@
-//! Rounds that break off while several run at once, and work one by one.
+//! Tests of rounds that break off while several run at once, and work one by one.
 
 use super::*;
 use hardware::ErrorKind;
 use model::broken_off::{Again, How};
 
-/// What a worker does with rounds that run at once.
+/// The behaviour of a worker with rounds that run at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Does {
     Works,
     Hangs,
-    /// It ends with this raw status of wait(2).
+    /// The worker ends with this raw status of wait(2).
     Ends(i32),
-    /// An error after which the worker is of no use.
+    /// The worker reports an error after which it is of no use.
     Breaks,
-    /// An error that it survives.
+    /// The worker reports an error that it survives.
     Fails,
 }
 
@@ -21,8 +21,8 @@ fn error(kind: ErrorKind) -> HardwareError {
     HardwareError::new(kind, "cuMemcpyPeerAsync: gone (719)").with_code(719)
 }
 
-/// Slots of three pairs each. The nth time that several rounds are run at once the worker does the nth of these things,
-/// and works from then on. A round by itself always works.
+/// Runs slots of three pairs each. The nth time that several rounds run at once the worker does the nth of these
+/// things, and works from then on. A round by itself always works.
 fn run_at_once(slots: u32, does: &'static [Does]) -> (Heard, u32) {
     let task = Task {
         setup: Setup::REFERENCE,
@@ -152,7 +152,7 @@ fn a_round_that_breaks_off_once_is_run_together_once_more() {
 #[test]
 fn a_round_that_breaks_off_again_says_how() {
     for (does, how, signal, code) in KINDS {
-        // Three slots, and the last of them goes wrong twice.
+        // There are three slots, and the last of them goes wrong twice.
         let (heard, _) = run_at_once(
             3,
             Box::leak(Box::new([Does::Works, Does::Works, does, does])),
@@ -192,7 +192,7 @@ fn after_three_rounds_that_broke_off_the_rest_is_run_one_at_a_time() {
 
 #[test]
 fn a_worker_that_somebody_killed_or_that_ended_in_order_broke_nothing_off() {
-    // SIGKILL, SIGTERM, and the exit code 0.
+    // The statuses are SIGKILL, SIGTERM, and the exit code 0.
     for status in [9, 15, 0] {
         let (heard, workers) = run_at_once(2, Box::leak(Box::new([Does::Ends(status)])));
         assert_eq!(
@@ -202,7 +202,7 @@ fn a_worker_that_somebody_killed_or_that_ended_in_order_broke_nothing_off() {
             heard.problems
         );
     }
-    // Killed when it was run once more: that says nothing either way.
+    // A worker that is killed during the retry is evidence for neither result.
     let (heard, _) = run_at_once(1, &[Does::Hangs, Does::Ends(9)]);
     let [broken] = heard.broken.as_slice() else {
         panic!("{:?}", heard.broken)
