@@ -3,7 +3,7 @@
 use super::output;
 use crate::cli::MachinesArgs;
 use sim::Simulated;
-use sim::builtin::{self, Kind};
+use sim::builtin::{self, Condition};
 
 /// Runs `machines`.
 ///
@@ -33,10 +33,13 @@ fn list() -> String {
     let mut text = String::new();
     for (kind, heading) in [
         (
-            Kind::Sound,
+            Condition::Sound,
             "Without a fault, to see the report of a healthy machine of each kind:",
         ),
-        (Kind::Faulty, "With a fault, to see how it is reported:"),
+        (
+            Condition::Faulty,
+            "With a fault, to see how it is reported:",
+        ),
     ] {
         if !text.is_empty() {
             text.push('\n');

@@ -10,6 +10,7 @@ mod fleet;
 mod follower;
 mod installed;
 mod keep;
+mod machine_lock;
 mod machines;
 mod output;
 mod progress;
@@ -19,7 +20,6 @@ mod release;
 mod select;
 mod topo;
 mod trace;
-mod turn;
 
 pub use refuse::parse;
 

@@ -2,7 +2,7 @@
 //! already.
 //!
 //! A check that found nothing does not wait for that. The worker holds the lock of the machine too, so the next check
-//! waits for it instead ([`super::turn`]). The driver serves any other program that starts meanwhile after the worker.
+//! waits for it instead ([`super::machine_lock`]). The driver serves any other program that starts meanwhile after the worker.
 //! Two things are refused if they come too early: a context on a GPU in exclusive mode, and the reset of a GPU.
 //! Somebody who reads of a fault may try a reset. In these cases the check waits.
 

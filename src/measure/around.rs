@@ -22,8 +22,8 @@ impl Bench<'_> {
             .filter_map(Endpoint::gpu)
             .collect();
         gpus.into_iter()
-            .filter_map(|gpu| self.seat(gpu).ok())
-            .try_for_each(|seat| self.driver.drain(seat.device))
+            .filter_map(|gpu| self.open_gpu(gpu).ok())
+            .try_for_each(|open_gpu| self.driver.drain(open_gpu.device))
     }
 
     /// Runs a closure on processors near the GPU that issues a round's copies, if they go through host memory. Memory
@@ -43,11 +43,13 @@ impl Bench<'_> {
             }
         });
         let issuer = issuer.or_else(|| with_host(round));
-        let seat = issuer
-            .and_then(|gpu| self.seat(gpu).ok())
-            .filter(|seat| !seat.processors.is_empty());
-        let Some(seat) = seat else { return run() };
-        self.driver.run_on(&seat.processors);
+        let open_gpu = issuer
+            .and_then(|gpu| self.open_gpu(gpu).ok())
+            .filter(|open_gpu| !open_gpu.processors.is_empty());
+        let Some(open_gpu) = open_gpu else {
+            return run();
+        };
+        self.driver.run_on(&open_gpu.processors);
         let result = run();
         self.driver.run_on(&[]);
         result

@@ -51,7 +51,10 @@ impl Bench<'_> {
         turns: u32,
     ) -> Result<Outcome, HardwareError> {
         let (gpu, waited_for) = of_loop(round).ok_or_else(not_asked)?;
-        let (device, other) = (self.seat(gpu)?.device, self.seat(waited_for)?.device);
+        let (device, other) = (
+            self.open_gpu(gpu)?.device,
+            self.open_gpu(waited_for)?.device,
+        );
         let stream = *self.streams(device, 1)?.first().ok_or_else(not_asked)?;
         let turn = || -> Result<(), HardwareError> {
             self.driver.spin(stream, LOOP_KERNEL)?;

@@ -8,7 +8,7 @@ use super::Span;
 use super::at_once::AtOnce;
 use super::following::{Following, OPEN_GATES};
 use super::kept::HostPool;
-use super::seats::{self, Selection, find, hidden};
+use super::open_gpus::{self, Selection, find, hidden};
 use super::seeds::Seeds;
 use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
@@ -25,7 +25,7 @@ const GATE_PATIENCE: Duration = Duration::from_millis(2);
 const GATE_TRIES: u32 = 3;
 
 /// An opened device with its streams and buffers.
-pub(super) struct Seat {
+pub(super) struct OpenGpu {
     pub device: Device,
     /// The processors of its NUMA node; empty if they are unknown or the only ones.
     pub processors: Vec<usize>,
@@ -49,12 +49,12 @@ pub(super) struct Origin {
 /// The devices of a run, and the rounds run on them.
 pub struct Bench<'a> {
     pub(super) driver: &'a dyn Driver,
-    seats: Map<u32, Seat>,
+    open_gpus: Map<u32, OpenGpu>,
     facts: DriverFacts,
     /// Ordered pairs whose first device can access the second's memory now.
     enabled: RefCell<Set<(Device, Device)>>,
     events: RefCell<Map<Device, Vec<Event>>>,
-    /// Further streams of a device, beside those of its seat.
+    /// Further streams of a device, beside those of its open_gpu.
     streams: RefCell<Map<Device, Vec<Stream>>>,
     /// Time of the last opening of the gates, on the clock of [`Driver::now`].
     released: Cell<Duration>,
@@ -103,7 +103,7 @@ impl<'a> Bench<'a> {
         }
         let mut bench = Self {
             driver,
-            seats: Map::default(),
+            open_gpus: Map::default(),
             facts: DriverFacts::default(),
             enabled: RefCell::default(),
             events: RefCell::default(),
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         bench.facts.host_budget_bytes = driver.host_room().ok().map(|room| Bytes(room.most(0)));
         for (wanted, info) in selections.iter().zip(found) {
             opening(wanted.index);
-            let seat = match info {
+            let open_gpu = match info {
                 None => Err(HardwareError::new(ErrorKind::Other, hidden().1)),
                 Some(info) => opened
                     .remove(&info.device)
@@ -131,19 +131,25 @@ impl<'a> Bench<'a> {
             bench.facts.devices.push(CudaDevice {
                 index: wanted.index,
                 ordinal: info.map(|info| info.device.0),
-                failure: seat.as_ref().err().map(ToString::to_string),
-                failure_code: seat.as_ref().err().and_then(|error| error.code),
+                failure: open_gpu.as_ref().err().map(ToString::to_string),
+                failure_code: open_gpu.as_ref().err().and_then(|error| error.code),
                 hidden: info.is_none().then(|| hidden().0),
                 kernels_failure: None,
-                budget_bytes: seat.as_ref().ok().map(|seat| Bytes(2 * seat.send.bytes)),
-                rdma: seat.as_ref().ok().and_then(|seat| driver.rdma(seat.device)),
+                budget_bytes: open_gpu
+                    .as_ref()
+                    .ok()
+                    .map(|open_gpu| Bytes(2 * open_gpu.send.bytes)),
+                rdma: open_gpu
+                    .as_ref()
+                    .ok()
+                    .and_then(|open_gpu| driver.rdma(open_gpu.device)),
             });
-            if let Ok(seat) = seat {
-                bench.seats.insert(wanted.index, seat);
+            if let Ok(open_gpu) = open_gpu {
+                bench.open_gpus.insert(wanted.index, open_gpu);
             }
         }
-        seats::note_kernels(&mut bench.facts, |gpu| {
-            driver.kernels_failure(bench.seats.get(&gpu)?.device)
+        open_gpus::note_kernels(&mut bench.facts, |gpu| {
+            driver.kernels_failure(bench.open_gpus.get(&gpu)?.device)
         });
         bench.facts.peer_access = bench.ask_peer_access(selections, opening);
         bench
@@ -170,10 +176,10 @@ impl<'a> Bench<'a> {
         device: Device,
         wanted: &Selection,
         limit: Bytes,
-    ) -> Result<Seat, HardwareError> {
-        let size = seats::buffer(self.driver.memory(device)?, wanted, limit)?;
+    ) -> Result<OpenGpu, HardwareError> {
+        let size = open_gpus::buffer(self.driver.memory(device)?, wanted, limit)?;
         let gate = self.driver.create_stream(device)?;
-        Ok(Seat {
+        Ok(OpenGpu {
             device,
             processors: wanted.processors.clone(),
             send: self.driver.allocate(device, size)?,
@@ -193,8 +199,8 @@ impl<'a> Bench<'a> {
         let mut last = None;
         let ask = |pair: Pair| -> Option<CudaPeerAccess> {
             let (source, destination) = (
-                self.seats.get(&pair.source)?,
-                self.seats.get(&pair.destination)?,
+                self.open_gpus.get(&pair.source)?,
+                self.open_gpus.get(&pair.destination)?,
             );
             if last.replace(pair.source) != Some(pair.source) {
                 opening(pair.source);
@@ -258,8 +264,8 @@ impl<'a> Bench<'a> {
         let mut wanted = BTreeSet::new();
         for pair in pairs {
             wanted.insert((
-                self.seat(pair.source)?.device,
-                self.seat(pair.destination)?.device,
+                self.open_gpu(pair.source)?.device,
+                self.open_gpu(pair.destination)?.device,
             ));
         }
         let sources: BTreeSet<Device> = wanted.iter().map(|(source, _)| *source).collect();
@@ -292,8 +298,8 @@ impl<'a> Bench<'a> {
     /// Enables peer access of a pair for the direct path, disables it for the staged one, both ways.
     pub(super) fn set_path(&self, pair: Pair, path: Path) -> Result<(), HardwareError> {
         let (source, destination) = (
-            self.seat(pair.source)?.device,
-            self.seat(pair.destination)?.device,
+            self.open_gpu(pair.source)?.device,
+            self.open_gpu(pair.destination)?.device,
         );
         match path {
             Path::Direct => {
@@ -318,14 +324,14 @@ impl<'a> Bench<'a> {
     /// Returns true if the source of a pair can access the memory of its destination now.
     pub(super) fn is_enabled(&self, pair: Pair) -> bool {
         let ends = self
-            .seat(pair.source)
+            .open_gpu(pair.source)
             .ok()
-            .zip(self.seat(pair.destination).ok());
+            .zip(self.open_gpu(pair.destination).ok());
         ends.is_some_and(|(one, other)| self.enabled.borrow().contains(&(one.device, other.device)))
     }
 
-    pub(super) fn seat(&self, index: u32) -> Result<&Seat, HardwareError> {
-        self.seats.get(&index).ok_or_else(|| {
+    pub(super) fn open_gpu(&self, index: u32) -> Result<&OpenGpu, HardwareError> {
+        self.open_gpus.get(&index).ok_or_else(|| {
             HardwareError::new(ErrorKind::Other, format!("GPU {index} was not opened"))
         })
     }
@@ -333,10 +339,10 @@ impl<'a> Bench<'a> {
     /// Returns the open device with the lowest index.
     pub(super) fn any_device(&self) -> Result<Device, HardwareError> {
         let first = self
-            .seats
+            .open_gpus
             .iter()
             .min_by_key(|(index, _)| **index)
-            .map(|(_, seat)| seat.device);
+            .map(|(_, open_gpu)| open_gpu.device);
         first.ok_or_else(|| HardwareError::new(ErrorKind::Other, "no GPU was opened"))
     }
 
@@ -347,13 +353,13 @@ impl<'a> Bench<'a> {
         placement: Placement,
         side: Side,
     ) -> Result<Stream, HardwareError> {
-        let seat = self.seat(match side {
+        let open_gpu = self.open_gpu(match side {
             Side::Source => pair.source,
             Side::Destination => pair.destination,
         })?;
         Ok(match stream_of(placement, side) {
-            StreamKind::Default => Stream::default_of(seat.device),
-            StreamKind::Side => seat.side,
+            StreamKind::Default => Stream::default_of(open_gpu.device),
+            StreamKind::Side => open_gpu.side,
         })
     }
 
@@ -384,10 +390,10 @@ impl<'a> Bench<'a> {
     /// Closes the gate of a device and returns the event of its opening. Streams that wait for the event stay shut
     /// until [`Driver::release`].
     pub(super) fn close_gate(&self, index: u32) -> Result<Event, HardwareError> {
-        let seat = self.seat(index)?;
-        self.driver.hold(seat.gate)?;
-        self.driver.record(seat.opened, seat.gate)?;
-        Ok(seat.opened)
+        let open_gpu = self.open_gpu(index)?;
+        self.driver.hold(open_gpu.gate)?;
+        self.driver.record(open_gpu.opened, open_gpu.gate)?;
+        Ok(open_gpu.opened)
     }
 
     /// Enqueues work that closes gates, and opens them in any case: a closed gate would block all later work. Every
@@ -419,9 +425,9 @@ impl<'a> Bench<'a> {
             if late.is_empty() {
                 return opened.and(result);
             }
-            self.seats
+            self.open_gpus
                 .values()
-                .try_for_each(|seat| self.driver.drain(seat.device))?;
+                .try_for_each(|open_gpu| self.driver.drain(open_gpu.device))?;
             // Reset the expiry too: a gate that opened by itself meanwhile is void as well.
             self.driver.expired();
         }
@@ -431,9 +437,9 @@ impl<'a> Bench<'a> {
     /// Returns the error for devices that reached their gates too late.
     fn used_by_others(&self, late: &[Device]) -> HardwareError {
         let own = self
-            .seats
+            .open_gpus
             .iter()
-            .filter(|(_, seat)| late.contains(&seat.device));
+            .filter(|(_, open_gpu)| late.contains(&open_gpu.device));
         let gpus: BTreeSet<u32> = own.map(|(index, _)| *index).collect();
         let gpus: Vec<String> = gpus.iter().map(|index| format!("GPU {index}")).collect();
         let are = if gpus.len() == 1 { "is" } else { "are" };

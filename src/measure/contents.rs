@@ -5,7 +5,7 @@
 //! never happened is distinguished from a wrong one. The poison differs from the pattern in every bit, so that a single
 //! byte that was never written shows.
 
-use super::bench::{Bench, Seat};
+use super::bench::{Bench, OpenGpu};
 use hardware::{HardwareError, PatternCheck, Stream};
 use model::flow::Setup;
 use model::measurement::Verified;
@@ -74,7 +74,7 @@ impl Bench<'_> {
             let seed = self
                 .seeds
                 .next(pair, setup.engine, setup.issuer, setup.path);
-            let send = self.seat(pair.source)?.send;
+            let send = self.open_gpu(pair.source)?.send;
             self.driver.fill(send, send.bytes, seed)?;
             self.contents.borrow_mut().insert(pair.source, seed);
         }
@@ -84,7 +84,7 @@ impl Bench<'_> {
     /// Poisons the receive buffers of these pairs, all at once.
     pub(super) fn poison(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
         for &pair in pairs {
-            let (destination, bytes) = (self.seat(pair.destination)?, self.both_hold(pair)?);
+            let (destination, bytes) = (self.open_gpu(pair.destination)?, self.both_hold(pair)?);
             // The poison of a seed is the complement of its pattern.
             self.driver
                 .poison(destination.receive, bytes, self.sent(pair))?;
@@ -115,13 +115,13 @@ impl Bench<'_> {
         for &pair in pairs {
             let seed = self.sent(pair);
             self.driver
-                .check(self.seat(pair.destination)?.receive, bytes, seed, seed)?;
+                .check(self.open_gpu(pair.destination)?.receive, bytes, seed, seed)?;
         }
         pairs
             .iter()
             .map(|pair| {
                 self.driver
-                    .checked(self.seat(pair.destination)?.receive, bytes)
+                    .checked(self.open_gpu(pair.destination)?.receive, bytes)
             })
             .collect()
     }
@@ -129,10 +129,10 @@ impl Bench<'_> {
     /// Returns the number of bytes that both buffers of a pair hold.
     pub(super) fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
         Ok(self
-            .seat(pair.source)?
+            .open_gpu(pair.source)?
             .send
             .bytes
-            .min(self.seat(pair.destination)?.receive.bytes))
+            .min(self.open_gpu(pair.destination)?.receive.bytes))
     }
 
     fn sent(&self, pair: Pair) -> u64 {
@@ -144,7 +144,10 @@ impl Bench<'_> {
     }
 
     fn settle(&self, pairs: &[Pair], side: impl Fn(&Pair) -> u32) -> Result<(), HardwareError> {
-        let device = |pair| self.seat(side(pair)).map(|seat: &Seat| seat.device);
+        let device = |pair| {
+            self.open_gpu(side(pair))
+                .map(|open_gpu: &OpenGpu| open_gpu.device)
+        };
         pairs
             .iter()
             .try_for_each(|pair| self.driver.synchronize(Stream::default_of(device(pair)?)))

@@ -62,22 +62,22 @@ impl Bench<'_> {
             .flat_map(|flow| flow.ends())
             .find_map(Endpoint::gpu)
             .ok_or_else(no_gpu)?;
-        let seat = self.seat(gpu)?;
+        let open_gpu = self.open_gpu(gpu)?;
         let host = match round.flows.iter().find_map(host_end) {
             Some((memory, node)) => {
-                Some(self.host_buffers(seat.device, memory, node, round.task.setup.bytes.0)?)
+                Some(self.host_buffers(open_gpu.device, memory, node, round.task.setup.bytes.0)?)
             }
             None => None,
         };
         let in_host = host.into_iter().flatten().map(|buffer| buffer.bytes);
         let bytes = in_host
-            .chain([seat.send.bytes, seat.receive.bytes])
+            .chain([open_gpu.send.bytes, open_gpu.receive.bytes])
             .fold(round.task.setup.bytes.0, u64::min);
         Ok(Ground {
             gpu,
-            device: seat.device,
-            send: seat.send,
-            receive: seat.receive,
+            device: open_gpu.device,
+            send: open_gpu.send,
+            receive: open_gpu.receive,
             host,
             bytes,
         })

@@ -115,8 +115,12 @@ impl Bench<'_> {
         let odd =
             || HardwareError::new(ErrorKind::Other, "these are no copies between host and GPU");
         let (gpu, to_device, memory, node) = parts(flow).ok_or_else(odd)?;
-        let seat = self.seat(gpu)?;
-        let on_device = if to_device { seat.receive } else { seat.send };
+        let open_gpu = self.open_gpu(gpu)?;
+        let on_device = if to_device {
+            open_gpu.receive
+        } else {
+            open_gpu.send
+        };
         // Each direction has its own stream, so that neither waits for the other.
         let kind = if to_device {
             StreamKind::Side
@@ -132,13 +136,19 @@ impl Bench<'_> {
             destination: gpu,
         };
         let stream = self.current_stream(within, placement, Side::Source)?;
-        let events = self.events(seat.device, 4)?;
+        let events = self.events(open_gpu.device, 4)?;
         let marks = if to_device {
             [events[0], events[1]]
         } else {
             [events[2], events[3]]
         };
-        let on_host = self.lend(seat.device, (memory, node), setup.bytes.0, to_device, lent)?;
+        let on_host = self.lend(
+            open_gpu.device,
+            (memory, node),
+            setup.bytes.0,
+            to_device,
+            lent,
+        )?;
         let (seed, before) = (0, None);
         Ok(Leg {
             gpu,
@@ -252,7 +262,7 @@ impl Bench<'_> {
         self.gates_held()?;
         let span = |leg: &Leg| {
             let origin = match gated {
-                true => self.opening(self.seat(leg.gpu)?.opened),
+                true => self.opening(self.open_gpu(leg.gpu)?.opened),
                 false => Origin {
                     event: leg.marks[0],
                     at: began,

@@ -92,7 +92,10 @@ impl Bench<'_> {
         setup: Setup,
         copies: u32,
     ) -> Result<Lane, HardwareError> {
-        let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
+        let (source, destination) = (
+            self.open_gpu(pair.source)?,
+            self.open_gpu(pair.destination)?,
+        );
         let (partner_side, issuer_index, partner_index) = match setup.issuer {
             Side::Source => (Side::Destination, pair.source, pair.destination),
             Side::Destination => (Side::Source, pair.destination, pair.source),
@@ -177,7 +180,7 @@ impl Bench<'_> {
         self.gates_held()?;
         let times = |(lane, host): (&Lane, HostTime)| {
             let origin = match gated {
-                true => self.opening(self.seat(lane.issuer_index)?.opened),
+                true => self.opening(self.open_gpu(lane.issuer_index)?.opened),
                 false => Origin {
                     event: lane.marks[0],
                     at: began,

@@ -18,7 +18,10 @@ impl Bench<'_> {
         samples: u32,
     ) -> Result<Outcome, HardwareError> {
         self.set_path(pair, setup.path)?;
-        let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
+        let (source, destination) = (
+            self.open_gpu(pair.source)?,
+            self.open_gpu(pair.destination)?,
+        );
         let stream = self.current_stream(pair, setup.placement, Side::Source)?;
         let events = self.events(source.device, 2)?;
         let (mut rows, mut host_ns) = (Vec::new(), Vec::new());

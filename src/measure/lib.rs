@@ -27,11 +27,11 @@ mod load;
 mod local;
 pub mod mark;
 mod one_gpu;
+mod open_gpus;
 mod overlap;
 mod peer;
 mod pinning;
 mod pipeline;
-mod seats;
 mod seeds;
 pub mod statistics;
 mod timeline;
@@ -49,9 +49,9 @@ pub use self::bench::Bench;
 pub use self::calls::CallTimes;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
+pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
-pub use self::seats::Selection;
 use self::verify::Verifications;
 pub use self::window::Sample;
 use hardware::{ErrorKind, HardwareError};
@@ -222,17 +222,17 @@ pub struct LoadTimes {
 impl Bench<'_> {
     /// Runs rounds that share nothing at once if they allow it, else one after the other. Reports each outcome as soon
     /// as it exists.
-    pub fn run(&self, rounds: &[Round], tell: &mut dyn FnMut(Told<'_>)) {
+    pub fn run(&self, rounds: &[Round], tell: &mut dyn FnMut(RunEvent<'_>)) {
         match self.at_once(rounds) {
             Some(Ok(outcomes)) => {
-                return tell(Told::Together(rounds.iter().zip(outcomes).collect()));
+                return tell(RunEvent::Together(rounds.iter().zip(outcomes).collect()));
             }
             // Run each by itself to find the one at fault. If none fails alone, the error must not be lost.
             Some(Err(error)) => {
                 rounds
                     .first()
                     .into_iter()
-                    .for_each(|head| tell(Told::Apart(head, error.clone())));
+                    .for_each(|head| tell(RunEvent::Apart(head, error.clone())));
                 // A wait that fails will fail again in the rounds below.
                 let _ = rounds.iter().try_for_each(|round| self.drain(round));
             }
@@ -242,9 +242,9 @@ impl Bench<'_> {
             let (outcome, timeline) =
                 self.following(round, || self.near(round, || self.run_one(round)));
             if let Some(timeline) = timeline {
-                tell(Told::Seen(round, timeline));
+                tell(RunEvent::Seen(round, timeline));
             }
-            tell(Told::Ended(round, outcome));
+            tell(RunEvent::Ended(round, outcome));
         }
     }
 
@@ -330,7 +330,7 @@ impl Bench<'_> {
 }
 
 /// An event while rounds run.
-pub enum Told<'r> {
+pub enum RunEvent<'r> {
     Ended(&'r Round, Outcome),
     /// These rounds have ended together. None has left work on the devices that would need a wait.
     Together(Vec<(&'r Round, Outcome)>),

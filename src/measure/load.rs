@@ -135,19 +135,20 @@ impl Bench<'_> {
         let (mut lent, mut runs): (Vec<Lent>, Vec<Run>) = (Vec::new(), Vec::new());
         for flow in flows {
             let gpu = flow.from.gpu().or(flow.to.gpu()).ok_or_else(odd)?;
-            let seat = self.seat(gpu)?;
+            let open_gpu = self.open_gpu(gpu)?;
             let mut place = |end: Endpoint, sends: bool| match end {
-                Endpoint::Gpu(index) if sends => Ok(Place::Device(self.seat(index)?.send)),
+                Endpoint::Gpu(index) if sends => Ok(Place::Device(self.open_gpu(index)?.send)),
                 Endpoint::Gpu(index) => {
                     let number = areas.entry(index).or_default();
                     let offset = *number * bytes.next_multiple_of(AREA_STEP);
                     *number += 1;
                     self.driver
-                        .part(self.seat(index)?.receive, offset, bytes)
+                        .part(self.open_gpu(index)?.receive, offset, bytes)
                         .map(Place::Device)
                 }
                 Endpoint::Host { node, memory } => {
-                    let on_host = self.lend(seat.device, (memory, node), bytes, sends, &lent)?;
+                    let on_host =
+                        self.lend(open_gpu.device, (memory, node), bytes, sends, &lent)?;
                     lent.push(on_host);
                     Ok(Place::Host(on_host))
                 }
@@ -160,7 +161,10 @@ impl Bench<'_> {
             };
             let number = issued.entry(gpu).or_default();
             *number += 1;
-            let stream = *self.streams(seat.device, *number)?.last().ok_or_else(odd)?;
+            let stream = *self
+                .streams(open_gpu.device, *number)?
+                .last()
+                .ok_or_else(odd)?;
             let mut ends = flow.ends().into_iter().filter_map(Endpoint::gpu);
             let kernels = ends.all(|gpu| self.facts().kernels_failure_of(gpu).is_none());
             runs.push(Run {

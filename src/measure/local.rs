@@ -22,16 +22,16 @@ impl Bench<'_> {
         setup: Setup,
         samples: u32,
     ) -> Result<Outcome, HardwareError> {
-        let seat = self.seat(gpu)?;
+        let open_gpu = self.open_gpu(gpu)?;
         let within = Pair {
             source: gpu,
             destination: gpu,
         };
         let stream = self.current_stream(within, setup.placement, Side::Source)?;
-        let events = self.events(seat.device, 2)?;
+        let events = self.events(open_gpu.device, 2)?;
         let copy = || {
             self.driver
-                .copy(stream, seat.receive, seat.send, setup.bytes.0)
+                .copy(stream, open_gpu.receive, open_gpu.send, setup.bytes.0)
         };
         let mut rows = Vec::new();
         for _ in 0..samples {
@@ -53,7 +53,7 @@ impl Bench<'_> {
             self.driver.synchronize(stream)?;
             self.gates_held()?;
             let origin = if gated {
-                self.opening(seat.opened)
+                self.opening(open_gpu.opened)
             } else {
                 Origin {
                     event: events[0],

@@ -115,8 +115,8 @@ impl Bench<'_> {
     )]
     fn scene(&self, pair: Pair, setup: Setup, copy_ns: f64) -> Result<Scene, HardwareError> {
         let devices = [
-            self.seat(pair.source)?.device,
-            self.seat(pair.destination)?.device,
+            self.open_gpu(pair.source)?.device,
+            self.open_gpu(pair.destination)?.device,
         ];
         let (on_source, on_destination) =
             (self.events(devices[0], 4)?, self.events(devices[1], 4)?);
@@ -259,8 +259,8 @@ impl Bench<'_> {
     /// Enqueues the copy. One larger than the buffers is made of several, one right after the other.
     fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
         let (source, destination) = (
-            self.seat(scene.pair.source)?,
-            self.seat(scene.pair.destination)?,
+            self.open_gpu(scene.pair.source)?,
+            self.open_gpu(scene.pair.destination)?,
         );
         let (mut left, most) = (
             scene.setup.bytes.0,

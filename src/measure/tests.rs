@@ -285,16 +285,16 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
     let at_once = [round(0, (0, 1)), round(1, (2, 3))];
     let run = |_| {
         let mut found = Vec::new();
-        bench.run(&at_once, &mut |told| match told {
-            Told::Together(all) => {
+        bench.run(&at_once, &mut |event| match event {
+            RunEvent::Together(all) => {
                 found.extend(all.into_iter().flat_map(|(_, outcome)| match outcome {
                     Outcome::Rows { rows } => rows,
                     outcome => panic!("{outcome:?}"),
                 }))
             }
-            Told::Ended(_, outcome) => panic!("{outcome:?}"),
-            Told::Apart(_, error) => panic!("{error}"),
-            Told::Seen(..) => panic!("nothing is followed"),
+            RunEvent::Ended(_, outcome) => panic!("{outcome:?}"),
+            RunEvent::Apart(_, error) => panic!("{error}"),
+            RunEvent::Seen(..) => panic!("nothing is followed"),
         });
         found
     };

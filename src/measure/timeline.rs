@@ -256,7 +256,7 @@ impl Bench<'_> {
         if let Some(clock) = self.following.clocks.borrow().get(&gpu) {
             return Ok(*clock);
         }
-        let device = self.seat(gpu)?.device;
+        let device = self.open_gpu(gpu)?.device;
         let within = Pair {
             source: gpu,
             destination: gpu,
@@ -300,7 +300,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Selection, Told};
+    use crate::{RunEvent, Selection};
     use model::flow::Flow;
     use model::placement::Placement;
     use model::units::{Bytes, MIB};
@@ -336,13 +336,13 @@ mod tests {
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(512 * MIB));
         let mut seen = Vec::new();
         for round in rounds {
-            bench.run(std::slice::from_ref(round), &mut |told| match told {
-                Told::Seen(_, timeline) => seen.push(timeline),
-                Told::Ended(_, outcome) => {
+            bench.run(std::slice::from_ref(round), &mut |event| match event {
+                RunEvent::Seen(_, timeline) => seen.push(timeline),
+                RunEvent::Ended(_, outcome) => {
                     assert!(!matches!(outcome, Outcome::Failed { .. }), "{outcome:?}")
                 }
-                Told::Together(_) => panic!("one round was run"),
-                Told::Apart(_, error) => panic!("{error}"),
+                RunEvent::Together(_) => panic!("one round was run"),
+                RunEvent::Apart(_, error) => panic!("{error}"),
             });
         }
         seen

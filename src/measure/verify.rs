@@ -44,8 +44,8 @@ impl Bench<'_> {
         for &pair in pairs {
             let stream = self.current_stream(pair, setup.placement, setup.issuer)?;
             let (from, to) = (
-                self.seat(pair.source)?.send,
-                self.seat(pair.destination)?.receive,
+                self.open_gpu(pair.source)?.send,
+                self.open_gpu(pair.destination)?.receive,
             );
             match setup.engine {
                 Engine::Copy => self.driver.copy(stream, to, from, bytes)?,

@@ -2,8 +2,8 @@
 //! into a list of rounds that a worker can run one by one.
 
 mod asynchrony;
+mod batches;
 mod follow;
-mod heats;
 mod host;
 mod latency;
 mod left_out;
@@ -158,7 +158,7 @@ pub struct Request<'a> {
 }
 
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
-/// every round. Direct copies follow, in heats of pairs that share nothing, and then the measurements of one pair at
+/// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
 /// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found
 /// alone, and is not blamed on the pair that it is joined with. Copies between host and GPU follow, which concern no
 /// pair. Last come several flows at once, each of which was alone before.
@@ -174,8 +174,8 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
             of: vec![vec![pair.into()]],
         }));
     }
-    for heat in wanted.heats() {
-        planned.extend(wanted.direct(&heat));
+    for batch in wanted.batches() {
+        planned.extend(wanted.direct(&batch));
     }
     let (mut both_ways, mut seen) = (Vec::new(), BTreeSet::new());
     for &pair in &wanted.pairs {

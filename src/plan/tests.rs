@@ -306,7 +306,7 @@ fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
 #[test]
 fn pairs_that_share_neither_gpu_nor_link_are_copied_at_once() {
     let at_once = slots(false, false);
-    // A verification and eight placements for each of 2 x 5 heats.
+    // A verification and eight placements for each of 2 x 5 batches.
     assert_eq!(at_once.len(), 9 * 10);
     assert!(at_once.values().all(|pairs| pairs.len() == 3));
     for (pairs, why) in [

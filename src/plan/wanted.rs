@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Request, Round, Task, budget, deadline, heats, is_direct, latency, many, overlap, peers,
+    Request, Round, Task, batches, budget, deadline, is_direct, latency, many, overlap, peers,
 };
 use model::flow::Flow;
 use model::placement::{Pair, Path};
@@ -87,8 +87,8 @@ impl<'a> Wanted<'a> {
         tasks
     }
 
-    /// Returns the direct pairs in heats.
-    pub(super) fn heats(&self) -> Vec<Vec<Pair>> {
+    /// Returns the direct pairs in batches.
+    pub(super) fn batches(&self) -> Vec<Vec<Pair>> {
         let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
         if self.request.serial {
             return self
@@ -100,16 +100,21 @@ impl<'a> Wanted<'a> {
                 .collect();
         }
         let can: BTreeSet<_> = self.pairs.iter().copied().filter(direct).collect();
-        let heats = heats::heats(self.request.gpus, self.request.topology).into_iter();
-        heats
-            .map(|heat| heat.into_iter().filter(|pair| can.contains(pair)).collect())
+        let batches = batches::batches(self.request.gpus, self.request.topology).into_iter();
+        batches
+            .map(|batch| {
+                batch
+                    .into_iter()
+                    .filter(|pair| can.contains(pair))
+                    .collect()
+            })
             .collect()
     }
 
-    /// Returns the rows of direct copies of one heat, task by task, each for all pairs that have it.
-    pub(super) fn direct(&self, heat: &[Pair]) -> Vec<Slot> {
+    /// Returns the rows of direct copies of one batch, task by task, each for all pairs that have it.
+    pub(super) fn direct(&self, batch: &[Pair]) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();
-        for &pair in heat {
+        for &pair in batch {
             let Some(buffer) = budget(self.request.driver, pair) else {
                 continue;
             };

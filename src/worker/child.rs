@@ -8,7 +8,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::protocol::{self, Reply, Request};
 use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
-use measure::{Bench, Outcome, Told};
+use measure::{Bench, Outcome, RunEvent};
 use plan::Round;
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver must start within `start_limit`.
@@ -61,7 +61,7 @@ pub fn serve(
         let Request::Run { rounds } = request else {
             return Err("GPUs are open already".into());
         };
-        let (mut broken, mut told) = (false, Ok(()));
+        let (mut broken, mut written) = (false, Ok(()));
         let mut done = |round: &Round, outcome| {
             let (outcome, ends) = settled(outcome, || bench.drain(round));
             broken |= ends;
@@ -73,22 +73,22 @@ pub fn serve(
         };
         bench.run(&rounds, &mut |what| {
             let replies = match what {
-                Told::Apart(head, error) => vec![Reply::Apart { id: head.id, error }],
-                Told::Seen(round, timeline) => vec![Reply::Seen {
+                RunEvent::Apart(head, error) => vec![Reply::Apart { id: head.id, error }],
+                RunEvent::Seen(round, timeline) => vec![Reply::Seen {
                     id: round.id,
                     timeline,
                 }],
-                Told::Ended(round, outcome) => vec![done(round, outcome)],
-                Told::Together(all) => all
+                RunEvent::Ended(round, outcome) => vec![done(round, outcome)],
+                RunEvent::Together(all) => all
                     .into_iter()
                     .map(|(round, outcome)| done(round, outcome))
                     .collect(),
             };
-            told = told
+            written = written
                 .clone()
                 .and_then(|()| say_all(&mut to_parent, &replies));
         });
-        told?;
+        written?;
         if broken {
             break;
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use self::measuring::Run;
 use self::outputs::Outputs;
 use self::scope::Scope;
-use super::turn::{self, Turn};
+use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use hardware::Machine;
@@ -29,13 +29,13 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
     let outputs = Outputs::prepare(cli, args, &scope, &stop)?;
     // From here on every wait looks at `stop`: the first signal no longer ends the program.
     outputs.interrupted_by_signals(&stop)?;
-    let turn = turn::take(machine.as_ref(), args.wait, &stop);
+    let lock = machine_lock::take(machine.as_ref(), args.wait, &stop);
     let began = Began::now(machine.as_ref());
-    let (_lock, unlocked) = match turn {
-        Turn::Ours(lock) => (Some(lock), None),
-        Turn::Unknown(why) => (None, Some(why)),
-        Turn::Theirs(_) | Turn::Interrupted => {
-            let nothing = turn::nothing(args.profile.as_str(), turn);
+    let (_lock, unlocked) = match lock {
+        MachineLock::Ours(lock) => (Some(lock), None),
+        MachineLock::Unknown(why) => (None, Some(why)),
+        MachineLock::Theirs(_) | MachineLock::Interrupted => {
+            let nothing = machine_lock::nothing(args.profile.as_str(), lock);
             return outputs.publish_unmeasured(&began.report(nothing, &outputs.judging));
         }
     };

@@ -1,6 +1,6 @@
 //! The active flows, with the bytes left and the rate of each.
 
-use super::work::Met;
+use super::work::Contention;
 use super::work::Op;
 
 /// All active flows, in the order in which they began. Every event visits all of them, so the data that it reads is
@@ -8,7 +8,7 @@ use super::work::Op;
 #[derive(Debug, Default)]
 pub(super) struct Active {
     pub ops: Vec<Op>,
-    met: Vec<Met>,
+    contention: Vec<Contention>,
     /// Bytes.
     left: Vec<f64>,
     /// GB/s.
@@ -19,13 +19,13 @@ impl Active {
     /// Adds a flow; its rate follows with [`Self::put`].
     pub fn push(&mut self, op: Op, bytes: f64) {
         self.ops.push(op);
-        self.met.push(Met::default());
+        self.contention.push(Contention::default());
         self.left.push(bytes);
         self.rates.push(0.0);
         let flows = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
-        self.met
+        self.contention
             .iter_mut()
-            .for_each(|met| met.flows = met.flows.max(flows));
+            .for_each(|contention| contention.flows = contention.flows.max(flows));
     }
 
     /// Returns the time at which the first flow will end.
@@ -50,7 +50,7 @@ impl Active {
 
     /// Moves the ended flows to `done`, with the conditions that they met. Bytes left over by rounding must not keep a
     /// flow alive: the clock could not pass it.
-    pub fn take_done(&mut self, now: f64, done: &mut Vec<(Op, Met)>) {
+    pub fn take_done(&mut self, now: f64, done: &mut Vec<(Op, Contention)>) {
         let is_done = |left: f64, rate: f64| (left <= 1e-3) | (now + left / rate <= now);
         let any = self
             .left
@@ -63,28 +63,30 @@ impl Active {
         let mut kept = 0;
         for place in 0..self.ops.len() {
             if is_done(self.left[place], self.rates[place]) {
-                done.push((self.ops[place], self.met[place]));
+                done.push((self.ops[place], self.contention[place]));
                 continue;
             }
             self.ops[kept] = self.ops[place];
-            self.met[kept] = self.met[place];
+            self.contention[kept] = self.contention[place];
             self.left[kept] = self.left[place];
             self.rates[kept] = self.rates[place];
             kept += 1;
         }
         self.ops.truncate(kept);
-        self.met.truncate(kept);
+        self.contention.truncate(kept);
         self.left.truncate(kept);
         self.rates.truncate(kept);
     }
 
     /// Sets the rates of the flows, and adds the conditions that they meet.
-    pub fn put(&mut self, shares: impl IntoIterator<Item = (f64, Met)>) {
-        for ((rate, met), (new_rate, now)) in self.rates.iter_mut().zip(&mut self.met).zip(shares) {
+    pub fn put(&mut self, shares: impl IntoIterator<Item = (f64, Contention)>) {
+        for ((rate, contention), (new_rate, now)) in
+            self.rates.iter_mut().zip(&mut self.contention).zip(shares)
+        {
             *rate = new_rate;
-            met.opposite |= now.opposite;
-            met.others |= now.others;
-            met.third |= now.third;
+            contention.opposite |= now.opposite;
+            contention.others |= now.others;
+            contention.third |= now.third;
         }
     }
 }

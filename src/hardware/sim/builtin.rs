@@ -1,6 +1,6 @@
 //! The built-in machines.
 
-pub use super::descriptions::{Kind, description, names, names_of};
+pub use super::descriptions::{Condition, description, names, names_of};
 use super::load;
 use super::spec::MachineSpec;
 

@@ -2,7 +2,7 @@
 
 /// The condition of a built-in machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Condition {
     /// As it was built.
     Sound,
     /// Faulty, to show how the fault is reported.
@@ -10,12 +10,12 @@ pub enum Kind {
 }
 
 /// Name, condition, description.
-type Entry = (&'static str, Kind, &'static str);
+type Entry = (&'static str, Condition, &'static str);
 
 /// The only list of the machines.
 macro_rules! machines {
     ($($kind:ident: $($name:literal)*;)*) => {
-        &[$($(($name, Kind::$kind, include_str!(concat!("machines/", $name, ".toml"))),)*)*]
+        &[$($(($name, Condition::$kind, include_str!(concat!("machines/", $name, ".toml"))),)*)*]
     };
 }
 
@@ -33,7 +33,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the names of the machines in this condition.
-pub fn names_of(kind: Kind) -> impl Iterator<Item = &'static str> {
+pub fn names_of(kind: Condition) -> impl Iterator<Item = &'static str> {
     MACHINES
         .iter()
         .filter(move |(_, known, _)| *known == kind)

@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::active::Active;
 use super::hops::Hops;
-use super::work::Met;
+use super::work::Contention;
 use super::work::Time;
 pub use super::work::{Ended, Few, Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work};
 
@@ -71,7 +71,7 @@ pub struct Engine {
     expiries: VecDeque<(Time, Op)>,
     active: Active,
     /// Reused from one event to the next.
-    done: Vec<(Op, Met)>,
+    done: Vec<(Op, Contention)>,
     gates: Vec<Op>,
     ended: Vec<Ended>,
     expired: bool,
@@ -286,11 +286,11 @@ impl Engine {
             match event {
                 Event::Ready => self.ready(op),
                 Event::FirstByte => changed |= self.first_byte(op),
-                Event::End if self.end_of(op).is_none() => self.end(op, Met::default()),
+                Event::End if self.end_of(op).is_none() => self.end(op, Contention::default()),
                 Event::End => {}
                 Event::Expire if self.end_of(op).is_none() => {
                     self.expired = true;
-                    self.end(op, Met::default());
+                    self.end(op, Contention::default());
                 }
                 Event::Expire => {}
                 Event::Reshare => changed = true,
@@ -306,8 +306,8 @@ impl Engine {
         let mut done = std::mem::take(&mut self.done);
         self.active.take_done(self.now, &mut done);
         let changed = !done.is_empty();
-        for (op, met) in done.drain(..) {
-            self.end(op, met);
+        for (op, contention) in done.drain(..) {
+            self.end(op, contention);
         }
         self.done = done;
         changed
@@ -343,7 +343,7 @@ impl Engine {
     fn begin(&mut self, op: Op) {
         let submission = &self.ops[op.0 - self.forgotten].submission;
         match &submission.work {
-            Work::Mark | Work::Record => self.end(op, Met::default()),
+            Work::Mark | Work::Record => self.end(op, Contention::default()),
             Work::Busy(ns) => self.schedule(self.now + ns, op, Event::End),
             Work::Flow(flow) => {
                 let lane = submission.lanes.get(0).map(|lane| &self.lanes[lane.0]);
@@ -364,13 +364,17 @@ impl Engine {
         }
     }
 
-    fn end(&mut self, op: Op, met: Met) {
+    fn end(&mut self, op: Op, contention: Contention) {
         let now = self.now;
         let state = &mut self.ops[op.0 - self.forgotten];
         if state.end.replace(now).is_some() {
             return;
         }
-        self.ended.push(Ended { op, at: now, met });
+        self.ended.push(Ended {
+            op,
+            at: now,
+            contention,
+        });
         let dependents = std::mem::take(&mut state.dependents);
         let servers = state.submission.servers;
         for lane in state.submission.lanes.iter() {

@@ -320,12 +320,17 @@ fn a_flow_knows_what_it_met_on_its_way() {
     assert_eq!(ends, [Ok(200.0), Ok(100.0), Ok(200.0), Ok(200.0)]);
     let mut ended = Vec::new();
     engine.take_ended(&mut ended);
-    let met: std::collections::HashMap<_, _> = ended
+    let contention: std::collections::HashMap<_, _> = ended
         .iter()
-        .map(|ended| (ended.op, (ended.met.opposite, ended.met.others)))
+        .map(|ended| {
+            (
+                ended.op,
+                (ended.contention.opposite, ended.contention.others),
+            )
+        })
         .collect();
     assert_eq!(
-        ops.map(|op| met[&op]),
+        ops.map(|op| contention[&op]),
         [(true, true), (true, false), (false, true), (false, false)]
     );
 }

@@ -1,7 +1,7 @@
 //! Hops that flows share: each carries a limited rate, which may depend on the number of flows and on a sleep state.
 
 use super::sharing::{Demand, max_min};
-use super::work::{Flow, Met, SharedHop};
+use super::work::{Contention, Flow, SharedHop};
 use model::maps::Map;
 
 /// The sleep of a hop: it carries less at first after it was idle for a while.
@@ -42,7 +42,7 @@ pub struct Hops {
 #[derive(Debug, Default)]
 pub struct Shares {
     /// By flow: GB/s, and the conditions that it meets now.
-    pub flows: Vec<(f64, Met)>,
+    pub flows: Vec<(f64, Contention)>,
     /// Time at which the shares change although no flow begins or ends.
     pub until: Option<f64>,
 }
@@ -99,12 +99,12 @@ impl Hops {
                 .opposite
                 .is_some_and(|other| table.passing(other) > 0)
         };
-        let met: Vec<Met> = flows
+        let contention: Vec<Contention> = flows
             .iter()
             .zip(&table.ends)
             .map(|(flow, ends)| {
                 let any = |is: fn(&AtPlace) -> bool| ends.iter().any(|end| is(&table.places[*end]));
-                Met {
+                Contention {
                     opposite: flow.hops.iter().any(opposed),
                     others: any(|place| place.flows > 1),
                     third: any(|place| place.third),
@@ -114,7 +114,7 @@ impl Hops {
             })
             .collect();
         let mut ways = table.ways.as_slice();
-        let demand = |(flow, met): (&&Flow, &Met)| {
+        let demand = |(flow, contention): (&&Flow, &Contention)| {
             let (hops, rest) = ways.split_at(flow.hops.len());
             ways = rest;
             let parts = flow
@@ -123,10 +123,10 @@ impl Hops {
                 .filter_map(|hop| self.part_of(*hop, flow, table.passing(hop.0)));
             Demand {
                 hops,
-                cap: parts.fold(flow.cap_when(*met), f64::min),
+                cap: parts.fold(flow.cap_when(*contention), f64::min),
             }
         };
-        let demands: Vec<_> = flows.iter().zip(&met).map(demand).collect();
+        let demands: Vec<_> = flows.iter().zip(&contention).map(demand).collect();
         let waking = table
             .used
             .iter()
@@ -137,7 +137,7 @@ impl Hops {
         self.table = table;
         Shares {
             until,
-            flows: rates.into_iter().zip(met).collect(),
+            flows: rates.into_iter().zip(contention).collect(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// The conditions that a flow has met on its way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct Contention {
     /// The opposite direction of one of its hops was busy.
     pub opposite: bool,
     /// Another flow had one of its places.
@@ -116,11 +116,27 @@ impl Flow {
     }
 
     /// Returns the highest rate that it reaches by itself under these conditions, GB/s.
-    pub fn cap_when(&self, met: Met) -> f64 {
-        let opposite = if met.opposite { self.both_ways } else { 1.0 };
-        let others = if met.others { self.beside_others } else { 1.0 };
-        let host = if met.host { self.beside_host } else { 1.0 };
-        let third = if met.third { self.beside_third } else { 1.0 };
+    pub fn cap_when(&self, contention: Contention) -> f64 {
+        let opposite = if contention.opposite {
+            self.both_ways
+        } else {
+            1.0
+        };
+        let others = if contention.others {
+            self.beside_others
+        } else {
+            1.0
+        };
+        let host = if contention.host {
+            self.beside_host
+        } else {
+            1.0
+        };
+        let third = if contention.third {
+            self.beside_third
+        } else {
+            1.0
+        };
         self.cap * opposite * others * third * host
     }
 }
@@ -174,7 +190,7 @@ pub struct Ended {
     /// Time of its end, nanoseconds.
     pub at: f64,
     /// The conditions that a flow met on its way.
-    pub met: Met,
+    pub contention: Contention,
 }
 
 /// The operation that is waited for cannot end: something before it never does.

@@ -30,7 +30,7 @@ pub(super) struct Nvidia {
 }
 
 /// The position of a function: its host bridge, and the functions from the root down to itself.
-struct Place {
+struct TreePosition {
     host_bridge: String,
     path: Vec<PciAddress>,
 }
@@ -114,10 +114,10 @@ impl Sysfs {
 
     /// Reads the place from the target of the symlink in `bus/pci/devices`, for example
     /// `…/devices/pci0000:00/0000:00:01.0/0000:01:00.0`.
-    fn place(&self, leaf: PciAddress) -> Result<Place, Unknown> {
+    fn place(&self, leaf: PciAddress) -> Result<TreePosition, Unknown> {
         let path = fs::canonicalize(self.device(leaf))
             .map_err(|error| Unknown::Failed(format!("its symlink: {error}")))?;
-        let mut place = Place {
+        let mut place = TreePosition {
             host_bridge: format!("pci{:04x}:{:02x}", leaf.domain, leaf.bus),
             path: Vec::with_capacity(4),
         };

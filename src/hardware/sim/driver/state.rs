@@ -8,7 +8,7 @@ use crate::engine::{Ended, Engine, Few, Lane, Op, Server, SharedHop, Submission,
 use crate::memory::Memory;
 use crate::routes::{Hop, PathClass};
 use crate::spec::{CopyFault, Drift, MachineSpec, PairFault, PathSpeed};
-use crate::work::Met;
+use crate::work::Contention;
 use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 use model::maps::Map;
 
@@ -349,7 +349,12 @@ impl State {
         self.engine.run_to(self.clock_ns);
         let mut ended = std::mem::take(&mut self.ended);
         self.engine.take_ended(&mut ended);
-        for Ended { op, at: end, met } in ended.drain(..) {
+        for Ended {
+            op,
+            at: end,
+            contention,
+        } in ended.drain(..)
+        {
             match self.effects.take(op) {
                 Some(Effect::Moved {
                     issuer,
@@ -358,7 +363,8 @@ impl State {
                     bytes,
                     fault,
                 }) => {
-                    let fault = fault.filter(|fault| shows(fault, met) && self.counts(fault));
+                    let fault =
+                        fault.filter(|fault| shows(fault, contention) && self.counts(fault));
                     match fault.map(|fault| fault.fault) {
                         Some(CopyFault::LateError { code, calls }) => {
                             let lasts = fault.is_some_and(|fault| fault.times.is_none());
@@ -469,12 +475,14 @@ impl State {
 }
 
 /// Returns true if a fault occurs in a copy that met these conditions on its way.
-fn shows(fault: &PairFault, met: Met) -> bool {
-    let enough = fault.flows_at_once.is_none_or(|flows| met.flows >= flows);
+fn shows(fault: &PairFault, contention: Contention) -> bool {
+    let enough = fault
+        .flows_at_once
+        .is_none_or(|flows| contention.flows >= flows);
     enough
-        && (!fault.both_ways || met.opposite)
-        && (!fault.under_load || met.others)
-        && (!fault.beside_third || met.third)
+        && (!fault.both_ways || contention.opposite)
+        && (!fault.under_load || contention.others)
+        && (!fault.beside_third || contention.third)
 }
 
 /// Blocks the host for ever.

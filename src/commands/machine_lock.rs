@@ -20,7 +20,7 @@ const LAST_WORKER: Duration = Duration::from_secs(20);
 /// has room for some thousand.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-pub enum Turn {
+pub enum MachineLock {
     /// This run has the machine until the lock is dropped.
     Ours(Lock),
     /// The state cannot be found out; the sentence is the reason. The run goes on.
@@ -33,19 +33,19 @@ pub enum Turn {
 
 /// Takes the lock of the machine. Waits for at most `wait` if another run has it. If that run has ended and only its
 /// worker still dies, waits even without `wait`.
-pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) -> Turn {
+pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) -> MachineLock {
     let began = Instant::now();
     let limit = wait.unwrap_or_default();
     let mut announced = false;
     let mut asked = None;
     loop {
         match machine.lock() {
-            Ok(lock) => return Turn::Ours(lock),
-            Err(NotLocked::Impossible(why)) => return Turn::Unknown(why),
+            Ok(lock) => return MachineLock::Ours(lock),
+            Err(NotLocked::Impossible(why)) => return MachineLock::Unknown(why),
             Err(NotLocked::Taken) => {}
         }
         if stop.load(Ordering::Relaxed) {
-            return Turn::Interrupted;
+            return MachineLock::Interrupted;
         }
         let fresh = asked
             .take()
@@ -55,7 +55,7 @@ pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) ->
         asked = Some((at, holder));
         if is_gone {
             if began.elapsed() >= LAST_WORKER {
-                return Turn::Unknown(
+                return MachineLock::Unknown(
                     "the worker of an earlier check has not ended yet: it may be stuck in the kernel driver, and with \
                      it the GPUs that it holds"
                         .into(),
@@ -65,7 +65,7 @@ pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) ->
             continue;
         }
         if began.elapsed() >= limit {
-            return Turn::Theirs(match wait {
+            return MachineLock::Theirs(match wait {
                 None => format!("{words}; wait with --wait SECONDS"),
                 Some(wait) => format!(
                     "{words}; it did not end within {} s (--wait)",
@@ -85,9 +85,9 @@ pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) ->
 }
 
 /// Returns the result of a run whose turn never came: nothing was read and nothing measured.
-pub fn nothing(profile: &str, turn: Turn) -> Recorded {
-    let (why, interrupted) = match turn {
-        Turn::Theirs(why) => (why, false),
+pub fn nothing(profile: &str, lock: MachineLock) -> Recorded {
+    let (why, interrupted) = match lock {
+        MachineLock::Theirs(why) => (why, false),
         _ => (
             "interrupted while it waited for another check".to_owned(),
             true,

@@ -2,7 +2,7 @@
 //!
 //! A GPU that sends and receives at the same time loses 1.1% on H200; disjoint one-way pairs lose nothing
 //! (docs/facts.md, "Flows at the same time"). The pairs are ordered as in a round-robin tournament (the circle
-//! method), in which every GPU is in one pair of each heat. Pairs that share a link go into separate heats.
+//! method), in which every GPU is in one pair of each batch. Pairs that share a link go into separate batches.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use model::node::NodeId;
 use model::placement::Pair;
 use model::topology::{LinkClass, Topology};
 
-/// Returns all ordered pairs of these GPUs, in heats.
-pub(super) fn heats(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {
+/// Returns all ordered pairs of these GPUs, in batches.
+pub(super) fn batches(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {
     tournament(gpus)
         .into_iter()
         .flat_map(|pairs| apart(&pairs, topology))
@@ -46,37 +46,39 @@ fn tournament(gpus: &[u32]) -> Vec<Vec<Pair>> {
 }
 
 /// A group of pairs that share neither a GPU nor a link.
-struct Heat {
+struct Batch {
     pairs: Vec<Pair>,
     /// Links that the pairs pass. `None` if they are not known; then no pair can join.
     links: Option<BTreeSet<(NodeId, NodeId)>>,
 }
 
-/// Splits these pairs into heats in which no two share a link. Each pair goes into the first heat with room.
+/// Splits these pairs into batches in which no two share a link. Each pair goes into the first batch with room.
 fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
-    let mut heats: Vec<Heat> = Vec::new();
+    let mut batches: Vec<Batch> = Vec::new();
     for &pair in pairs {
         let own = links(pair, topology);
-        let room = |heat: &&mut Heat| {
-            heat.links
+        let room = |batch: &&mut Batch| {
+            batch
+                .links
                 .as_ref()
                 .zip(own.as_ref())
                 .is_some_and(|(taken, own)| taken.is_disjoint(own))
         };
-        match heats.iter_mut().find(room) {
-            Some(heat) => {
-                heat.pairs.push(pair);
-                heat.links
+        match batches.iter_mut().find(room) {
+            Some(batch) => {
+                batch.pairs.push(pair);
+                batch
+                    .links
                     .iter_mut()
                     .for_each(|taken| taken.extend(own.iter().flatten()));
             }
-            None => heats.push(Heat {
+            None => batches.push(Batch {
                 pairs: vec![pair],
                 links: own,
             }),
         }
     }
-    heats.into_iter().map(|heat| heat.pairs).collect()
+    batches.into_iter().map(|batch| batch.pairs).collect()
 }
 
 /// Returns the links that a direct copy passes, regardless of direction, because traffic in the other direction slows
