@@ -111,7 +111,7 @@ pub fn with_place(found: Finding, evidence: &Evidence<'_>, address: Option<PciAd
     with_cable(found, evidence, address)
 }
 
-/// Adds the power state of the function and if it answers.
+/// Adds the power state of the function, and if it answers.
 fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     let Some(function) = evidence.snapshot.function(address) else {
         return found;
@@ -171,7 +171,7 @@ pub fn with_port(mut found: Finding, evidence: &Evidence<'_>, address: PciAddres
         .fact("port_corrected_errors", port.aer_correctable.get())
 }
 
-/// Adds the driver's last log messages on the GPU.
+/// Adds the GPU's last Xid message from the driver's log, and the Xids before it.
 fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     // A message names the device; a GPU is function 0 of it.
     let place = |address: PciAddress| (address.domain, address.bus, address.device);
