@@ -5,15 +5,11 @@
 //! # How it is detected
 //!
 //! `measurements.broken_off` contains every such event. Several pairs that share nothing are copied at once. A round
-//! breaks off in one of three ways:
-//!
-//! - It does not end before its deadline.
-//! - It ends with an error of the driver after which CUDA cannot be used, or that no limit and no full memory explains.
-//! - It crashes the worker.
-//!
-//! Its flows are then tried one by one. If all of them work, the round is run together once more at the end of the run.
-//! This rule reports the round if that worked too, or could not be done; the message states which. A crash while one
-//! flow runs by itself is tried again once, and reported here if the second try worked.
+//! breaks off if it does not end before its deadline, or if it crashes the worker. It also breaks off if it ends with
+//! an error of the driver after which CUDA cannot be used, or that no limit and no full memory explains. Its flows are
+//! then tried one by one. If all of them work, the round is run together once more at the end of the run. This rule
+//! reports the round if that worked too, or could not be done; the message states which. A crash while one flow runs by
+//! itself is tried again once, and reported here if the second try worked.
 //!
 //! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code. A
 //! worker that was killed (SIGKILL, SIGTERM, the kernel for want of memory) is not reported. A failure that repeats

@@ -9,12 +9,11 @@
 //! NVIDIA's words. The rule reports a state other than completed, a status other than 0 and a health bit that means
 //! degraded. It also reports if copies reach the full rate of the GPU's NVLinks nevertheless, and then judges them by
 //! that rate. All GPUs in the same state share one finding. In progress is a warning, since it may still complete. CUDA
-//! error 802 (system not yet initialised) is reported in the same way if NVML gives no state.
-//!
-//! A GPU is judged only if it has NVLinks to a switch, or NVLinks none of which leads to another GPU. On a machine
-//! without NVSwitch no fabric manager runs, which is correct. On trays of a larger NVLink domain (GB200, GB300) the
-//! fabric manager runs on the switch trays. A tray that has no link up at all runs by itself, and that is information
-//! while CUDA starts. GPUs in different cliques or clusters are a warning: the switches carry nothing between them.
+//! error 802 (system not yet initialised) is reported in the same way if NVML gives no state. A GPU is judged only if
+//! it has NVLinks to a switch, or NVLinks none of which leads to another GPU. On a machine without NVSwitch no fabric
+//! manager runs, which is correct. On trays of a larger NVLink domain (GB200, GB300) the fabric manager runs on the
+//! switch trays. A tray that has no link up at all runs by itself, and that is information while CUDA starts. GPUs in
+//! different cliques or clusters are a warning: the switches carry nothing between them.
 //!
 //! # Why it matters
 //!

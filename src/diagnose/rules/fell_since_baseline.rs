@@ -5,18 +5,11 @@
 //! # How it is detected
 //!
 //! `check --baseline OLD.json` and `compare OLD NEW` compare the two reports, GPUs by their PCI address (a path belongs
-//! to the slot, not to the card in it). Reported are:
-//!
-//! - a GPU that is gone
-//! - a PCIe link that is narrower or slower between its ends
-//! - fewer active NVLinks
-//! - peer access that is no longer granted
-//! - a more distant class
-//! - every bandwidth figure that fell by more than `least_fall_percent` and the two figures' own noise (half the spread
-//!   of each) together
-//!
-//! Figures that fell are grouped by what the pairs have in common. A GPU that `--gpus` left out of the later report is
-//! not gone.
+//! to the slot, not to the card in it). Reported are a GPU that is gone, a PCIe link that is narrower or slower between
+//! its ends, fewer active NVLinks, peer access that is no longer granted, and a more distant class. Every bandwidth
+//! figure is reported that fell by more than `least_fall_percent` and the two figures' own noise (half the spread of
+//! each) together. Figures that fell are grouped by what the pairs have in common. A GPU that `--gpus` left out of the
+//! later report is not gone.
 //!
 //! Copies between host and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU.
 //! Of several NUMA nodes the best figure counts. Copies of page-locked memory one way by copy engine depend on the

@@ -7,11 +7,10 @@
 //! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing. Anything that
 //! NVML counts then belongs to another program: data over NVLink (from 0.1 GB/s) and bytes over PCIe (from 0.2 GB/s; an
 //! idle H200 shows 0.002, and up to 0.1 while contexts are created). If another process has a context, a utilisation
-//! from 10% before the first copy counts too.
-//!
-//! A program that works only between these two moments is usually not seen. The exception is a program that moves data
-//! over NVLinks while several flows are measured at once: their counters then show 5% or more beyond the bytes of
-//! peerscope. GPUs that `--gpus` left out are watched too: their host copies may pass the PCIe links of the others.
+//! from 10% before the first copy counts too. A program that works only between these two moments is usually not seen.
+//! The exception is a program that moves data over NVLinks while several flows are measured at once: their counters
+//! then show 5% or more beyond the bytes of peerscope. GPUs that `--gpus` left out are watched too: their host copies
+//! may pass the PCIe links of the others.
 //!
 //! If NVML gave no such readings for a GPU, its slow copies are reported as on any other GPU, and the evidence names
 //! what is not known. But if a program is known on that GPU, copies with it that are too slow are reported here.

@@ -7,25 +7,16 @@
 //!
 //! The display functions of vendor 10de in /sys/bus/pci are compared with the PCI addresses of NVML's GPUs. Virtual
 //! functions of a GPU are left out. Each remaining function is an error: the nvidia driver has it and could not start
-//! it, or has lost it; nouveau has it; or no driver has it.
-//!
-//! The finding is information if the function is unlisted on purpose:
-//!
-//! - vfio-pci, or a driver that is built on it (nvgrace-gpu-vfio-pci), gives it to a virtual machine.
-//! - A parameter of the driver excludes it.
-//! - It is a display card (class 0300) without NVIDIA's driver, of a model (by its device id) that none of NVML's GPUs
-//!   is.
-//!
-//! A container sees all functions of its host and the device files of its own GPUs. A GPU is hidden from this process,
-//! and not reported as faulty, in three cases:
-//!
-//! - The driver has it and its device file may not be used.
-//! - The list in /proc/driver/nvidia/gpus can be read and leaves it out.
-//! - Its device file or that list is missing in a container (`snapshot.host.container`).
-//!
-//! Without such a sign the reason why NVML does not list it is unknown: `gpu-perhaps-hidden`. If NVML counts GPUs that
-//! it cannot identify, as many functions are attributed to them (`gpu-unreachable`). Nothing is compared if NVML does
-//! not start, or if `--gpus` leaves out some of the GPUs that NVML lists: a missing GPU was not chosen either.
+//! it, or has lost it; nouveau has it; or no driver has it. The finding is information if the function is unlisted on
+//! purpose. There are three such cases: vfio-pci, or a driver that is built on it (nvgrace-gpu-vfio-pci), gives it to a
+//! virtual machine; a parameter of the driver excludes it; or it is a display card (class 0300) without NVIDIA's
+//! driver, of a model (by its device id) that none of NVML's GPUs is. A container sees all functions of its host and
+//! the device files of its own GPUs. A GPU is hidden from this process, and not reported as faulty, if the driver has
+//! it and its device file may not be used. The same holds if the list in /proc/driver/nvidia/gpus can be read and
+//! leaves it out, or if its device file or that list is missing in a container (`snapshot.host.container`). Without
+//! such a sign the reason why NVML does not list it is unknown: `gpu-perhaps-hidden`. If NVML counts GPUs that it
+//! cannot identify, as many functions are attributed to them (`gpu-unreachable`). Nothing is compared if NVML does not
+//! start, or if `--gpus` leaves out some of the GPUs that NVML lists: a missing GPU was not chosen either.
 //!
 //! # Why it matters
 //!

@@ -16,13 +16,12 @@
 //! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has fallen off the bus.
 //! If the log may be read, the message contains the last one. It names the port above the GPU and the errors that this
 //! port has counted since boot (AER). Fatal errors point to the link: seat, riser or cable. A GPU in power state D3cold
-//! was switched off by the kernel; one whose configuration space reads all ones is off the bus.
-//!
-//! Power the machine off and on again, not only a reboot. If the GPU comes back and is lost again: check its power
-//! cables and cooling, reseat it, then replace it. For a module (SXM) look at the management controller's log. For a
-//! GPU outside (Thunderbolt, OCuLink) try another cable, then another dock. In a virtual machine its host must look. If
-//! all GPUs below one port do not answer, one finding names the port. Look at what they share: its link, its cable and
-//! the power of their board.
+//! was switched off by the kernel; one whose configuration space reads all ones is off the bus. Power the machine off
+//! and on again, not only a reboot. If the GPU comes back and is lost again: check its power cables and cooling, reseat
+//! it, then replace it. For a module (SXM) look at the management controller's log. For a GPU outside (Thunderbolt,
+//! OCuLink) try another cable, then another dock. In a virtual machine its host must look. If all GPUs below one port
+//! do not answer, one finding names the port. Look at what they share: its link, its cable and the power of their
+//! board.
 //!
 //! # Sources
 //!

@@ -4,16 +4,11 @@
 //!
 //! # How it is detected
 //!
-//! One of these applies:
-//!
-//! - Measurements were skipped, or have a figure but it is not known if their bytes arrived.
-//! - A GPU that was asked for could not be used: in exclusive or prohibited compute mode, in MIG mode, out of memory.
-//!   `devices-hidden` reports GPUs that CUDA does not show.
-//! - The run was cut off and its report was recovered.
-//! - A saved report has fewer rows than its verdict counts, or no row of a pair of its GPUs.
-//!
-//! Copies that failed or hung have their own findings. A pair that CUDA denies peer access is tested by its staged
-//! copies.
+//! Measurements were skipped, or have a figure but it is not known if their bytes arrived. Or a GPU that was asked for
+//! could not be used: in exclusive or prohibited compute mode, in MIG mode, out of memory. `devices-hidden` reports
+//! GPUs that CUDA does not show. Or the run was cut off and its report was recovered. Or a saved report has fewer rows
+//! than its verdict counts, or no row of a pair of its GPUs. Copies that failed or hung have their own findings. A pair
+//! that CUDA denies peer access is tested by its staged copies.
 //!
 //! # Why it matters
 //!

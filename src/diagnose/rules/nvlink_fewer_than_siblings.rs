@@ -8,12 +8,10 @@
 //! A GPU's name does not show its number of links, so the number is taken from its siblings. It is the most active
 //! links that another GPU of the same model has, or the number of other GPUs' links that lead to this one. A GPU whose
 //! own list is shorter and has no inactive link is reported here. `nvlink-inactive` reports links that are listed as
-//! down.
-//!
-//! Not reported are the same number on all GPUs, which is how the machine is wired, a card without any link if bridges
-//! connect others, and a GPU in MIG mode without any link. The finding is a warning if links lead to GPUs rather than
-//! switches: one of two bridges may never have been fitted. But a part for an SXM socket without any link is an error
-//! (a warning in a virtual machine), since its board connects it.
+//! down. Not reported are the same number on all GPUs, which is how the machine is wired, a card without any link if
+//! bridges connect others, and a GPU in MIG mode without any link. The finding is a warning if links lead to GPUs
+//! rather than switches: one of two bridges may never have been fitted. But a part for an SXM socket without any link
+//! is an error (a warning in a virtual machine), since its board connects it.
 //!
 //! # Why it matters
 //!

@@ -5,24 +5,20 @@
 //! # How it is detected
 //!
 //! A GPU's name does not show its number of links: machines are wired differently. So GPUs of one model are compared
-//! with each other. Fewer active links than the best GPU of the model is an error.
-//!
-//! Cards are connected by bridges, which may never have been fitted. No active link at all is a warning if others have
-//! some to another GPU. It is information on one card if all other cards of its model are bridged in pairs: no partner
-//! is left for it. Parts for SXM sockets are connected by their board, so no active link on one of them is an error.
-//! (In a virtual machine it is a warning, because the host may keep NVLink to itself.) All links down is an error,
-//! whatever the other GPUs show, if the GPU belongs to an NVSwitch fabric, if the machine has NVSwitches on its PCI
-//! bus, or if the GPU reaches another over NVLink according to NVML.
-//!
-//! Links that are down on all GPUs of a model are not wired: they are reported as information and not as a fault of any
-//! GPU. If the machine should have them, only its specification shows it. But a bridge carries a known number of links
-//! (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and fewer of them between two cards is a warning. So is a virtual
-//! machine in which no link of parts for SXM sockets came up.
-//!
-//! A link between two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and several
-//! others, are one finding. All GPUs that lost every link are also one finding, with the other ends of these links.
-//! Fewer links on one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without the
-//! switches of its rack has no links (`fabric-not-ready`).
+//! with each other. Fewer active links than the best GPU of the model is an error. Cards are connected by bridges,
+//! which may never have been fitted. No active link at all is a warning if others have some to another GPU. It is
+//! information on one card if all other cards of its model are bridged in pairs: no partner is left for it. Parts for
+//! SXM sockets are connected by their board, so no active link on one of them is an error. (In a virtual machine it is
+//! a warning, because the host may keep NVLink to itself.) All links down is an error, whatever the other GPUs show, if
+//! the GPU belongs to an NVSwitch fabric, if the machine has NVSwitches on its PCI bus, or if the GPU reaches another
+//! over NVLink according to NVML. Links that are down on all GPUs of a model are not wired: they are reported as
+//! information and not as a fault of any GPU. If the machine should have them, only its specification shows it. But a
+//! bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and fewer of them between
+//! two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came up. A link between
+//! two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and several others, are
+//! one finding. All GPUs that lost every link are also one finding, with the other ends of these links. Fewer links on
+//! one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without the switches of its
+//! rack has no links (`fabric-not-ready`).
 //!
 //! # Why it matters
 //!

@@ -6,20 +6,17 @@
 //!
 //! Lanes and generation of the link are compared with the most that the port above it and the device below it support
 //! together. Every link between a GPU and its root is checked, and each is reported once, however many GPUs share it.
-//!
 //! An idle GPU lowers its generation and not its lanes. So the generation of a GPU's link is judged only by the highest
 //! one that was seen while copies ran over PCIe (copies over NVLink leave the link idle). The lanes are judged so too
 //! if they were read then. If a run was too short for that, the generation at rest counts if every copy over the link
 //! is as slow as that generation makes it. The evidence lists the pairs whose copies passed the link, with their rates.
 //! Their low rates are not reported again. A copy that was faster than a reading allows refutes it, at rest or under
-//! load, and nothing is reported from it.
-//!
-//! Ports of switches lower their generation at rest too: if nothing was copied over such a link, the finding is
-//! information. Some ports show fewer lanes at rest, so lanes that were read while nothing passed the link are a
-//! warning: `check` copies over the link and settles it. The link of a GPU that shows its highest generation is not at
-//! rest, and its lanes count. A link that is narrow because one end supports no more (a x8 board, a x4 slot) is no
-//! fault (`pcie-narrow-by-design`). One that was wide and lost lanes while copies ran is another fault
-//! (`pcie-link-changed`). In a virtual machine that does not show the port, the finding is a warning.
+//! load, and nothing is reported from it. Ports of switches lower their generation at rest too: if nothing was copied
+//! over such a link, the finding is information. Some ports show fewer lanes at rest, so lanes that were read while
+//! nothing passed the link are a warning: `check` copies over the link and settles it. The link of a GPU that shows its
+//! highest generation is not at rest, and its lanes count. A link that is narrow because one end supports no more (a x8
+//! board, a x4 slot) is no fault (`pcie-narrow-by-design`). One that was wide and lost lanes while copies ran is
+//! another fault (`pcie-link-changed`). In a virtual machine that does not show the port, the finding is a warning.
 //!
 //! # Why it matters
 //!
