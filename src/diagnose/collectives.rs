@@ -1,4 +1,4 @@
-//! What an all-reduce could reach at most, from what GPUs sent while all of them sent and received.
+//! The highest rate that an all-reduce could reach, from the rates that GPUs sent while all of them sent and received.
 //!
 //! With n GPUs, S bytes to be summed, and B bytes per second out of every GPU at once:
 //!

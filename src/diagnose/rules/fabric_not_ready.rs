@@ -45,7 +45,7 @@ pub const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);
-    // That error comes from the fabric, even if links that are down do not show where they lead.
+    // CUDA's error comes from the fabric, even if links that are down do not show where they lead.
     let is_switched =
         |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();

@@ -12,7 +12,7 @@
 //! later report is not gone.
 //!
 //! Copies between host and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU.
-//! Of several NUMA nodes the best figure counts. Copies of page-locked memory one way by copy engine depend on the
+//! The best figure of several NUMA nodes counts. Copies of page-locked memory one way by copy engine depend on the
 //! link. They fell if they are lower by more than `least_fall_link_percent` and their noise. Figures that also depend
 //! on the host's memory (both ways, several GPUs at once, pipelines, kernels over mapped memory) must fall by
 //! `least_fall_memory_percent`. Figures that depend on the processor (pageable memory, memory that is page-locked anew)

@@ -7,7 +7,7 @@
 //! Copies of page-locked memory that is re-used, by copy engine, one GPU at a time (`measurements.host`), lie below
 //! what healthy machines reach by more than the margin of the class `host`. That class is a share of the payload rate
 //! of the narrowest link between the GPU and the host. Share and margin may be set with `--config` (`[expected.host]`).
-//! Of several NUMA nodes the best one counts; `host-memory-far` reports what the others lose. A slot that is narrow as
+//! The best of several NUMA nodes counts; `host-memory-far` reports what the others lose. A slot that is narrow as
 //! built does not cause this finding: the copies are compared with the slot's own rate. A figure is not reported either
 //! if it lies below what is expected by less than the spread of the one-way rows of the same GPU: that is
 //! `unstable-measurement`.

@@ -187,7 +187,7 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
             (above_several || link.kind == LinkKind::Interconnect) && are_apart(judged, &flows);
         (is_shared && 100.0 * together < most * alone).then_some((link, flows, together, alone))
     });
-    // Of links in a row the narrowest one is the limit.
+    // The narrowest of several links in a row is the limit.
     let rate = |link: &Link| link.capacity_gbps.map_or(f64::INFINITY, |rate| rate.0);
     let (link, flows, together, alone) =
         limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;
