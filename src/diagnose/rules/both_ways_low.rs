@@ -33,7 +33,7 @@
 //!
 //! # Sources
 //!
-//! H200: 391 of 396 GB/s per direction, and 82% where the destination issues (measured). Host copies of H200
+//! H200: 391 of 396 GB/s per direction, and 82% if the destination issues (measured). Host copies of H200
 //! over PCIe 5: 51 of 55.5 GB/s, staged copies 24 to 26.5 of 37 (measured). The other shares and all margins are
 //! chosen.
 

@@ -17,8 +17,8 @@
 //!
 //! # What to do
 //!
-//! Compare with the order and the machine that the expectations were made from (`peerscope
-//! expect`). Other findings on the same GPU show the cause.
+//! Compare with the order and the machine that the expectations were made from (`peerscope expect`). Other findings on
+//! the same GPU show the cause.
 //!
 //! # Sources
 //!

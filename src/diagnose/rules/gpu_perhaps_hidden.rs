@@ -19,8 +19,8 @@
 //! # What to do
 //!
 //! On the host: `ls -l /dev/nvidia*`; `nvidia-modprobe -c N` makes the file of minor number N. If nvidia-smi then lists
-//! the GPU, only the file was missing. Otherwise look for its address in the kernel's log (`dmesg | grep -iE
-//! 'nvrm|xid'`). In a container that was given some of the GPUs there is nothing to do.
+//! the GPU, only the file was missing. Otherwise look for its address in the kernel's log
+//! (`dmesg | grep -iE 'nvrm|xid'`). In a container that was given some of the GPUs there is nothing to do.
 //!
 //! # Sources
 //!

@@ -18,8 +18,8 @@
 //! # What to do
 //!
 //! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates,
-//! and the room. Power brake: the power supply asks for less, so look at its redundancy and cables (`ipmitool sdr type
-//! "Power Supply"`).
+//! and the room. Power brake: the power supply asks for less, so look at its redundancy and cables
+//! (`ipmitool sdr type "Power Supply"`).
 //!
 //! # Sources
 //!

@@ -17,10 +17,10 @@
 //!
 //! # What to do
 //!
-//! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with `amd_iommu=on
-//! iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Afterwards the type of the GPUs' groups is
-//! `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the kernel's command line already sets this, the finding
-//! names the parameter. Firmware that demands translation, or a group whose type was changed, overrides it.
+//! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
+//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Afterwards the type of the GPUs'
+//! groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the kernel's command line already sets this, the
+//! finding names the parameter. Firmware that demands translation, or a group whose type was changed, overrides it.
 //!
 //! # Sources
 //!

@@ -18,9 +18,9 @@
 //!
 //! # What to do
 //!
-//! Note the counters (`nvidia-smi nvlink -e`), check again, and see if the same links count. Look for Xid 74 (`dmesg |
-//! grep -i xid`). Reseat bridge or GPU. On NVSwitch baseboards swap the GPU with another: errors that move with it come
-//! from the GPU, those that stay come from the baseboard.
+//! Note the counters (`nvidia-smi nvlink -e`), check again, and see if the same links count. Look for Xid 74
+//! (`dmesg | grep -i xid`). Reseat bridge or GPU. On NVSwitch baseboards swap the GPU with another: errors that move
+//! with it come from the GPU, those that stay come from the baseboard.
 //!
 //! # Sources
 //!

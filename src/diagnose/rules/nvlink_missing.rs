@@ -5,15 +5,15 @@
 //! # How it is detected
 //!
 //! No GPU of a model lists an NVLink, although there are NVSwitches on the PCI bus, or the model is one for SXM
-//! sockets, which the boards connect by NVLink. Such a model has SXM in the name that NVML gives (`NVIDIA
-//! A100-SXM4-80GB`), or its name is that of a part that exists for such sockets only (`NVIDIA H200`, `NVIDIA B200`,
-//! `NVIDIA H100 80GB HBM3`). Names are compared as a whole: `NVIDIA GH200 480GB` and `NVIDIA H200 NVL` are other
-//! models. GPUs in MIG mode are left out, and a single GPU has no other to be connected to. NVSwitches count for a
-//! model only if they cannot belong to other GPUs. Such other GPUs are those of another model that has links, is made
-//! for SXM sockets, is in MIG mode or does not answer, and those that NVML does not list. The finding is a warning in a
-//! virtual machine, whose host may keep NVLink to itself. A virtual machine without a visible NVSwitch proves nothing.
-//! `nvlink-fewer-than-siblings` reports a GPU without links whose siblings have some. `nvlink-inactive` reports links
-//! that are listed and down.
+//! sockets, which the boards connect by NVLink. Such a model has SXM in the name that NVML gives
+//! (`NVIDIA A100-SXM4-80GB`), or its name is that of a part that exists for such sockets only (`NVIDIA H200`,
+//! `NVIDIA B200`, `NVIDIA H100 80GB HBM3`). Names are compared as a whole: `NVIDIA GH200 480GB` and `NVIDIA H200 NVL`
+//! are other models. GPUs in MIG mode are left out, and a single GPU has no other to be connected to. NVSwitches count
+//! for a model only if they cannot belong to other GPUs. Such other GPUs are those of another model that has links, is
+//! made for SXM sockets, is in MIG mode or does not answer, and those that NVML does not list. The finding is a warning
+//! in a virtual machine, whose host may keep NVLink to itself. A virtual machine without a visible NVSwitch proves
+//! nothing. `nvlink-fewer-than-siblings` reports a GPU without links whose siblings have some. `nvlink-inactive`
+//! reports links that are listed and down.
 //!
 //! # Why it matters
 //!

@@ -16,8 +16,9 @@
 //!
 //! # What to do
 //!
-//! Pin once and use the buffer again: a pool of pinned buffers, `DataLoader(..., pin_memory=True,
-//! persistent_workers=True)`, no `tensor.pin_memory()` in the loop. For a single copy, do not pin.
+//! Pin once and use the buffer again: a pool of pinned buffers,
+//! `DataLoader(..., pin_memory=True, persistent_workers=True)`, no `tensor.pin_memory()` in the loop. For a single
+//! copy, do not pin.
 //!
 //! # Sources
 //!
