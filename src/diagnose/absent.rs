@@ -1,5 +1,5 @@
-//! What a saved report has no row of although it was asked for: whoever takes rows out of a report must not make a
-//! healthy one of it.
+//! Finds rows that were asked for and are missing from a saved report: removing rows from a report must not make it
+//! healthy.
 
 use std::collections::HashSet;
 
@@ -13,9 +13,9 @@ use plan::is_direct;
 /// The probe group of copies between GPUs, as `--skip` names it.
 pub const PEERS: &str = "peers";
 
-/// Notes of a saved report how many measurements were asked for of which it has no row. Its verdict counts all that its
-/// run planned; where that says less, every pair of GPUs that could be used has a row. A report that lacks rows is not
-/// healthy, whatever it says.
+/// Notes in a saved report how many of the requested measurements have no row. Its verdict counts all that its run
+/// planned. If that count is lower, every pair of GPUs that could be used must still have a row. A report that lacks
+/// rows is not healthy, whatever its verdict.
 pub fn note_absent(report: &mut Report) {
     let Some(measurements) = &report.measurements else {
         return;
@@ -25,7 +25,7 @@ pub fn note_absent(report: &mut Report) {
         .verdict
         .tested
         .saturating_add(report.verdict.untested);
-    // Of a run that planned nothing, nothing is absent; it is not healthy anyway.
+    // If a run planned nothing, nothing is absent; it is not healthy anyway.
     let planned_any = planned > 0 || !measurements.peer.is_empty();
     let of_pairs = if planned_any {
         pairs_without_a_row(report, measurements)
@@ -49,7 +49,7 @@ pub fn note_absent(report: &mut Report) {
     }
 }
 
-/// How many pairs of GPUs that could be used have no row of copies on the path that they have.
+/// Returns how many pairs of usable GPUs have no row of copies on the path that they have.
 fn pairs_without_a_row(report: &Report, measurements: &Measurements) -> usize {
     let driver = &measurements.driver;
     let ended = driver.failure.is_none() && !measurements.interrupted && !measurements.cut_off;

@@ -1,5 +1,5 @@
-//! Advice for programs, from the figures of this machine: a sentence for each thing that was measured. It judges
-//! nothing: a machine is healthy or not whatever programs do on it.
+//! Advice for programs, from the figures of this machine: a sentence for each thing that was measured. It does not
+//! affect the verdict, which does not depend on what programs do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use model::one_gpu::OneGpu;
 use model::placement::{HostMode, Pair, Placement, StreamKind};
 use model::rounding::{percent, rate, short};
 
-/// A kernel runs beside a copy where at least this share of its time does, per cent: halfway between what placements
-/// that overlap reach (100) and those that do not (0 to 1), see [`super::rules`] on `placement-serialises`.
+/// Share of a kernel's time, per cent, from which it counts as running beside a copy. Halfway between placements that
+/// overlap (100) and those that do not (0 to 1), see [`super::rules`] on `placement-serialises`.
 const OVERLAPS: f64 = 50.0;
 
-/// What is not so many times as fast is not worth a change of a program: chosen.
+/// Speed-up from which a change of a program is worth it: chosen.
 const WORTH_IT: f64 = 1.2;
 
-/// What programs on this machine should do.
+/// Returns what programs on this machine should do.
 pub fn advise(measurements: &Measurements) -> Vec<Advice> {
     [
         streams(measurements),
@@ -30,7 +30,7 @@ pub fn advise(measurements: &Measurements) -> Vec<Advice> {
     .collect()
 }
 
-/// Which streams to copy on between GPUs.
+/// Advises which streams to copy on between GPUs.
 fn streams(measurements: &Measurements) -> Option<Advice> {
     let both = |kind| Placement {
         source: kind,
@@ -103,7 +103,7 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
     })
 }
 
-/// Whether to pin host memory, and whether to keep what is pinned.
+/// Advises if host memory should be pinned, and if pinned memory should be kept.
 fn pinning(measurements: &Measurements) -> Option<Advice> {
     let rates = |way: HostWay| -> Vec<f64> {
         measurements
@@ -163,7 +163,7 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
     })
 }
 
-/// How many batches to keep in flight: those of the fastest pipeline from pinned memory.
+/// Advises how many batches to keep in flight: those of the fastest pipeline from pinned memory.
 fn batches(measurements: &Measurements) -> Option<Advice> {
     let sound = measurements
         .pipeline
@@ -228,7 +228,7 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
     })
 }
 
-/// The median; none where there are no figures.
+/// Returns the median; `None` if there are no figures.
 fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! Rows of the table of advice for rules that no labelled case has as its fault: settings, what programs do, what
-//! was measured under load, and what is known beside a report.
+//! Rows of the table of advice for rules that are not the fault of any labelled case: settings, actions of programs,
+//! measurements under load, and facts beside a report.
 
 use super::advice_steps::Step;
 use super::advice_tests::{Judged, Row, but, guest};
@@ -17,7 +17,7 @@ use model::snapshot::{ComputeMode, GpuProcess, Snapshot};
 use model::testing::{host_copy, overlap as overlap_of};
 use model::units::{Bytes, GbPerSecond, MIB};
 
-/// All whose facts are those of a machine.
+/// Returns all rows whose facts are those of a machine.
 pub(super) fn all() -> Vec<Row> {
     [
         setting_rows(),
@@ -354,7 +354,7 @@ fn overlap(share: f64) -> Overlap {
     overlap_of(side, share)
 }
 
-/// A pattern whose flows have this rate each.
+/// Returns a pattern whose flows have this rate each.
 fn pattern(pattern: Pattern, of: &str, ways: &[Flow], each: f64) -> LoadPattern {
     let mut load = LoadPattern::without(pattern, of.into(), ways, Status::Measured, None);
     load.achieved_gbps = Some(GbPerSecond(
@@ -525,7 +525,7 @@ fn gap_rows() -> Vec<Row> {
     ]
 }
 
-/// Rows whose facts stand beside the report: an earlier one, or what was ordered.
+/// Returns rows whose facts come from beside the report: an earlier report, or the order.
 pub(super) fn of_reports() -> Vec<Judged> {
     use Step::{CheckAgainIdle, EndPrograms, Expectation, LongerProfile, NewBaseline, Nothing};
     let old = || -> Report {

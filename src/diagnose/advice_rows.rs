@@ -1,4 +1,4 @@
-//! More rows of the table of advice: links, settings, GPUs that are lost, and what several GPUs share.
+//! More rows of the table of advice: links, settings, lost GPUs, and parts that several GPUs share.
 
 use super::advice_steps::Step;
 use super::advice_tests::{Row, bare_h200, but, guest, named, near, sound};
@@ -16,7 +16,7 @@ pub(super) fn all() -> Vec<Row> {
         .collect()
 }
 
-/// A guest whose host runs the fabric.
+/// Makes the machine a guest whose host runs the fabric.
 fn guest_of_host(machine: &mut Snapshot) {
     guest(machine);
     named(machine, "NVIDIA H200", "Hopper");
@@ -27,7 +27,7 @@ fn guest_with_switches(machine: &mut Snapshot) {
     machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
 }
 
-/// [`two_sockets`] with these GPUs' links at one lane, or at eight.
+/// Returns [`two_sockets`] with these GPUs' links at one lane, or at eight.
 fn narrow(gpus: &[usize], to: u8) -> (Snapshot, Measurements) {
     let mut machine = two_sockets();
     for (gpu, port, address) in [
@@ -224,7 +224,7 @@ fn setting_rows() -> Vec<Row> {
     ]
 }
 
-/// A machine whose driver gets no answer from these GPUs.
+/// Returns a machine whose driver gets no answer from these GPUs.
 fn lost(mut machine: Snapshot, gpus: &[usize]) -> (Snapshot, Measurements) {
     fn none<T>() -> Reading<T> {
         Reading::failed("the GPU is lost")
@@ -305,7 +305,7 @@ fn lost_rows() -> Vec<Row> {
     ]
 }
 
-/// A machine whose first GPU sits at a root port of its own.
+/// Returns a machine whose first GPU sits at its own root port.
 fn with_own_port() -> Snapshot {
     let mut machine = two_sockets();
     let mut port = machine.function(pci("0000:00:01.0")).unwrap().clone();

@@ -1,11 +1,12 @@
-//! What a technician can be told to do, and how it is known from a text. Two tables of advice use it, that of
-//! src/diagnose/advice_tests.rs and tests/machines/advice.toml, so it names nothing of this program.
+//! Steps that a technician can be told to do, and the words by which a text is recognised as containing them. Two
+//! tables of advice use it, that of src/diagnose/advice_tests.rs and tests/machines/advice.toml, so it names nothing of
+//! this program.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-/// What a technician is told to do, or to look at. Each is known by words that only it has.
+/// A step that a technician is told to do, or to look at. Each is recognised by words that no other step has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -245,7 +246,7 @@ const WORDS: [(Step, &[&str]); 65] = [
     (Step::QuitMps, &["nvidia-cuda-mps-control"]),
 ];
 
-/// The steps that this text has.
+/// Returns the steps that this text contains.
 pub fn steps_in(text: &str) -> BTreeSet<Step> {
     WORDS
         .iter()

@@ -1,4 +1,4 @@
-//! The advice of rules against its facts: facts in, steps that must, may and must not come out.
+//! Tests the advice of rules against its facts: for given facts, the steps that must, may and must not be advised.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use model::placement::{Pair, Path};
 use model::reading::Unknown;
 use model::snapshot::Snapshot;
 
-/// The steps of a finding, by what it says to do and to suspect.
+/// Returns the steps of a finding, from its next step and its suspects.
 fn steps(finding: &Finding) -> BTreeSet<Step> {
     let suspects = finding
         .suspects
@@ -28,7 +28,7 @@ fn steps(finding: &Finding) -> BTreeSet<Step> {
     )
 }
 
-/// Facts, the rule, and the steps that must and may come out; all others must not.
+/// Facts, the rule, and the steps that must and may be advised; all others must not.
 pub(super) struct Row {
     pub(super) facts: &'static str,
     pub(super) rule: &'static str,
@@ -37,7 +37,7 @@ pub(super) struct Row {
     pub(super) may: &'static [Step],
 }
 
-/// A machine whose settings are known to be off, and what was measured on it.
+/// Returns a machine whose settings are known to be off, and its measurements.
 pub(super) fn sound(machine: Snapshot) -> (Snapshot, Measurements) {
     let mut machine = machine;
     machine.host.iommu_translating = Reading::Known(false);
@@ -53,7 +53,7 @@ pub(super) fn sound(machine: Snapshot) -> (Snapshot, Measurements) {
     (machine, measurements)
 }
 
-/// [`sound`], with the bytes of these pairs wrong on this path.
+/// Returns [`sound`], with the bytes of these pairs wrong on this path.
 fn wrong(machine: Snapshot, path: Path, is_bad: impl Fn(Pair) -> bool) -> (Snapshot, Measurements) {
     let (machine, mut measurements) = sound(machine);
     for cell in measurements
@@ -67,7 +67,7 @@ fn wrong(machine: Snapshot, path: Path, is_bad: impl Fn(Pair) -> bool) -> (Snaps
     (machine, measurements)
 }
 
-/// The same with copies that never end.
+/// Returns the same with copies that never end.
 fn hung(machine: Snapshot, is_bad: impl Fn(Pair) -> bool) -> (Snapshot, Measurements) {
     let (machine, mut measurements) = sound(machine);
     for cell in measurements
@@ -276,7 +276,7 @@ fn hang_rows() -> Vec<Row> {
     ]
 }
 
-/// What was found, and the steps that must and may come out; all others must not.
+/// Findings, and the steps that must and may be advised; all others must not.
 pub(super) struct Judged {
     pub(super) facts: &'static str,
     pub(super) rule: &'static str,
@@ -351,7 +351,8 @@ fn steps_follow_from_facts() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
-/// A rule whose advice nobody checked against facts has no row: here, or of a case in tests/machines/advice.toml.
+/// Fails for a rule whose advice is not checked against facts. It needs a row here, or a row of a case in
+/// tests/machines/advice.toml.
 #[test]
 fn every_rule_has_a_row() {
     let cases = include_str!("../../tests/machines/advice.toml");

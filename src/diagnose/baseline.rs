@@ -1,4 +1,4 @@
-//! An earlier report beside today's: which GPU is which, and what is different, pair by pair.
+//! Compares an earlier report with today's: which GPU is which, and what is different, pair by pair.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,54 +13,54 @@ use model::request::{LeftOutGpu, Request};
 use model::snapshot::Gpu;
 use model::units::PciAddress;
 
-/// Today's machine beside an earlier report of it.
+/// Today's machine and an earlier report of it.
 pub struct Beside<'a> {
     pub old: &'a Report,
-    /// Index today of the GPU that had this index then.
+    /// Index today of the GPU that had this index in the earlier report.
     today: HashMap<u32, u32>,
 }
 
-/// What a figure is of, the pair by today's indices.
+/// A figure's identity, with the pair by today's indices.
 type Key = (Pair, Setup);
 
-/// A figure then and today.
+/// A figure of the earlier report and today's.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures<'a> {
     /// The pair by today's indices.
     pub pair: Pair,
     pub old: &'a PeerBandwidth,
-    /// Today; none where it was not measured.
+    /// Today's figure; `None` if it was not measured.
     pub new: Option<&'a PeerBandwidth>,
 }
 
 impl Figures<'_> {
-    /// How far today's figure lies below the old one, per cent of it; negative where it rose.
+    /// Returns how far today's figure lies below the old one, per cent of it; negative if it rose.
     pub fn fall_percent(&self) -> Option<f64> {
         let (old, new) = (self.old.achieved_gbps?, self.new?.achieved_gbps?);
         (old.0 > 0.0).then(|| 100.0 * (old.0 - new.0) / old.0)
     }
 
-    /// How far two such figures may lie apart by their own noise: half the spread of each, per cent.
+    /// Returns how far two such figures may differ by their own noise: half the spread of each, per cent.
     pub fn noise_percent(&self) -> f64 {
         let half = |cell: &PeerBandwidth| cell.spread_percent.unwrap_or(0.0) / 2.0;
         half(self.old) + self.new.map_or(0.0, half)
     }
 }
 
-/// A figure of one GPU and the host then and today.
+/// A figure of one GPU and the host, of the earlier report and today's.
 #[derive(Debug, Clone, Copy)]
 pub struct HostFigures {
     /// The GPU, by today's index.
     pub gpu: u32,
-    /// What it is of.
+    /// The kind of figure.
     pub what: What,
     pub old: Figure,
-    /// Today; none where it was not measured.
+    /// Today's figure; `None` if it was not measured.
     pub new: Option<Figure>,
 }
 
 impl HostFigures {
-    /// How far today's lies from the old one; none where there is none today.
+    /// Returns how far today's figure lies from the old one; `None` if there is none today.
     pub fn change(&self) -> Option<Short> {
         Some(Short {
             gpu: self.gpu,
@@ -70,14 +70,14 @@ impl HostFigures {
         })
     }
 
-    /// How far two such figures may lie apart by their own noise: half the spread of each, per cent.
+    /// Returns how far two such figures may differ by their own noise: half the spread of each, per cent.
     pub fn noise_percent(&self) -> f64 {
         (self.old.spread_percent + self.new.map_or(0.0, |new| new.spread_percent)) / 2.0
     }
 }
 
 impl<'a> Beside<'a> {
-    /// The earlier report, if one was given.
+    /// Returns the comparison with the earlier report, if one was given.
     pub fn of(evidence: &Evidence<'a>) -> Option<Self> {
         let old = evidence.baseline?;
         let mut today = HashMap::new();
@@ -94,7 +94,7 @@ impl<'a> Beside<'a> {
         Some(Self { old, today })
     }
 
-    /// The GPUs that were there then and are not today, whoever looks.
+    /// Returns the GPUs of the earlier report that are gone today and were not left out of today's run.
     pub fn vanished(&self, evidence: &Evidence<'_>) -> Vec<&'a Gpu> {
         let others = self
             .old
@@ -107,7 +107,7 @@ impl<'a> Beside<'a> {
             .collect()
     }
 
-    /// The GPUs that are there today and were not then, whoever had looked.
+    /// Returns the GPUs that are there today, were not in the earlier report, and were not left out of it.
     pub fn appeared<'n>(&self, evidence: &Evidence<'n>) -> Vec<&'n Gpu> {
         let known: Vec<_> = self.today.values().collect();
         let others = evidence
@@ -120,7 +120,7 @@ impl<'a> Beside<'a> {
             .collect()
     }
 
-    /// Whether today's report looked at what this finding of then is about.
+    /// Returns true if today's report covers the subject of this earlier finding.
     pub fn is_looked_at(&self, evidence: &Evidence<'_>, then: &Finding) -> bool {
         let left_out =
             |gpu: &Gpu| !self.today.contains_key(&gpu.index) && is_left_out(evidence.request, gpu);
@@ -131,7 +131,7 @@ impl<'a> Beside<'a> {
             Subject::Machine => pairs.iter().all(both_seen) && gpus.iter().all(|gpu| seen(*gpu)),
             Subject::Gpu { index } | Subject::Link { index, .. } => seen(*index),
             Subject::Pair(pair) => both_seen(pair),
-            // One path over it shows it.
+            // One path over the link is enough to show it.
             Subject::PcieLink { .. } => pairs.is_empty() || pairs.iter().any(both_seen),
             Subject::PciFunction { address } => !evidence
                 .request
@@ -141,13 +141,13 @@ impl<'a> Beside<'a> {
         }
     }
 
-    /// The GPUs of both, then and today.
+    /// Returns the GPUs of both reports, each earlier GPU with today's.
     pub fn gpus<'n>(&self, evidence: &Evidence<'n>) -> Vec<(&'a Gpu, &'n Gpu)> {
         let of = |gpu: &'a Gpu| Some((gpu, evidence.snapshot.gpu(*self.today.get(&gpu.index)?)?));
         self.old.snapshot.gpus.iter().filter_map(of).collect()
     }
 
-    /// A pair by today's indices.
+    /// Returns a pair by today's indices.
     pub fn pair(&self, old: Pair) -> Option<Pair> {
         Some(Pair {
             source: *self.today.get(&old.source)?,
@@ -155,7 +155,7 @@ impl<'a> Beside<'a> {
         })
     }
 
-    /// Every figure of then whose GPUs are there today, with today's.
+    /// Returns every earlier figure whose GPUs are there today, with today's figure.
     pub fn figures<'n>(&self, evidence: &Evidence<'n>) -> Vec<Figures<'n>>
     where
         'a: 'n,
@@ -183,7 +183,7 @@ impl<'a> Beside<'a> {
             .collect()
     }
 
-    /// Every figure of host and GPU of then whose GPU is there today, with today's.
+    /// Returns every earlier figure of host and GPU whose GPU is there today, with today's figure.
     pub fn host_figures(&self, evidence: &Evidence<'_>) -> Vec<HostFigures> {
         let of = |measurements| host_figures::figures(measurements);
         let new = evidence.measurements.map(of).unwrap_or_default();
@@ -200,7 +200,7 @@ impl<'a> Beside<'a> {
         old.into_iter().filter_map(both).collect()
     }
 
-    /// How many figures of today, of GPUs that were there then, the earlier report has not.
+    /// Returns how many of today's figures the earlier report lacks, of GPUs that it contains.
     pub fn only_today(&self, evidence: &Evidence<'_>) -> usize {
         let Some(new) = evidence.measurements else {
             return 0;
@@ -231,7 +231,7 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// Whether `--gpus` left this GPU of the other report out.
+/// Returns true if `--gpus` left this GPU of the other report out.
 fn is_left_out(request: &Request, gpu: &Gpu) -> bool {
     request
         .left_out_gpus
@@ -239,7 +239,7 @@ fn is_left_out(request: &Request, gpu: &Gpu) -> bool {
         .any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
 }
 
-/// What tells where a GPU of a report sits.
+/// The facts that identify the place of a GPU in a report.
 struct Place<'a> {
     pci: Option<PciAddress>,
     uuid: Option<&'a String>,
@@ -255,8 +255,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether two GPUs of two reports sit in the same place: a path belongs to the slot and not to the
-    /// card in it. Where an address is not known, the UUID decides, and otherwise the index.
+    /// Returns true if two GPUs of two reports sit in the same place: a path belongs to the slot and not to the card in
+    /// it. If an address is not known, the UUID decides, and otherwise the index.
     fn is(&self, other: &Self) -> bool {
         if let (Some(one), Some(other)) = (self.pci, other.pci) {
             return one == other;

@@ -1,4 +1,4 @@
-//! What an all-reduce could reach at most, from what GPUs sent while all of them sent and received.
+//! The highest rate that an all-reduce could reach, from the rates that GPUs sent while all of them sent and received.
 //!
 //! With n GPUs, S bytes to be summed, and B bytes per second out of every GPU at once:
 //!
@@ -18,7 +18,7 @@ use model::load::{LoadPattern, Pattern};
 use model::measurement::Measurements;
 use model::units::GbPerSecond;
 
-/// Both algorithms, from the patterns in which every GPU sends and receives; none where they were not measured.
+/// Returns both algorithms, from the patterns in which every GPU sends and receives. Empty if they were not measured.
 pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
     let pattern = |kind: Pattern| {
         measurements
@@ -27,14 +27,14 @@ pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
             .find(|load| load.pattern == kind && load.rate().is_some())
     };
     let ring = pattern(Pattern::Ring);
-    // A tree sends to several at once; where that was not measured, what a ring sends stands for it.
+    // A tree sends to several at once. If that was not measured, the rates of a ring are used.
     let tree = pattern(Pattern::RingBothWays).or(ring);
     let all = [(Algorithm::Ring, ring), (Algorithm::Tree, tree)].into_iter();
     all.filter_map(|(algorithm, load)| all_reduce(algorithm, load?))
         .collect()
 }
 
-/// Writes them beside the figures.
+/// Writes the results beside the figures.
 pub fn fill(measurements: &mut Measurements) {
     measurements.all_reduce = of(measurements);
 }

@@ -1,4 +1,4 @@
-//! Two reports of the same machine side by side.
+//! Compares two reports of the same machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use model::flow::Setup;
 use model::placement::{Pair, Path};
 use model::report::{Report, Verdict};
 
-/// Rules that look at an earlier report; the others say of each report what they say of it alone.
+/// Rules that read an earlier report. The others report on each report alone.
 static OF_BOTH: [Rule; 3] = [
     fell_since_baseline::RULE,
     changed_since_baseline::RULE,
@@ -28,43 +28,43 @@ pub const SCHEMA: &str = "peerscope.comparison/1";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// [`SCHEMA`].
     pub schema: &'static str,
     pub old: Side,
     pub new: Side,
-    /// Figures that both have: bandwidth of pairs, and those of host and GPU.
+    /// Figures that both reports have: bandwidth of pairs, and figures of host and GPU.
     pub compared: usize,
-    /// Figures of the earlier report that the later one has not.
+    /// Figures of the earlier report that the later one lacks.
     pub not_compared: usize,
-    /// Figures of the later report, of GPUs that both have, that the earlier one has not.
+    /// Figures of the later report, of GPUs in both, that the earlier one lacks.
     pub only_in_new: usize,
-    /// What is worse, and what is different.
+    /// Findings on what is worse, and what is different.
     pub findings: Vec<Finding>,
-    /// What today's rules find in the later report and not in the earlier one.
+    /// Findings of today's rules in the later report and not in the earlier one.
     pub appeared: Vec<Finding>,
-    /// What they find in the earlier report and no longer in the later one.
+    /// Findings of today's rules in the earlier report and no longer in the later one.
     pub gone: Vec<Finding>,
-    /// What one-way copies of each pair reached then and now. Not written: both reports have it.
+    /// Rates of one-way copies of each pair in both reports. Not written: both reports have them.
     #[serde(skip)]
     pub pairs: Vec<Change>,
     /// The conclusion, with its exit code.
     pub verdict: Verdict,
 }
 
-/// What a pair reached then and now, in the way that pairs are judged by.
+/// Rates of a pair in both reports, in the way of copying that pairs are judged by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
     /// The pair, by the indices of the later report.
     pub pair: Pair,
-    /// Then, GB/s.
+    /// Rate in the earlier report, GB/s.
     pub old_gbps: f64,
-    /// Now, GB/s.
+    /// Rate in the later report, GB/s.
     pub new_gbps: f64,
-    /// Whether the pair copied directly then, and CUDA no longer lets it: what it reaches now goes through the host.
+    /// True if the pair copied directly in the earlier report and CUDA no longer allows it: the new rate goes through
+    /// the host.
     pub staged_now: bool,
 }
 
-/// What copies of the later report reach through the host, of pairs that CUDA does not let copy directly.
+/// Returns rates of the later report through the host, of pairs that CUDA does not let copy directly.
 fn refused(new: &Report) -> BTreeMap<Pair, f64> {
     let Some(measurements) = &new.measurements else {
         return BTreeMap::new();
@@ -104,7 +104,7 @@ impl Change {
         })
     }
 
-    /// How far the later figure lies above the earlier one, per cent of it.
+    /// Returns how far the later figure lies above the earlier one, per cent of it.
     pub fn percent(&self) -> f64 {
         if self.old_gbps > 0.0 {
             100.0 * (self.new_gbps - self.old_gbps) / self.old_gbps
@@ -118,7 +118,7 @@ impl Change {
 pub struct Side {
     pub started_at: String,
     pub machine: String,
-    /// How many of its GPUs `--gpus` left out.
+    /// Number of GPUs that `--gpus` left out.
     pub gpus_left_out: u32,
 }
 
@@ -159,7 +159,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         .as_ref()
         .map_or(0, |beside| beside.only_today(&evidence));
 
-    // A direct copy comes before a staged one of the same pair.
+    // Prefer a direct copy to a staged one of the same pair.
     let refused = refused(new);
     let on = |path| {
         let of = figures
@@ -186,7 +186,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         .into_iter()
         .filter(|finding| !known.contains(&key(finding)))
         .collect();
-    // Nobody knows of a GPU that was left out whether its fault is still there.
+    // If a GPU was left out, it is not known if its fault is still there.
     let seen = |finding: &Finding| {
         beside
             .as_ref()
@@ -197,8 +197,8 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         .filter(|finding| !still.contains(&key(finding)) && seen(finding))
         .collect();
 
-    // A fault that the earlier report had not is worse than it was, whatever the figures say. What the later one did not
-    // test is not known, whether or not the earlier one did.
+    // A fault that the earlier report lacks is worse than before, whatever the figures. What the later report did not
+    // test is unknown, whether or not the earlier one tested it.
     let all: Vec<_> = findings
         .iter()
         .chain(&appeared)

@@ -1,4 +1,4 @@
-//! The file of `--config`, checked against the rules that there are.
+//! Reads the file of `--config`, and checks it against the existing rules.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ struct ShareInFile {
 ///
 /// # Errors
 ///
-/// What is wrong, with the line or the key.
+/// Describes the error, with the line or the key.
 pub fn parse(text: &str) -> Result<Settings, String> {
     let file: File =
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
@@ -101,7 +101,7 @@ pub fn parse(text: &str) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// The parameters of the rule with this code.
+/// Returns the parameters of the rule with this code.
 fn known_code(code: &str, table: &str) -> Result<&'static [Parameter], String> {
     rules::find(code)
         .map(|rule| rule.parameters)
@@ -157,7 +157,7 @@ mod tests {
                 "{severity}"
             );
         }
-        // Raised is not silenced; a warning that stays one may have been an error at times.
+        // A raised rule is not silenced. A warning that stays a warning may have been an error in some findings.
         assert_eq!(
             silenced("[severity]\nplacement-serialises = \"error\"\n"),
             []

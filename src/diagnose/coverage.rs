@@ -1,4 +1,4 @@
-//! How much of what was asked for was tested, and why the rest was not.
+//! Counts how much of what was asked for was tested, and why the rest was not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use model::measurement::{Hidden, Measurements, Status, Verified};
 use model::placement::{Pair, Path};
 use model::topology::{LinkClass, Topology};
 
-/// Every measurement that was asked for.
+/// Returns every measurement that was asked for.
 ///
-/// A pair that CUDA denies peer access is tested by its staged copies: a direct one that was
-/// skipped for that is not one that was asked for.
+/// A pair that CUDA denies peer access is tested by its staged copies. A direct one that was skipped for that reason
+/// does not count as asked for.
 pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
     let denied = |cell: &Cell<'_>| {
         let said = cell
@@ -25,7 +25,7 @@ pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
         .filter(move |cell| cell.status != Status::Skipped || !denied(cell))
 }
 
-/// GPUs that were asked for and could not be used, with the reason.
+/// Returns GPUs that were asked for and could not be used, with the reason.
 pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
     measurements
         .driver
@@ -34,18 +34,18 @@ pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)
         .filter_map(|device| Some((device.index, device.failure.as_deref()?)))
 }
 
-/// Of those, the GPUs that CUDA does not show while it shows others, with the reason.
+/// Returns those of the unusable GPUs that CUDA does not show while it shows others, with the reason.
 pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden, &str)> {
     let devices = &measurements.driver.devices;
     let shows_some = devices.iter().any(|device| device.ordinal.is_some());
     let hidden = devices
         .iter()
         .filter(move |device| shows_some && device.ordinal.is_none());
-    // What NVML could not identify, CUDA was not asked for.
+    // CUDA was not asked for GPUs that NVML could not identify.
     hidden.filter_map(|device| Some((device.index, device.hidden?, device.failure.as_deref()?)))
 }
 
-/// The GPUs over whose PCIe link something was copied.
+/// Returns the GPUs over whose PCIe link something was copied.
 pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
     let over_nvlink = |pair: Pair| {
         topology
@@ -66,26 +66,23 @@ pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTree
 /// Counts of what was tested and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Measurements with an answer.
+    /// Measurements with a result.
     pub tested: u32,
-    /// Of those, how many are of copies from one place to another. Copies within a GPU say nothing of its ways to
-    /// others.
+    /// Number of tested copies from one place to another. Copies within a GPU show nothing of its paths to others.
     pub tested_ways: u32,
-    /// Measurements without.
+    /// Measurements without a result.
     pub untested: u32,
-    /// Of those with an answer, how many have a figure of which it is not known whether the bytes
-    /// arrived.
+    /// Measurements with a result whose figure exists but whose bytes are not known to have arrived.
     pub unverified: u32,
-    /// Of those without, how many are lost with GPUs that CUDA does not show.
+    /// Untested measurements that are lost with GPUs that CUDA does not show.
     pub hidden: u32,
-    /// Of those without, how many have a figure that another program disturbed.
+    /// Untested measurements whose figure another program disturbed.
     pub set_aside: u32,
-    /// Why those without a fault of their own (skipped) have none, with counts; without those of
-    /// hidden GPUs and of disturbed figures.
+    /// Why skipped measurements have no result, with counts. Excludes hidden GPUs and disturbed figures.
     pub reasons: BTreeMap<String, u32>,
 }
 
-/// Measurements that have an outcome, whatever it is, and all that there were to be.
+/// Returns the number of measurements that have an outcome, whatever it is, and the number planned.
 pub fn outcomes(measurements: &Measurements) -> (usize, usize) {
     let has_outcome = |cell: &Cell<'_>| cell.status != Status::Skipped;
     (
@@ -117,8 +114,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
         *coverage.reasons.entry(reason).or_default() += 1;
     }
     coverage.untested = coverage.untested.saturating_add(measurements.absent);
-    // What could have been measured with a GPU that cannot be used is not known: its pairs count as
-    // one each.
+    // It is not known what could have been measured with a GPU that cannot be used: its pairs count as one each.
     let gpus: Vec<u32> = measurements
         .driver
         .devices

@@ -1,4 +1,4 @@
-//! What a rule may look at.
+//! The facts that a rule may look at.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,33 +14,33 @@ use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::{LinkClass, Topology};
 
-/// Everything that a rule may look at.
+/// All facts that a rule may look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// What was asked for: what it left out is not known to be missing.
+    /// The request: parts that it left out are not known to be missing.
     pub request: &'a Request,
     pub snapshot: &'a Snapshot,
-    /// The graph and the routes, CUDA's word on peer access included where it was asked.
+    /// The graph and the routes, including CUDA's answer on peer access if it was asked.
     pub topology: &'a Topology,
-    /// The figures; none where nothing was to be measured.
+    /// The figures; `None` if nothing was to be measured.
     pub measurements: Option<&'a Measurements>,
-    /// What the user set.
+    /// Settings of the user.
     pub settings: &'a Settings,
-    /// What the buyer expects.
+    /// Expectations of the buyer.
     pub expectations: Option<&'a Expectations>,
     /// An earlier report of the same machine.
     pub baseline: Option<&'a Report>,
-    /// The figures by pair, once for all rules; none where each is to look for itself.
+    /// The figures by pair, built once for all rules. If `None`, each rule looks for itself.
     pub index: Option<&'a Index<'a>>,
 }
 
-/// The figures that pairs are judged by, looked up by pair and by GPU: a machine of 72 GPUs has 5112 pairs, and
-/// some rules look at every GPU.
+/// The figures that pairs are judged by, indexed by pair and by GPU. A machine of 72 GPUs has 5112 pairs, and some
+/// rules look at every GPU.
 #[derive(Debug)]
 pub struct Index<'a> {
     direct: Figures<'a>,
     staged: Figures<'a>,
-    /// The GPUs whose PCIe link copies went over.
+    /// The GPUs whose PCIe link carried copies.
     over_pcie: BTreeSet<u32>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Index<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// What a report holds by itself.
+    /// Returns the evidence that a report contains by itself.
     pub fn of(report: &'a Report, settings: &'a Settings) -> Self {
         Self {
             request: &report.request,
@@ -98,7 +98,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// The figure that each pair is judged by, see [`Measurements::reference`].
+    /// Returns the figure that each pair is judged by, see [`Measurements::reference`].
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
         match (self.index, self.measurements) {
             (Some(index), _) => index.figures(path).by_pair.clone(),
@@ -114,7 +114,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Those of the pairs with one of these GPUs, in their order.
+    /// Returns those figures of the pairs with one of these GPUs, in their order.
     pub fn reference_with(&self, path: Path, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
         let Some(index) = self.index else {
             let all = self.reference(path).into_values();
@@ -135,8 +135,8 @@ impl<'a> Evidence<'a> {
             .collect()
     }
 
-    /// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle, and an idle
-    /// link may lower its generation.
+    /// Returns true if something was copied over the PCIe link of this GPU. Copies over NVLink leave it idle, and an
+    /// idle link may lower its generation.
     pub fn used_pcie(&self, gpu: u32) -> bool {
         match (self.index, self.measurements) {
             (Some(index), _) => index.over_pcie.contains(&gpu),
@@ -147,41 +147,41 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// All bandwidth figures.
+    /// Returns all bandwidth figures.
     pub fn peer(&self) -> &'a [PeerBandwidth] {
         self.measurements
             .map_or(&[], |measurements| &measurements.peer)
     }
 
-    /// The PCIe links of the GPUs while copies ran.
+    /// Returns the PCIe links of the GPUs while copies ran.
     pub fn links(&self) -> &'a [LinkUnderLoad] {
         self.measurements
             .map_or(&[], |measurements| &measurements.links)
     }
 
-    /// What a cell is expected to reach; `None` where its theoretical rate is not known.
+    /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.
     pub fn expected(&self, cell: &PeerBandwidth) -> Option<Expectation> {
         expected::of(cell, self.topology, self.snapshot, &self.settings.shares)
     }
 
-    /// All copies between host and GPUs.
+    /// Returns all copies between host and GPUs.
     pub fn host(&self) -> &'a [HostCopy] {
         self.measurements
             .map_or(&[], |measurements| &measurements.host)
     }
 
-    /// Whether this is known to be a virtual machine.
+    /// Returns true if this is known to be a virtual machine.
     pub fn virtual_machine(&self) -> bool {
         self.snapshot.host.virtual_machine.get() == Some(true)
     }
 
-    /// Whether copies of this pair go over PCIe: its class is known and no NVLink.
+    /// Returns true if copies of this pair go over PCIe: its class is known and not NVLink.
     pub fn over_pcie(&self, pair: Pair) -> bool {
         let class = self.topology.route(pair).map(|route| route.class);
         class.is_some_and(|class| !matches!(class, LinkClass::NvLink(_) | LinkClass::Unknown))
     }
 
-    /// Whether copies of this pair go over NVLink.
+    /// Returns true if copies of this pair go over NVLink.
     pub fn over_nvlink(&self, pair: Pair) -> bool {
         matches!(
             self.topology.route(pair).map(|route| route.class),

@@ -1,5 +1,5 @@
-//! What the buyer expects of a machine: the file of `--expect`, and how `peerscope expect` makes
-//! one from a machine that is known to be good.
+//! Expectations of the buyer on a machine: the file of `--expect`, and how `peerscope expect` makes one from a machine
+//! that is known to be good.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,19 @@ use model::report::Report;
 use model::snapshot::Gpu;
 use model::topology::LinkClass;
 
-/// What a machine must have. What is not given is not looked at.
+/// Requirements on a machine. Missing entries are not checked.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expectations {
-    /// The profile of the report that it was made from; not given where somebody wrote it. What another
-    /// profile does not measure is then not asked for.
+    /// The profile of the report that it was made from; not given if it was written by hand. Measurements that another
+    /// profile leaves out are then not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     pub gpus: Gpus,
-    /// The PCIe link of every GPU.
+    /// Requirements on the PCIe link of every GPU.
     pub pcie: Pcie,
-    /// The NVLinks of every GPU.
+    /// Requirements on the NVLinks of every GPU.
     pub nvlink: NvLink,
-    /// Peer access.
     pub peer: Peer,
     /// Least bandwidth of every pair of a class, or of one pair.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -48,17 +47,17 @@ pub struct Expectations {
 #[serde(default, deny_unknown_fields)]
 pub struct Gpus {
     pub count: Option<u32>,
-    /// Product name of each, as NVML gives it.
+    /// Product name of each GPU, as NVML gives it.
     pub model: Option<String>,
 }
 
-/// What the PCIe link of every GPU must reach under load.
+/// Requirements on the PCIe link of every GPU under load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pcie {
-    /// At least this generation.
+    /// Lowest accepted generation.
     pub generation: Option<u8>,
-    /// At least this many lanes.
+    /// Fewest accepted lanes.
     pub width: Option<u8>,
 }
 
@@ -66,7 +65,7 @@ pub struct Pcie {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NvLink {
-    /// At least this many active.
+    /// Fewest accepted active links.
     pub links: Option<u32>,
 }
 
@@ -74,7 +73,7 @@ pub struct NvLink {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Peer {
-    /// Whether every pair must have it.
+    /// True if every pair must have it.
     pub access: Option<bool>,
 }
 
@@ -82,17 +81,17 @@ pub struct Peer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Floor {
-    /// Every pair of this class, in nvidia-smi's word (`NV18`, `PIX`, `SYS`); every pair where
+    /// Applies to every pair of this class, in nvidia-smi's word (`NV18`, `PIX`, `SYS`). Applies to every pair if
     /// neither class nor pair is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<LinkClass>,
-    /// This ordered pair alone, source first.
+    /// Applies to this ordered pair alone, source first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<(u32, u32)>,
-    /// Copies through the host, where peer access is not used; direct ones by default.
+    /// The path: copies through the host, without peer access, or direct ones (the default).
     #[serde(default = "direct", skip_serializing_if = "is_direct")]
     pub path: Path,
-    /// At least this many decimal GB/s in one direction.
+    /// Lowest accepted rate, decimal GB/s in one direction.
     pub gbps: f64,
 }
 
@@ -106,7 +105,7 @@ fn is_direct(path: &Path) -> bool {
 }
 
 impl Floor {
-    /// Whether it is meant for this pair.
+    /// Returns true if it applies to this pair.
     pub fn holds_for(&self, pair: Pair, class: LinkClass) -> bool {
         self.class.is_none_or(|meant| meant == class)
             && self
@@ -114,7 +113,7 @@ impl Floor {
                 .is_none_or(|meant| meant == (pair.source, pair.destination))
     }
 
-    /// For people: `NV18`, `GPU 0 → GPU 1`, `every pair`.
+    /// Returns words for people: `NV18`, `GPU 0 → GPU 1`, `every pair`.
     pub fn of(&self) -> String {
         match (self.class, self.pair) {
             (_, Some((source, destination))) => Pair {
@@ -133,7 +132,7 @@ impl Expectations {
     ///
     /// # Errors
     ///
-    /// What is wrong, with the line or the key.
+    /// Describes the error, with the line or the key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let read: Self =
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
@@ -160,8 +159,8 @@ impl Expectations {
         }
     }
 
-    /// What this report's machine is and reaches, with floors this many per cent below the lowest
-    /// figure of each class.
+    /// Returns the facts and figures of this report's machine, with floors `margin_percent` below the lowest figure of
+    /// each class.
     pub fn from_report(report: &Report, margin_percent: f64) -> Self {
         let gpus = &report.snapshot.gpus;
         let common = |values: Vec<Option<u32>>| {
@@ -200,8 +199,8 @@ impl Expectations {
             calls,
             launch_loop,
         } = OfHost::from_report(report, margin_percent);
-        // A GPU's generation of the moment means nothing while it is idle, so only that under load
-        // is asked for.
+        // The current generation of a GPU means nothing while it is idle, so only the generation under load is asked
+        // for.
         Self {
             profile: report
                 .measurements
@@ -245,7 +244,7 @@ impl Expectations {
         }
     }
 
-    /// What is expected of the host and GPUs.
+    /// Returns the expectations on the host and GPUs.
     pub fn bounds(&self) -> Vec<Bound> {
         self.of_host().bounds()
     }
@@ -266,7 +265,7 @@ impl Expectations {
         }
     }
 
-    /// As a file.
+    /// Returns the file's text.
     ///
     /// # Errors
     ///
@@ -276,9 +275,9 @@ impl Expectations {
     }
 }
 
-/// A floor for each class of which every pair was measured, and for each pair of the other classes: what one
-/// pair reaches through the host, which has no other path, says nothing of those that have one. Where most
-/// pairs were left out because there are many GPUs, those that were measured stand for their class.
+/// Returns a floor for each class of which every pair was measured, and for each pair of the other classes. The rate of
+/// one pair through the host, which has no other path, shows nothing about those that have one. If most pairs were left
+/// out because there are many GPUs, those that were measured represent their class.
 fn floors(report: &Report, margin_percent: f64) -> Vec<Floor> {
     let Some(measurements) = &report.measurements else {
         return Vec::new();

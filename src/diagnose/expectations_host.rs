@@ -1,4 +1,4 @@
-//! What is expected of the host and each GPU: floors of rates and limits of times, in the file of `--expect`.
+//! Expectations on the host and each GPU: floors of rates and limits of times, in the file of `--expect`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +15,22 @@ use model::report::Report;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostFloor {
-    /// How the host's buffer is allocated.
+    /// Allocation of the host's buffer.
     pub memory: HostMemory,
     pub direction: HostDirection,
-    /// What moves the bytes.
+    /// The engine that moves the bytes.
     #[serde(default = "by_copy_engine", skip_serializing_if = "is_copy_engine")]
     pub engine: Engine,
-    /// Whether the buffer was there before.
+    /// Re-use of one buffer, or a new buffer for each copy.
     #[serde(default = "reused", skip_serializing_if = "is_reused")]
     pub allocation: Allocation,
-    /// On how many GPUs at the same time.
+    /// Number of GPUs that copy at the same time.
     #[serde(default = "alone", skip_serializing_if = "is_alone")]
     pub at_once: u32,
-    /// Of this GPU only.
+    /// The only GPU it applies to, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// At least this many decimal GB/s in one direction.
+    /// Lowest accepted rate, decimal GB/s in one direction.
     pub gbps: f64,
 }
 
@@ -38,16 +38,16 @@ pub struct HostFloor {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PipelineFloor {
-    /// How the host's buffers are allocated.
+    /// Allocation of the host's buffers.
     pub memory: HostMemory,
     /// Number of batches.
     pub batches: u32,
     /// Number of streams.
     pub streams: u32,
-    /// Of this GPU only.
+    /// The only GPU it applies to, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// At least this many decimal GB/s in each direction.
+    /// Lowest accepted rate, decimal GB/s in each direction.
     pub gbps: f64,
 }
 
@@ -56,26 +56,26 @@ pub struct PipelineFloor {
 #[serde(deny_unknown_fields)]
 pub struct CallLimit {
     pub call: Call,
-    /// Of a copy between host and GPU, the memory.
+    /// The memory, for a copy between host and GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<HostMemory>,
-    /// Of such a copy, which way.
+    /// The direction of such a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<HostDirection>,
-    /// Of this GPU only.
+    /// The only GPU it applies to, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// At most this many microseconds.
+    /// Highest accepted time, microseconds.
     pub most_us: f64,
 }
 
-/// Which GPU a loop of launches waits for.
+/// The GPU that a loop of launches waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitsFor {
-    /// The one that works.
+    /// The GPU that works.
     Same,
-    /// One without work.
+    /// A GPU without work.
     Other,
 }
 
@@ -83,12 +83,12 @@ pub enum WaitsFor {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnLimit {
-    /// Which GPU each turn waits for.
+    /// The GPU that each turn waits for.
     pub waits_for: WaitsFor,
-    /// Of this GPU only.
+    /// The only GPU it applies to, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// At most this many microseconds.
+    /// Highest accepted time, microseconds.
     pub most_us: f64,
 }
 
@@ -117,15 +117,15 @@ fn is_alone(at_once: &u32) -> bool {
 /// A floor of a rate, GB/s, or a limit of a time, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
-    /// What it is of.
+    /// The kind of figure.
     pub what: What,
-    /// Of this GPU only.
+    /// The only GPU it applies to, if given.
     pub gpu: Option<u32>,
     pub value: f64,
 }
 
 impl Bound {
-    /// Whether a figure is on the wrong side of it.
+    /// Returns true if a figure is on the wrong side of the bound.
     pub fn is_crossed_by(&self, value: f64) -> bool {
         if self.what.kind() == Kind::Time {
             value > self.value
@@ -135,7 +135,7 @@ impl Bound {
     }
 }
 
-/// Everything that is expected of the host and GPUs, in the order of the file.
+/// All expectations on the host and GPUs, in the order of the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OfHost {
     /// Copies.
@@ -146,7 +146,7 @@ pub struct OfHost {
 }
 
 impl OfHost {
-    /// All of it.
+    /// Returns all bounds.
     pub fn bounds(&self) -> Vec<Bound> {
         let copies = self.host.iter().map(|floor| {
             let HostFloor {
@@ -219,7 +219,7 @@ impl OfHost {
         copies.chain(pipelines).chain(calls).chain(turns).collect()
     }
 
-    /// What is wrong with it, in a sentence.
+    /// Returns what is wrong with the expectations, in a sentence.
     pub fn objection(&self) -> Option<String> {
         self.bounds()
             .iter()
@@ -296,8 +296,9 @@ impl OfHost {
         }
     }
 
-    /// What the host and the GPUs of this report reach. One for all GPUs; where their slots or models differ, one for
-    /// each, but for times. A margin is never less than what healthy machines scatter by.
+    /// Returns bounds from the figures of the host and the GPUs of this report. All GPUs share one bound; if their
+    /// slots or models differ, each has its own, except for times. A margin is never less than the scatter of healthy
+    /// machines.
     pub fn from_report(report: &Report, margin_percent: f64) -> Self {
         let Some(measurements) = &report.measurements else {
             return Self::default();
@@ -352,11 +353,11 @@ impl OfHost {
     }
 }
 
-/// The floor or limit for a figure of a healthy machine, to one decimal.
+/// Returns the floor or limit for a figure of a healthy machine, to one decimal.
 fn bound(kind: Kind, value: f64, margin_percent: f64) -> f64 {
     let below = |least: f64| (value * (100.0 - margin_percent.max(least)) / 10.0).floor() / 10.0;
     match kind {
-        // What only a link decides has the margin of pairs.
+        // Figures that only a link decides have the margin of pairs.
         Kind::Link => below(0.0),
         Kind::Memory => below(host_figures::MEMORY_PERCENT),
         Kind::Processor => below(host_figures::PROCESSOR_PERCENT),

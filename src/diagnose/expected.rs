@@ -1,8 +1,8 @@
-//! What healthy machines reach, by class of route, engine and direction: the share of the
-//! theoretical rate, and how far below it is still healthy.
+//! Rates that healthy machines reach, by class of route, engine and direction: the share of the theoretical rate, and
+//! the margin below it that is still healthy.
 //!
-//! Theory says what the links could carry; no machine carries that. These figures were measured or
-//! published, each with its source, and are what a machine is judged by.
+//! Theory gives the rate that the links could carry; no machine carries that. These figures were measured or published,
+//! each with its source, and machines are judged by them.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ const fn row(
     }
 }
 
-/// Copies over NVLink 1 and 2. No figure was published that could be checked: chosen as for NVLink 3
-/// with a wider margin.
+/// Copies over NVLink 1 and 2. No figure was published that could be checked: chosen as for NVLink 3 with a wider
+/// margin.
 const NVLINK_2: Expected = row(
     "nvlink-2",
     90.0,
@@ -62,7 +62,7 @@ const NVLINK_4: Expected = row(
     Some([82.0, 88.0]),
     "H200, 18 links: 396 of 450 GB/s (measured); H100: 371 to 380 of 450, 12 links 257 of 300 (published)",
 );
-/// Copies over NVLink 5 and later, whose only figures are those of GB200 and GB300: with a wider margin than
+/// Copies over NVLink 5 and later. The only known figures are those of GB200 and GB300, so the margin is wider than for
 /// NVLink 4.
 const NVLINK_5: Expected = row(
     "nvlink-5",
@@ -71,7 +71,7 @@ const NVLINK_5: Expected = row(
     Some([85.0, 86.0]),
     "GB200 and GB300, 18 links: 768 to 776 of 900 GB/s (published); no figure of others is known",
 );
-/// Copies over PCIe below one switch, that never reach the processor.
+/// Copies over PCIe below one switch that never reach the processor.
 pub(super) const PCIE_NEAR: Expected = row(
     "pcie",
     84.0,
@@ -80,8 +80,8 @@ pub(super) const PCIE_NEAR: Expected = row(
     "PCIe 5 x16 in one socket: 53 to 56.6 of 63 GB/s; PCIe 4 x8: 13.2 of 15.75; planning value for PCIe 3: 12 of \
      15.75 (published)",
 );
-/// Copies over PCIe through the root complex of one processor. Intel's splits them into packets of
-/// 64 bytes: NCCL plans a sixth less, 10 of 15.75 GB/s for PCIe 3 (63%), so the margin is wider.
+/// Copies over PCIe through the root complex of one processor. Intel's splits them into packets of 64 bytes: NCCL plans
+/// a sixth less, 10 of 15.75 GB/s for PCIe 3 (63%), so the margin is wider.
 const PCIE_ROOT: Expected = row(
     "pcie-root",
     84.0,
@@ -89,7 +89,7 @@ const PCIE_ROOT: Expected = row(
     Some([63.0, 90.0]),
     "as pcie; NCCL plans a sixth less through Intel processors (published)",
 );
-/// Copies over PCIe between host bridges or processors, and where what is crossed cannot be seen.
+/// Copies over PCIe between host bridges or processors, and copies whose crossings cannot be seen.
 const PCIE_FAR: Expected = row(
     "pcie-far",
     70.0,
@@ -97,9 +97,9 @@ const PCIE_FAR: Expected = row(
     Some([62.0, 81.0]),
     "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)",
 );
-/// Staged copies, of the narrowest PCIe link to the host: 35 to 38 of 63 GB/s on H200. Other
-/// machines are not known, and the host's memory has more part in them than the link: so the margin
-/// is wide, and the floor lies at 20%.
+/// Staged copies, as a share of the narrowest PCIe link to the host: 35 to 38 of 63 GB/s on H200. Figures of other
+/// machines are not known, and the host's memory matters more than the link. So the margin is wide, and the floor lies
+/// at 20%.
 const STAGED: Expected = row(
     "staged",
     58.0,
@@ -108,9 +108,9 @@ const STAGED: Expected = row(
     "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)",
 );
 
-/// Copies between a GPU and page-locked memory of the host, of the narrowest PCIe link between them. The margin is
-/// that of copies through the root complex: the lowest planning value is 76%, and servers whose memory is that of
-/// another socket lose some of it.
+/// Copies between a GPU and page-locked memory of the host, as a share of the narrowest PCIe link between them. The
+/// margin is that of copies through the root complex: the lowest planning value is 76%, and servers whose memory is
+/// that of another socket lose some of it.
 pub(super) const HOST: Expected = row(
     "host",
     86.0,
@@ -125,57 +125,56 @@ const TABLE: &[Expected] = &[
     NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED, HOST,
 ];
 
-/// Every row: the classes of links, then the models.
+/// Returns every row: the classes of links, then the models.
 pub fn rows() -> impl Iterator<Item = Expected> {
     TABLE.iter().copied().chain(models::rows())
 }
 
-/// What a copy of a row may take beside its bytes, microseconds, before its rate counts as low by the floor of a
-/// model: 2.3 is the fixed cost of a copy in a row on H200, and copies of 16 MiB took 2 more than a line
-/// through larger ones says (docs/measurement.md). The floors of classes are wide enough without.
+/// Time that a copy of a row may take beside its bytes, microseconds, before its rate counts as low by the floor of a
+/// model. 2.3 is the fixed cost of a copy in a row on H200, and copies of 16 MiB took 2 more than a line through larger
+/// ones predicts (docs/measurement.md). The floors of classes are wide enough without it.
 const BESIDE_BYTES_US: f64 = 5.0;
 
-/// What a kernel reaches of what the copy engine does: 365 (writing) and 370 (reading) of 396 GB/s
-/// on H200, measured. Per cent.
+/// Share of the copy engine's rate that a kernel reaches, per cent: 365 (writing) and 370 (reading) of 396 GB/s on
+/// H200, measured.
 const KERNEL_OF_COPY_PERCENT: f64 = 92.0;
-/// The lowest and the highest that is known: 365 of 396 GB/s written, 376 read, on H200, measured. Per cent.
+/// The lowest and the highest known share, per cent: 365 of 396 GB/s written, 376 read, on H200, measured.
 const KERNEL_REACHED: [f64; 2] = [92.0, 95.0];
-/// How far below that a kernel may be: kernels depend on more than the link. Chosen.
+/// Margin of a kernel below that, per cent: kernels depend on more than the link. Chosen.
 const KERNEL_MARGIN_PERCENT: f64 = 40.0;
-/// What is left of a direction over NVLink while the other is busy: 392 of 396 GB/s on H200 (783.7 in all
-/// by nvbandwidth), per cent, chosen to the whole. Copies that the destination issues lose 18% there, so
+/// Share that is left of a direction over NVLink while the other is busy: 392 of 396 GB/s on H200 (783.7 in all by
+/// nvbandwidth), per cent, rounded to a whole number by choice. Copies that the destination issues lose 18% there, so
 /// the margin, which is chosen, is wider.
 const BOTH_WAYS: Share = Share {
     percent: 97.0,
     margin_percent: 25.0,
 };
-/// The same over PCIe, whose acknowledgements travel the other way: 51 to 51.5 of 55.5 GB/s to and from the
-/// host on H200, measured. Machines differ in how their root ports pass peer requests on: the margin is
-/// chosen wide.
+/// The same over PCIe, whose acknowledgements travel the other way: 51 to 51.5 of 55.5 GB/s to and from the host on
+/// H200, measured. Root ports of different machines pass peer requests on differently, so a wide margin was chosen.
 pub(super) const BOTH_WAYS_PCIE: Share = Share {
     percent: 92.0,
     margin_percent: 35.0,
 };
-/// The same where processors or host bridges are crossed. Chosen: no figure is known.
+/// The same if processors or host bridges are crossed. Chosen: no figure is known.
 const BOTH_WAYS_FAR: Share = Share {
     percent: 85.0,
     margin_percent: 40.0,
 };
-/// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured.
-/// Where the memory is what limits one direction already, half is left: the margin is chosen for that.
+/// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured. If the memory
+/// already limits one direction, half is left: the margin is chosen for that.
 pub(super) const BOTH_WAYS_STAGED: Share = Share {
     percent: 68.0,
     margin_percent: 50.0,
 };
 
-/// The lowest and the highest share that is known to be left: 388 to 392 of 396 GB/s on H200, measured. Per cent.
+/// The lowest and the highest known share that is left, per cent: 388 to 392 of 396 GB/s on H200, measured.
 const BOTH_WAYS_REACHED: [f64; 2] = [97.0, 99.0];
 /// The same over PCIe: 51 of 55.5 GB/s on H200, measured; 111 of 113 in all between cards, published.
 pub(super) const BOTH_WAYS_REACHED_PCIE: [f64; 2] = [92.0, 98.0];
 /// The same through host memory: 24 to 26.5 of 37 GB/s on H200, measured.
 const BOTH_WAYS_REACHED_STAGED: [f64; 2] = [65.0, 72.0];
 
-/// What is left of one way while the other direction is busy.
+/// Returns the share that is left of one way while the other direction is busy.
 pub fn both_ways(class: Expected, setup: Setup) -> Share {
     let share = match class.key {
         key if key == STAGED.key => BOTH_WAYS_STAGED,
@@ -192,13 +191,13 @@ pub fn both_ways(class: Expected, setup: Setup) -> Share {
     }
 }
 
-/// The class of a copy between two GPUs. Who issues it makes a difference of 1% on H200, within
-/// every margin, and so none here.
+/// Returns the class of a copy between two GPUs. The issuer makes a difference of 1% on H200, within every margin, so
+/// it is ignored here.
 pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected {
     if path == Path::Staged {
         return STAGED;
     }
-    // In a virtual machine the PCI tree is flat: what a route crosses cannot be seen.
+    // In a virtual machine the PCI tree is flat: the crossings of a route cannot be seen.
     let hidden = snapshot.host.virtual_machine.get() == Some(true);
     match route.class {
         LinkClass::NvLink(links) => models::over_nvlink(snapshot, route.pair, links)
@@ -225,7 +224,7 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
     }
 }
 
-/// The share of theory that copies of a class reach: what the user set, or its own.
+/// Returns the share of theory that copies of a class reach: the user's setting, or its own.
 pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Share {
     shares
         .get(class.key)
@@ -234,34 +233,34 @@ pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Sha
         .unwrap_or(class.share)
 }
 
-/// What a figure is expected to be.
+/// The expected value of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expectation {
     pub class: Expected,
-    /// Share of theoretical.
+    /// Share of the theoretical rate.
     pub share: Share,
-    /// What healthy machines reach.
+    /// Rate that healthy machines reach.
     pub gbps: GbPerSecond,
     /// The lowest and the highest rate that healthy machines are known to have reached.
     pub reached: Option<[GbPerSecond; 2]>,
 }
 
 impl Expectation {
-    /// The least that is still healthy.
+    /// Returns the lowest rate that is still healthy.
     pub fn floor_gbps(&self) -> GbPerSecond {
         GbPerSecond(self.gbps.0 * (1.0 - self.share.margin_percent / 100.0))
     }
 
-    /// Whether a figure lies below the floor by more than its rows scatter: where single rows may have reached it, the
-    /// figure is of a path that is not steady, and which side of the floor the median falls on is chance. `None` where
-    /// there is no figure.
+    /// Returns true if a figure lies below the floor by more than its rows scatter. If single rows may have reached the
+    /// floor, the path is not steady, and it is chance on which side the median falls. Returns `None` if there is no
+    /// figure.
     pub fn is_missed_by(&self, cell: &PeerBandwidth) -> Option<bool> {
         let fastest = 1.0 + cell.spread_percent.unwrap_or(0.0) / 100.0;
         Some(cell.achieved_gbps?.0 * fastest < self.floor_gbps().0)
     }
 }
 
-/// What this cell is expected to reach; `None` where its theoretical rate is not known.
+/// Returns the rate that this cell is expected to reach; `None` if its theoretical rate is not known.
 pub fn of(
     cell: &PeerBandwidth,
     topology: &Topology,
@@ -295,8 +294,8 @@ pub fn of(
             KERNEL_REACHED,
         );
     }
-    // What a class reaches one way is known better over PCIe than what is left of it: the share of NVLink, so that
-    // the figure stays one that healthy machines come near to.
+    // Over PCIe, the one-way share of a class is known better than the share left both ways. So the share of NVLink is
+    // used, and healthy machines come near to the expected figure.
     if cell.setup.direction == Direction::BothWays {
         let (left, range) = match cell.setup.path {
             Path::Staged => (BOTH_WAYS_STAGED, BOTH_WAYS_REACHED_STAGED),
@@ -316,19 +315,19 @@ pub fn of(
     })
 }
 
-/// The margin of a model for copies of this size, which take [`BESIDE_BYTES_US`] longer.
+/// Returns the margin of a model for copies of this size, which take [`BESIDE_BYTES_US`] longer.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn widened(share: Share, bytes: Bytes, theoretical: GbPerSecond) -> f64 {
     let at_floor_us = bytes.0 as f64 / (theoretical.0 * share.floor_percent() / 100.0) / 1e3;
     100.0 - (100.0 - share.margin_percent) * at_floor_us / (at_floor_us + BESIDE_BYTES_US)
 }
 
-/// A rate as a report holds it: a report that is judged again must come to the same figures.
+/// Returns a rate as a report stores it: a report that is judged again must give the same figures.
 pub(super) fn as_written(rate: GbPerSecond) -> GbPerSecond {
     GbPerSecond(four_places(rate.0))
 }
 
-/// Writes beside every figure what was expected of it: of links as they should be, also where one is degraded.
+/// Writes the expected figure beside every figure: that of links as they should be, even if one is degraded.
 pub fn fill(
     measurements: &mut Measurements,
     topology: &Topology,
@@ -368,7 +367,7 @@ mod tests {
         theoretical * row.share.floor_percent() / 100.0
     }
 
-    /// Every figure of docs/facts.md, "Rates that healthy machines reach", with its theoretical rate.
+    /// Checks every figure of docs/facts.md, "Rates that healthy machines reach", with its theoretical rate.
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
         for (row, theoretical, lowest) in [
@@ -401,8 +400,8 @@ mod tests {
         }
     }
 
-    /// Azure fails H100 pairs under 335 GB/s and A100 pairs under 235: what fails there fails here,
-    /// and what is expected lies above.
+    /// Azure fails H100 pairs under 335 GB/s and A100 pairs under 235: pairs that fail there fail here, and the
+    /// expected rate lies above.
     #[test]
     fn floors_are_no_lower_than_the_limits_that_others_drain_nodes_by() {
         for (row, theoretical, limit) in [(NVLINK_4, 450.0, 335.0), (NVLINK_3, 300.0, 235.0)] {
@@ -418,8 +417,8 @@ mod tests {
         assert!(257.0 > floor(NVLINK_4, 300.0));
     }
 
-    /// A card in a chipset slot reached 6.5 of 15.75 GB/s, and the one that was slower than staged
-    /// 2.0 of 7.9 or more: both fail.
+    /// A card in a chipset slot reached 6.5 of 15.75 GB/s, and the one that was slower than staged 2.0 of 7.9 or more:
+    /// both fail.
     #[test]
     fn known_faults_lie_below_their_floor() {
         assert!(6.5 < floor(PCIE_ROOT, 15.75) && 6.5 < floor(PCIE_FAR, 15.75));

@@ -1,6 +1,6 @@
-//! What healthy machines reach between the memory of the host and a GPU. Only copies of page-locked memory by copy
-//! engine have a figure that holds for more than one machine: those of pageable memory depend on the processor, and
-//! those of several GPUs at once on the memory of the host.
+//! Rates that healthy machines reach between the memory of the host and a GPU. Only copies of page-locked memory by
+//! copy engine have a figure that holds for more than one machine. Those of pageable memory depend on the processor,
+//! and those of several GPUs at once on the memory of the host.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use model::placement::Engine;
 use model::topology::Topology;
 use model::units::GbPerSecond;
 
-/// What this copy is expected to reach; `None` where its theoretical rate is not known, or nothing is expected of its
-/// kind.
+/// Returns the rate that this copy is expected to reach; `None` if its theoretical rate is not known, or if nothing is
+/// expected of its kind.
 pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectation> {
     let page_locked = matches!(copy.memory, HostMemory::Pinned | HostMemory::Registered);
     let by_link =
@@ -42,7 +42,7 @@ pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectati
     })
 }
 
-/// Writes beside every figure what was expected of it: of links as they should be, also where one is degraded.
+/// Writes the expected figure beside every figure: that of links as they should be, even if one is degraded.
 pub fn fill(copies: &mut [HostCopy], topology: &Topology, shares: &BTreeMap<String, Share>) {
     let degraded = Degraded::of(topology);
     for copy in copies {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use model::testing::host_copy;
 
-    /// A copy at this rate over a link of this one.
+    /// Returns a copy at rate `gbps` over a link of rate `theoretical`.
     fn over(theoretical: f64, gbps: f64) -> HostCopy {
         HostCopy {
             theoretical_gbps: Some(GbPerSecond(theoretical)),
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Every figure between host and GPU of docs/facts.md, "Rates that healthy machines reach".
+    /// Checks every figure between host and GPU of docs/facts.md, "Rates that healthy machines reach".
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
         for (theoretical, lowest) in [

@@ -1,10 +1,9 @@
-//! What several flows at once are expected to reach: max-min fair shares of what healthy machines get through each
-//! hop.
+//! Rates that several flows at once are expected to reach: max-min fair shares of what healthy machines get through
+//! each hop.
 //!
-//! Two predictions are made of the same graph. What *healthy* machines reach stands beside every figure. What the
-//! figures of single flows *explain* is what rules judge by: no flow has more than it reached alone, and a hop whose
-//! rate nobody knows carries what one flow got through it. So a slow pair or an old processor accuses no link that is
-//! shared.
+//! Two predictions are made of the same graph. Every figure has the rate that *healthy* machines reach beside it. Rules
+//! judge by the rate that single flows *explain*: no flow has more than it reached alone, and a hop of unknown rate
+//! carries what one flow got through it. So a slow pair or an old processor does not make a shared link look faulty.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +20,18 @@ use model::units::GbPerSecond;
 use topology::load::{self, Load, Step, Together, Ways, passage};
 use topology::shares;
 
-/// What is left over NVLink of a GPU's sending while it receives as well: 390 of 394.6 GB/s on 8 x H200, where every
-/// GPU sent and received (measured). Per cent.
+/// Share that is left over NVLink of a GPU's sending while it receives as well: 390 of 394.6 GB/s on 8 x H200, where
+/// every GPU sent and received (measured). Per cent.
 const SENDING_AND_RECEIVING_PERCENT: f64 = 98.9;
 
-/// What is left over NVLink of a GPU's copies with others while it copies with its host as well: 377 of 388 GB/s for
-/// each flow on 2 x H200 (measured). Per cent.
+/// Share that is left over NVLink of a GPU's copies with others while it copies with its host as well: 377 of 388 GB/s
+/// for each flow on 2 x H200 (measured). Per cent.
 const BESIDE_HOST_PERCENT: f64 = 97.2;
 
-/// What each flow reached alone, GB/s, by what it is judged by.
+/// Rates of each flow alone, GB/s, by pair or by GPU and direction.
 #[derive(Debug, Clone, Default)]
 pub struct Alone {
-    /// What all GPUs that copied with the host at once reached together, where several did.
+    /// Sum over all GPUs that copied with the host at once, if several did.
     host_together: BTreeMap<HostDirection, f64>,
     direct: BTreeMap<Pair, f64>,
     staged: BTreeMap<Pair, f64>,
@@ -41,7 +40,7 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Those of these figures.
+    /// Collects the rates of these measurements.
     pub fn of(measurements: &Measurements) -> Self {
         let rates = |setup: Setup| -> BTreeMap<Pair, f64> {
             let sound = |cell: &PeerBandwidth| cell.cell().tested() && !cell.verified.is_wrong();
@@ -72,7 +71,7 @@ impl Alone {
         }
     }
 
-    /// Of these figures what several GPUs at once exchanged with the host: no link shows what its memory carries.
+    /// Collects only what several GPUs at once exchanged with the host: no link shows what its memory carries.
     fn host_together(measurements: &Measurements) -> Self {
         let sum = |direction: HostDirection| {
             let way = HostWay::PINNED.with_direction(direction);
@@ -98,7 +97,7 @@ impl Alone {
         }
     }
 
-    /// What this flow reached.
+    /// Returns the rate of this flow alone.
     pub fn rate(&self, flow: Flow, path: Path) -> Option<f64> {
         match (flow.pair(), flow.from, flow.to) {
             (Some(pair), ..) if path == Path::Direct => self.direct.get(&pair).copied(),
@@ -110,26 +109,26 @@ impl Alone {
     }
 }
 
-/// A pattern with what is to be said of its flows.
+/// A pattern with the predictions for its flows.
 pub struct Predicted<'a> {
-    /// How its flows share the graph.
+    /// The prediction of how its flows share the graph.
     pub load: Load<'a>,
-    /// The share of theory that each flow reaches alone, where nothing is in its way.
+    /// The share of theory that each flow reaches alone without an obstacle.
     pub class: Vec<Share>,
-    /// What each flow reached alone, GB/s, where that was measured.
+    /// Rate of each flow alone, GB/s, if that was measured.
     pub alone: Vec<Option<f64>>,
-    /// What each flow reached while the opposite direction was busy, GB/s, where it is and that was measured.
+    /// Rate of each flow while the opposite direction was busy, GB/s, if it is busy and that was measured.
     opposed: Vec<Option<f64>>,
-    /// What each flow may be expected to reach alone, GB/s.
+    /// Expected rate of each flow alone, GB/s.
     caps: Vec<f64>,
-    /// What is left of the rate of each flow alone for what else its GPUs do meanwhile.
+    /// Part of the rate of each flow alone that is left beside the other work of its GPUs.
     kept: Vec<f64>,
-    /// What flows with the host share, which no link shows.
+    /// Limits that flows with the host share, which no link shows.
     host_memory: Vec<Together>,
 }
 
 impl<'a> Predicted<'a> {
-    /// Of this pattern.
+    /// Predicts this pattern.
     pub fn of(
         pattern: &LoadPattern,
         (ways, topology, snapshot): (&Ways<'a>, &Topology, &Snapshot),
@@ -204,14 +203,14 @@ impl<'a> Predicted<'a> {
         }
     }
 
-    /// What healthy machines reach.
+    /// Returns the shares that healthy machines reach.
     pub fn healthy(&self, near: Share) -> Vec<Option<shares::Share>> {
         self.load.shares(&self.caps, &self.host_memory, |step| {
             self.carries(step, near)
         })
     }
 
-    /// What the figures of single flows explain.
+    /// Returns the shares that the figures of single flows explain.
     pub fn explained(&self, near: Share) -> Vec<Option<shares::Share>> {
         let caps = self.caps_seen();
         let passed = self.load.passed();
@@ -228,7 +227,7 @@ impl<'a> Predicted<'a> {
         })
     }
 
-    /// What each flow may reach at most: what is healthy, and no more than it reached alone.
+    /// Returns the highest rate of each flow: the healthy rate, and no more than it reached alone.
     fn caps_seen(&self) -> Vec<f64> {
         let alone = self
             .alone
@@ -247,13 +246,13 @@ impl<'a> Predicted<'a> {
             .collect()
     }
 
-    /// The least that all flows together reach in whatever order they take turns: as much as the slowest of them. Some
+    /// Returns the lowest rate of all flows together in whatever order they take turns: that of the slowest flow. Some
     /// hop is always full.
     pub fn in_any_order(&self) -> f64 {
         self.caps_seen().into_iter().fold(f64::INFINITY, f64::min)
     }
 
-    /// What all flows over a hop together may be expected to reach, GB/s.
+    /// Returns the expected rate of all flows over a hop together, GB/s.
     fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
         let (from, to) = passage(step);
         let passing = |way: &&Vec<Step<'a>>| way.iter().any(|other| passage(other) == (from, to));
@@ -264,7 +263,7 @@ impl<'a> Predicted<'a> {
             .zip(&self.class)
             .filter(|(way, _)| passing(way));
         let best = of_flows.map(|(_, share)| share.percent).fold(0.0, f64::max);
-        // Copies that cross a processor lose to that, not to the links before it.
+        // Copies that cross a processor lose rate there, not on the links before it.
         let percent = if step.1.kind == LinkKind::Pcie {
             best.max(near.percent)
         } else {
@@ -278,7 +277,7 @@ impl<'a> Predicted<'a> {
         Some(step.0.capacity_gbps?.0 * percent / 100.0 * kept)
     }
 
-    /// How far below what is expected a sum may be, per cent: as far as any of its flows.
+    /// Returns how far below the expected rate a sum may be, per cent: the largest margin of its flows.
     pub fn margin_percent(&self) -> f64 {
         self.class
             .iter()
@@ -286,7 +285,7 @@ impl<'a> Predicted<'a> {
             .fold(0.0, f64::max)
     }
 
-    /// The sum of what the flows of these places reached alone; none where one was not measured.
+    /// Returns the sum of the rates alone of the flows at these indices; `None` if one was not measured.
     pub fn sum_alone(&self, flows: &[usize]) -> Option<f64> {
         flows
             .iter()
@@ -294,7 +293,7 @@ impl<'a> Predicted<'a> {
             .sum()
     }
 
-    /// Whether every flow of these places that was measured alone reached there what is healthy.
+    /// Returns true if every flow at these indices that was measured alone reached a healthy rate.
     pub fn are_healthy_alone(&self, flows: &[usize]) -> bool {
         let is_low = |flow: &usize| {
             let (alone, cap, share) = (
@@ -313,7 +312,7 @@ impl<'a> Predicted<'a> {
     }
 }
 
-/// The part of a rate over NVLink that is left while a GPU at either end copies with its host.
+/// Returns the part of a rate over NVLink that is left while a GPU at either end copies with its host.
 fn beside_host(flow: Flow, way: &[Step<'_>], all: &[Flow]) -> f64 {
     let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
     let ends = flow.ends();
@@ -329,7 +328,7 @@ fn beside_host(flow: Flow, way: &[Step<'_>], all: &[Flow]) -> f64 {
     }
 }
 
-/// What flows with the host share in each direction, where it was measured what several have together.
+/// Returns the limits that flows with the host share in each direction, if the sum of several was measured.
 fn together(flows: &[Flow], alone: &Alone) -> Vec<Together> {
     let of = |(direction, gbps): (&HostDirection, &f64)| {
         let is_meant = |flow: &Flow| {
@@ -346,7 +345,7 @@ fn together(flows: &[Flow], alone: &Alone) -> Vec<Together> {
     alone.host_together.iter().filter_map(of).collect()
 }
 
-/// The part of a rate that is left while the opposite direction of these hops is busy.
+/// Returns the part of a rate that is left while the opposite direction of these hops is busy.
 fn kept(way: &[Step<'_>], staged: bool) -> f64 {
     let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
     let percent = match (staged, over_nvlink) {
@@ -357,12 +356,12 @@ fn kept(way: &[Step<'_>], staged: bool) -> f64 {
     percent / 100.0
 }
 
-/// What copies over PCIe that never reach a processor get of a link.
+/// Returns the share of a link that copies over PCIe get if they never reach a processor.
 pub fn near(set: &BTreeMap<String, Share>) -> Share {
     expected::share_of(PCIE_NEAR, set)
 }
 
-/// Writes beside every figure what was expected of it, and how evenly the flows shared it.
+/// Writes beside every figure the expected rate, and how evenly the flows shared it.
 pub fn fill(
     measurements: &mut Measurements,
     topology: &Topology,
@@ -388,7 +387,8 @@ pub fn fill(
     }
 }
 
-/// The part that each flow has of what it should, GB/s of GB/s; of equal flows where that is not known.
+/// Returns the part of its expected rate that each flow reached; equal expected rates are assumed if they are not
+/// known.
 pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
     let known = flows
         .iter()
@@ -400,7 +400,7 @@ pub fn parts(flows: &[LoadFlow]) -> Option<Vec<f64>> {
     flows.iter().map(part).collect()
 }
 
-/// Jain's index of what the flows have of what they should (Jain, Chiu, Hawe: A Quantitative Measure of Fairness,
+/// Returns Jain's index over the parts that the flows reached (Jain, Chiu, Hawe: A Quantitative Measure of Fairness,
 /// DEC-TR-301, 1984).
 #[allow(clippy::cast_precision_loss, reason = "a number of flows")]
 fn fairness(flows: &[LoadFlow]) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! Predictions against figures of machines that are healthy, and how evenly flows share.
+//! Tests predictions against figures of healthy machines, and how evenly flows share.
 
 use super::*;
 use crate::testing::{measured, set};
@@ -21,7 +21,7 @@ fn pairs(pairs: &[(u32, u32)]) -> Vec<Flow> {
         .collect()
 }
 
-/// The prediction of a pattern of these flows.
+/// Returns the prediction of a pattern of these flows.
 fn predicted(machine: &Snapshot, flows: &[Flow]) -> LoadPattern {
     let mut measurements = Measurements {
         load: vec![LoadPattern::without(
@@ -42,7 +42,7 @@ fn predicted(machine: &Snapshot, flows: &[Flow]) -> LoadPattern {
     measurements.load.remove(0)
 }
 
-/// Every figure with 8 GPUs of docs/facts.md, "Flows at the same time". The 3% are chosen.
+/// Checks every figure with 8 GPUs of docs/facts.md, "Flows at the same time". The 3% are chosen.
 #[test]
 fn figures_of_eight_h200_are_predicted_within_three_per_cent() {
     let machine = h200_vm(8);
@@ -91,7 +91,7 @@ fn copies_beside_those_with_the_host_are_predicted_within_three_per_cent() {
     }
     let alone = predicted(&machine, &both).flows[0].expected_gbps.unwrap().0;
     assert!((expected.flows[0].expected_gbps.unwrap().0 / alone - 0.972).abs() < 0.001);
-    // It costs the GPU's own copies alone.
+    // Only the GPU's own copies lose rate.
     let other = [(2, 3), (0, 1)].map(|(source, destination)| {
         Flow::from(Pair {
             source,
@@ -221,7 +221,7 @@ fn a_hop_whose_rate_nobody_knows_carries_what_one_flow_got() {
     let machine = two_sockets();
     let topology = build(&machine);
     let measurements = measured(&machine, 0.6);
-    // Both through the link between the sockets, below switches of their own.
+    // Both flows pass the link between the sockets, each below its own switches.
     let flows = pairs(&[(0, 2), (1, 3)]);
     let pattern = LoadPattern::without(
         Pattern::Shift,

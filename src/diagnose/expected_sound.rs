@@ -1,19 +1,19 @@
-//! What copies could reach were every link as it should be. An expectation that follows a degraded link would call a
-//! fault normal: "104% of expected" of a card with one of its sixteen lanes.
+//! Rates that copies could reach if every link were as it should be. An expectation that follows a degraded link would
+//! call a fault normal: "104% of expected" of a card with one of its sixteen lanes.
 
 use model::node::NodeId;
 use model::placement::{Pair, Path};
 use model::topology::{Link, LinkKind, Topology};
 use model::units::GbPerSecond;
 
-/// The links of a machine that carry less than both their ends can do, or than those of like GPUs.
+/// The links of a machine that carry less than both their ends support, or than those of like GPUs.
 pub struct Degraded<'a> {
     topology: &'a Topology,
     links: Vec<&'a Link>,
 }
 
 impl<'a> Degraded<'a> {
-    /// `None` where every link is as it should be.
+    /// Returns `None` if every link is as it should be.
     pub fn of(topology: &'a Topology) -> Option<Self> {
         let is_degraded = |link: &&Link| {
             let judged = link.kind == LinkKind::NvLink
@@ -31,7 +31,7 @@ impl<'a> Degraded<'a> {
         (!links.is_empty()).then_some(Self { topology, links })
     }
 
-    /// What the way of these copies could carry; `None` where it passes no degraded link.
+    /// Returns the rate that the route of these copies could carry; `None` if it passes no degraded link.
     pub fn theoretical(&self, pair: Pair, path: Path) -> Option<GbPerSecond> {
         match path {
             Path::Direct => self.of_direct(pair),
@@ -39,7 +39,8 @@ impl<'a> Degraded<'a> {
         }
     }
 
-    /// What the way between these GPUs and the host could carry; `None` where it passes no degraded link.
+    /// Returns the rate that the path between these GPUs and the host could carry; `None` if it passes no degraded
+    /// link.
     pub fn of_ways_up(&self, gpus: &[u32]) -> Option<GbPerSecond> {
         let leads_up = |link: &Link| {
             link.pcie

@@ -1,4 +1,4 @@
-//! GPUs outside the chassis: what their link goes through is a cable and a dock, and no slot or riser.
+//! GPUs outside the chassis: their link goes through a cable and a dock, and not through a slot or riser.
 
 use super::evidence::Evidence;
 use super::suspects::suspect;
@@ -6,12 +6,12 @@ use model::finding::Suspect;
 use model::snapshot::{PciFunction, PciKind};
 use topology::pcie;
 
-/// How a GPU hangs on the machine from outside.
+/// The way in which a GPU outside is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum External {
     /// Thunderbolt or USB4: a bridge of its controllers is above the GPU.
     Thunderbolt,
-    /// Perhaps: a port of four lanes or fewer, as sockets for OCuLink and M.2 have.
+    /// Possibly outside: a port of four lanes or fewer, as sockets for OCuLink and M.2 have.
     FewLanes,
 }
 
@@ -23,7 +23,7 @@ const INTEL: &[u16] = &[
     0xa71f, 0xa72f, 0xa73f, 0xa76e, 0x7ec4, 0x7ec5, 0x7ec6, 0x7ec7, 0x1136, 0x1133, 0x0b26, 0x5780,
     0x5781, 0x5784, 0x5786, 0x57a4, 0x156d, 0x156b, 0x1567,
 ];
-/// The same of ASMedia: ASM4242 and ASM2464PD.
+/// The same by ASMedia: ASM4242 and ASM2464PD.
 const ASMEDIA: &[u16] = &[0x2421, 0x2425, 0x2461];
 
 const INTELS_VENDOR: u16 = 0x8086;
@@ -40,7 +40,7 @@ fn is_thunderbolt(function: &PciFunction) -> bool {
     }
 }
 
-/// How this GPU hangs on the machine from outside, if it does.
+/// Returns how this GPU is attached from outside, if it is.
 pub fn of(evidence: &Evidence<'_>, gpu: u32) -> Option<External> {
     const FEW: u8 = 4;
     if evidence.virtual_machine() {
@@ -60,7 +60,7 @@ pub fn of(evidence: &Evidence<'_>, gpu: u32) -> Option<External> {
     few.then_some(External::FewLanes)
 }
 
-/// The cable or the dock, where one of these GPUs is known to be outside.
+/// Returns the cable or the dock as a suspect if one of these GPUs is known to be outside.
 pub fn suspect_cable(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<Suspect> {
     let is_outside = gpus
         .iter()

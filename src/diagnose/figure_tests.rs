@@ -1,5 +1,5 @@
-//! Rules on figures beside those that pairs are judged by: both ways, staged siblings, GPUs that are a little
-//! low in every pair, and rates that cannot be.
+//! Tests rules on figures beside those that pairs are judged by: both ways, staged siblings, GPUs that are a little low
+//! in every pair, and rates that cannot be.
 
 use super::testing::{
     cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, subjects, touches,
@@ -18,7 +18,7 @@ fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth
     }
 }
 
-/// Figures of both ways beside every figure, at this share of it.
+/// Adds figures of both ways beside every figure, at this share of it.
 fn with_both_ways(measurements: &mut Measurements, share: f64) {
     let mut both = measurements.peer.clone();
     for cell in &mut both {
@@ -43,7 +43,7 @@ fn with_staged(measurements: &mut Measurements, gbps: f64) {
 fn both_ways_is_compared_with_one_way() {
     let machine = h200_vm(4);
     let mut healthy = measured(&machine, 0.88);
-    // 82% is what is left on H200 where the destination issues.
+    // On H200, 82% is left if the destination issues.
     for share in [0.99, 0.82, 0.75] {
         let mut measurements = healthy.clone();
         with_both_ways(&mut measurements, share);
@@ -79,7 +79,7 @@ fn both_ways_is_compared_with_one_way() {
     );
     assert_eq!(found.subject, Subject::Gpu { index: 3 });
     assert!(found.message.contains("out of GPU 3"), "{}", found.message);
-    // What is slow one way belongs to the finding on that.
+    // The finding on slow one-way copies covers a pair that is slow one way.
     let mut measurements = healthy.clone();
     scale(&mut measurements, 0.6, |cell| is(cell, 0, 2));
     scale(&mut measurements, 0.5, |cell| {
@@ -90,7 +90,7 @@ fn both_ways_is_compared_with_one_way() {
         "peer-bandwidth-low",
         Severity::Error,
     );
-    // Wrong bytes have no rate, and what scatters by as much is not known to be slow.
+    // Wrong bytes have no rate, and a figure that scatters by as much is not known to be slow.
     let mut measurements = healthy.clone();
     scale(&mut measurements, 0.6, |cell| {
         is_both_ways(cell) && touches(cell, 1)
@@ -129,7 +129,7 @@ fn both_ways_without_one_way_is_compared_with_healthy_machines() {
     let mut issued = measurements.clone();
     with_both_ways(&mut issued, 0.4);
     issued.peer.retain(is_both_ways);
-    // Of another issuer, which was not measured one way.
+    // Figures of another issuer, which was not measured one way.
     issued
         .peer
         .iter_mut()
@@ -236,7 +236,7 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
             }
         }
     }
-    // Two of four: ten of twelve pairs are low.
+    // Two slow GPUs of four: ten of twelve pairs are low.
     let machine = of_no_known_model(h200_vm(4));
     let mut measurements = measured(&machine, 0.88);
     scale(&mut measurements, 0.91, |cell| {
@@ -255,7 +255,7 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
 #[test]
 fn what_is_a_little_low_without_a_gpu_in_common_is_no_gpu() {
     let machine = of_no_known_model(h200_vm(4));
-    // Less than the margin; one pair less than its own; or one pair that is faster than all others.
+    // Less than the margin; one pair less than its own margin; or one pair that is faster than all others.
     let mut little = measured(&machine, 0.88);
     scale(&mut little, 0.95, |cell| touches(cell, 2));
     let mut pair = measured(&machine, 0.88);
@@ -336,7 +336,7 @@ fn staged_copies_are_compared_with_their_siblings() {
             destination: 3
         })
     );
-    // Part of a GPU's pairs below the floor, part of them not: one finding.
+    // Some of a GPU's pairs are below the floor and some are not: one finding.
     let mut measurements = healthy.clone();
     scale(&mut measurements, 0.5, |cell| {
         staged(cell) && touches(cell, 2)
@@ -353,7 +353,7 @@ fn staged_copies_are_compared_with_their_siblings() {
     // 35 to 38 was measured between the pairs of one machine.
     scale(&mut healthy, 0.75, |cell| staged(cell) && touches(cell, 1));
     assert_eq!(findings(&machine, Some(&healthy)), []);
-    // Below one switch the bytes take its uplink up and down: no sibling of those that do not.
+    // Below one switch the bytes take its uplink up and down: such pairs are no siblings of those that do not.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.84);
     with_staged(&mut measurements, 14.0);
@@ -383,7 +383,7 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
         finding.message
     );
     assert_eq!(exit(&found, Some(&measurements)), exit_code::INCOMPLETE);
-    // Other cells than those that pairs are judged by, too.
+    // Cells other than those that pairs are judged by count too.
     let mut measurements = measured(&machine, 0.88);
     let mut kernel = measurements.peer[0].clone();
     kernel.setup = kernel.setup.with_engine(Engine::Kernel);
@@ -393,7 +393,7 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
         codes(&findings(&machine, Some(&measurements))),
         ["bandwidth-impossible"]
     );
-    // Bytes that arrived wrong are a fault beside it.
+    // Bytes that arrived wrong are a separate fault.
     measurements.peer[3].verified = Verified::Dropped;
     assert_eq!(
         exit(
@@ -406,7 +406,7 @@ fn a_rate_above_its_links_is_inconclusive_and_compared_with_nothing() {
 
 #[test]
 fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
-    // GPU 3's link rests at Gen1, all the way up, and can do Gen4.
+    // GPU 3's link rests at Gen1, all the way up, and supports Gen4.
     let mut machine = two_sockets();
     for address in [
         "0000:84:00.0",
@@ -420,7 +420,7 @@ fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
     assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"bandwidth-impossible"));
     scale(&mut measurements, 1.5, |cell| touches(cell, 3));
     assert!(codes(&findings(&machine, Some(&measurements))).contains(&"bandwidth-impossible"));
-    // Ports of a virtual machine are made up; what its GPUs can do is not.
+    // Ports of a virtual machine are made up; the limits of its GPUs are not.
     machine.host.virtual_machine = Reading::Known(true);
     for address in ["0000:82:01.0", "0000:80:01.0"] {
         let port = function_mut(&mut machine, address);
@@ -428,7 +428,7 @@ fn what_a_link_shows_at_rest_makes_no_rate_impossible() {
     }
     let measurements = measured(&two_sockets(), 0.84);
     assert!(!codes(&findings(&machine, Some(&measurements))).contains(&"bandwidth-impossible"));
-    // Nor is anything said where NVLinks are not known.
+    // Nothing is reported either if NVLinks are not known.
     let mut machine = two_sockets();
     machine.gpus[3].nvlinks = Reading::failed("no answer");
     let mut measurements = measured(&two_sockets(), 0.84);

@@ -1,4 +1,4 @@
-//! GPUs on the bus that NVML does not list, and those that it does not list on purpose.
+//! Tests for GPUs on the bus that NVML does not list, and those that it does not list on purpose.
 
 use super::*;
 use crate::testing::prelude::*;
@@ -21,7 +21,7 @@ fn ours(address: &str) -> DisplayFunction {
     }
 }
 
-/// Two sockets with four GPUs of which NVML lists these.
+/// Returns two sockets with four GPUs of which NVML lists the first `listed`.
 fn machine(listed: usize, unlisted: Vec<DisplayFunction>) -> Snapshot {
     let mut machine = two_sockets();
     machine.gpus.truncate(listed);
@@ -153,7 +153,7 @@ fn a_display_card_of_another_model_is_no_fault_and_one_like_the_others_is() {
     for (class, model) in [
         (0x03_0000, Reading::Known(0x2230)),
         (0x03_0000, Reading::unsupported()),
-        // A compute card is for no display.
+        // A compute card drives no display.
         (0x03_0200, Reading::Known(0x128b)),
     ] {
         console(&mut machine, class, model);

@@ -1,5 +1,5 @@
-//! The figures of one GPU and the host that two runs are compared by, and how far healthy runs may lie apart: what
-//! only a link decides repeats well, what passes the memory of the host or waits for its processor does not.
+//! Figures of one GPU and the host by which two runs are compared, and how far healthy runs may differ. Figures that
+//! only a link decides repeat well. Figures that depend on the host's memory or wait for its processor do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,44 +14,47 @@ use model::placement::Engine;
 use model::rounding::short;
 use model::units::GbPerSecond;
 
-/// What decides a figure most.
+/// The part that a figure depends on most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The link of the GPU.
     Link,
-    /// The memory of the host too, which other programs, and other machines on the same host, use as well.
+    /// The memory of the host too, which other programs, and other machines on the same host, also use.
     Memory,
-    /// The processor that moves the bytes, what its cache holds, or how fast the system page-locks memory.
+    /// The processor that moves the bytes, the contents of its cache, or the speed at which the system page-locks
+    /// memory.
     Processor,
     /// The time that a call takes.
     Time,
 }
 
-/// Least fall of what a link decides, per cent. Chosen: five times the 1% that copies of pinned memory one way repeat
-/// within on H200; two machines of that model lay 2.7% apart.
+/// Least fall of a figure that a link decides, per cent. Chosen: five times the 1% that copies of pinned memory one way
+/// repeat within on H200; two machines of that model lay 2.7% apart.
 pub const LINK_PERCENT: f64 = 5.0;
-/// The same of what passes the memory of the host too. Chosen: half as much again as the 20% that copies both ways, and of
-/// several GPUs at once, fell by within an hour on H200.
+/// The same for figures that also depend on the memory of the host. Chosen: half as much again as the 20% that copies
+/// both ways, and of several GPUs at once, fell by within an hour on H200.
 pub const MEMORY_PERCENT: f64 = 30.0;
-/// The same of what the processor moves. Chosen: a quarter is left; pageable copies of healthy H200 had 4.5 to 15.4 GB/s.
+/// The same for bytes that the processor moves. Chosen: a quarter is left; pageable copies of healthy H200 had 4.5 to
+/// 15.4 GB/s.
 pub const PROCESSOR_PERCENT: f64 = 75.0;
-/// How many times as long a call must take. Chosen: calls of healthy H200 differ by up to 3.3 times between machines.
+/// Factor by which a call must take longer. Chosen: calls of healthy H200 differ by up to 3.3 times between machines.
 pub const TIMES: f64 = 4.0;
-/// And how much longer, microseconds. Chosen: the slowest cell that is known of healthy machines has 39.
+/// Additional time that a call must take, microseconds. Chosen: the slowest cell that is known of healthy machines has
+/// 39.
 pub const LEAST_US: f64 = 40.0;
 
-/// What a figure is of, whatever the GPU, the NUMA node and the size.
+/// The kind of a figure, independent of the GPU, the NUMA node and the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum What {
     /// Copies between host and GPU.
     Copy {
         way: HostWay,
-        /// On how many GPUs at the same time.
+        /// Number of GPUs that copy at the same time.
         at_once: u32,
     },
     /// A pipeline in several streams.
     Pipeline {
-        /// How the host's buffers were allocated.
+        /// Allocation of the host's buffers.
         memory: HostMemory,
         /// Number of batches.
         batches: u32,
@@ -61,14 +64,14 @@ pub enum What {
     /// A call that need not wait for work.
     Call {
         call: Call,
-        /// Of a copy, what memory of the host.
+        /// The memory of the host, for a copy.
         memory: Option<HostMemory>,
-        /// Of a copy, which way.
+        /// The direction, for a copy.
         direction: Option<HostDirection>,
     },
     /// A turn of the loop of launches.
     Turn {
-        /// Whether it waits for the GPU that works.
+        /// True if it waits for the GPU that works.
         same: bool,
     },
 }
@@ -122,18 +125,19 @@ impl fmt::Display for What {
     }
 }
 
-/// A figure: decimal GB/s, or of times microseconds.
+/// A figure: decimal GB/s, or microseconds for times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     pub value: f64,
-    /// What its samples scatter by, per cent.
+    /// The spread of its samples, per cent.
     pub spread_percent: f64,
 }
 
-/// Figures by GPU and what they are of; none where one was to be measured and has no sound figure.
+/// Figures by GPU and kind; `None` if one was to be measured and has no sound figure.
 pub type Figures = BTreeMap<(u32, What), Option<Figure>>;
 
-/// All of a run. Of several NUMA nodes and sizes the best one counts: what the way of the GPU can do.
+/// Returns all figures of a run. Of several NUMA nodes and sizes the best one counts: the most that the GPU's path
+/// carries.
 pub fn figures(measurements: &Measurements) -> Figures {
     let mut all = Figures::new();
     let mut add = |gpu: u32, what: What, value: Option<f64>, spread: Option<f64>| {
@@ -181,7 +185,7 @@ pub fn figures(measurements: &Measurements) -> Figures {
             cell.spread_percent,
         );
     }
-    // Calls that wait take as long as their work, and so do copies of pageable memory: others judge that.
+    // Calls that wait take as long as their work, and so do copies of pageable memory: other rules judge those.
     let is_pageable =
         |call: &HostCall| call.call == Call::Copy && call.memory == Some(HostMemory::Pageable);
     let only_calls = |call: &&HostCall| !call.waits() && !is_pageable(call);
@@ -212,19 +216,19 @@ pub fn figures(measurements: &Measurements) -> Figures {
     all
 }
 
-/// A figure that is worse than another one, or than what was asked for.
+/// A figure that is worse than another one, or than was asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Short {
     pub gpu: u32,
-    /// What it is of.
+    /// The kind of figure.
     pub what: What,
-    /// What it should be near to, or at least, or at most.
+    /// The value it should be close to, or its lower or upper limit.
     pub wanted: f64,
     pub found: f64,
 }
 
 impl Short {
-    /// How far a rate lies below, or a time above, per cent of what was wanted.
+    /// Returns how far a rate lies below, or a time above, per cent of the wanted value.
     pub fn percent(&self) -> f64 {
         let below = 100.0 * (self.wanted - self.found) / self.wanted;
         if self.what.kind() == Kind::Time {
@@ -235,19 +239,19 @@ impl Short {
     }
 }
 
-/// What fell on some GPUs for what may be one cause.
+/// Figures that fell on some GPUs for what may be one cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// The GPUs, in order.
     pub gpus: Vec<u32>,
-    /// The worst figure of those that tell most of the cause.
+    /// The worst figure of the kind closest to the cause.
     pub worst: Short,
-    /// In how many other ways something is worse on these GPUs.
+    /// Number of other ways in which something is worse on these GPUs.
     pub others: usize,
 }
 
 impl Group {
-    /// ` and in 3 other ways`.
+    /// Returns words such as ` and in 3 other ways`.
     pub fn more(&self) -> String {
         match self.others {
             0 => String::new(),
@@ -255,7 +259,7 @@ impl Group {
         }
     }
 
-    /// A time, for people; of a rate, the rate.
+    /// Returns a time or a rate as words.
     pub fn said(value: f64, kind: Kind) -> String {
         if kind == Kind::Time {
             short(value)
@@ -265,7 +269,7 @@ impl Group {
     }
 }
 
-/// One group for each kind that some GPU has as its first: a slow link makes everything slow that goes over it.
+/// Returns one group for each kind that is the first of some GPU: a slow link slows everything that passes it.
 pub fn groups(worse: &[Short]) -> Vec<Group> {
     let mut of_gpus: BTreeMap<u32, Vec<Short>> = BTreeMap::new();
     for short in worse {

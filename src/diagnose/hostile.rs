@@ -1,4 +1,4 @@
-//! Snapshots that no machine would give: nothing may panic, and what comes out must make sense.
+//! Tests with snapshots that no machine would give: nothing may panic, and the results must make sense.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use model::snapshot::{
 use model::testing::{all_pairs, empty, generation, gpu, lanes, pci};
 use model::units::PciAddress;
 
-/// Few addresses, so that they collide and loop.
+/// Returns one of few addresses, so that they collide and loop.
 fn address() -> impl Strategy<Value = PciAddress> {
     (0..6_u8).prop_map(|bus| PciAddress {
         bus,

@@ -1,4 +1,4 @@
-//! From evidence to findings.
+//! Turns evidence into findings.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, Status};
 use model::request::Silenced;
 
-/// The measurements with no figure where another program disturbed it; none where it disturbed nothing.
+/// Returns the measurements without the figures that another program disturbed; `None` if it disturbed none.
 fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
     if !measurements.cells().any(|cell| cell.disturbed) {
         return None;
@@ -45,12 +45,12 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
     Some(sound)
 }
 
-/// What all rules find: effects attributed to their causes, each with its place; the worst first,
-/// then by subject.
+/// Returns the findings of all rules: effects attributed to their causes, each with its place; the worst first, then by
+/// subject.
 ///
-/// A rule that is switched off is not applied: it neither reports nor explains, and what it would have
-/// explained is reported by itself. Other severities that the user set hold before effects are
-/// attributed, so an effect raises its cause to no more than what the user made of it.
+/// A rule that is switched off is not applied. It neither reports nor explains, and findings that it would have
+/// explained are reported by themselves. Other severities that the user set apply before effects are attributed, so an
+/// effect raises its cause to no more than the severity that the user gave the effect.
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
@@ -78,7 +78,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What one rule finds, with the severity that the user set.
+/// Returns the findings of one rule, with the severity that the user set.
 fn found_by(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     match evidence.settings.level(&rule.id) {
         Some(Level::Off) => Vec::new(),
@@ -90,8 +90,8 @@ fn found_by(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     }
 }
 
-/// The rules that are switched off, or whose findings are held at less than an error and no more than what is usual
-/// for them: some rules have findings of several severities.
+/// Returns the rules that are switched off, or whose findings are limited to less than an error and no more than their
+/// usual severity: some rules have findings of several severities.
 pub fn silenced(settings: &Settings) -> Vec<Silenced> {
     let silenced = rules::ALL.iter().filter_map(|rule| {
         let severity = match settings.level(&rule.id)? {

@@ -1,5 +1,5 @@
-//! Facts, topology and figures → findings and a verdict. Nothing here sees a machine: a saved
-//! report can be judged again anywhere.
+//! Facts, topology and figures → findings and a verdict. Nothing in this crate accesses a machine: a saved report can
+//! be judged again anywhere.
 
 mod absent;
 mod advice;

@@ -1,5 +1,4 @@
-//! PCIe links and the copies that passed them: what a rule on a link has to know of the rates that
-//! were reached over it.
+//! PCIe links and the copies that passed them: the rates over a link that a rule on it needs.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,7 @@ use model::rounding;
 use model::snapshot::PciFunction;
 use model::units::GbPerSecond;
 
-/// The figures that pairs are judged by whose copies passed a link: direct ones whose route has it,
+/// Returns the figures that pairs are judged by whose copies passed a link: direct ones whose route contains it, and
 /// staged ones of the GPUs below it.
 pub fn over<'a>(
     evidence: &Evidence<'a>,
@@ -46,12 +45,13 @@ pub fn over<'a>(
     over
 }
 
-/// Whether a figure is below what is healthy on its route, by more than its rows scatter; `None` where that is not known.
+/// Returns true if a figure is below what is healthy on its route, by more than its rows scatter; `None` if that is not
+/// known.
 pub fn is_slow(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<bool> {
     evidence.expected(cell)?.is_missed_by(cell)
 }
 
-/// The slow ones of these figures.
+/// Returns the slow ones of these figures.
 pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a PeerBandwidth> {
     cells
         .iter()
@@ -60,7 +60,7 @@ pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a
         .collect()
 }
 
-/// The slow figures of all pairs with this GPU, whatever their route.
+/// Returns the slow figures of all pairs with this GPU, whatever their route.
 pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
     let of_path = |path| evidence.reference_with(path, &[gpu]);
     let of_gpu: Vec<_> = [Path::Direct, Path::Staged]
@@ -70,13 +70,13 @@ pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth
     slow(evidence, &of_gpu)
 }
 
-/// The pairs of these figures.
+/// Returns the pairs of these figures.
 pub fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
     let pairs: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
     pairs.into_iter().collect()
 }
 
-/// Adds the lowest and the highest of these rates to a finding, of direct copies where there are any.
+/// Adds the lowest and the highest of these rates to a finding. Uses only direct copies if there are any.
 pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
     let has_direct = cells.iter().any(|cell| cell.setup.path == Path::Direct);
     let judged = cells
@@ -88,7 +88,7 @@ pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
         .fact("highest_achieved", highest)
 }
 
-/// The lowest and the highest of these rates.
+/// Returns the lowest and the highest of these rates.
 pub fn range(
     rates: impl Iterator<Item = GbPerSecond> + Clone,
 ) -> (Option<GbPerSecond>, Option<GbPerSecond>) {
@@ -104,7 +104,7 @@ pub fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
     )
 }
 
-/// The facts of the PCI functions above this GPU, that at the root first.
+/// Returns the facts of the PCI functions above this GPU, the one at the root first.
 pub fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunction> {
     let nodes = evidence.topology.gpu_path(gpu).iter();
     let addresses = nodes.filter_map(|node| {
@@ -119,12 +119,12 @@ pub fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunc
         .collect()
 }
 
-/// The readings of a GPU's link while copies ran.
+/// Returns the readings of a GPU's link while copies ran.
 pub fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     evidence.links().iter().find(|link| link.index == gpu)
 }
 
-/// A rate to one decimal place.
+/// Returns a rate to one decimal place.
 pub fn one_place(rate: f64) -> GbPerSecond {
     GbPerSecond(rounding::one_place(rate))
 }

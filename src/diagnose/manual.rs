@@ -1,4 +1,4 @@
-//! The manual of the rules as files: docs/rules holds what this module says, and a test sees to it.
+//! Writes the manual of the rules as files. docs/rules contains the output of this module, and a test checks that.
 
 #[cfg(test)]
 use super::expected;
@@ -9,7 +9,7 @@ use super::rules::ALL;
 #[cfg(test)]
 use model::rounding::{one_place, range, short};
 
-/// The manual page of a rule in Markdown, as `explain` prints it below its first line.
+/// Returns the manual page of a rule in Markdown, as `explain` prints it below its first line.
 pub fn page(rule: &Rule) -> String {
     let mut page = format!("{}\n", rule.page().trim_end());
     if !rule.parameters.is_empty() {
@@ -26,13 +26,13 @@ pub fn page(rule: &Rule) -> String {
     page
 }
 
-/// What `explain` prints of a rule; `None` where no rule has this code.
+/// Returns the output of `explain` for a rule; `None` if no rule has this code.
 pub fn explain(code: &str) -> Option<String> {
     let rule = rules::find(code)?;
     Some(format!("{} ({})\n\n{}", rule.id, rule.severity, page(rule)))
 }
 
-/// Every file of docs/rules by its name.
+/// Returns every file of docs/rules, with its name.
 #[cfg(test)]
 pub fn files() -> Vec<(String, String)> {
     let mut files: Vec<_> = ALL

@@ -1,6 +1,5 @@
-//! What healthy GPUs of one model reach, where that was recorded or published. It is known more closely
-//! than what their kind of link reaches, so a machine that is uniformly slow shows. A model that is not here
-//! is judged by the table of links.
+//! Rates of healthy GPUs of one model, if recorded or published. They are known more closely than those of their kind
+//! of link, so a machine that is uniformly slow shows. A model that is not listed here is judged by the table of links.
 
 use model::placement::Pair;
 use model::snapshot::Snapshot;
@@ -9,35 +8,35 @@ use model::units::GbPerSecond;
 /// Share of the theoretical rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
-    /// What healthy machines reach, per cent of theoretical.
+    /// Rate that healthy machines reach, per cent of theoretical.
     pub percent: f64,
-    /// How far below that is still healthy, per cent of it.
+    /// Margin below that which is still healthy, per cent of it.
     pub margin_percent: f64,
 }
 
 impl Share {
-    /// The least that is still healthy, per cent of theoretical.
+    /// Returns the lowest share that is still healthy, per cent of theoretical.
     pub fn floor_percent(self) -> f64 {
         self.percent * (1.0 - self.margin_percent / 100.0)
     }
 }
 
-/// A class of copies and what they reach.
+/// A class of copies and the share that they reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
     /// Its name in `--config`.
     pub key: &'static str,
-    /// The class of links that it belongs to, in whose place it stands; its own key where it is one.
+    /// The class of links that it replaces; its own key if it is a class of links itself.
     pub general: &'static str,
     pub share: Share,
-    /// The lowest and the highest share that healthy machines are known to have reached, per cent of
-    /// theoretical. None where no figure is known.
+    /// The lowest and the highest share that healthy machines are known to have reached, per cent of theoretical.
+    /// `None` if no figure is known.
     pub reached: Option<[f64; 2]>,
     pub source: &'static str,
 }
 
-/// The row of one model, from figures in GB/s of its theoretical rate: the lowest and the highest that are known
-/// of healthy ones, what is expected, and the floor.
+/// Returns the row of one model, from figures in GB/s of its theoretical rate: the lowest and the highest known rates
+/// of healthy ones, the expected rate, and the floor.
 const fn of_model(
     (key, general): (&'static str, &'static str),
     theoretical: f64,
@@ -61,18 +60,18 @@ const fn of_model(
 
 /// Copies between two GPUs of one model over this many NVLinks.
 struct Model {
-    /// Words that the product name has.
+    /// Words that the product name contains.
     words: &'static [&'static str],
-    /// A word that another product has besides.
+    /// Words that only other products contain.
     without: &'static [&'static str],
     /// NVLinks of the route.
     links: u8,
     row: Expected,
 }
 
-/// Figures in GB/s. The floors lie some 5 to 9% below what is expected: by as much repeats spread elsewhere
-/// (cuda-samples issue 449), and other machines of the same model are not known to differ by more. They lie above what
-/// others drain nodes by (Azure: 335 for H100 and H200, 235 for A100).
+/// Figures in GB/s. The floors lie some 5 to 9% below the expected rate. Repeats spread by as much elsewhere
+/// (cuda-samples issue 449), and other machines of the same model are not known to differ by more. They lie above the
+/// limits by which others drain nodes (Azure: 335 for H100 and H200, 235 for A100).
 const NVLINKS: &[Model] = &[
     Model {
         words: &["H200"],
@@ -157,7 +156,7 @@ const GRACE_BLACKWELL: Expected = of_model(
     "4 x GB200 and 4 x GB300: 775 and 776 of 900 GB/s written, 768 read (published: nvbandwidth, Oracle's guides)",
 );
 
-/// The keys of these rows in `--config`.
+/// Returns the keys of these rows in `--config`, each once.
 pub fn rows() -> impl Iterator<Item = Expected> {
     let first = |at: &usize| {
         NVLINKS[..*at]
@@ -167,7 +166,7 @@ pub fn rows() -> impl Iterator<Item = Expected> {
     (0..NVLINKS.len()).filter(first).map(|at| NVLINKS[at].row)
 }
 
-/// What copies between these two GPUs over so many NVLinks reach, where both are of one known model.
+/// Returns the expected rate of copies between these two GPUs over this many NVLinks, if both are of one known model.
 pub fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expected> {
     let name = |gpu: u32| snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());
     let (source, destination) = (name(pair.source)?, name(pair.destination)?);
@@ -180,16 +179,16 @@ pub fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expecte
     NVLINKS.iter().find(fits).map(|model| model.row)
 }
 
-/// What a copy within one GPU of a model reaches: bytes copied, not read plus written.
+/// The rate of a copy within one GPU of a model: bytes copied, not read plus written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Local {
-    /// The lowest and the highest figure that is known of healthy ones, GB/s.
+    /// The lowest and the highest known figure of healthy GPUs, GB/s.
     pub reached: [GbPerSecond; 2],
     pub source: &'static str,
 }
 
-/// Words of the product name, and the figures. Where p2pBandwidthLatencyTest is the source they are half of what it
-/// shows, since it counts what is read and what is written.
+/// Words of the product name, and the figures. If p2pBandwidthLatencyTest is the source, they are half of the figure it
+/// shows, since it counts both bytes read and bytes written.
 const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
     (
         &["H200"],
@@ -223,7 +222,7 @@ const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
     ),
 ];
 
-/// What copies within a GPU of this name reach, where that is known.
+/// Returns the rate of copies within a GPU of this name, if it is known.
 pub fn local(name: &str) -> Option<Local> {
     let (_, reached, source) = LOCAL
         .iter()
@@ -234,7 +233,7 @@ pub fn local(name: &str) -> Option<Local> {
     })
 }
 
-/// Whether a product name has all of these words as words: `GH200` is no `H200`.
+/// Returns true if a product name contains all of these words as words: `GH200` is no `H200`.
 fn is_of(name: &str, words: &[&str]) -> bool {
     words.iter().all(|word| has_any(name, &[word]))
 }
@@ -281,7 +280,7 @@ mod tests {
         assert_eq!(key(["NVIDIA H20-3e"; 2], 18), None);
     }
 
-    /// What healthy machines reached and what is known to be slow, GB/s, by model and links.
+    /// Healthy figures and known slow ones, GB/s, by model and links.
     #[test]
     fn healthy_figures_lie_above_the_floor_and_slow_ones_below() {
         for (name, links, healthy, slow) in [

@@ -1,4 +1,4 @@
-//! NVLinks that are down or not listed: on cards, which bridges connect, and on boards.
+//! Tests for NVLinks that are down or not listed: on cards, which bridges connect, and on boards.
 
 use super::testing::{findings, only};
 use super::tests::with_links_down;
@@ -16,7 +16,7 @@ const AT: [&str; 4] = [
     "0000:84:00.0",
 ];
 
-/// GPUs of this name, each with four links to each of its partners, of which those without one are down.
+/// Returns GPUs of this name, each with four links to each of its partners. Links without a partner are down.
 fn joined(name: &str, pairs: &[(usize, usize)], gpus: usize) -> Snapshot {
     let mut machine = two_sockets();
     machine.gpus.truncate(gpus);
@@ -48,11 +48,11 @@ fn joined(name: &str, pairs: &[(usize, usize)], gpus: usize) -> Snapshot {
 
 const MESH: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
 
-/// The mesh of a board, all links of GPU 0 down at both ends.
+/// Returns the mesh of a board, with all links of GPU 0 down at both ends.
 fn board_without_gpu_0() -> Snapshot {
     let mut machine = joined(BOARD, &MESH, 4);
     with_links_down(&mut machine, &[0], 0..12);
-    // Those to GPU 0 come first.
+    // The links to GPU 0 come first.
     with_links_down(&mut machine, &[1, 2, 3], 0..4);
     machine
 }
@@ -68,7 +68,7 @@ fn a_card_is_odd_only_where_all_others_are_bridged_in_pairs() {
         inactive(&odd, Severity::Info).subject,
         Subject::Gpu { index: 2 }
     );
-    // NVML does not always tell where a link leads.
+    // NVML does not always report where a link leads.
     let mut untold = odd.clone();
     for gpu in &mut untold.gpus {
         if let Reading::Known(links) = &mut gpu.nvlinks {
@@ -78,7 +78,7 @@ fn a_card_is_odd_only_where_all_others_are_bridged_in_pairs() {
         }
     }
     inactive(&untold, Severity::Info);
-    // One bridge for three, and the fourth not connected to any.
+    // One bridge for three cards, and the fourth not connected to any.
     let of_three = joined(CARD, &[(0, 1), (1, 2), (0, 2)], 4);
     assert_eq!(
         inactive(&of_three, Severity::Warning).subject,

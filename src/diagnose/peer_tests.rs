@@ -1,4 +1,4 @@
-//! Rules on what passes between GPUs: what they must find, and what they must not.
+//! Tests of rules on traffic between GPUs: what they must find, and what they must not.
 
 use super::testing::{
     cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, touches, without,
@@ -27,7 +27,7 @@ fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth
     }
 }
 
-/// Staged figures of every pair at this share of the direct ones' theory, or of the host's way.
+/// Adds staged figures of every pair at this rate.
 fn with_staged(measurements: &mut Measurements, gbps: f64) {
     let pairs: Vec<_> = measurements.peer.iter().map(|cell| cell.pair).collect();
     measurements
@@ -37,7 +37,7 @@ fn with_staged(measurements: &mut Measurements, gbps: f64) {
 
 #[test]
 fn what_scatters_or_has_no_like_is_no_outlier() {
-    // Within the samples' own spread; or of a spread that is not known.
+    // Within the samples' own spread; or the spread is not known.
     let machine = of_no_known_model(h200_vm(4));
     for spread in [Some(8.0), None] {
         let mut measurements = measured(&machine, 0.88);
@@ -50,14 +50,14 @@ fn what_scatters_or_has_no_like_is_no_outlier() {
             .for_each(|cell| cell.spread_percent = spread);
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
-    // Fewer than three pairs alike: those of the two switches, and across sockets all are alike.
+    // Fewer than three pairs alike: those of the two switches. Across sockets all are alike.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     scale(&mut measurements, 0.89, |cell| {
         (is(cell, 0, 1) || is(cell, 1, 0)) && touches(cell, 0)
     });
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    // PCIe pairs of a virtual machine, whose ways are hidden.
+    // PCIe pairs of a virtual machine, whose routes are hidden.
     let mut machine = two_sockets();
     machine.host.virtual_machine = Reading::Known(true);
     let mut measurements = measured(&machine, 0.8);
@@ -85,7 +85,7 @@ fn one_direction_that_is_slower_is_one_finding() {
         "{}",
         found.message
     );
-    // Below the floor it is low, with the other direction beside it, and nothing else.
+    // Below the floor the pair is low, with the other direction beside it, and nothing else is reported.
     scale(&mut measurements, 0.5, |cell| is(cell, 0, 1));
     let found = only(
         &findings(&machine, Some(&measurements)),
@@ -93,7 +93,7 @@ fn one_direction_that_is_slower_is_one_finding() {
         Severity::Error,
     );
     assert_eq!(fact(&found, "other_direction_gbps"), 405.0);
-    // A little is none.
+    // A small difference is not reported.
     let mut measurements = measured(&machine, 0.9);
     scale(&mut measurements, 0.9, |cell| is(cell, 0, 1));
     assert_eq!(findings(&machine, Some(&measurements)), []);
@@ -136,7 +136,7 @@ fn direct_copies_that_are_slower_than_staged_ones_are_one_finding() {
         "peer-bandwidth-low",
         "{found:#?}"
     );
-    // Low pairs that are not slower than staged stay.
+    // Low pairs that are not slower than staged ones stay.
     scale(&mut measurements, 0.5, |cell| {
         cell.setup.path == Path::Direct && is(cell, 1, 3)
     });
@@ -163,7 +163,7 @@ fn staged_copies_are_judged_by_the_way_to_the_host() {
         "{}",
         found.message
     );
-    // Denied pairs too; and what other machines reach is enough.
+    // Denied pairs too; reaching what other machines reach is enough.
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 7.0);
     assert_eq!(findings(&machine, Some(&measurements)), []);
@@ -193,7 +193,7 @@ fn samples_that_scatter_are_reported_and_usual_spread_is_not() {
         Severity::Warning,
     );
     assert_eq!(found.subject, GPU_3);
-    // Too few samples say nothing, and a low pair has its spread beside it.
+    // Too few samples prove nothing, and a low pair has its spread beside it.
     measurements
         .peer
         .iter_mut()
@@ -233,12 +233,12 @@ fn missing_links_are_shown_by_siblings_and_remote_ends() {
         "{}",
         found.message
     );
-    // With inactive ones in the list it is the other rule's, and never both.
+    // With inactive links in the list the other rule reports it, and never both.
     if let Reading::Known(links) = &mut machine.gpus[3].nvlinks {
         links[0].active = Reading::Known(false);
     }
     assert_eq!(codes(&findings(&machine, None)), ["nvlink-inactive"]);
-    // All alike is by design, whatever the name; and a link whose state is not known proves nothing.
+    // An equal number on all GPUs is by design, whatever the name; a link whose state is not known proves nothing.
     let mut narrow = h200_vm(4);
     (0..4).for_each(|gpu| remove_links(&mut narrow, gpu, 12));
     assert_eq!(findings(&narrow, None), []);
@@ -348,7 +348,7 @@ fn a_fabric_that_is_not_ready_is_one_finding() {
     );
 }
 
-/// Two boards of this name on one switch, with these words.
+/// Returns two boards of this name on one switch, with these answers.
 fn two_boards(name: &str, nvml: P2pStatus) -> Snapshot {
     let mut machine = two_sockets();
     machine.gpus.truncate(2);
@@ -471,7 +471,7 @@ fn the_cause_of_missing_access_is_worked_out() {
     );
     assert!(found.message.contains("this chipset"), "{}", found.message);
 
-    // What the facts show of IOMMU and ACS is suspected where the words leave it open.
+    // If the answers leave the cause open, IOMMU and ACS are suspects if the facts show them.
     let mut machine = two_boards(board, P2pStatus::NotSupported);
     machine.host.iommu_translating = Reading::Known(true);
     let found = only(
@@ -514,7 +514,7 @@ fn each_cause_of_missing_access_is_one_finding() {
             .any(|finding| finding.message.contains("too far apart"))
     );
 
-    // CUDA's limit of peers is no trouble of the driver.
+    // CUDA's limit of peers is no fault of the driver.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     for access in measurements
@@ -573,7 +573,7 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
         function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(redirect);
         let mut measurements = measured(&machine, 0.85);
         with_kernels(&mut measurements);
-        // Most, and corrupt where a setting is known.
+        // Most pairs, and corrupt bytes with a known setting.
         spoil(&mut measurements, Verified::Dropped, |cell| {
             !is(cell, 0, 1) && !is(cell, 1, 0)
         });
@@ -593,7 +593,7 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
             found.message
         );
     }
-    // Nothing known: dropped everywhere is still one, with suspects; corrupt is not.
+    // No setting is known: bytes dropped everywhere are still one finding, with suspects; corrupt bytes are not.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     spoil(&mut measurements, Verified::Dropped, |_| true);
@@ -615,7 +615,7 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
         "peer-data-wrong",
         Severity::Error,
     );
-    // NVLink pairs have nothing to do with either setting.
+    // Neither setting affects NVLink pairs.
     let mut machine = h200_vm(4);
     machine.host.iommu_translating = Reading::Known(true);
     let mut measurements = measured(&machine, 0.88);
@@ -654,7 +654,7 @@ fn an_engine_that_alone_loses_bytes_is_named() {
 
 #[test]
 fn unknown_facts_give_no_finding() {
-    // No rate in theory, no class: nothing to compare with.
+    // No rate in theory and no class: there is nothing to compare with.
     let mut machine = two_sockets();
     for at in 0..4 {
         machine.gpus[at].pci = Reading::unsupported();

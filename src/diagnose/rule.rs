@@ -1,24 +1,25 @@
-//! What a rule is.
+//! The definition of a rule.
 
 use super::evidence::Evidence;
 use model::finding::{Finding, RuleId, Severity, Subject};
 
-/// What a rule finds in the evidence.
+/// Returns the findings of a rule on the evidence.
 type Judge = fn(&Evidence<'_>) -> Vec<Finding>;
 
-/// One thing that can be wrong. A rule is one file; its doc comment is its manual page.
+/// A fault or fact that can be reported. A rule is one file; its doc comment is its manual page.
 #[derive(Debug)]
 pub struct Rule {
     /// Its identifier: kebab-case, names the problem, never used again for another.
     pub id: RuleId,
-    /// How bad its findings are, where a finding has no reason to be otherwise.
+    /// Severity of its findings, unless a finding has a reason for another.
     pub severity: Severity,
     /// The figures it judges by, which a user may set.
     pub parameters: &'static [Parameter],
-    /// Whether its findings say that something was not tested. That has an exit code of its own and is
-    /// no fault of the machine, whatever severity it is shown with.
+    /// True if its findings report that something was not tested. This has its own exit code and is no fault of the
+    /// machine, whatever its severity.
     pub gap: bool,
-    /// Its own file, through `include_str!`: the `//!` lines at its top are the manual page, which is kept nowhere else.
+    /// Its own file, through `include_str!`: the `//!` lines at its top are the manual page, which is stored nowhere
+    /// else.
     pub source: &'static str,
     pub judge: Judge,
 }
@@ -28,14 +29,14 @@ pub struct Rule {
 pub struct Parameter {
     /// Its name, with the unit at its end.
     pub name: &'static str,
-    /// Its value where nobody set another.
+    /// Its value if the user set no other.
     pub default: f64,
-    /// What it means, and where the default comes from.
+    /// Its meaning, and the source of the default.
     pub about: &'static str,
 }
 
 impl Rule {
-    /// A rule without parameters, whose findings are about the machine.
+    /// Returns a rule without parameters, whose findings are about the machine.
     pub const fn new(
         code: &'static str,
         severity: Severity,
@@ -52,19 +53,19 @@ impl Rule {
         }
     }
 
-    /// The same with these parameters.
+    /// Returns the rule with these parameters.
     pub const fn with(mut self, parameters: &'static [Parameter]) -> Self {
         self.parameters = parameters;
         self
     }
 
-    /// The same, but its findings say that something was not tested.
+    /// Returns the rule with findings that report that something was not tested.
     pub const fn for_gaps(mut self) -> Self {
         self.gap = true;
         self
     }
 
-    /// A finding of this rule with its own severity.
+    /// Returns a finding of this rule with its own severity.
     pub fn finding(
         &self,
         subject: Subject,
@@ -74,7 +75,7 @@ impl Rule {
         Finding::new(self.id.clone(), self.severity, subject, message, next_step)
     }
 
-    /// The value of one of its parameters: what the user set, or its default.
+    /// Returns the value of one of its parameters: the user's setting, or its default.
     pub fn parameter(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
         evidence
             .settings
@@ -82,7 +83,7 @@ impl Rule {
             .unwrap_or(parameter.default)
     }
 
-    /// What it means, in one sentence: the first of its manual page.
+    /// Returns its meaning in one sentence: the first of its manual page.
     pub fn summary(&self) -> String {
         let page = self.page();
         let text: Vec<_> = page
@@ -99,7 +100,7 @@ impl Rule {
             .map_or(paragraph.clone(), |(sentence, _)| format!("{sentence}."))
     }
 
-    /// Its manual page, in Markdown.
+    /// Returns its manual page, in Markdown.
     pub fn page(&self) -> String {
         let doc = self
             .source

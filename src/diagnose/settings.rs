@@ -1,12 +1,12 @@
-//! What a user may set: how severe the findings of a rule are, the figures that rules judge by, and
-//! the shares that healthy machines reach.
+//! User settings: the severity of the findings of a rule, the figures that rules judge by, and the shares that healthy
+//! machines reach.
 
 use std::collections::BTreeMap;
 
 use super::expected::Share;
 use model::finding::{RuleId, Severity};
 
-/// What a user says of a rule's severity.
+/// The user's setting for a rule's severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// The rule is not applied.
@@ -15,7 +15,7 @@ pub enum Level {
     At(Severity),
 }
 
-/// Everything that was set.
+/// All settings of the user.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// Severities by code.
@@ -27,12 +27,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What was said of this rule's severity.
+    /// Returns the severity setting of this rule.
     pub fn level(&self, rule: &RuleId) -> Option<Level> {
         self.levels.get(&**rule).copied()
     }
 
-    /// The value of a parameter that was set.
+    /// Returns the value of a parameter that was set.
     pub fn parameter(&self, rule: &RuleId, name: &str) -> Option<f64> {
         self.parameters
             .get(&(rule.to_string(), name.to_owned()))

@@ -1,5 +1,5 @@
-//! What could make copies slow or strange, as far as the facts show, each with the test that
-//! distinguishes it from the others.
+//! Possible causes of slow or strange copies, as far as the facts show, each with the test that distinguishes it from
+//! the others.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ pub fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
         .collect()
 }
 
-/// GPUs of these pairs on which other processes hold memory.
+/// Returns the GPUs of these pairs on which other processes hold memory.
 pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
     let gpus = gpus_of(pairs);
     let has_other_work = |gpu: &&Gpu| {
@@ -49,7 +49,7 @@ pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
         .collect()
 }
 
-/// The bridges above these GPUs that send peer requests up to the root.
+/// Returns the bridges above these GPUs that send peer requests up to the root.
 pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<PciAddress> {
     let mut ports = BTreeSet::new();
     for gpu in gpus {
@@ -63,7 +63,7 @@ pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<P
     ports.into_iter().collect()
 }
 
-/// Whether ACS of a bridge above these GPUs is not known: only root may read it.
+/// Returns true if ACS of a bridge above these GPUs is not known: only root may read it.
 pub fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bool {
     let is_bridge = |function: &&&PciFunction| {
         matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream)
@@ -76,7 +76,7 @@ pub fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bool {
     gpus.iter().any(unread)
 }
 
-/// The command that clears ACS of these bridges until the next boot.
+/// Returns the command that clears ACS of these bridges until the next boot.
 pub fn clear_acs(ports: &[PciAddress]) -> String {
     let clear = |port: &str| format!("setpci -s {port} ECAP_ACS+0x6.w=0000");
     match ports {
@@ -92,8 +92,8 @@ pub fn clear_acs(ports: &[PciAddress]) -> String {
     }
 }
 
-/// Whether the IOMMU translates addresses of these GPUs. Their own groups tell, or where those are not known the
-/// whole machine.
+/// Returns true if the IOMMU translates addresses of these GPUs. Their own groups decide; if those are not known, the
+/// whole machine does.
 pub fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option<bool> {
     let kind = |gpu: &u32| {
         let function = evidence
@@ -112,8 +112,8 @@ pub fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option
     }
 }
 
-/// The settings of the machine that affect copies between GPUs on PCIe: those that the facts show,
-/// and in a virtual machine those of its host, which they cannot show.
+/// Returns the settings of the machine that affect copies between GPUs on PCIe: those that the facts show, and in a
+/// virtual machine those of its host, which they cannot show.
 pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     if iommu_translates(evidence, &gpus_of(pairs)) == Some(true) {
@@ -148,10 +148,10 @@ pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
 /// Slot, riser and cable of one GPU, as a suspect.
 const OWN_WAY: &str = "slot, riser or cable";
 
-/// An uplink above slots, as a suspect where the routes show none.
+/// An uplink above slots, as a suspect if the routes show none.
 const HIDDEN_UPLINK: &str = "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)";
 
-/// Whether these links that pairs share lie between processors.
+/// Returns true if these links that pairs share lie between processors.
 pub fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)]) -> bool {
     let is_interconnect = |(from, to): &(NodeId, NodeId)| {
         let ends = |link: &&Link| {
@@ -180,8 +180,8 @@ fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
     is_gpu(from) || is_gpu(to)
 }
 
-/// What could make the copies of this group slow. Where its pairs share links and pairs beside them are sound, no slot
-/// of a single GPU explains it, but those links do.
+/// Returns possible causes of slow copies in this group. If its pairs share links and other pairs are sound, those
+/// links explain it, and no slot of a single GPU does.
 pub fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     let mut suspects = of_slow_copies(evidence, &group.pairs);
     let Common::Links(links) = &group.common else {
@@ -205,7 +205,7 @@ pub fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     suspects
 }
 
-/// What could make the copies of these pairs slow.
+/// Returns possible causes of slow copies of these pairs.
 pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     let busy = busy(evidence, pairs);
@@ -254,7 +254,7 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     suspects
 }
 
-/// That a link holds up single copies while it trains again, or repeats what it sends.
+/// Suspects a link that holds up single copies while it trains again, or repeats what it sends.
 pub fn of_retraining(evidence: &Evidence<'_>, pairs: &[Pair]) -> Suspect {
     if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
         return suspect(
@@ -268,7 +268,8 @@ pub fn of_retraining(evidence: &Evidence<'_>, pairs: &[Pair]) -> Suspect {
     )
 }
 
-/// That bytes of pairs with NVLinks went over PCIe, where their rate is one that the PCIe links of both GPUs carry.
+/// Suspects that bytes of pairs with NVLinks went over PCIe, if their rate is one that the PCIe links of both GPUs
+/// carry.
 fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
     let carries = |gpu: u32| pcie::rate(evidence.topology.pcie_link_of(gpu)?.possible);
     let fits = |pair: &Pair| {
@@ -284,7 +285,7 @@ fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect
         .then(|| suspect(cause, test))
 }
 
-/// What could make copies of these pairs through host memory slow.
+/// Returns possible causes of slow copies of these pairs through host memory.
 pub fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let busy = busy(evidence, pairs);
     let other_work =
@@ -303,8 +304,8 @@ pub fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
     other_work.into_iter().chain([memory]).collect()
 }
 
-/// The reasons, in the report's names of them, that hold clocks back under load; an idle GPU, and clocks
-/// that someone set, are none.
+/// The reasons, by the report's names, that hold clocks back under load. An idle GPU, and clocks that someone set, do
+/// not count.
 const THROTTLING: [&str; 5] = [
     "hw-slowdown",
     "hw-thermal",

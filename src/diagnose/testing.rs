@@ -1,4 +1,4 @@
-//! Figures for tests, and the judgement on them.
+//! Figures for tests, and the findings on them.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use model::topology::Topology;
 use model::units::{Bytes, GIB, GbPerSecond};
 use topology::{build, host, refute, with_cuda};
 
-/// What most tests of rules need.
+/// Imports that most tests of rules need.
 pub mod prelude {
     pub use super::{exit, fact, findings, is, measured, only, set, touches};
     pub use model::reading::Reading;
@@ -27,7 +27,7 @@ pub mod prelude {
     };
 }
 
-/// A reference figure of a pair.
+/// Returns a reference figure of a pair.
 pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     PeerBandwidth {
         pair,
@@ -53,7 +53,7 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     }
 }
 
-/// The same with GPUs of a model whose figures are not known, which the classes of links judge.
+/// Returns the machine with GPUs of a model without known figures, which the classes of links judge.
 pub fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
     machine
         .gpus
@@ -62,7 +62,7 @@ pub fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
     machine
 }
 
-/// Every pair at this share of its theoretical rate, and access for all.
+/// Returns every pair at this share of its theoretical rate, and access for all.
 pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
     let mut measurements = Measurements::default();
     for route in build(machine).pairs {
@@ -80,7 +80,7 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
     measurements
 }
 
-/// The time of a small copy.
+/// Returns the time of a small copy.
 pub fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
     Latency {
         pair: Pair {
@@ -98,7 +98,7 @@ pub fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
     }
 }
 
-/// The rate of copies within a GPU.
+/// Returns the rate of copies within a GPU.
 pub fn local(gpu: u32, gbps: f64) -> LocalCopy {
     LocalCopy {
         gpu,
@@ -112,12 +112,12 @@ pub fn local(gpu: u32, gbps: f64) -> LocalCopy {
     }
 }
 
-/// Whether this figure is of a pair with this GPU.
+/// Returns true if this figure is of a pair with this GPU.
 pub fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
     cell.pair.touches(gpu)
 }
 
-/// Whether this figure is of this pair.
+/// Returns true if this figure is of this pair.
 pub fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
     cell.pair
         == Pair {
@@ -126,7 +126,7 @@ pub fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
         }
 }
 
-/// What all rules find, with what must hold of every finding.
+/// Returns the findings of all rules, after checking what must hold for every finding.
 pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<Finding> {
     let mut topology = build(machine);
     let mut measurements = measurements.cloned();
@@ -155,7 +155,7 @@ pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<
     findings
 }
 
-/// What all rules find, with what the user set.
+/// Returns the findings of all rules, with the user's settings.
 pub fn with_settings(
     snapshot: &Snapshot,
     topology: &Topology,
@@ -176,7 +176,7 @@ pub fn with_settings(
     })
 }
 
-/// A fact of a finding as the report has it.
+/// Returns a fact of a finding as it appears in the report.
 pub fn fact(finding: &Finding, key: &str) -> Value {
     serde_json::to_value(&finding.evidence).unwrap()[key].clone()
 }
@@ -185,7 +185,7 @@ pub fn codes(findings: &[Finding]) -> Vec<&str> {
     findings.iter().map(|finding| &*finding.code).collect()
 }
 
-/// The codes and subjects of the findings.
+/// Returns the codes and subjects of the findings.
 pub fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
     findings
         .iter()
@@ -193,20 +193,20 @@ pub fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
         .collect()
 }
 
-/// Gives figures this rate.
+/// Sets the rate of the figures that `which` selects.
 pub fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&PeerBandwidth) -> bool) {
     for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
         cell.achieved_gbps = Some(GbPerSecond(gbps));
     }
 }
 
-/// The findings except those of this rule, which reports the same setting by itself.
+/// Returns the findings except those of this rule, which reports the same setting by itself.
 pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.retain(|finding| finding.code != code);
     findings
 }
 
-/// The only finding, which has this code and severity.
+/// Returns the only finding, which has this code and severity.
 pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
     match findings {
         [finding] if &*finding.code == code && finding.severity == severity => finding.clone(),
@@ -218,7 +218,7 @@ pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
     }
 }
 
-/// A line for each finding: code, severity, subject and message.
+/// Returns a line for each finding: code, severity, subject and message.
 pub fn in_lines(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {
         let Finding {
@@ -233,12 +233,12 @@ pub fn in_lines(findings: &[Finding]) -> String {
     findings.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The exit code with `--fail-on error`.
+/// Returns the exit code with `--fail-on error`.
 pub fn exit(findings: &[Finding], measurements: Option<&Measurements>) -> u8 {
     verdict(findings, measurements, Severity::Error).exit_code
 }
 
-/// [`measured`], with copies from and to the host at these rates, GPU by GPU.
+/// Returns [`measured`], with copies from and to the host at these rates, GPU by GPU.
 pub fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
     let mut measurements = measured(machine, 0.88);
     for (gpu, rate) in (0..).zip(rates) {
@@ -252,7 +252,7 @@ pub fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
     measurements
 }
 
-/// Adds copies of other memory, at this rate, for every host copy that there is.
+/// Adds copies of other memory, at this rate, for every host copy.
 pub fn with_memory(
     measurements: &mut Measurements,
     memory: HostMemory,

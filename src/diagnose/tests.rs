@@ -26,7 +26,7 @@ fn codes_are_unique_kebab_case_and_append_only() {
             "{code}"
         );
     }
-    // The index is written from the rules in their order, so what it had stays at its head.
+    // The index is written from the rules in their order, so its previous entries stay at its head.
     let index = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules/README.md");
     let index = std::fs::read_to_string(index).unwrap();
     let known: Vec<_> = index
@@ -58,7 +58,7 @@ fn every_rule_has_a_whole_manual_page() {
     assert_eq!(explain("no-such-rule"), None);
 }
 
-/// `PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules` writes them anew.
+/// `PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules` writes the files again.
 #[test]
 fn docs_rules_hold_what_the_rules_say() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
@@ -140,7 +140,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
         cell.status = Status::Failed;
         cell.achieved_gbps = None;
     }
-    // What may be the cause is no second finding.
+    // A possible cause is no second finding.
     let found = only(
         &findings(&machine, Some(&measurements)),
         "peer-data-wrong",
@@ -198,7 +198,7 @@ fn no_access_anywhere_or_across_sockets_only_is_one_warning() {
     );
     assert_eq!(exit(&[found], Some(&measurements)), exit_code::HEALTHY);
 
-    // Without CUDA, NVML's word counts.
+    // Without CUDA, NVML's answer counts.
     let mut machine = two_sockets();
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     machine.pairs[0].p2p_write = Reading::Known(P2pStatus::ChipsetNotSupported);
@@ -229,7 +229,7 @@ fn a_generation_counts_only_under_load() {
         measurements.links = vec![quiet];
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }
-    // Copies at the full rate refute what the link goes on to show.
+    // Copies at the full rate refute later readings of the link.
     measurements.links = vec![link([1, 1], 40)];
     assert_eq!(findings(&machine, Some(&measurements)), []);
     crate::testing::set(&mut measurements, 3.3, |cell| cell.pair.touches(1));
@@ -262,7 +262,7 @@ fn a_short_run_of_staged_copies_shows_a_generation_if_others_are_as_fast_as_they
     assert_eq!(narrow(&measurements), None, "nothing is slow");
     crate::testing::set(&mut measurements, 2.0, |cell| cell.pair.touches(1));
     assert_eq!(narrow(&measurements), Some(Subject::Gpu { index: 1 }));
-    // What slows all of them is no link.
+    // If all of them are slow, no link is the cause.
     crate::testing::set(&mut measurements, 2.0, |_| true);
     assert_eq!(narrow(&measurements), None);
 }
@@ -300,7 +300,7 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
     with_links_down(&mut machine, &[0, 1, 2], 4..6);
     only(&findings(&machine, None), "nvlink-inactive", Severity::Info);
 
-    // All links of an NVSwitch machine down, whatever other GPUs show.
+    // All links of an NVSwitch machine are down, whatever other GPUs show.
     with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);
     assert_eq!(
         only(
@@ -433,7 +433,7 @@ fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
 fn an_error_about_peer_access_is_a_fault_and_no_denial() {
     let machine = h200_vm(3);
     let why = || Some("cuCtxEnablePeerAccess: CUDA error (919)".to_owned());
-    // CUDA cannot answer the question; or says yes, and enabling fails.
+    // CUDA cannot answer the question; or answers yes, and enabling fails.
     for possible in [None, Some(true)] {
         let mut measurements = measured(&machine, 0.88);
         let only_staged = |cell: &mut PeerBandwidth| cell.setup.path = Path::Staged;
@@ -500,7 +500,7 @@ fn a_reading_that_rose_clears_a_link_although_the_copies_fit_its_rest() {
     measurements
         .peer
         .retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
-    // What Gen1 carries, which both links rest at. Two readings are too few to believe that a link never rose.
+    // The rate of Gen1, at which both links rest. Two readings are too few to prove that a link never rose.
     set(&mut measurements, 3.3, |_| true);
     let read = |index, most| LinkUnderLoad {
         index,

@@ -1,5 +1,4 @@
-//! The verdict and its exit code: the only place that implements the contract of
-//! docs/exit-codes.md.
+//! The verdict and its exit code: the only place that implements the contract of docs/exit-codes.md.
 
 use clap::ValueEnum;
 
@@ -15,9 +14,9 @@ pub mod exit_code {
     pub const HEALTHY: u8 = 0;
     /// A finding at or above the severity of `--fail-on`.
     pub const FAULT: u8 = 1;
-    /// Wrong use of the command line, or a fault of peerscope's own.
+    /// Wrong use of the command line, or a fault of peerscope itself.
     pub const USAGE: u8 = 2;
-    /// Nothing was measured, or less than what was asked for.
+    /// Nothing was measured, or less than was asked for.
     pub const INCOMPLETE: u8 = 3;
     /// Interrupted, with the partial report written.
     pub const INTERRUPTED: u8 = 130;
@@ -32,7 +31,7 @@ mod nagios {
     pub const UNKNOWN: u8 = 3;
 }
 
-/// How a run can end, before a contract gives it a number.
+/// The ways in which a run can end, before a contract maps them to a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// Everything that was asked for was tested, and there is no warning.
@@ -41,16 +40,16 @@ pub enum Ending {
     Warned,
     /// A finding at or above `--fail-on`.
     Fault,
-    /// Nothing was measured, or less than what was asked for, and no fault was seen.
+    /// Nothing was measured, or less than was asked for, and no fault was seen.
     Incomplete,
     /// Interrupted, whatever was found by then.
     Interrupted,
-    /// Wrong use of the command line, or a fault of peerscope's own.
+    /// Wrong use of the command line, or a fault of peerscope itself.
     Usage,
 }
 
 impl Ending {
-    /// How the run of this report ended. A report is never of wrong usage.
+    /// Returns how the run of this report ended. A report never records wrong usage.
     pub fn of(report: &Report) -> Self {
         let interrupted = report
             .measurements
@@ -76,19 +75,19 @@ impl Ending {
     }
 }
 
-/// Who reads the exit code.
+/// The reader of the exit code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Contract {
     /// Plain scripts, Slurm, Kubernetes: 0 healthy, 1 fault, 2 wrong usage, 3 could not test, 130
     /// interrupted.
     #[default]
     Default,
-    /// Nagios and what copies it: 0 ok, 1 warning, 2 critical, 3 unknown.
+    /// Nagios and compatible tools: 0 ok, 1 warning, 2 critical, 3 unknown.
     Nagios,
 }
 
 impl Contract {
-    /// The exit code of an ending. Nothing else in the program maps to exit codes.
+    /// Returns the exit code of an ending. Nothing else in the program maps to exit codes.
     pub const fn code(self, ending: Ending) -> u8 {
         match (self, ending) {
             (Self::Default, Ending::Healthy | Ending::Warned) => exit_code::HEALTHY,
@@ -106,17 +105,17 @@ impl Contract {
     }
 }
 
-/// On what terms a report is judged.
+/// The terms by which a report is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The least severity of a finding that is a fault.
+    /// The lowest severity of a finding that counts as a fault.
     pub fail_on: Severity,
-    /// Who reads the exit code.
+    /// The reader of the exit code.
     pub contract: Contract,
 }
 
 impl From<Severity> for Terms {
-    /// The default contract.
+    /// Uses the default contract.
     fn from(fail_on: Severity) -> Self {
         Self {
             fail_on,
@@ -125,16 +124,16 @@ impl From<Severity> for Terms {
     }
 }
 
-/// Whether findings of this rule say that something was not tested, see [`Rule::gap`](super::Rule).
+/// Returns true if findings of this rule report that something was not tested, see [`Rule::gap`](super::Rule).
 pub fn is_gap(rule: &RuleId) -> bool {
     rules::find(rule).is_some_and(|rule| rule.gap)
 }
 
-/// Concludes from what the rules found and how much was tested.
+/// Concludes from the findings of the rules and from how much was tested.
 ///
-/// A fault that was found outranks tests that are missing; an interrupted run exits as interrupted
-/// whatever it had found by then, and its verdict still says `faulty` where it had. A run that was cut
-/// off is never healthy. Without measurements (`topo`) the facts alone are judged.
+/// A fault that was found outranks missing tests. An interrupted run exits as interrupted whatever it had found by
+/// then, and its verdict is still `faulty` if it had found a fault. A run that was cut off is never healthy. Without
+/// measurements (`topo`) the facts alone are judged.
 pub fn verdict(
     findings: &[Finding],
     measurements: Option<&Measurements>,
@@ -202,7 +201,7 @@ mod tests {
         }
     }
 
-    /// What was measured: everything, all but one cell, or nothing was to be.
+    /// The extent of the measurements: everything, all but one cell, or nothing was to be measured.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Tested {
         All,
@@ -210,7 +209,7 @@ mod tests {
         FactsAlone,
     }
 
-    /// The contract by its words in docs/exit-codes.md, written independently of [`verdict`].
+    /// Returns the contract as written in docs/exit-codes.md, independently of [`verdict`].
     fn expected(
         worst: Option<Severity>,
         gap: bool,
@@ -266,7 +265,7 @@ mod tests {
                 ] {
                     for gap in [None, Some("not-tested"), Some("nothing-measured")] {
                         for fail_on in SEVERITIES {
-                            // A gap is no fault, however severe it is made.
+                            // A gap is no fault, whatever its severity.
                             for gap_severity in SEVERITIES {
                                 let findings: Vec<_> = gap
                                     .map(|code| finding(code, gap_severity))

@@ -1,4 +1,4 @@
-//! Names and lists for people who have to find the thing in the machine.
+//! Names and lists for people who have to find the part in the machine.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use topology::pcie;
 /// Longest list of pairs that a message spells out; the evidence has them all.
 const SPELT_OUT: usize = 6;
 
-/// `GPU 3 (0000:3b:00.0, slot 5)`.
+/// Returns words such as `GPU 3 (0000:3b:00.0, slot 5)`.
 pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
     let Some(address) = snapshot.address_of(index) else {
         return format!("GPU {index}");
@@ -23,8 +23,8 @@ pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
     }
 }
 
-/// Where a subject is found in the chassis: `GPU 3, 0000:3b:00.0, slot 5, below 0000:38:01.0 and
-/// 0000:36:00.0`. Empty for the whole machine.
+/// Returns the place of a subject in the chassis: `GPU 3, 0000:3b:00.0, slot 5, below 0000:38:01.0 and 0000:36:00.0`.
+/// Empty for the whole machine.
 pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
     let function = |address: PciAddress| {
         let slot = pcie::slot(snapshot, address)
@@ -55,7 +55,7 @@ pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
     }
 }
 
-/// `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
+/// Returns words such as `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
 pub fn gpus(indices: &[u32]) -> String {
     if indices.len() > 3 {
         return format!("GPUs {}", ranges(indices.iter().copied()));
@@ -68,7 +68,7 @@ pub fn gpus(indices: &[u32]) -> String {
     }
 }
 
-/// `all GPUs`, or those of these indices.
+/// Returns `all GPUs`, or words for these indices.
 pub fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
     if indices.len() == snapshot.gpus.len() {
         "all GPUs".into()
@@ -77,7 +77,7 @@ pub fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
     }
 }
 
-/// One GPU with its place, several by their numbers.
+/// Returns one GPU with its place, several by their numbers.
 pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
     if let [index] = indices {
         gpu(snapshot, *index)
@@ -86,7 +86,7 @@ pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
     }
 }
 
-/// The same, with the place of a single one; a machine's only GPU is named.
+/// Returns the same, with the place of a single GPU; a machine's only GPU is named.
 pub fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
     if indices.len() > 1 {
         all_or(snapshot, indices)
@@ -95,7 +95,7 @@ pub fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
     }
 }
 
-/// The other programs with a context on any of these GPUs: `process 4711 (python3)`.
+/// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
 pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
     let all = gpus
         .iter()
@@ -111,7 +111,7 @@ pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
     named.into_iter().map(text).collect()
 }
 
-/// `0,3`, as nvidia-smi takes them.
+/// Returns words such as `0,3`, as nvidia-smi accepts them.
 pub fn option(indices: &[u32]) -> String {
     indices
         .iter()
@@ -120,7 +120,7 @@ pub fn option(indices: &[u32]) -> String {
         .join(",")
 }
 
-/// `0-3, 7`.
+/// Returns words such as `0-3, 7`.
 pub fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for index in indices {
@@ -139,14 +139,14 @@ pub fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// The pairs in order, each once.
+/// Returns the pairs in order, each once.
 pub fn unique(mut pairs: Vec<Pair>) -> Vec<Pair> {
     pairs.sort_unstable();
     pairs.dedup();
     pairs
 }
 
-/// The pairs; where there are many, what GPU all of them have, or the first few.
+/// Returns the pairs. If there are many, returns the GPU that all of them share, or the first few.
 pub fn pairs(pairs: &[Pair]) -> String {
     if let (true, Some(gpu)) = (pairs.len() > SPELT_OUT, in_common(pairs)) {
         return format!("{} pairs with GPU {gpu}", pairs.len());
@@ -162,7 +162,7 @@ pub fn pairs(pairs: &[Pair]) -> String {
     }
 }
 
-/// The GPU that all of these pairs have.
+/// Returns the GPU that all of these pairs share.
 fn in_common(pairs: &[Pair]) -> Option<u32> {
     let first = pairs.first()?;
     [first.source, first.destination]
@@ -170,7 +170,7 @@ fn in_common(pairs: &[Pair]) -> Option<u32> {
         .find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)))
 }
 
-/// The addresses, separated by commas.
+/// Returns the addresses, separated by commas.
 pub fn addresses(addresses: &[PciAddress]) -> String {
     addresses
         .iter()
@@ -179,7 +179,7 @@ pub fn addresses(addresses: &[PciAddress]) -> String {
         .join(", ")
 }
 
-/// GPUs by what they have in common, as a fact.
+/// Returns GPUs by what they have in common, as a fact.
 pub fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
     let numbers = |gpus: &Vec<u32>| Fact::Numbers(gpus.iter().copied().map(u64::from).collect());
     gpus.iter()
@@ -187,7 +187,7 @@ pub fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
         .collect()
 }
 
-/// `1 pair`, `2 pairs`, `6 switches`.
+/// Returns words such as `1 pair`, `2 pairs`, `6 switches`.
 pub fn count(number: usize, thing: &str) -> String {
     let end = if ["ch", "sh", "s", "x"]
         .iter()
@@ -204,7 +204,7 @@ pub fn count(number: usize, thing: &str) -> String {
     }
 }
 
-/// The distinct texts, in order, separated by semicolons.
+/// Returns the distinct texts, in order, separated by semicolons.
 pub fn distinct<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut seen: Vec<String> = Vec::new();
     for text in texts {

@@ -1,8 +1,7 @@
-//! One root cause, one finding: effects that a cause explains are attributed to it and not reported
-//! again.
+//! One root cause, one finding: effects that a cause explains are attributed to it and not reported again.
 //!
-//! An effect is attributed to causes only where they explain every one of its pairs, and its figures
-//! where they are known: a second fault beside a known one stays a finding of its own.
+//! An effect is attributed to causes only if they explain every one of its pairs, and its figures if these are known. A
+//! second fault beside a known one remains a separate finding.
 
 mod reach;
 mod table;
@@ -16,11 +15,11 @@ use super::evidence::Evidence;
 use model::fact::Effect;
 use model::finding::Finding;
 
-/// Attributes effects to their causes. A cause is as bad as the worst of its effects, unless it is how
-/// the machine is built or the user has set its severity.
+/// Attributes effects to their causes. A cause is as bad as the worst of its effects, unless the machine is built that
+/// way or the user has set its severity.
 pub fn attribute(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding> {
-    // Mere effects first, then from the end of the table to its head: a cause which is itself an
-    // effect is attributed together with what was attributed to it.
+    // Mere effects first, then from the end of the table to its head: a cause which is itself an effect is attributed
+    // together with its own effects.
     findings.sort_by_key(|finding| Reverse(table::rank(&finding.code)));
     let mut at = 0;
     while at < findings.len() {
@@ -40,7 +39,7 @@ pub fn attribute(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Fin
     findings
 }
 
-/// The findings that explain this one together; none where a pair of it stays unexplained.
+/// Returns the findings that explain this one together. Empty if a pair of it stays unexplained.
 fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) -> Vec<usize> {
     let mut causes: Vec<_> = findings
         .iter()

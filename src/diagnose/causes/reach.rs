@@ -1,4 +1,4 @@
-//! How a finding explains another, by their scopes.
+//! Tells if a finding explains another, by their scopes.
 
 use crate::coverage::{self, coverage};
 use crate::evidence::Evidence;
@@ -11,33 +11,32 @@ use model::measurement::Cell;
 use model::one_gpu::OneGpu;
 use model::placement::{Pair, Path};
 
-/// How far a cause reaches.
+/// The reach of a cause: the effects that it explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Direct copies over PCIe that pass the cause's link, at rates that it allows.
     PcieLink,
     /// Staged copies of the GPUs below the cause's link, at rates that it allows.
     PcieLinkStaged,
-    /// What is reported of the very same link: what it came to means more than what it counted.
+    /// Findings on the very same link: the state it reached means more than the errors it counted.
     SameSubject,
-    /// What is reported of the links of GPUs of the cause, where it is about their own links.
+    /// Findings on the links of the cause's GPUs, if both are about their own links.
     OwnLink,
     /// Copies over PCIe between GPUs whose NVLinks the cause is about.
     PcieInstead,
-    /// Direct copies over PCIe with the cause's GPUs that are no faster than theirs with the host.
+    /// Direct copies over PCIe with the cause's GPUs that are no faster than those GPUs' copies with the host.
     SlowWithTheHost,
     /// Copies of the cause's GPUs that do not go over PCIe.
     NvLinks,
-    /// Copies of the cause's GPUs, where several of their partners suffer.
+    /// Copies of the cause's GPUs, if several of their partners are affected.
     SeveralPartners,
-    /// Copies between the cause's GPUs; of a single one, where several of its partners suffer.
+    /// Copies between the cause's GPUs. For a single GPU, its copies if several of its partners are affected.
     SlowGpus,
-    /// Direct copies of the cause's pairs whose rates are what they would be without the time that they take to
-    /// begin.
+    /// Direct copies of the cause's pairs that would be fast enough without the time that they take to begin.
     LongToBegin,
     /// The very pairs of the cause.
     SamePairs,
-    /// Those of them that copy over PCIe.
+    /// Those pairs of the cause that copy over PCIe.
     SamePairsOverPcie,
     /// The very pairs of the cause, if the effect has no others.
     EveryPair,
@@ -45,9 +44,9 @@ pub enum Reach {
     Redirected,
     /// The pairs of the cause and their other directions.
     EitherDirection,
-    /// The same, and what is left alone after a copy that hung: a whole GPU, or the whole machine.
+    /// The same, and pairs that are skipped after a copy that hung: a whole GPU, or the whole machine.
     LeftAlone,
-    /// Slow copies over PCIe, where all of them are slow.
+    /// Slow copies over PCIe, if all of them are slow.
     AllOverPcie,
     /// Pairs with a GPU of the cause.
     AnyEnd,
@@ -55,30 +54,29 @@ pub enum Reach {
     NotReady,
     /// GPUs of the cause that have no NVLink up: links of a fabric that was never started.
     AllLinksDown,
-    /// What was not tested because the cause's GPUs cannot be used.
+    /// Tests skipped because the cause's GPUs cannot be used.
     LostGpu,
-    /// What was not tested because work within the cause's GPU failed: all else of this GPU, and loops that wait for it.
+    /// Tests skipped because work within the cause's GPU failed: all others of this GPU, and loops that wait for it.
     WithinGpu,
-    /// Copies through the host's memory, whatever is said of them.
+    /// Copies through the host's memory, whatever the finding on them.
     ByTheHost,
-    /// What is said of the cause's GPUs and no others.
+    /// Findings on the cause's GPUs and no others.
     SameGpus,
-    /// What was not tested because memory of the host could not be page-locked.
+    /// Tests skipped because memory of the host could not be page-locked.
     PageLocked,
-    /// What was not tested because copies between the host and the cause's GPU fail: those of this GPU, and those that it
-    /// was to make at the same time as others.
+    /// Tests skipped because host copies of the cause's GPU fail, alone or together with other GPUs.
     LostWithTheHost,
     /// Several flows at once, one of which is of the cause's pairs or GPUs: all together are as slow as that one.
     AmongFlows,
-    /// Pairs of the cause some of whose copies stall, in both directions; of a GPU, all of its pairs.
+    /// Pairs of the cause some of whose copies stall, in both directions. For a GPU, all of its pairs.
     Stalling,
-    /// The setting of the machine that is among the cause's suspects. It is reported there, with the test
-    /// that would show whether it is the cause.
+    /// The setting of the machine that is among the cause's suspects. It is reported there, with the test that would
+    /// show if it is the cause.
     SuspectedSetting,
 }
 
 impl Reach {
-    /// Whether a cause explains an effect as a whole, whatever its pairs are.
+    /// Returns true if a cause explains an effect as a whole, whatever its pairs are.
     pub fn explains_whole(
         self,
         cause: &Finding,
@@ -167,7 +165,7 @@ impl Reach {
         }
     }
 
-    /// Whether a cause explains what an effect says of one of its pairs.
+    /// Returns true if a cause explains the part of an effect that concerns one of its pairs.
     pub fn explains_pair(
         self,
         cause: &Finding,
@@ -181,7 +179,7 @@ impl Reach {
             .filter(|gpu| gpus.contains(gpu))
             .count();
         match self {
-            // Copies between two GPUs below one uplink do not pass it, unless they go by the host.
+            // Copies between two GPUs below one uplink do not pass it, unless they go through the host.
             Self::PcieLink => {
                 (ends == 1 || (ends == 2 && cause.scope.own_links))
                     && evidence.over_pcie(pair)
@@ -195,7 +193,7 @@ impl Reach {
                     && as_slow_as_with_the_host(cause, pair, evidence)
             }
             Self::NvLinks => ends > 0 && !evidence.over_pcie(pair),
-            // A GPU that slows one of many partners only is not what slows it.
+            // A GPU with only one slow pair of many is not the cause.
             Self::SeveralPartners => {
                 let partner = |pair: &Pair| match gpus.as_slice() {
                     [gpu] if pair.source == *gpu => Some(pair.destination),
@@ -218,7 +216,7 @@ impl Reach {
                 let own = both
                     .iter()
                     .any(|pair| named.contains(pair) && stalling.contains(pair));
-                // Which of its pairs a few rows show is chance.
+                // It is chance which of the GPU's pairs show it in a few rows.
                 let of_gpu = matches!(cause.subject, Subject::Gpu { index } if pair.touches(index));
                 own || (of_gpu && named.iter().any(|pair| stalling.contains(pair)))
             }
@@ -236,8 +234,8 @@ impl Reach {
     }
 }
 
-/// Whether everything that was not tested is of pairs with these GPUs, no others could not be used, and
-/// all figures are verified.
+/// Returns true if everything that was not tested is of pairs with these GPUs, all other GPUs could be used, and all
+/// figures are verified.
 fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let Some(measurements) = evidence.measurements else {
         return false;
@@ -252,7 +250,7 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
 }
 
-/// Whether everything that was not tested is of these GPUs, or waits for them, and all others could be used.
+/// Returns true if everything that was not tested is of these GPUs, or waits for them, and all others could be used.
 fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let Some(measurements) = evidence.measurements else {
         return false;
@@ -275,8 +273,8 @@ fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
         && other == waits
 }
 
-/// Whether everything that was not tested copies between these GPUs and the host, by itself, at once with others, or as
-/// part of another probe, and all figures are verified.
+/// Returns true if everything that was not tested copies between these GPUs and the host, by itself, at once with
+/// others, or as part of another probe, and all figures are verified.
 fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let Some(measurements) = evidence.measurements else {
         return false;
@@ -299,7 +297,8 @@ fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool 
         && other == beside
 }
 
-/// Whether everything that was not tested needs memory of the host that is page-locked, and all figures are verified.
+/// Returns true if everything that was not tested needs memory of the host that is page-locked, and all figures are
+/// verified.
 fn only_page_locked_is_untested(evidence: &Evidence<'_>) -> bool {
     let Some(measurements) = evidence.measurements else {
         return false;
@@ -316,7 +315,7 @@ fn only_page_locked_is_untested(evidence: &Evidence<'_>) -> bool {
             .all(|cell| cell.flow.ends().into_iter().any(is_locked))
 }
 
-/// Whether a direct copy of this pair would be fast enough without what it costs beside its bytes.
+/// Returns true if a direct copy of this pair would be fast enough without its cost beside its bytes.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
     let cells = evidence.reference(Path::Direct);
@@ -330,8 +329,8 @@ fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
     without_cost().unwrap_or(false)
 }
 
-/// Whether copies between two GPUs are no faster than those of the cause's GPUs with the host, within what repeats
-/// spread by.
+/// Returns true if copies between two GPUs are no faster than those of the cause's GPUs with the host, within the
+/// spread of repeats.
 fn as_slow_as_with_the_host(cause: &Finding, pair: Pair, evidence: &Evidence<'_>) -> bool {
     const SPREAD: f64 = 1.1;
     let achieved = evidence
@@ -344,8 +343,8 @@ fn as_slow_as_with_the_host(cause: &Finding, pair: Pair, evidence: &Evidence<'_>
         .is_some_and(|(rate, achieved)| achieved.0 <= rate.0 * SPREAD)
 }
 
-/// Whether the rate of a pair is one that a link of the cause's rate leaves: not above it, and not
-/// below what healthy copies reach over such a link. A rate that is not known speaks against nothing.
+/// Returns true if a link of the cause's rate allows the rate of a pair: not above it, and not below what healthy
+/// copies reach over such a link. An unknown rate is no evidence against it.
 fn rate_fits(cause: &Finding, pair: Pair, path: Path, evidence: &Evidence<'_>) -> bool {
     let Some(rate) = cause.scope.rate else {
         return true;

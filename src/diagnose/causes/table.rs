@@ -1,4 +1,4 @@
-//! Which rules' findings explain which others, and how.
+//! The table of rules whose findings explain those of others, and how.
 
 use super::reach::Reach;
 use crate::rule::Rule;
@@ -54,20 +54,20 @@ causes! {
         SameSubject: load_collapses shared_hop_low;
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
-    // A link that repeats what it sends explains any rate; one that is down is in the theory already.
+    // A link that repeats what it sends explains any rate; theory already includes a link that is down.
     nvlink_errors_rose {
         NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                  both_ways_low;
         AmongFlows: load_below_expected load_unfair;
         SameSubject: load_collapses shared_hop_low;
     }
-    // What goes over PCIe has the rate of PCIe, and shares it.
+    // Traffic over PCIe has the rate of PCIe, and shares it.
     traffic_over_pcie {
         AnyEnd: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low load_below_expected
                 load_unfair;
         SameGpus: load_collapses shared_hop_low nvlink_share_uneven;
     }
-    // What goes over PCIe for want of NVLink, and is slow, is the want's.
+    // Slow copies that go over PCIe because NVLink is missing are effects of that.
     nvlink_missing {
         PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
                      direct_slower_than_staged;
@@ -87,7 +87,7 @@ causes! {
     }
     pinning_refused { PageLocked: not_tested nothing_measured; }
     host_copy_failed { LostWithTheHost: not_tested; }
-    // What is slow between a GPU and the host is slow between it and other GPUs by way of the host.
+    // A slow path between a GPU and the host also slows copies with other GPUs by way of the host.
     host_bandwidth_low {
         AnyEnd: staged_slow;
         SlowWithTheHost: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
@@ -100,13 +100,13 @@ causes! {
     }
     // Staged copies wait for the host at every step.
     host_calls_slow { ByTheHost: staged_slow latency_high; }
-    // What copies cost beside their bytes lowers their rates.
+    // The cost of copies beside their bytes lowers their rates.
     latency_high { LongToBegin: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric; }
     acs_redirect {
         SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
         Redirected: both_ways_low;
     }
-    // The staged copies show what the links up to the host carry, so an uplink is not what limits these.
+    // The staged copies show what the links up to the host carry, so an uplink is not the limit of these.
     direct_slower_than_staged {
         SuspectedSetting: iommu_translating acs_redirect;
         SamePairs: peer_bandwidth_low peer_bandwidth_outlier pcie_upstream_bottleneck acs_redirect both_ways_low;
@@ -137,9 +137,9 @@ causes! {
     }
     peer_access_one_way { EitherDirection: not_tested; }
     peer_access_missing { EitherDirection: not_tested; }
-    // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links. Other
-    // programs on their GPUs are a suspect and no second fault.
-    // A GPU or pair of which some figures lie below the floor and some just above it is one slow thing.
+    // A cause that slows direct copies over PCIe also slows the staged ones of the same pairs on the same links. Other
+    // programs on their GPUs are a suspect and no second fault. A GPU or pair with some figures below the floor and
+    // some just above it is one slow part.
     peer_bandwidth_low {
         SamePairsOverPcie: staged_slow;
         SameSubject: peer_bandwidth_outlier peer_bandwidth_asymmetric load_collapses shared_hop_low;
@@ -158,7 +158,7 @@ causes! {
         AmongFlows: load_below_expected load_unfair;
         SameSubject: load_collapses shared_hop_low;
     }
-    // Copies that stall now and then make any figure low.
+    // Copies that stall now and then lower any figure.
     unstable_measurement {
         SamePairs: both_ways_low;
         Stalling: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low peer_copy_uneven;
@@ -167,21 +167,21 @@ causes! {
         SameGpus: copy_engines_fewer host_bandwidth_below_siblings;
     }
     both_ways_low { EveryPair: gpu_shared; AmongFlows: load_below_expected load_unfair; }
-    // What copies all of a pattern that failed, and more, is not run.
+    // A pattern that contains all flows of a failed one, and more, is not run.
     load_copy_failed { EitherDirection: not_tested nothing_measured; }
-    // Sums that are too low on one hop make whole patterns low.
+    // Sums that are too low on one hop lower whole patterns.
     load_collapses { AmongFlows: load_below_expected load_unfair; }
     shared_hop_low { AmongFlows: load_below_expected load_unfair; }
     staged_slow { EveryPair: gpu_shared; }
 }
 
-/// Whether findings of this rule are how a machine is built: what they slow is as slow as it has to be,
+/// Returns true if findings of this rule are how a machine is built: copies that they slow are as slow as they must be,
 /// and no fault.
 pub fn is_as_built(rule: &RuleId) -> bool {
     *rule == pcie_upstream_bottleneck::RULE.id
 }
 
-/// The place of a rule among the causes, the strongest first; after all of them where it is none.
+/// Returns the position of a rule among the causes, the strongest first; after all of them if it is none.
 pub fn rank(rule: &RuleId) -> usize {
     CAUSES
         .iter()
@@ -189,7 +189,7 @@ pub fn rank(rule: &RuleId) -> usize {
         .unwrap_or(CAUSES.len())
 }
 
-/// How findings of one rule explain those of another.
+/// Returns the ways in which findings of one rule explain those of another.
 pub fn reaches(cause: &RuleId, effect: &RuleId) -> impl Iterator<Item = Reach> {
     let entry = CAUSES.iter().find(|entry| entry.rule.id == *cause);
     let explains = entry.map_or(&[][..], |entry| entry.explains);

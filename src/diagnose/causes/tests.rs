@@ -1,4 +1,4 @@
-//! What is attributed to a cause, and what stays a finding of its own.
+//! Tests which effects are attributed to a cause, and which remain separate findings.
 
 use crate::config;
 use crate::testing::{
@@ -183,7 +183,7 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
     let mut measurements = measured(&machine, 0.88);
     measurements.links = vec![nvlink_errors(0, &[]), nvlink_errors(3, &[none])];
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    // Replays while every rate is fine: congestion may do that.
+    // Replays while every rate is fine: congestion may cause that.
     measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { replay: 4, ..none }])];
     only(
         &findings(&machine, Some(&measurements)),
@@ -213,7 +213,7 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
         "peer-bandwidth-low",
         "{found:#?}"
     );
-    // A slow pair of other GPUs stays.
+    // A slow pair of other GPUs remains.
     set(&mut measurements, 200.0, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
     assert_eq!(
@@ -294,7 +294,7 @@ fn what_a_lost_copy_left_untested_is_attributed_to_it_and_nothing_else() {
     assert_eq!(codes(&found), ["peer-copy-hung", "not-tested"]);
 }
 
-/// What all rules find with this configuration.
+/// Returns the findings of all rules with this configuration.
 fn configured(machine: &Snapshot, measurements: &Measurements, config: &str) -> Vec<Finding> {
     let topology = with_cuda(build(machine), &measurements.driver);
     with_settings(

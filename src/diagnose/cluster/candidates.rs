@@ -1,4 +1,4 @@
-//! What pairs can have in common: GPUs, and links that are nobody's own.
+//! The things that pairs can have in common: GPUs, and links that belong to no single GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use model::placement::Pair;
 use model::topology::Topology;
 use topology::is_inside_switch;
 
-/// Something that pairs can have in common, with every pair that was looked at and has it.
+/// Something that pairs can have in common, with every checked pair that has it.
 pub struct Candidate {
     pub common: Common,
     pub members: BTreeSet<Pair>,
-    /// Whether the members are those of one direction only: into, out of, or along a link.
+    /// True if the members are those of one direction only: into, out of, or along a link.
     pub one_way: bool,
 }
 
-/// Everything that pairs can have in common, what is smaller first: of two that explain the same the
-/// first is taken.
+/// Returns everything that pairs can have in common, smaller candidates first: of two that explain the same the first
+/// is taken.
 pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> {
-    // Both directions of each GPU, what leaves it, what reaches it.
+    // For each GPU: both directions, pairs that leave it, pairs that reach it.
     let mut of_gpus: BTreeMap<u32, [BTreeSet<Pair>; 3]> = BTreeMap::new();
     for &pair in seen {
         for (gpu, way) in [(pair.source, 1), (pair.destination, 2)] {
@@ -73,8 +73,8 @@ pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> 
     candidates
 }
 
-/// The links of a pair's route that are nobody's own, those that touch no GPU, as the pair passes
-/// them.
+/// Returns the links of a pair's route that belong to no single GPU, those that touch no GPU, in the direction in which
+/// the pair passes them.
 fn links_between(topology: &Topology, pair: Pair) -> Vec<(NodeId, NodeId)> {
     let Some(route) = topology.route(pair) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Which candidate explains most of the bad pairs.
+//! Chooses the candidate that explains most of the bad pairs.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use super::group::Common;
 use model::node::NodeId;
 use model::placement::Pair;
 
-/// Share of all pairs, per cent, that may be good where the whole machine is bad: pairs that just
-/// make it. Chosen: 2 of the 56 pairs of 8 GPUs, none where there are 4 GPUs or fewer.
+/// Share of all pairs, per cent, that may be good although the whole machine is bad: pairs that are just good enough.
+/// Chosen: 2 of the 56 pairs of 8 GPUs, none with 4 GPUs or fewer.
 const GOOD_WHERE_ALL_ARE_BAD_PERCENT: usize = 5;
 
 /// Two GPUs, the lower index first.
 pub type Two = (u32, u32);
 
-/// The GPUs of these pairs, two and two.
+/// Returns the pairs without direction: two GPUs each.
 pub fn twos(pairs: &BTreeSet<Pair>) -> BTreeSet<Two> {
     pairs.iter().copied().map(Pair::unordered).collect()
 }
 
-/// What explains most of what is left: all of whose pairs are bad, of one direction each, or of both
-/// in at least one.
+/// Returns the candidate that explains most of the remaining pairs. All pairs of a one-way candidate must be bad;
+/// otherwise at least one direction of each must be.
 pub fn all_affected(
     left: &BTreeSet<Pair>,
     all_bad: &BTreeSet<Pair>,
@@ -44,8 +44,8 @@ pub fn all_affected(
         if !explains || twos(&covered).len() < 2 {
             continue;
         }
-        // Every good pair speaks against it as much as two bad ones speak for it: a GPU whose copies
-        // are bad one way only is better named by that way.
+        // Every good pair counts against it as much as two bad ones count for it. A GPU whose copies are bad one way
+        // only is better described by that way.
         let score = covered.len().cast_signed() - 2 * good.cast_signed();
         let narrow = *common != Common::Everything;
         match &mut best {
@@ -69,8 +69,8 @@ pub fn all_affected(
     best.map(|(common, covered, _)| (nameable(common), covered))
 }
 
-/// Of links that explain the same, the way from a root port into the processor is left out: nobody
-/// can touch it, and the link below it is named instead.
+/// Leaves out the hop from a root port into the processor, of links that explain the same: nobody can touch it, and the
+/// link below it is named instead.
 fn nameable(common: Common) -> Common {
     let Common::Links(links) = common else {
         return common;
@@ -88,7 +88,7 @@ fn nameable(common: Common) -> Common {
     Common::Links(if outside.is_empty() { links } else { outside })
 }
 
-/// The GPU with most of the bad pairs that are left, where it has several.
+/// Returns the GPU with most of the remaining bad pairs, if it has several.
 pub fn most_affected(
     left: &BTreeSet<Pair>,
     candidates: &[Candidate],

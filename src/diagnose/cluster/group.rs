@@ -1,4 +1,4 @@
-//! Bad pairs with one likely cause, and how that is said.
+//! Bad pairs with one likely cause, and the words for them.
 
 use std::collections::HashSet;
 
@@ -8,15 +8,14 @@ use model::node::NodeId;
 use model::placement::Pair;
 use model::snapshot::Snapshot;
 
-/// What a group of bad pairs has in common.
+/// The common part of a group of bad pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Common {
     /// Every pair of at least three GPUs is bad.
     Everything,
     Gpu(u32),
-    /// Links of the routes that all of them pass and no good pair does, by the ids of their ends,
-    /// in the direction in which the bad pairs pass them. More than one where the pairs do not
-    /// distinguish them.
+    /// Links of the routes that all of them pass and no good pair does, by the ids of their ends, in the direction in
+    /// which the bad pairs pass them. More than one if the pairs do not distinguish them.
     Links(Vec<(NodeId, NodeId)>),
     /// Nothing: one pair by itself.
     OnePair,
@@ -31,12 +30,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// Its pairs, to look others up in: a machine of 72 GPUs has 5112.
+    /// Returns its pairs as a set for look-ups: a machine of 72 GPUs has 5112.
     pub fn pair_set(&self) -> HashSet<Pair> {
         self.pairs.iter().copied().collect()
     }
 
-    /// What a finding on this group is about.
+    /// Returns the subject of a finding on this group.
     pub fn subject(&self) -> Subject {
         match (&self.common, self.pairs.first()) {
             (Common::Gpu(index), _) => Subject::Gpu { index: *index },
@@ -52,7 +51,7 @@ impl Group {
         }
     }
 
-    /// The group for people: where the copies are that something is wrong with.
+    /// Returns the group as words for people: the place of the bad copies.
     pub fn place(&self, snapshot: &Snapshot) -> String {
         match &self.common {
             Common::Everything => format!(
@@ -73,7 +72,7 @@ impl Group {
                 };
                 let all = snapshot.gpus.len().saturating_sub(1) * 2;
                 let which = match self.pairs.len() {
-                    // Of two GPUs "all" would say less than the number.
+                    // With two GPUs, "all" would tell less than the number.
                     pairs if pairs == all && pairs > 2 => format!("all pairs with GPU {index}"),
                     pairs => words::count(pairs, "pair"),
                 };
@@ -113,7 +112,7 @@ impl Group {
     }
 }
 
-/// The end of a link for people: `NUMA node 0` for `numa0`.
+/// Returns the end of a link as words for people: `NUMA node 0` for `numa0`.
 fn end(id: NodeId) -> String {
     match id {
         NodeId::Numa(Some(node)) => format!("NUMA node {node}"),

@@ -1,5 +1,4 @@
-//! Many bad pairs are mostly one bad thing: finds the GPU or the link that they have in common, and
-//! in which direction.
+//! Many bad pairs mostly have one cause: finds the GPU or the link that they have in common, and in which direction.
 
 mod candidates;
 mod choose;
@@ -16,8 +15,8 @@ pub use group::{Common, Group};
 use model::placement::Pair;
 use model::topology::Topology;
 
-/// Groups bad pairs by what they have in common. `seen` are all pairs that were looked at: a GPU
-/// or a link that a good pair uses as well, in the same direction, is the lesser suspect.
+/// Groups bad pairs by what they have in common. `seen` are all pairs that were checked: a GPU or a link that a good
+/// pair uses as well, in the same direction, is less suspect.
 pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
     if bad.is_empty() {
         return Vec::new();

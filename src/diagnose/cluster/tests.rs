@@ -1,4 +1,4 @@
-//! What bad pairs have in common.
+//! Tests which common parts of bad pairs are found.
 
 use super::*;
 use model::node::NodeId;
@@ -79,7 +79,7 @@ fn pairs_that_share_an_uplink_are_that_uplink() {
     );
     assert!(links.contains(&link("numa0", "numa1")));
 
-    // One switch of two below each socket: its uplink, in one direction, and the crossing apart.
+    // One switch of two below each socket: its uplink, in one direction, and the crossing separately.
     let machine = two_switches_each();
     let topology = build(&machine);
     let out_of: Vec<_> = [0, 1]
@@ -119,7 +119,7 @@ fn pairs_that_share_an_uplink_are_that_uplink() {
     );
 }
 
-/// Two sockets, two switches below each, two GPUs below each: GPU 0 and 1 share the first.
+/// Returns two sockets, two switches below each, two GPUs below each: GPU 0 and 1 share the first.
 fn two_switches_each() -> Snapshot {
     let mut machine = two_sockets();
     let (mut functions, mut gpus) = (machine.pci.clone(), Vec::new());
@@ -194,13 +194,13 @@ fn directions_are_distinguished() {
             found[0].place(&machine)
         );
     }
-    // One that just makes it, and one more in the other direction, are the same GPU.
+    // Without one pair, and with one more in the other direction, it is still the same GPU.
     assert_eq!(commons(&topology, 8, &both[1..]), [Common::Gpu(3)]);
     let mut with_one = out.clone();
     with_one.push((5, 3));
     assert_eq!(commons(&topology, 8, &with_one), [Common::Gpu(3)]);
 
-    // Both bad out of two of three GPUs are two GPUs and not all.
+    // Both pairs out of two of three GPUs are bad: two GPUs and not all.
     let topology = build(&h200_vm(3));
     assert_eq!(
         commons(&topology, 3, &[(0, 1), (0, 2), (1, 0), (1, 2)]),

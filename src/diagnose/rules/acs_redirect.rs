@@ -1,26 +1,26 @@
 //! # What it means
 //!
-//! Access control (ACS) on bridges sends what GPUs write to each other up to the root complex,
-//! although they are connected to the same PCIe switch.
+//! Access control (ACS) on bridges sends what GPUs write to each other up to the root complex, although the GPUs are
+//! connected to the same PCIe switch.
 //!
 //! # How it is detected
 //!
-//! Request redirect is on in the ACS control register of a downstream port of a switch (only root
-//! may read it) on the route between two GPUs that meet in that switch or in one above it. It is an
-//! error where the copies between them are slow, a warning where they are not, and information
-//! where such GPUs copy over NVLink. Root ports are not judged: what passes them goes through the
-//! root complex anyway. Virtual machines are not judged, because their host decides.
+//! Request redirect is on in the ACS control register of a downstream switch port. Only root may read this register.
+//! The port is on the route between two GPUs that meet in that switch or in one above it. The finding is an error if
+//! the copies between the GPUs are slow, and a warning if they are not. It is information if such GPUs copy over
+//! NVLink. Root ports are not judged: what passes them goes through the root complex anyway. Virtual machines are not
+//! judged, because their host decides.
 //!
 //! # Why it matters
 //!
-//! Copies that could stay within the switch take the switch's uplink twice and the root complex, at
-//! a fraction of the rate, and together with a translating IOMMU they may be dropped.
+//! Copies that could stay within the switch cross the switch's uplink twice and pass the root complex, at a fraction of
+//! the rate. Together with a translating IOMMU they may be dropped.
 //!
 //! # What to do
 //!
-//! Switch ACS off in BIOS, or at every boot with `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for the
-//! bridges named, root ports above them included; the finding has one command for all. Linux switches it on where an IOMMU is in use, so look at `iommu-translating` as
-//! well. Virtual machines that share a switch need ACS: leave it on there.
+//! Switch ACS off in BIOS, or at every boot with `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for the bridges named,
+//! including the root ports above them. The finding has one command for all. Linux switches ACS on if an IOMMU is in
+//! use, so look at `iommu-translating` as well. Virtual machines that share a switch need ACS: leave it on there.
 //!
 //! # Sources
 //!
@@ -65,7 +65,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect();
     let slow = links::slow(evidence, &cells);
     let ports: Vec<_> = ports.into_iter().collect();
-    // Root ports are cleared with the others: what is redirected below goes up to them.
+    // Root ports are cleared too: requests redirected below go up to them.
     let all = suspects::redirecting_ports(
         evidence,
         &suspects::gpus_of(over_pcie.iter().chain(&over_nvlink)),
@@ -121,11 +121,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![found]
 }
 
-/// The downstream ports with redirection between two GPUs that meet in a switch.
+/// Returns the downstream ports that redirect between two GPUs that meet in a switch.
 pub fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
     let [up, down] =
         [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
-    // Root first: the last that both have is where they meet.
+    // Root first: the GPUs meet at the last function that both lists share.
     let shared = up
         .iter()
         .zip(&down)

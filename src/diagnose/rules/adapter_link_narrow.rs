@@ -1,25 +1,25 @@
 //! # What it means
 //!
 //! A PCIe link between a network adapter and the processor has fewer lanes, or a lower generation, than both its ends
-//! can do.
+//! support.
 //!
 //! # How it is detected
 //!
-//! Lanes and generation of every link on the way from an adapter to its root (`topology.links`, from sysfs) are compared
-//! with the most that the port above and the device below can do together. Links that GPUs share are left to
-//! `pcie-narrow`. Fewer lanes are a warning. A lower generation is information, since ports lower it at rest and
-//! peerscope moves nothing over adapters. Not judged in virtual machines, whose ports are made up.
+//! peerscope reads lanes and generation of every link between an adapter and its root (`topology.links`, from sysfs).
+//! It compares them with the most that the port above and the device below support together. `pcie-narrow` judges links
+//! that GPUs share. Fewer lanes are a warning. A lower generation is information, since ports lower it at rest and
+//! peerscope moves nothing over adapters. Virtual machines are not judged, because their ports are made up.
 //!
 //! # Why it matters
 //!
-//! Everything that GPUs exchange with other machines passes this link: with RDMA their memory is read and written over
-//! it directly.
+//! Everything that GPUs exchange with other machines passes this link. With RDMA, adapters read and write GPU memory
+//! directly over it.
 //!
 //! # What to do
 //!
-//! Fewer lanes: reseat the adapter and its riser or cable, and look whether BIOS splits the slot (bifurcation). Lower
-//! generation: read it again while the adapter is busy (lspci -vvv, LnkSta); if it stays, check the BIOS setting for the
-//! speed of the slot.
+//! Fewer lanes: reseat the adapter and its riser or cable, and check if BIOS splits the slot (bifurcation). Lower
+//! generation: read it again while the adapter is busy (lspci -vvv, LnkSta). If it stays low, check the BIOS setting
+//! for the speed of the slot.
 //!
 //! # Sources
 //!
@@ -98,7 +98,7 @@ mod tests {
     use crate::testing::prelude::*;
     use model::snapshot::{Adapter, AdapterKind};
 
-    /// [`two_sockets`] with an adapter below a root port of its own, as it is and as it could be.
+    /// Returns [`two_sockets`] with an adapter below its own root port, given the current link and its maximum.
     fn with_adapter(now: (u8, u8)) -> Snapshot {
         let mut machine = two_sockets();
         machine.pci.push(function(

@@ -1,21 +1,21 @@
-//! What is normal among pairs that are connected alike, and which lie below it: pairs by themselves, and
-//! GPUs whose copies are slow towards every partner, or from every one.
+//! Finds the normal figure of pairs that are connected alike, and the pairs below it. Low are single pairs, and GPUs
+//! whose copies are slow towards every partner, or from every one.
 //!
-//! A slow GPU has a part in many pairs: in 5 of 6 where two of four GPUs are slow. So that they do not make
-//! the normal figure, the rows and columns of the matrix are looked at first.
+//! A slow GPU takes part in many pairs: if two of four GPUs are slow, in 5 of 6. So that these pairs do not set the
+//! normal figure, the rows and columns of the matrix are judged first.
 
 use super::bandwidth::Compared;
 use super::prelude::*;
 
-/// Pairs of GPUs (both directions together) from which a normal figure is believed.
+/// Fewest pairs of GPUs (both directions together) that give a credible normal figure.
 const LEAST_PAIRS: usize = 3;
 
-/// How far below normal is still usual, per cent.
+/// Margins below normal that still count as usual, per cent.
 #[derive(Clone, Copy)]
 pub struct Margins {
-    /// Of a pair by itself.
+    /// Margin of a single pair.
     pub pair: f64,
-    /// Of all pairs of a GPU in one direction, in the middle. Each of them lies below by half of it.
+    /// Margin of the median of a GPU's pairs in one direction. Each of these pairs lies below by more than half of it.
     pub gpu: f64,
 }
 
@@ -25,12 +25,12 @@ type Side = (u32, bool);
 /// Figures that should be equal.
 struct Group<'a> {
     cells: Vec<&'a PeerBandwidth>,
-    /// The middle of what their samples scatter by, per cent.
+    /// The median spread of their samples, per cent.
     spread: f64,
 }
 
-/// The figures that lie clearly below those of pairs that are connected alike, each with the number of
-/// these. `left` are pairs that are reported otherwise: they are neither judged nor compared with.
+/// Returns the figures that lie clearly below those of pairs connected alike, each with the number of these pairs.
+/// `left` contains pairs reported by other rules: they are neither judged nor compared with.
 pub fn below<K: Ord>(
     alike: BTreeMap<K, Vec<&PeerBandwidth>>,
     left: &BTreeSet<Pair>,
@@ -56,8 +56,8 @@ pub fn below<K: Ord>(
     below
 }
 
-/// The pairs of GPUs that are slow with every partner, or from every one, by GPU and direction: also those
-/// that too few others are connected like, so that nothing else is known of them.
+/// Returns the pairs of GPUs that are slow with every partner, or from every one, by GPU and direction. This includes
+/// pairs with too few alike to be judged by themselves.
 pub fn of_slow_gpus<K: Ord>(
     alike: BTreeMap<K, Vec<&PeerBandwidth>>,
     margins: Margins,
@@ -83,7 +83,7 @@ pub fn of_slow_gpus<K: Ord>(
 }
 
 impl<'a> Group<'a> {
-    /// `None` where there are too few pairs alike, or nothing is known of their spread.
+    /// Returns `None` if there are too few pairs alike, or if no spread is known.
     fn of(mut cells: Vec<&'a PeerBandwidth>, left: &BTreeSet<Pair>) -> Option<Self> {
         let pairs: BTreeSet<_> = cells.iter().map(|cell| cell.pair.unordered()).collect();
         cells.retain(|cell| !left.contains(&cell.pair) && cell.achieved_gbps.is_some());
@@ -114,15 +114,15 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What is normal in each group, and which sides are slow.
+/// The normal figure of each group, and the slow sides.
 struct Normal {
     rates: Vec<f64>,
     slow: BTreeSet<Side>,
 }
 
-/// Begins with the fastest figure of each group, by which most sides are slow, and takes the normal one from
-/// what is left until nothing changes. Where more than half of the sides stay slow, one figure is too high
-/// rather than all others too low: then it begins with the upper quarter.
+/// Starts from the fastest figure of each group, by which most sides are slow. It then takes the normal figure from the
+/// remaining sides until nothing changes. If more than half of the sides stay slow, one figure is too high rather than
+/// all others too low. In that case it starts again from the upper quarter.
 fn normal(groups: &[Group<'_>], margins: Margins) -> Normal {
     let all: BTreeSet<Side> = groups
         .iter()
@@ -136,7 +136,7 @@ fn normal(groups: &[Group<'_>], margins: Margins) -> Normal {
             .map(|group| first(group.rates(|_| true)).unwrap_or_default())
             .collect();
         let mut slow = slow_sides(groups, &rates, margins);
-        // Each turn takes a side away, or is the last.
+        // Each turn removes a side or is the last.
         for _ in &all {
             rates = groups
                 .iter()
@@ -161,8 +161,8 @@ fn normal(groups: &[Group<'_>], margins: Margins) -> Normal {
     Normal { rates, slow: none }
 }
 
-/// The middle figure of the pairs that no slow side has a part in, and that are not slow themselves. None
-/// where there are not two of them.
+/// Returns the median of the pairs without a slow side that are not slow themselves. Returns `None` if there are fewer
+/// than two pairs without a slow side.
 fn without(group: &Group<'_>, slow: &BTreeSet<Side>, margins: Margins) -> Option<f64> {
     let rates = group.rates(|cell| !sides(cell).iter().any(|side| slow.contains(side)));
     if rates.len() < 2 {
@@ -172,7 +172,7 @@ fn without(group: &Group<'_>, slow: &BTreeSet<Side>, margins: Margins) -> Option
     upper_median(rates.into_iter().filter(|rate| *rate >= least).collect())
 }
 
-/// The sides all of whose figures lie below normal, and clearly so in the middle.
+/// Returns the sides whose figures all lie below normal, and whose median is clearly below.
 fn slow_sides(groups: &[Group<'_>], normal: &[f64], margins: Margins) -> BTreeSet<Side> {
     let mut below: BTreeMap<Side, Vec<(f64, f64)>> = BTreeMap::new();
     for (group, normal) in groups.iter().zip(normal) {
@@ -207,23 +207,23 @@ fn sides(cell: &PeerBandwidth) -> [Side; 2] {
     [(cell.pair.source, false), (cell.pair.destination, true)]
 }
 
-/// The middle figure, the upper one of two: where one of four GPUs is slow, half of all pairs are.
+/// Returns the median, the upper of the two middle figures: if one of four GPUs is slow, half of all pairs are.
 fn upper_median(values: Vec<f64>) -> Option<f64> {
     at_share(values, 2)
 }
 
-/// The middle figure, the lower one of two.
+/// Returns the median, the lower of the two middle figures.
 fn lower_median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
-/// The figure that a quarter of all reach.
+/// Returns the figure that a quarter of all reach.
 fn upper_quarter(values: Vec<f64>) -> Option<f64> {
     at_share(values, 4)
 }
 
-/// The figure with this part of all from it up.
+/// Returns the figure that one in `part` of all reach.
 fn at_share(mut values: Vec<f64>, part: usize) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values

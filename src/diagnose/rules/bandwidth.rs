@@ -1,19 +1,19 @@
-//! What the rules on slow copies share, so that exactly one of them reports each slow pair: below
-//! the floor, else slower than its other direction, else an outlier among comparable pairs.
+//! Shared by the rules on slow copies, so that exactly one of them reports each slow pair: below the floor, else slower
+//! than its other direction, else an outlier among comparable pairs.
 
 use super::bandwidth_impossible;
 use super::prelude::*;
 use crate::expected::Expectation;
 
-/// The reference figures of a path, without those whose rate means nothing.
+/// Returns the reference figures of a path, without meaningless rates.
 pub fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
     let mut cells = evidence.reference(path);
     cells.retain(|_, cell| is_sound(evidence, cell));
     cells
 }
 
-/// Whether a rate was measured that means something: that of bytes which arrived wrong does not, and one
-/// that no link could carry does not.
+/// Returns true if a meaningful rate was measured. A rate is meaningless if bytes arrived wrong or if no link could
+/// carry it.
 pub fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
     let measured = cell.status == Status::Measured && !cell.verified.is_wrong();
     measured && bandwidth_impossible::beyond(evidence, cell).is_none()
@@ -27,7 +27,7 @@ pub struct Slow<'a> {
 }
 
 impl<'a> Slow<'a> {
-    /// `None` where the cell is fast enough, or there is nothing to compare it with.
+    /// Returns `None` if the cell is fast enough, or if there is nothing to compare it with.
     pub fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
         let slow = Self {
             cell,
@@ -37,13 +37,13 @@ impl<'a> Slow<'a> {
         (slow.expected.is_missed_by(cell) == Some(true)).then_some(slow)
     }
 
-    /// Achieved as per cent of expected.
+    /// Returns achieved as per cent of expected.
     pub fn percent(&self) -> f64 {
         self.achieved.percent_of(self.expected.gbps)
     }
 }
 
-/// The pairs of a path below their floor.
+/// Returns the pairs of a path that are below their floor.
 pub fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
     sound(evidence, path)
         .values()
@@ -51,7 +51,7 @@ pub fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
         .collect()
 }
 
-/// The pairs whose direct copies are below their floor.
+/// Returns the pairs whose direct copies are below their floor.
 pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     below_floor(evidence, Path::Direct)
         .iter()
@@ -59,18 +59,18 @@ pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
         .collect()
 }
 
-/// A figure and what it is compared with.
+/// A figure and the one it is compared with.
 pub struct Compared {
     pub pair: Pair,
     pub achieved: GbPerSecond,
-    /// What it should be near to.
+    /// The figure it should be close to.
     pub normal: GbPerSecond,
-    /// How far the samples of both scatter together, per cent: less than that is no difference.
+    /// Sum of both spreads, per cent. A smaller difference is no difference.
     pub spread: f64,
 }
 
 impl Compared {
-    /// Compares a figure with another one; `None` where a rate or a spread is not known.
+    /// Compares a figure with another. Returns `None` if a rate or a spread is unknown.
     pub fn of(cell: &PeerBandwidth, other: &PeerBandwidth) -> Option<Self> {
         let spread = cell.spread_percent? + other.spread_percent?;
         Some(Self {
@@ -81,18 +81,18 @@ impl Compared {
         })
     }
 
-    /// How far the figure lies below, per cent of what it should be near to.
+    /// Returns how far the figure lies below normal, as per cent of normal.
     pub fn below_percent(&self) -> f64 {
         100.0 - self.achieved.percent_of(self.normal)
     }
 
-    /// Whether it lies below by more than this margin, and by more than the samples scatter.
+    /// Returns true if the figure lies below normal by more than this margin and by more than the spread.
     pub fn is_below(&self, margin_percent: f64) -> bool {
         self.below_percent() > margin_percent.max(self.spread)
     }
 }
 
-/// The figure of this group that lies farthest below.
+/// Returns the figure of this group that lies farthest below normal.
 pub fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'a Compared> {
     let pairs = group.pair_set();
     let of_group = compared
@@ -101,7 +101,7 @@ pub fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'
     of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
 }
 
-/// The figure of this group that reaches the least of what is expected.
+/// Returns the figure of this group with the smallest share of its expected rate.
 pub fn slowest<'a, 'c>(slow: &'a [Slow<'c>], group: &cluster::Group) -> Option<&'a Slow<'c>> {
     let pairs = group.pair_set();
     let of_group = slow.iter().filter(|slow| pairs.contains(&slow.cell.pair));

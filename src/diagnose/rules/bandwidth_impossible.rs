@@ -1,32 +1,31 @@
 //! # What it means
 //!
-//! A rate lies above what the links between the two GPUs could carry at their best. No copy reaches that: the
-//! figure is wrong, or the facts are.
+//! A rate lies above what the links between the two GPUs could carry at their best. No copy reaches that: either the
+//! figure or the facts are wrong.
 //!
 //! # How it is detected
 //!
-//! A figure is more than `above_percent` above the payload rate of the narrowest link of its route, each link
-//! at the most that both its ends can do, however it trained and whatever it shows at rest. In a virtual
-//! machine, whose ports are made up, only what the GPUs themselves can do counts for PCIe. Nothing is reported
-//! where that is not known, where it is not known whether the GPUs have NVLinks, and of staged copies where
-//! another link than PCIe leads to the processor.
+//! A figure is more than `above_percent` above the payload rate of the narrowest link of its route. Each link counts at
+//! the most that both its ends support, however it trained and whatever it shows at rest. In a virtual machine, whose
+//! ports are made up, only the limits of the GPUs themselves count for PCIe. Nothing is reported if these limits are
+//! not known, or if it is not known whether the GPUs have NVLinks. Staged copies are not judged if a link other than
+//! PCIe leads to the processor.
 //!
 //! # Why it matters
 //!
-//! Such a figure would hide a fault: "233% of expected" is no sign of health. It is not compared with anything
-//! and makes no hardware faulty; like every gap it makes the exit code 3, since it is not known what the
-//! copies reach.
+//! Such a figure would hide a fault: "233% of expected" is no sign of health. It is not compared with anything and
+//! makes no hardware faulty. Like every gap it makes the exit code 3, since the rate that the copies reach is not
+//! known.
 //!
 //! # What to do
 //!
-//! Check again. In a saved report, see whether it was edited. If it stays, the driver's timing or the facts of
-//! a link are wrong: compare `peerscope topo --verbose` with the order, and please report it with the JSON
-//! report.
+//! Check again. In a saved report, check whether it was edited. If the finding stays, the driver's timing or the facts
+//! of a link are wrong: compare `peerscope topo --verbose` with the order, and please report it with the JSON report.
 //!
 //! # Sources
 //!
-//! Payload rates are those of docs/measurement.md: what is left of the raw rate for data, so nothing can be
-//! above them but what measuring adds. Healthy machines reach 62 to 92%.
+//! Payload rates are those of docs/measurement.md: the part of the raw rate that is left for data. Only measurement
+//! error can exceed them. Healthy machines reach 62 to 92%.
 
 use super::prelude::*;
 use crate::words::count;
@@ -91,7 +90,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// What the links of a figure could carry at most, where the figure is beyond that.
+/// Returns the most that the links of a figure could carry, if the figure exceeds it.
 pub fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSecond> {
     let achieved = cell.achieved_gbps?;
     let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
@@ -100,7 +99,7 @@ pub fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSeco
         Path::Direct => route.theoretical_gbps,
         Path::Staged => route.staged_theoretical_gbps,
     };
-    // Links can do what they do now; most figures need no longer look.
+    // Links can carry at least their current rate, so most figures need no further check.
     if now.is_some_and(|now| achieved.0 <= now.0 * factor) {
         return None;
     }
@@ -133,7 +132,7 @@ fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
     )
 }
 
-/// Whether NVSwitches lead on from these links, or may, whatever the state of their fabric.
+/// Returns true if NVSwitches lead on from these links, or may, whatever the state of their fabric.
 fn may_reach_switches(links: &[NvLink]) -> bool {
     let leads_on = |link: &NvLink| {
         link.active.get() != Some(false)
@@ -194,7 +193,7 @@ const fn ends(pair: Pair) -> [u32; 2] {
     [pair.source, pair.destination]
 }
 
-/// The least that links between these nodes can do; none where nothing is known of any.
+/// Returns the lowest of the maximum rates of the links between these nodes; `None` if none is known.
 fn narrowest(evidence: &Evidence<'_>, hops: impl Iterator<Item = [NodeId; 2]>) -> Option<f64> {
     let most = |[from, to]: [NodeId; 2]| {
         let joins = |one, other| (one, other) == (from, to) || (one, other) == (to, from);

@@ -1,18 +1,17 @@
 //! # What it means
 //!
-//! An earlier report was given for comparison, but none of its bandwidth figures matches a figure
-//! of this report, or it is not whole.
+//! An earlier report was given for comparison, but none of its bandwidth figures matches a figure of this report, or it
+//! is not complete.
 //!
 //! # How it is detected
 //!
-//! The two reports share no figure with the same GPUs (by PCI address), streams, issuer, engine,
-//! direction and path, and none of the same GPU and the host; or one of them measured nothing. Or the earlier
-//! report has fewer rows than its verdict counts: they were taken out of it.
+//! The two reports share no figure with the same GPUs (by PCI address), streams, issuer, engine, direction and path,
+//! and none of the same GPU and the host. Or one of them measured nothing. Or the earlier report has fewer rows than
+//! its verdict counts: rows were removed from it.
 //!
 //! # Why it matters
 //!
-//! Without this the comparison would look as if nothing had changed. By itself it makes the exit
-//! code 3.
+//! Without this finding the comparison would look as if nothing had changed. By itself it makes the exit code 3.
 //!
 //! # What to do
 //!
@@ -20,7 +19,7 @@
 //!
 //! # Sources
 //!
-//! None: it is about the two reports.
+//! None: the rule is about the two reports.
 
 use super::not_tested;
 use super::prelude::*;

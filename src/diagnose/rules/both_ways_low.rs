@@ -4,10 +4,10 @@
 //!
 //! # How it is detected
 //!
-//! The rate of each direction with both busy is compared with that of the same copy one way: same pair,
-//! engine, issuer and path, on side streams (on default streams the two take turns by design,
-//! `placement-serialises`). Reported is what lies below the share that is left on healthy machines by
-//! more than the margin, and by more than the spreads of both figures:
+//! The rate of each direction while both are busy is compared with that of the same copy one way: same pair, engine,
+//! issuer and path, on side streams. (On default streams the two take turns by design, `placement-serialises`.) A
+//! figure is reported if it lies below the share that healthy machines keep by more than the margin, and by more than
+//! the spreads of both figures:
 //!
 //! | way | left of one way | least |
 //! |---|---|---|
@@ -16,25 +16,24 @@
 //! | PCIe between host bridges or processors, or hidden in a virtual machine | 85% | 51% |
 //! | through the host's memory | 68% | 34% |
 //!
-//! Where the copy was not measured one way, the figure is compared with what healthy machines reach. A pair
-//! that is slow one way too is left to the finding on that. It is an error over NVLink, and a warning
-//! elsewhere, where few figures of healthy machines are known. Several slow pairs that share one GPU or one
-//! link are one finding.
+//! If the copy was not measured one way, the figure is compared with what healthy machines reach. The finding on slow
+//! one-way copies covers a pair that is slow one way too. The finding is an error over NVLink. It is a warning
+//! elsewhere, because few figures of healthy machines are known. Several slow pairs that share one GPU or one link are
+//! one finding.
 //!
 //! # Why it matters
 //!
-//! Rings and all-to-all exchanges send and receive at the same time: they see this figure and not the one-way
-//! one.
+//! Rings and all-to-all exchanges send and receive at the same time: they get this rate and not the one-way rate.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. Over NVLink: look for errors that rise while both directions
-//! are busy (`nvidia-smi nvlink -e`), then swap the GPU with another to see whether it moves. Over PCIe: ACS or
-//! an IOMMU that sends both directions through one port upwards, and the slot or riser.
+//! Stop other work on the GPUs and check again. Over NVLink: look for errors that rise while both directions are busy
+//! (`nvidia-smi nvlink -e`). Then swap the GPU with another to see if the fault moves with it. Over PCIe: check for ACS
+//! or an IOMMU that sends both directions through one port upwards, and check the slot or riser.
 //!
 //! # Sources
 //!
-//! H200: 391 of 396 GB/s per direction, and 82% where the destination issues (measured). Host copies of H200
+//! H200: 391 of 396 GB/s per direction, and 82% if the destination issues (measured). Host copies of H200
 //! over PCIe 5: 51 of 55.5 GB/s, staged copies 24 to 26.5 of 37 (measured). The other shares and all margins are
 //! chosen.
 
@@ -52,22 +51,22 @@ pub const RULE: Rule = Rule::new(
     judge,
 );
 
-/// What is compared apart.
+/// The paths that are compared separately.
 const PATHS: [Path; 2] = [Path::Direct, Path::Staged];
 
 /// A figure of one direction while both are busy.
 struct Both<'a> {
     cell: &'a PeerBandwidth,
     achieved: GbPerSecond,
-    /// Of the same copy one way.
+    /// The rate of the same copy one way.
     one_way: Option<GbPerSecond>,
     normal: GbPerSecond,
-    /// The least that is.
+    /// The lowest rate that is accepted.
     floor: GbPerSecond,
 }
 
 impl<'a> Both<'a> {
-    /// `None` where it is no such figure, or there is nothing to compare it with.
+    /// Returns `None` if the cell is not a sound both-ways figure, or if there is nothing to compare it with.
     fn of(evidence: &Evidence<'a>, cell: &'a PeerBandwidth) -> Option<Self> {
         let is_judged = cell.setup.direction == Direction::BothWays
             && cell.setup.placement == Placement::REFERENCE
@@ -120,7 +119,7 @@ impl<'a> Both<'a> {
     }
 }
 
-/// The pairs with a figure that is too low.
+/// Returns the pairs with a figure that is too low.
 pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     PATHS
         .into_iter()
@@ -141,7 +140,7 @@ fn figures<'a>(evidence: &Evidence<'a>, path: Path) -> impl Iterator<Item = Both
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for path in PATHS {
-        // A low one that a program may explain is neither bad nor good.
+        // A low figure that a program may explain is neither bad nor good.
         let figures: Vec<_> = figures(evidence, path)
             .filter(|both| !both.is_low() || !unread_traffic::may_explain(evidence, both.cell.pair))
             .collect();

@@ -1,9 +1,10 @@
-//! NVLink bridges between cards: how many links they carry, and those that carry fewer.
+//! NVLink bridges between cards: how many links they carry, and bridges that carry fewer.
 
 use super::nvlink_ends::{self, Links, inactive_by_gpu};
 use super::prelude::*;
 
-/// Findings of a rule on pairs of cards whose bridge has fewer links up than bridges of such cards carry, and the other cards.
+/// Returns a finding for each pair of cards whose bridge has fewer links up than bridges of such cards carry, and the
+/// other cards.
 pub fn half_seated<'a>(
     rule: &Rule,
     evidence: &Evidence<'_>,
@@ -35,7 +36,7 @@ pub fn half_seated<'a>(
     (found, others.collect())
 }
 
-/// Links of each of three bridges between the same two cards.
+/// Links of each of the three bridges between the same two cards.
 const LINKS_OF_ONE: usize = 4;
 
 fn half_a_bridge(
@@ -82,8 +83,8 @@ fn half_a_bridge(
     .gpus(&[pair.source, pair.destination])
 }
 
-/// How many links the bridges of a card carry, all that it takes together; by product name. `None` for parts that
-/// take no bridge, or of which that is not known.
+/// Returns how many links the bridges of a card carry, over all bridges that the card takes, by product name. Returns
+/// `None` for parts that take no bridge, or whose number of links is not known.
 ///
 /// Sources: NVIDIA's product pages of NVLink bridges and boards (GeForce RTX 2080 Ti, TITAN RTX and Quadro RTX 6000:
 /// two links; GA102 boards and A30: four; A100 PCIe, H100 PCIe and H100 NVL: three bridges, twelve links).

@@ -1,4 +1,4 @@
-//! What the rules on rounds that broke off share: which of them nothing else explains, their words, their facts and
+//! Shared by the rules on rounds that broke off: the rounds that nothing else explains, their wording, their facts and
 //! their suspects.
 
 use super::load_data_wrong::fails_alone;
@@ -8,10 +8,10 @@ use model::broken_off::{Again, Break, BrokenOff, How};
 use model::flow::{Endpoint, Flow, Place};
 use model::measurement::Probe;
 
-/// Flows that a message names; of more, which take more than 32 GPUs, the evidence has the rest: chosen.
+/// Most flows that a message names (chosen). More flows occur only with more than 32 GPUs; the evidence has the rest.
 const NAMED: usize = 16;
 
-/// Rounds that broke off although each of their flows works alone.
+/// Returns rounds that broke off although each of their flows works alone.
 pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
     let of_pattern = |broken: &BrokenOff| {
         let flows: BTreeSet<Flow> = broken.flows.iter().copied().collect();
@@ -28,7 +28,7 @@ pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
         })
     };
     let open = |broken: &&BrokenOff| {
-        // The pattern itself is reported.
+        // Another rule reports the pattern itself.
         !fails_alone(measurements, &broken.flows)
             && !was_lost(measurements, &broken.flows)
             && !of_pattern(broken)
@@ -36,7 +36,7 @@ pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
     measurements.broken_off.iter().filter(open).collect()
 }
 
-/// Whether one of these flows was not run alone since copies with one of its GPUs hang or fail.
+/// Returns true if one of these flows was not run alone because copies with one of its GPUs hang or fail.
 fn was_lost(measurements: &Measurements, flows: &[Flow]) -> bool {
     let places = |flow: Flow| flow.ends().map(Endpoint::place);
     let alone = || {
@@ -55,7 +55,7 @@ fn was_lost(measurements: &Measurements, flows: &[Flow]) -> bool {
     })
 }
 
-/// The flows as words.
+/// Returns the flows as words.
 pub fn flows(broken: &BrokenOff) -> String {
     let named: Vec<String> = broken
         .flows
@@ -69,7 +69,7 @@ pub fn flows(broken: &BrokenOff) -> String {
     }
 }
 
-/// What came of running them together again, behind a semicolon.
+/// Returns the result of running the flows together again, after a semicolon.
 pub fn again(broken: &BrokenOff) -> String {
     match &broken.again {
         Again::Worked if broken.in_company() => "; together once more they worked".to_owned(),
@@ -79,7 +79,7 @@ pub fn again(broken: &BrokenOff) -> String {
     }
 }
 
-/// What happened, for the beginning of a sentence: `hung`, `failed`, `hung or crashed the worker`.
+/// Returns what happened, for the beginning of a sentence: `hung`, `failed`, `hung or crashed the worker`.
 pub fn what<'a>(events: impl IntoIterator<Item = &'a Break>) -> String {
     let kinds: BTreeSet<How> = events.into_iter().map(|event| event.how).collect();
     let word = |how: &How| match how {
@@ -90,7 +90,7 @@ pub fn what<'a>(events: impl IntoIterator<Item = &'a Break>) -> String {
     kinds.iter().map(word).collect::<Vec<_>>().join(" or ")
 }
 
-/// Puts the rounds among the facts of a finding: all flows, how they broke off, and the numbers.
+/// Adds the rounds to the facts of a finding: all flows, how they broke off, and the numbers.
 pub fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
     let events = || all.iter().flat_map(|broken| broken.events());
     let pairs_of = |flows: &[Flow]| {
@@ -148,7 +148,7 @@ pub fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
         )
 }
 
-/// The GPUs of these flows.
+/// Returns the GPUs of these flows.
 pub fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
     let ends = all
         .iter()
@@ -160,7 +160,7 @@ pub fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
         .collect()
 }
 
-/// What to do first: the log, the same again, and one flow at a time.
+/// Returns the first steps: read the log, run the same again, and run one flow at a time.
 pub fn next_step(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> String {
     let flows: Vec<Flow> = all
         .iter()
@@ -184,7 +184,7 @@ pub fn next_step(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> String {
     )
 }
 
-/// What it may be.
+/// Returns the possible causes.
 pub fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspect> {
     let driver = suspect(
         "the driver, or a library that is loaded into the worker",

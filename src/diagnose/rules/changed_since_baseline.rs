@@ -4,10 +4,10 @@
 //!
 //! # How it is detected
 //!
-//! As `fell-since-baseline`, for what appeared or changed: a GPU that is new or was replaced,
-//! another version of driver or CUDA, peer access that is granted now, bandwidth figures that rose
-//! by more than `least_rise_percent` and their noise, figures of host and GPU by as much as `fell-since-baseline` asks of
-//! those that fell. A GPU that `--gpus` left out of the earlier report is not
+//! The comparison is that of `fell-since-baseline`, for what appeared or changed. Reported are a GPU that is new or was
+//! replaced, another version of driver or CUDA, and peer access that is granted now. Bandwidth figures are reported if
+//! they rose by more than `least_rise_percent` and their noise. Figures of host and GPU are reported if they rose by as
+//! much as `fell-since-baseline` asks of those that fell. A GPU that `--gpus` left out of the earlier report is not
 //! new.
 //!
 //! # Why it matters
@@ -16,7 +16,7 @@
 //!
 //! # What to do
 //!
-//! Nothing, if the change was intended. Then use the new report as the next baseline.
+//! Nothing, if the change was intended. In that case use the new report as the next baseline.
 //!
 //! # Sources
 //!
@@ -124,7 +124,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// Whether two known facts differ. Blanked identifiers of reports that were passed on are no facts.
+/// Returns true if two known facts differ. Blanked identifiers in reports that were passed on do not count as facts.
 fn differ(old: &Reading<String>, new: &Reading<String>) -> bool {
     matches!((old.known(), new.known()), (Some(old), Some(new)) if old != new)
 }

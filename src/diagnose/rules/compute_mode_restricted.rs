@@ -1,22 +1,22 @@
 //! # What it means
 //!
-//! A GPU's compute mode keeps programs out: one process at a time, or none.
+//! A GPU's compute mode limits it to one process at a time, or to none.
 //!
 //! # How it is detected
 //!
-//! NVML's compute mode. Prohibited is a warning; exclusive is information. Where the mode kept this
-//! run out, the finding on what was not tested says so, and this one is not reported. While GPUs in exclusive mode
-//! are measured, no other program can start on them; the finding says that too.
+//! peerscope reads NVML's compute mode. Prohibited is a warning; exclusive is information. If the mode kept this run
+//! out, the finding on what was not tested reports it, and this rule reports nothing. While GPUs in exclusive mode are
+//! measured, no other program can start on them; the finding mentions this too.
 //!
 //! # Why it matters
 //!
-//! In prohibited mode no CUDA program starts on the GPU. In exclusive mode a second one, a monitor
-//! with a context for instance, makes the next one fail.
+//! In prohibited mode no CUDA program starts on the GPU. In exclusive mode a second program fails to start, for
+//! instance if a monitor already holds a context.
 //!
 //! # What to do
 //!
-//! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose, or an MPS daemon is to share
-//! the GPUs: it wants this mode.
+//! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose, or an MPS daemon is to share the GPUs:
+//! MPS needs exclusive mode.
 //!
 //! # Sources
 //!

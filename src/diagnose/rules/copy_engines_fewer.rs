@@ -1,26 +1,27 @@
 //! # What it means
 //!
-//! A GPU has fewer copy engines at work at the same time than its driver reports: copies to it and from it take turns,
-//! or a copy and a kernel do.
+//! A GPU runs fewer copy engines at the same time than its driver reports: copies to it and from it take turns, or a
+//! copy and a kernel do.
 //!
 //! # How it is detected
 //!
-//! A copy from pinned memory to the GPU, one to pinned memory and a kernel are let go two by two, each in a stream of
-//! its own, and compared with each by itself (`measurements.engines`). Two overlap where they do so for more than half
-//! of the shorter one. Reported is a GPU whose driver names two engines or more and whose copies in opposite directions
-//! do not overlap, or whose driver names one or more and whose copies do not overlap with a kernel. More than two
-//! engines are not looked for: copies between host and GPU use one for each direction.
+//! Three jobs are used: a copy from pinned memory to the GPU, a copy to pinned memory, and a kernel. They are started
+//! two at a time, each in its own stream, and compared with each job alone (`measurements.engines`). Two jobs overlap
+//! if they do so for more than half of the shorter one. A GPU is reported if its driver reports two engines or more and
+//! its copies in opposite directions do not overlap. It is also reported if the driver reports one or more and its
+//! copies do not overlap with a kernel. The rule does not look for more than two engines: copies between host and GPU
+//! use one for each direction.
 //!
 //! # Why it matters
 //!
 //! A pipeline of copies in, kernels and copies out then takes as long as its stages one after the other, however many
-//! streams it has.
+//! streams it uses.
 //!
 //! # What to do
 //!
-//! Look for variables that force work into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), for a
-//! profiler or debugger that is attached, and for a vGPU or MIG instance, which may have a part of the engines only. If
-//! one GPU differs from its siblings in the same machine, compare its firmware and its slot with theirs.
+//! Look for variables that force work into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1). Look for an
+//! attached profiler or debugger, and for a vGPU or MIG instance, which may have only some of the engines. If one GPU
+//! differs from its siblings in the same machine, compare its firmware and its slot with theirs.
 //!
 //! # Sources
 //!
@@ -31,7 +32,7 @@ use super::prelude::*;
 use model::one_gpu::OneGpu;
 use model::pipeline::Engines;
 
-/// Engines that copies between host and GPU can show: one for each direction.
+/// Most engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
 pub const RULE: Rule = Rule::new(
@@ -125,7 +126,7 @@ mod tests {
             ),
             []
         );
-        // A GPU with one engine has one at work.
+        // A driver that reports one engine, with one engine found at work.
         assert_eq!(
             findings(
                 &machine,

@@ -4,40 +4,41 @@
 //!
 //! # How it is detected
 //!
-//! `measurements.broken_off` has every such event. Several pairs that share nothing are copied at once. If such a round
-//! does not end before its deadline, ends with an error of the driver (one after which CUDA cannot be used, or one that
-//! no limit and no full memory explains), or crashes the worker, its flows are tried one by one. If all of them work,
-//! the round is run together once more at the end of the run. This rule reports it where that worked too, or could
-//! not be done: the message says which. A crash while one flow runs by itself is tried again once, and reported here if
-//! the second try worked.
+//! `measurements.broken_off` contains every such event. Several pairs that share nothing are copied at once. A round
+//! breaks off if it does not end before its deadline, or if it crashes the worker. It also breaks off if it ends with
+//! an error of the driver after which CUDA cannot be used, or that no limit and no full memory explains. Its flows are
+//! then tried one by one. If all of them work, the round is run together once more at the end of the run. This rule
+//! reports the round if that worked too, or could not be done; the message states which. A crash while one flow runs by
+//! itself is tried again once, and reported here if the second try worked.
 //!
-//! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code. A worker
-//! that somebody killed (SIGKILL, SIGTERM, the kernel for want of memory) is not reported. What happens again in company
-//! is `load-copy-failed`; a flow that hangs or fails by itself is `peer-copy-hung` or `peer-copy-failed`, and explains
-//! what happened to others in its company.
+//! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code. A
+//! worker that was killed (SIGKILL, SIGTERM, the kernel for want of memory) is not reported. A failure that repeats
+//! with several flows at once is `load-copy-failed`. A flow that hangs or fails by itself is `peer-copy-hung` or
+//! `peer-copy-failed`, and explains what happened to other flows in its round.
 //!
 //! # Why it matters
 //!
 //! A sound machine never does this. Bad contacts and weak power supplies fail now and then, and first under load: the
-//! next job may hang or crash. It proves no fault either, so the verdict is inconclusive and the exit code 3.
+//! next job may hang or crash. One such event proves no fault either, so the verdict is inconclusive and the exit code
+//! 3.
 //!
 //! # What to do
 //!
-//! Look for Xid messages of that time (`dmesg | grep -i xid`) and at the error counters of the links. Check again several
-//! times, also with `--serial`: what happens only without it needs several flows at once. If it comes again, reseat the
-//! GPUs, bridges, risers and cables, and check power cables and power supplies. In a virtual machine, tell whoever runs the host.
+//! Look for Xid messages of that time (`dmesg | grep -i xid`) and at the error counters of the links. Check again
+//! several times, also with `--serial`: a failure that occurs only without it needs several flows at once. If it comes
+//! again, reseat the GPUs, bridges, risers and cables, and check power cables and power supplies. In a virtual machine,
+//! tell whoever runs the host.
 //!
 //! # Sources
 //!
-//! NVIDIA's Xid errors page (many have a bus, power or seating among their causes). That a sound machine shows none of
-//! this is chosen: no run on hardware of this project did.
+//! NVIDIA's Xid errors page (many have a bus, power or seating among their causes). That sound machines show none of
+//! this is chosen: no run on this project's hardware did.
 
 use super::broken_off::{again, flows, gpus, next_step, suspects, unexplained, what, with_facts};
 use super::load_copy_failed;
 use super::prelude::*;
 use model::broken_off::BrokenOff;
 
-/// The rule.
 pub const RULE: Rule = Rule::new(
     "copy-failed-once",
     Severity::Warning,

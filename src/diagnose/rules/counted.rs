@@ -1,13 +1,13 @@
-//! What the rules on counters share: the counts that something is known of.
+//! Shared by the rules on counters: the counts around known traffic.
 
 use super::prelude::*;
 use model::load::{Counted, MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::units::Bytes;
 
-/// The least traffic that counters are judged by. Chosen: a thousand times what small copies and calls add.
+/// Least traffic that counters are judged by. Chosen: a thousand times what small copies and calls add.
 const LEAST: u64 = 64 << 20;
 
-/// What was counted of known traffic that no other program disturbed.
+/// Returns the counts around known traffic that no other program disturbed.
 pub fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> + use<'a> {
     let all = evidence
         .measurements
@@ -15,7 +15,7 @@ pub fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> +
     all.iter().filter(|counted| !counted.disturbed)
 }
 
-/// One direction of what was counted of a GPU.
+/// One direction of the counts of a GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Direction {
     /// `sent`, `received`.
@@ -24,20 +24,20 @@ pub struct Direction {
     pub known: u64,
     /// Bytes that it copied between this GPU and the host.
     pub with_host: u64,
-    /// Data over NVLink.
+    /// Data bytes over NVLink.
     pub nvlink: Option<u64>,
     /// Bytes over PCIe.
     pub pcie: Option<u64>,
 }
 
 impl Direction {
-    /// What the NVLinks lack of what was copied between GPUs.
+    /// Returns how many bytes fewer the NVLinks counted than were copied between GPUs.
     pub fn lacks(&self) -> u64 {
         self.known.saturating_sub(self.nvlink.unwrap_or(self.known))
     }
 
-    /// Whether PCIe may have carried what the NVLinks lack although its counter shows less: it is not known, or has begun
-    /// anew so often that what passed, with its packets, comes to what it shows.
+    /// Returns true if PCIe may have carried the bytes that the NVLinks lack although its counter shows less. Its
+    /// counter is unknown, or it may have wrapped: the bytes, with their packets, then fit the value it shows.
     pub fn may_be_over_pcie(&self) -> bool {
         let Some(shown) = self.pcie else { return true };
         let least = self.lacks().saturating_add(self.with_host);
@@ -47,7 +47,7 @@ impl Direction {
     }
 }
 
-/// Both directions, where enough was copied between GPUs to judge by.
+/// Returns the directions in which enough was copied between GPUs to judge by.
 pub fn directions(counted: &Counted) -> impl Iterator<Item = Direction> + use<> {
     let of = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
     let both = [
@@ -70,7 +70,7 @@ pub fn directions(counted: &Counted) -> impl Iterator<Item = Direction> + use<> 
         .filter(|direction| direction.known >= LEAST)
 }
 
-/// Whether all copies of this traffic with this GPU go over NVLink, as the graph has it.
+/// Returns true if the graph routes all copies of this traffic with this GPU over NVLink.
 pub fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
     let Some(measurements) = evidence.measurements else {
         return false;
@@ -90,7 +90,7 @@ pub fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
     own.peek().is_some() && own.all(|pair| evidence.over_nvlink(*pair))
 }
 
-/// This part of a whole, per cent.
+/// Returns a part of a whole, per cent.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 pub fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64

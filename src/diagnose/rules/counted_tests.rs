@@ -1,4 +1,4 @@
-//! The rules on counters around known traffic.
+//! Tests of the rules on counters around known traffic.
 
 use crate::testing::prelude::*;
 use model::finding::{Finding, Severity, Subject};
@@ -9,7 +9,7 @@ use model::placement::Pair;
 use model::snapshot::Snapshot;
 use model::units::{Bytes, GIB, GbPerSecond};
 
-/// A GPU that sent and received so much in a ring, with links that counted it evenly.
+/// Returns a GPU that sent and received 18 GiB in a ring, with links that counted it evenly.
 fn seen(gpu: u32) -> Counted {
     let mut seen = Counted::unread(gpu, Pattern::Ring, String::new(), None);
     (seen.sent_bytes, seen.received_bytes) = (Bytes(18 * GIB), Bytes(18 * GIB));
@@ -27,7 +27,7 @@ fn seen(gpu: u32) -> Counted {
     seen
 }
 
-/// A ring of all GPUs whose counters saw this.
+/// Returns a ring of all GPUs whose counters read these values.
 fn ring(machine: &Snapshot, counted: Vec<Counted>) -> Measurements {
     let gpus = u32::try_from(machine.gpus.len()).unwrap();
     let flows: Vec<Flow> = (0..gpus)
@@ -102,7 +102,8 @@ fn traffic_that_took_pcie_is_an_error_of_its_gpu() {
 
 #[test]
 fn a_lack_that_wraps_may_hide_accuses_nobody() {
-    // The ring of 4 x H200 in `full`, all of it over PCIe with 8% for packets: of 4.87 GB a counter of 32 bits shows 0.58.
+    // The ring of 4 x H200 in `full`, all of it over PCIe with 8% for packets: a counter of 32 bits shows 0.58 of 4.87
+    // GB.
     let ring = 4_513_071_104_u64;
     let counts = |of_pcie: u64| {
         found(|seen| {
@@ -120,13 +121,13 @@ fn a_lack_that_wraps_may_hide_accuses_nobody() {
         "{}",
         unknown.message
     );
-    // One of 64 bits shows all of it.
+    // A counter of 64 bits shows all of it.
     only(
         &counts(ring * 108 / 100),
         "traffic-over-pcie",
         Severity::Error,
     );
-    // No number of wraps makes that.
+    // No number of wraps gives this value.
     let little = counts(1 << 20);
     let little = only(&little, "counters-disagree", Severity::Warning);
     assert!(

@@ -1,19 +1,20 @@
 //! # What it means
 //!
-//! What the NVLinks of a GPU counted is not what was copied over them: the counters, or what is believed of the way, are
-//! wrong.
+//! The NVLinks of a GPU counted a different number of bytes than was copied over them. Either the counters or the
+//! assumed route is wrong.
 //!
 //! # How it is detected
 //!
-//! Counters are read around known traffic (`measurements.counted`). All copies of a GPU go over NVLink as the graph has
-//! it, and its links counted less than was copied by more than `below_percent`, and PCIe did not carry the rest
-//! (`traffic-over-pcie` reports that). Where PCIe bytes are not counted, or their counter may have begun anew meanwhile (after
-//! 4 GiB on some GPUs), which way the rest went cannot be told, and it is information. Where they counted more by as much on every GPU alike, they count something else
-//! than data, and it is information; where they did so on some, somebody else moved data (`gpu-busy`).
+//! Counters are read around known traffic (`measurements.counted`). The graph routes all copies of a GPU over NVLink,
+//! and its links counted less than was copied by more than `below_percent`, and PCIe did not carry the rest
+//! (`traffic-over-pcie` reports that). Sometimes the route of the rest is unknown: PCIe bytes are not counted, or their
+//! counter may have wrapped meanwhile (after 4 GiB on some GPUs). The finding is then information. If the links counted
+//! more by as much on every GPU alike, they count something else than data, and the finding is information. If they did
+//! so on some GPUs only, another program moved data (`gpu-busy`).
 //!
 //! # Why it matters
 //!
-//! Every tool that shows the use of these links shows wrong figures, and which way the bytes went is not proven.
+//! Every tool that shows the use of these links shows wrong figures, and the route of the bytes is not proven.
 //!
 //! # What to do
 //!
@@ -89,7 +90,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// What NVLinks counted beside what was copied.
+/// The NVLink count compared with the bytes copied.
 #[derive(Clone, Copy)]
 enum Odd {
     /// Less, and PCIe did not carry the rest.

@@ -1,24 +1,23 @@
 //! # What it means
 //!
-//! CUDA shows fewer GPUs than NVML, so some that were asked for were not tested.
+//! CUDA shows fewer GPUs than NVML, so some of the requested GPUs were not tested.
 //!
 //! # How it is detected
 //!
-//! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. It is
-//! information where CUDA_VISIBLE_DEVICES is set, which is intentional, and a warning otherwise.
-//! The GPUs that CUDA shows are tested and have NVML's numbers in the report, whatever their order
-//! in CUDA.
+//! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. The finding is information if
+//! CUDA_VISIBLE_DEVICES is set, which is intentional, and a warning otherwise. The GPUs that CUDA shows are tested and
+//! have NVML's numbers in the report, whatever their order in CUDA.
 //!
 //! # Why it matters
 //!
-//! The hidden GPUs may be the broken ones. By itself this makes the exit code 3, as other gaps do;
-//! it never counts as a fault of the machine.
+//! The hidden GPUs may be the broken ones. By itself this makes the exit code 3, as other gaps do. It never counts as a
+//! fault of the machine.
 //!
 //! # What to do
 //!
-//! Unset CUDA_VISIBLE_DEVICES (an entry that names no GPU hides all after it), or ask for the visible
-//! GPUs with `--gpus`. In a container, start it with all GPUs. Without a mask: look for a GPU that
-//! fell off the bus (dmesg, NVRM and Xid) and for MIG mode.
+//! Unset CUDA_VISIBLE_DEVICES (an entry that names no GPU hides all after it), or ask for the visible GPUs with
+//! `--gpus`. In a container, start it with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg, NVRM
+//! and Xid) and for MIG mode.
 //!
 //! # Sources
 //!

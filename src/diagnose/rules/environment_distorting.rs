@@ -1,26 +1,26 @@
 //! # What it means
 //!
-//! Environment variables were set that change what the CUDA driver does.
+//! Environment variables that change what the CUDA driver does were set.
 //!
 //! # How it is detected
 //!
-//! The variables are looked for in peerscope's own environment: `CUDA_LAUNCH_BLOCKING`,
-//! `CUDA_DEVICE_MAX_CONNECTIONS`, `CUDA_INJECTION32_PATH`, `CUDA_INJECTION64_PATH`,
-//! `CUDA_DEVICE_WAITS_ON_EXCEPTION`, and those of GPU core dumps. The process that measures is started
-//! without them, so figures and verdict are those of the machine. It is also kept away from an MPS daemon, the one
-//! that `CUDA_MPS_PIPE_DIRECTORY` names or the one at its default, `/tmp/nvidia-mps`. It is information.
+//! peerscope looks for these variables in its own environment: `CUDA_LAUNCH_BLOCKING`, `CUDA_DEVICE_MAX_CONNECTIONS`,
+//! `CUDA_INJECTION32_PATH`, `CUDA_INJECTION64_PATH`, `CUDA_DEVICE_WAITS_ON_EXCEPTION`, and those of GPU core dumps. The
+//! process that measures is started without them, so figures and verdict are those of the machine. It is also kept away
+//! from an MPS daemon: the one that `CUDA_MPS_PIPE_DIRECTORY` names, or the one at its default, `/tmp/nvidia-mps`. The
+//! finding is information.
 //!
 //! # Why it matters
 //!
-//! With `CUDA_LAUNCH_BLOCKING` every call waits for the GPU: nothing overlaps, and programs are slow
-//! on a healthy machine. The others make streams wait for each other, load other code into the driver,
-//! or stop a GPU at an error. A program that joins an MPS daemon shares a server with all its other clients.
+//! With `CUDA_LAUNCH_BLOCKING` every call waits for the GPU: nothing overlaps, and programs are slow on a healthy
+//! machine. The others make streams wait for each other, load other code into the driver, or stop a GPU at an error. A
+//! program that joins an MPS daemon shares a server with all its other clients.
 //!
 //! # What to do
 //!
-//! Nothing for this check. Where programs are slow that run with the same environment, unset the
-//! variables there. To measure under compute-sanitizer or a profiler, which need
-//! `CUDA_INJECTION64_PATH`, set `PEERSCOPE_KEEP_CUDA_ENVIRONMENT=1`.
+//! Nothing for this check. If programs that run with the same environment are slow, unset the variables there. To
+//! measure under compute-sanitizer or a profiler, which need `CUDA_INJECTION64_PATH`, set
+//! `PEERSCOPE_KEEP_CUDA_ENVIRONMENT=1`.
 //!
 //! # Sources
 //!

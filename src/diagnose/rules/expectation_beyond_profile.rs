@@ -1,25 +1,24 @@
 //! # What it means
 //!
-//! The file of `--expect` has floors for staged copies or for figures of host and GPUs, and this run was not to measure all
-//! that they are meant for.
+//! The file of `--expect` has floors for staged copies or for figures of host and GPUs, and this run did not plan to
+//! measure all of them.
 //!
 //! # How it is detected
 //!
-//! The file was made by `peerscope expect` (it has the key `profile`); in one that somebody wrote everything is
-//! asked for. The pair has peer access and its direct copies were measured or tried, and nothing staged was planned for
-//! it: the profile `quick` measures staged copies only where there is no peer access, and with more than 16
-//! GPUs every profile measures them on some pairs only. A pair whose staged copies were planned and gave no
-//! figure is an `expectation-unchecked`. The same holds for copies between host and GPU, pipelines, calls and loops of
-//! launches that this run planned on no GPU.
+//! The file was made by `peerscope expect` (it has the key `profile`); a file written by hand asks for everything. The
+//! pair has peer access, its direct copies were measured or tried, and nothing staged was planned for it. The profile
+//! `quick` measures staged copies only if there is no peer access. With more than 16 GPUs every profile measures them
+//! on some pairs only. A pair whose staged copies were planned and gave no figure is an `expectation-unchecked`. The
+//! same holds for copies between host and GPU, pipelines, calls and loops of launches that this run planned on no GPU.
 //!
 //! # Why it matters
 //!
-//! Those floors hold for the machine all the same, and say nothing of this run. They make no difference to the
-//! exit code, since nothing was asked for that is missing.
+//! Those floors still hold for the machine, but this run did not check them. They make no difference to the exit code,
+//! since nothing that was asked for is missing.
 //!
 //! # What to do
 //!
-//! To compare them, check with the profile `standard`, and with more than 16 GPUs up to 16 at a time (`--gpus`).
+//! To compare them, check with the profile `standard`. With more than 16 GPUs, check up to 16 at a time (`--gpus`).
 //!
 //! # Sources
 //!
@@ -73,7 +72,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Floors and limits of host and GPUs for what this run planned on no GPU that they are meant for.
+/// Returns a finding for floors and limits of host and GPUs that this run planned on no GPU they apply to.
 fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let figures = evidence
         .measurements
@@ -108,7 +107,7 @@ fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     ]
 }
 
-/// Whether a figure of this pair is missing because it was never planned: nothing on this path, while the
+/// Returns true if a figure of this pair is missing because it was never planned: nothing on this path, while the
 /// direct copies of a pair with peer access were.
 pub fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
     let made = evidence

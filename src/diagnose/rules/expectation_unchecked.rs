@@ -4,14 +4,14 @@
 //!
 //! # How it is detected
 //!
-//! The fact is not known on this machine (a virtual machine that hides the PCIe link, say), or the
-//! pair, class or figure of a floor was not measured. Staged copies that the profile leaves out of pairs with
-//! peer access are no such gap, nor are copies between host and GPU, pipelines and calls that it leaves out:
-//! `expectation-beyond-profile` names them.
+//! The fact is not known on this machine (for example, a virtual machine hides the PCIe link). Or the pair, class or
+//! figure of a floor was not measured. Staged copies of pairs with peer access that the profile leaves out are no such
+//! gap. Nor are copies between host and GPU, pipelines and calls that it leaves out: `expectation-beyond-profile` names
+//! them.
 //!
 //! # Why it matters
 //!
-//! What was not checked may be missing. Like every gap it makes the exit code 3.
+//! Something that was not checked may be missing. Like every gap it makes the exit code 3.
 //!
 //! # What to do
 //!
@@ -36,7 +36,8 @@ pub const RULE: Rule = Rule::new(
 )
 .for_gaps();
 
-/// What is expected of host and GPUs and has no figure. A file that `expect` wrote asks for what this run planned.
+/// Returns the expectations on host and GPUs that have no figure. A file written by `expect` asks only for what this
+/// run planned.
 fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
     let figures = evidence
         .measurements
@@ -46,7 +47,8 @@ fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
     for bound in expected.bounds() {
         let here = || evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
         let meant: Vec<u32> = bound.gpu.map_or_else(|| here().collect(), |gpu| vec![gpu]);
-        // Somebody who wrote no GPU asks for those that are measured in this way, and for one at least.
+        // A bound without a GPU, in a file written by hand, asks for the GPUs measured in this way, and for one at
+        // least.
         let planned = |gpu: &u32| figures.contains_key(&(*gpu, bound.what));
         let lacks = |gpu: &u32| {
             figures

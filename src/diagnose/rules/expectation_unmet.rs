@@ -4,11 +4,11 @@
 //!
 //! # How it is detected
 //!
-//! Number and model of the GPUs, generation and lanes of each PCIe link (as seen under load where
-//! copies ran), active NVLinks of each GPU, peer access of every pair as CUDA grants it, and the
-//! reference figure of each pair are compared with the file. Each difference is a finding; GPUs or
-//! pairs with the same difference share one. So are copies between host and GPU, pipelines, calls that need not wait and
-//! loops of launches, GPU by GPU: what one GPU is short of is one finding, by what its link decides first.
+//! Number and model of the GPUs, generation and lanes of each PCIe link (as seen under load if copies ran), active
+//! NVLinks of each GPU, peer access of every pair as CUDA grants it, and the reference figure of each pair are compared
+//! with the file. Each difference is a finding; GPUs or pairs with the same difference share one. Copies between host
+//! and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU. All shortfalls of
+//! one GPU are one finding, led by those that its link decides.
 //!
 //! # Why it matters
 //!
@@ -17,8 +17,8 @@
 //!
 //! # What to do
 //!
-//! Compare with the order and the machine that the expectations were made from (`peerscope
-//! expect`). Other findings on the same GPU show the cause.
+//! Compare with the order and the machine that the expectations were made from (`peerscope expect`). Other findings on
+//! the same GPU show the cause.
 //!
 //! # Sources
 //!
@@ -48,7 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Copies between host and GPUs, pipelines and calls: what a GPU is short of is one finding.
+/// Compares copies between host and GPUs, pipelines and calls. All shortfalls of a GPU are one finding.
 fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let figures = evidence
         .measurements
@@ -268,23 +268,21 @@ fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     findings
 }
 
-/// What is known of a GPU's links.
+/// The known facts of a GPU's links.
 pub struct Links {
-    /// Highest PCIe generation seen under load; without load, what GPU and slot allow.
+    /// Highest PCIe generation seen under load; without load, the highest that GPU and slot allow.
     pub generation: Option<u32>,
-    /// PCIe lanes, under load where copies ran.
+    /// PCIe lanes, seen under load if copies ran.
     pub width: Option<u32>,
-    /// Active NVLinks.
     pub nvlinks: Option<u32>,
 }
 
 impl Links {
-    /// Collects them.
+    /// Collects the facts of this GPU's links.
     pub fn of(evidence: &Evidence<'_>, index: u32) -> Self {
         let gpu = evidence.snapshot.gpu(index);
         let load = links::watched(evidence, index);
-        // Copies over NVLink leave the PCIe link idle and at a low generation, which then says
-        // nothing about what it can do.
+        // Copies over NVLink leave the PCIe link idle at a low generation, which then shows nothing about its maximum.
         let over_pcie =
             evidence.topology.pairs.iter().any(|route| {
                 route.pair.touches(index) && !matches!(route.class, LinkClass::NvLink(_))

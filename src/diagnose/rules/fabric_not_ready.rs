@@ -1,21 +1,19 @@
 //! # What it means
 //!
-//! A GPU that is connected to others by NVSwitch is not registered with the fabric, or the fabric
-//! reports that it is degraded.
+//! A GPU that is connected to others by NVSwitch is not registered with the fabric, or the fabric reports that it is
+//! degraded.
 //!
 //! # How it is detected
 //!
-//! NVML reports the state of the registration (not started, in progress, completed), its status,
-//! and a health mask, in NVIDIA's words. A state other than completed, a status other than 0 and a health
-//! bit that means degraded are reported, and whether copies reach the full rate of the GPU's NVLinks
-//! nevertheless, which is then what they are measured by, in one finding for all GPUs in the same state; in progress is a
-//! warning, since it may still complete. CUDA error 802 (system not yet initialised) is reported in
-//! the same way where NVML gives no state. Only GPUs that have NVLinks to a switch are judged, or
-//! NVLinks none of which leads to another GPU: on a machine without NVSwitch no fabric manager
-//! runs, which is correct. On trays of a larger NVLink domain (GB200, GB300) the fabric manager runs on the
-//! switch trays: one that has no link up at all runs by itself, and that is information while CUDA
-//! starts. GPUs in different cliques or clusters are a warning: the switches carry
-//! nothing between them.
+//! NVML reports the state of the registration (not started, in progress, completed), its status, and a health mask, in
+//! NVIDIA's words. The rule reports a state other than completed, a status other than 0 and a health bit that means
+//! degraded. It also reports if copies reach the full rate of the GPU's NVLinks nevertheless, and then judges them by
+//! that rate. All GPUs in the same state share one finding. In progress is a warning, since it may still complete. CUDA
+//! error 802 (system not yet initialised) is reported in the same way if NVML gives no state. A GPU is judged only if
+//! it has NVLinks to a switch, or NVLinks none of which leads to another GPU. On a machine without NVSwitch no fabric
+//! manager runs, which is correct. On trays of a larger NVLink domain (GB200, GB300) the fabric manager runs on the
+//! switch trays. A tray that has no link up at all runs by itself, and that is information while CUDA starts. GPUs in
+//! different cliques or clusters are a warning: the switches carry nothing between them.
 //!
 //! # Why it matters
 //!
@@ -23,10 +21,10 @@
 //!
 //! # What to do
 //!
-//! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version
-//! must be exactly the driver's. Restart it, then the programs. If it fails: look for NVSwitches
-//! that are missing (`nvidia-smi nvlink -s`, `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle
-//! the machine. In a virtual machine the fabric manager runs on the host.
+//! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version must be exactly the
+//! driver's. Restart it, then the programs. If it fails: look for NVSwitches that are missing (`nvidia-smi nvlink -s`,
+//! `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. In a virtual machine the fabric manager runs on
+//! the host.
 //!
 //! # Sources
 //!
@@ -47,7 +45,7 @@ pub const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);
-    // That error is the fabric's, also where links that are down do not show where they lead.
+    // CUDA's error comes from the fabric, even if links that are down do not show where they lead.
     let is_switched =
         |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();
@@ -146,8 +144,8 @@ fn finding(
     found
 }
 
-/// Whether the fabric manager of these GPUs runs on this machine. In a virtual machine it does where the NVSwitches
-/// are; those of Blackwell are on no PCI bus, so that there it is not known.
+/// Returns true if the fabric manager of these GPUs runs on this machine. In a virtual machine it runs where the
+/// NVSwitches are. Those of Blackwell are on no PCI bus, so with them it is not known.
 fn manager_runs_here(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<bool> {
     if !evidence.virtual_machine() || !evidence.snapshot.nvswitches.is_empty() {
         return Some(true);
@@ -166,8 +164,8 @@ fn manager_runs_here(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<bool> {
     gpus.iter().all(older).then_some(false)
 }
 
-/// The lowest rate of sound copies over NVLinks of these GPUs, where state and status of their registration are all that
-/// speaks against them: every pair is as fast as its links.
+/// Returns the lowest rate of sound copies over NVLinks of these GPUs. Returns it only if state and status of their
+/// registration are the only faults: every pair is as fast as its links.
 fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
     let refused = |gpu: &u32| {
         let gpu = evidence.snapshot.gpu(*gpu)?;
@@ -187,7 +185,7 @@ fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
         .filter(|_| all)
 }
 
-/// Whether the GPUs are those of a tray of a larger NVLink domain.
+/// Returns true if the GPUs are those of a tray of a larger NVLink domain.
 pub fn of_a_tray(snapshot: &Snapshot) -> bool {
     snapshot
         .gpus
@@ -196,19 +194,19 @@ pub fn of_a_tray(snapshot: &Snapshot) -> bool {
         .any(|name| is_tray_part(name))
 }
 
-/// Whether this is a part for such trays, as NVML names them.
+/// Returns true if this NVML name is that of a part for such trays.
 fn is_tray_part(name: &str) -> bool {
     name.split_whitespace()
         .any(|word| ["GB200", "GB300"].contains(&word))
 }
 
-/// Whether the GPUs are those of one tray of a larger NVLink domain, with no link up to the switches of its
-/// rack: their fabric manager runs on the switch trays, and there is none here to be started.
+/// Returns true if the GPUs are those of one tray of a larger NVLink domain, with no link up to the switches of its
+/// rack. Their fabric manager runs on the switch trays, so there is none to start on this machine.
 pub fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
     let by_itself = |gpu: &&Gpu| {
         gpu.name.known().is_some_and(|name| is_tray_part(name)) && gpu.active_nvlinks() == Some(0)
     };
-    // One that does not answer says neither yes nor no.
+    // A GPU that does not answer gives no evidence either way.
     let mut answering = snapshot
         .gpus
         .iter()
@@ -217,7 +215,7 @@ pub fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
     answering.peek().is_some() && answering.all(|gpu| by_itself(&gpu))
 }
 
-/// One line for such a tray.
+/// Returns one line for such a tray.
 fn by_itself(gpus: &[u32]) -> Finding {
     RULE.finding(
         Subject::of_gpus(gpus),
@@ -229,11 +227,11 @@ fn by_itself(gpus: &[u32]) -> Finding {
          the fabric manager of such a rack runs",
     )
     .at(Severity::Info)
-    // How the tray is built and no cause of anything: it has no scope.
+    // No scope: this is how the tray is built, and no cause of anything.
     .fact("gpus", Fact::Gpus(gpus.to_vec()))
 }
 
-/// GPUs that the switches do not connect to each other, although all of them are registered.
+/// Returns a finding if the switches do not connect all GPUs to each other, although all of them are registered.
 fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     let mut cliques: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
     for gpu in switched {
@@ -256,7 +254,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
         .iter()
         .map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus)))
         .collect();
-    // The pairs that suffer are those with a GPU outside the largest part.
+    // The affected pairs are those with a GPU outside the largest clique.
     let largest = cliques.values().max_by_key(|gpus| gpus.len())?;
     let apart: Vec<_> = cliques
         .values()
@@ -285,7 +283,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     Some(found)
 }
 
-/// What a fabric state says is wrong; `None` where nothing is.
+/// Returns the fault that a fabric state shows; `None` if there is none.
 fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
     match fabric.state {
         FabricState::NotSupported => None,
@@ -317,15 +315,16 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
     }
 }
 
-/// Whether CUDA does not start because the fabric is not ready.
+/// Returns true if CUDA does not start because the fabric is not ready.
 pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
     evidence
         .measurements
         .is_some_and(|measurements| measurements.driver.failure_code == Some(CUDA_SYSTEM_NOT_READY))
 }
 
-/// Whether this GPU is connected to NVSwitches: by a link that leads to one, or, where the links do
-/// not say (they may be down), by a fabric or by NVSwitches on the PCI bus, and links none of which leads to a GPU or a processor.
+/// Returns true if this GPU is connected to NVSwitches. Either a link leads to one, or the links do not show where they
+/// lead (they may be down). In the second case a fabric or NVSwitches on the PCI bus must be present, and no link may
+/// lead to a GPU or a processor.
 fn has_nvswitch(snapshot: &Snapshot, gpu: &Gpu) -> bool {
     let mut links = gpu.nvlinks.known().into_iter().flatten();
     let in_fabric = gpu
@@ -336,7 +335,7 @@ fn has_nvswitch(snapshot: &Snapshot, gpu: &Gpu) -> bool {
         || ((in_fabric || !snapshot.nvswitches.is_empty()) && leads_nowhere_else(gpu))
 }
 
-/// Whether a GPU has NVLinks none of which is known to lead to a GPU or a processor.
+/// Returns true if a GPU has NVLinks and none of them is known to lead to a GPU or a processor.
 fn leads_nowhere_else(gpu: &Gpu) -> bool {
     let elsewhere = |link: &NvLink| {
         matches!(
@@ -366,7 +365,7 @@ fn of_all() -> Vec<Suspect> {
     ]
 }
 
-/// On a tray neither fabric manager nor NVSwitches are here.
+/// Returns the suspects of a tray, which has neither fabric manager nor NVSwitches.
 fn of_tray() -> Vec<Suspect> {
     vec![
         suspect(

@@ -1,6 +1,6 @@
 //! NVIDIA's words for the status and the health mask of an NVSwitch fabric.
 
-/// NVML's name of a return code, with its number (nvml.h, `nvmlReturn_t`).
+/// Returns NVML's name of a return code, with its number (nvml.h, `nvmlReturn_t`).
 pub fn status(code: u32) -> String {
     const NAMES: [&str; 30] = [
         "SUCCESS",
@@ -42,7 +42,7 @@ pub fn status(code: u32) -> String {
     }
 }
 
-/// What a health mask says is wrong, as the snapshot keeps it: a bit for each part that is, and the number of the
+/// Returns the faults in a health mask as the snapshot stores it: a bit for each faulty part, and the number of the
 /// configuration's fault (nvml.h, `NVML_GPU_FABRIC_HEALTH_MASK_*`).
 pub fn health(mask: u32) -> String {
     const PARTS: [(u32, &str); 4] = [

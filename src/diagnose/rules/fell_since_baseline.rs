@@ -4,39 +4,39 @@
 //!
 //! # How it is detected
 //!
-//! `check --baseline OLD.json` and `compare OLD NEW` put the two reports side by side, GPUs by
-//! their PCI address (a path belongs to the slot, not to the card in it). Reported are: a GPU that
-//! is gone; a narrower or slower PCIe link between its ends, fewer active NVLinks, peer access that
-//! is no longer granted, a more distant class; and every bandwidth figure that fell by more than
-//! `least_fall_percent` and the two figures' own noise (half the spread of each) together. Figures
-//! that fell are grouped by what the pairs have in common. A GPU that `--gpus` left out of the later report is
-//! not gone.
+//! `check --baseline OLD.json` and `compare OLD NEW` compare the two reports, GPUs by their PCI address (a path belongs
+//! to the slot, not to the card in it). Reported are a GPU that is gone, a PCIe link that is narrower or slower between
+//! its ends, fewer active NVLinks, peer access that is no longer granted, and a more distant class. Every bandwidth
+//! figure is reported that fell by more than `least_fall_percent` and the two figures' own noise (half the spread of
+//! each) together. Figures that fell are grouped by what the pairs have in common. A GPU that `--gpus` left out of the
+//! later report is not gone.
 //!
-//! Copies between host and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU; of
-//! several NUMA nodes the best figure counts. Page-locked memory one way by copy engine is the link's and fell where it
-//! is lower by more than `least_fall_link_percent` and its noise. What passes the memory of the host as well (both ways,
-//! several GPUs at once, pipelines, kernels over mapped memory) must fall by `least_fall_memory_percent`, what the
-//! processor does (pageable memory, memory that is page-locked anew) by `least_fall_processor_percent`, and a call must
-//! take longer by `least_rise_call_percent` and by 40 us: more than healthy machines were seen to differ by. These
-//! three are warnings. What falls on one GPU is one finding, by the first of these four that it has.
+//! Copies between host and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU.
+//! The best figure of several NUMA nodes counts. Copies of page-locked memory one way by copy engine depend on the
+//! link. They fell if they are lower by more than `least_fall_link_percent` and their noise. Figures that also depend
+//! on the host's memory (both ways, several GPUs at once, pipelines, kernels over mapped memory) must fall by
+//! `least_fall_memory_percent`. Figures that depend on the processor (pageable memory, memory that is page-locked anew)
+//! must fall by `least_fall_processor_percent`. A call must take longer by `least_rise_call_percent` and by 40 us.
+//! These margins are more than healthy machines were seen to differ by. The last three kinds are warnings. All figures
+//! that fell on one GPU are one finding, of the first of these four kinds that it has.
 //!
 //! # Why it matters
 //!
-//! A machine that still passes may be on its way to failing: a cable that ages, a card that was not
-//! seated well after a repair, a driver that brought a change.
+//! A machine that still passes may be about to fail: a cable ages, a card was not seated well after a repair, or a
+//! driver brought a change.
 //!
 //! # What to do
 //!
-//! Ask what was done to the machine between the two reports (repair, new driver or firmware, other
-//! settings), and look at the other findings on the same GPU. Measure again with the machine idle:
-//! a fall that does not show again was caused by other work.
+//! Ask what was done to the machine between the two reports (repair, new driver or firmware, other settings), and look
+//! at the other findings on the same GPU. Measure again with the machine idle: a fall that does not show again was
+//! caused by other work.
 //!
 //! # Sources
 //!
-//! Five runs on 8 x H200 lay within 0.41% of each other (docs/measurement.md); 5 to 10% have been
-//! reported for measurements without warm-up (cuda-samples issue 449). Of the host, on H200 in virtual machines (measured,
-//! docs/measurement.md): pinned one way within 1%, 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an
-//! hour; pageable 4.5 to 15.4 GB/s; a launch 3.2 to 8.9 us.
+//! Five runs on 8 x H200 lay within 0.41% of each other (docs/measurement.md); 5 to 10% have been reported for
+//! measurements without warm-up (cuda-samples issue 449). Figures of the host, on H200 in virtual machines (measured,
+//! docs/measurement.md): pinned one way within 1%, 2.7% between two machines; both GPUs at once 86 to 107 GB/s within
+//! an hour; pageable 4.5 to 15.4 GB/s; a launch 3.2 to 8.9 us.
 
 use super::host;
 use super::prelude::*;
@@ -111,7 +111,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Figures of host and GPU that are worse by more than healthy machines differ.
+/// Returns findings for figures of host and GPU that are worse by more than healthy machines differ.
 fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
     let worse = |figures: &HostFigures| {
         figures
@@ -129,12 +129,13 @@ fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether a figure that is worse by this much is worse by more than its noise. Negative: better.
+/// Returns true if a figure that is worse by `percent` is worse by more than its noise. A negative `percent` means
+/// better.
 pub fn is_beyond(evidence: &Evidence<'_>, figures: &HostFigures, percent: f64) -> bool {
     let least = |parameter| RULE.parameter(evidence, parameter);
     match figures.what.kind() {
         Kind::Link => percent > least(&LINK) + figures.noise_percent(),
-        // These margins are those of scatter already.
+        // These margins already include scatter.
         Kind::Memory => percent > least(&MEMORY).max(figures.noise_percent()),
         Kind::Processor => percent > least(&PROCESSOR).max(figures.noise_percent()),
         Kind::Time => {
@@ -176,7 +177,7 @@ fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
             .fact("fall", Fact::percent(worst.percent()))
             .suspecting(host::suspects(evidence, &group.gpus))
     };
-    // What the link does not decide, other programs may.
+    // Other programs may cause what the link does not decide.
     found.gpus(&group.gpus).at(if kind == Kind::Link {
         Severity::Error
     } else {
@@ -185,7 +186,7 @@ fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
 }
 
 fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
-    // Lanes that a link shows at rest only are not what it has.
+    // Lanes seen only at rest are not the link's width.
     let lanes = evidence
         .topology
         .believed_lanes(new.index)
@@ -196,7 +197,7 @@ fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
             old.pcie_width.get().map(u32::from),
             lanes.map(u32::from),
         ),
-        // The generation of the moment may be that of an idle link; what GPU and slot can do is not.
+        // The current generation may be that of an idle link; the highest that GPU and slot support is stable.
         (
             "PCIe generation at most",
             old.pcie_generation_max.get().map(u32::from),
@@ -269,7 +270,7 @@ fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
         );
         ways.entry(way).or_default().push(figures);
     }
-    // The same pairs fall in many ways of copying at once: one finding, with the worst of them.
+    // If the same pairs fall in many ways of copying at once, report one finding with the worst of them.
     let mut groups: BTreeMap<Vec<Pair>, Vec<(String, Figures<'_>, cluster::Group)>> =
         BTreeMap::new();
     for (way, figures) in ways {

@@ -1,22 +1,22 @@
 //! # What it means
 //!
-//! The run came to a figure that cannot be: it is no number, or no quantity, or a time that no copy takes.
+//! The run produced a figure that cannot be: no number, no possible quantity, or a time that no copy takes.
 //!
 //! # How it is detected
 //!
-//! A rate, a share or a time is not finite, is negative, or is of no size that anything in a machine has; such a
+//! A rate, a share or a time is not finite, is negative, or is larger or smaller than anything in a machine. Such a
 //! figure is set aside when the run is put together. Or a copy from one GPU to another is shown to take less than
 //! `least_latency_us`.
 //!
 //! # Why it matters
 //!
-//! Nothing can be said of a path by such a figure, so what it was to show is not tested. It makes no hardware
-//! faulty; like every gap it makes the exit code 3.
+//! Such a figure proves nothing about a path, so the path counts as not tested. It makes no hardware faulty. Like every
+//! gap it makes the exit code 3.
 //!
 //! # What to do
 //!
-//! Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg for Xid
-//! messages of these GPUs, and please report it with the JSON report.
+//! Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg for Xid messages
+//! of these GPUs, and please report it with the JSON report.
 //!
 //! # Sources
 //!

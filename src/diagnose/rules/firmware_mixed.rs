@@ -4,19 +4,19 @@
 //!
 //! # How it is detected
 //!
-//! NVML's version of the video BIOS of GPUs with the same name. It is a warning where the GPUs
-//! belong to an NVSwitch fabric, whose boards have their firmware as one bundle, and information
-//! elsewhere: boards of one model from different manufacturers always have different versions.
+//! NVML's versions of the video BIOS of GPUs with the same name differ. The finding is a warning if the GPUs belong to
+//! an NVSwitch fabric, whose boards have their firmware as one bundle. Otherwise it is information: boards of one model
+//! from different manufacturers always have different versions.
 //!
 //! # Why it matters
 //!
-//! Power limits, clocks and link settings may differ, so that comparable pairs differ; and the
-//! manufacturer supports a board with one bundle only.
+//! Power limits, clocks and link settings may differ, so that comparable pairs differ. The manufacturer supports a
+//! board with one bundle only.
 //!
 //! # What to do
 //!
-//! Ask the manufacturer of the machine for the firmware bundle and bring all GPUs to one version.
-//! Usually the GPU that differs was replaced.
+//! Ask the manufacturer of the machine for the firmware bundle and bring all GPUs to one version. Usually the GPU that
+//! differs was replaced.
 //!
 //! # Sources
 //!

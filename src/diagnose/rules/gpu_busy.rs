@@ -4,28 +4,28 @@
 //!
 //! # How it is detected
 //!
-//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing.
-//! What NVML counts then is another program's: data over NVLink (from 0.1 GB/s), bytes over PCIe (from
-//! 0.2 GB/s; an idle H200 shows 0.002, and up to 0.1 while contexts are created), and, where another
-//! process has a context, a utilisation from 10% before the first copy. A program that works only between
-//! these two moments is not seen, unless it moves data over NVLinks while several flows are measured at once: what their
-//! counters show then beyond the bytes of peerscope, from 5% of them on, is somebody else's. GPUs that `--gpus` left out are watched too: their host copies may pass the PCIe
-//! links of the others.
+//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing. Anything that
+//! NVML counts then belongs to another program: data over NVLink (from 0.1 GB/s) and bytes over PCIe (from 0.2 GB/s; an
+//! idle H200 shows 0.002, and up to 0.1 while contexts are created). If another process has a context, a utilisation
+//! from 10% before the first copy counts too. A program that works only between these two moments is usually not seen.
+//! The exception is a program that moves data over NVLinks while several flows are measured at once: their counters
+//! then show 5% or more beyond the bytes of peerscope. GPUs that `--gpus` left out are watched too: their host copies
+//! may pass the PCIe links of the others.
 //!
-//! Where NVML gave no answer to that for a GPU, slow copies accuse it as anywhere, and the evidence says what is not
-//! known; but if a program is known on it, copies with it that are too slow are reported here.
+//! If NVML gave no such readings for a GPU, its slow copies are reported as on any other GPU, and the evidence names
+//! what is not known. But if a program is known on that GPU, copies with it that are too slow are reported here.
 //!
 //! # Why it matters
 //!
-//! Two programs share a link, and neither reaches the rate of the link. On 4 x H200, copies beside those of
-//! a PyTorch process reached 170 to 200 of 396 GB/s, and nothing was wrong with the machine. Nothing is
-//! judged by the figures of these GPUs, nor by copies over PCIe links that the other traffic passes; the
-//! report shows them and marks them as `disturbed`. All other pairs are judged. Wrong bytes and hangs are
-//! reported all the same: no traffic explains them.
+//! Two programs share a link, and neither reaches the rate of the link. On 4 x H200, copies beside those of a PyTorch
+//! process reached 170 to 200 of 396 GB/s, and nothing was wrong with the machine. The figures of these GPUs are not
+//! used to judge anything, nor are copies over PCIe links that the other traffic passes. The report shows them and
+//! marks them as `disturbed`. All other pairs are judged. Wrong bytes and hangs are still reported: no traffic explains
+//! them.
 //!
 //! # What to do
 //!
-//! End the program or wait for its end, and check again; `--gpus` checks GPUs alone that share nothing with it.
+//! End the program or wait for its end, and check again. `--gpus` checks only GPUs that share nothing with it.
 //!
 //! # Sources
 //!
@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// What other programs were seen to do.
+/// Returns a finding for the traffic of other programs that was seen.
 fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measurements?;
     let others: Vec<_> =
@@ -106,7 +106,8 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     )
 }
 
-/// Of these GPUs those that no disturbed pair is among: the one that has most of them goes first.
+/// Returns the GPUs that remain once no disturbed pair is left among them. Removes the GPU with the most disturbed
+/// pairs first.
 fn undisturbed(mut gpus: Vec<u32>, set_aside: &BTreeSet<Pair>) -> Vec<u32> {
     loop {
         let among = |pair: &&Pair| gpus.contains(&pair.source) && gpus.contains(&pair.destination);
@@ -120,7 +121,7 @@ fn undisturbed(mut gpus: Vec<u32>, set_aside: &BTreeSet<Pair>) -> Vec<u32> {
     }
 }
 
-/// Slow copies of GPUs whose traffic could not be read, where a program is known that may be behind them.
+/// Returns a finding for slow copies of GPUs whose traffic could not be read, if a known program may be the cause.
 fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
     let pairs = unread_pairs(evidence);
     let gpus = unread_traffic::shared(evidence, &pairs);
@@ -144,7 +145,7 @@ fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(unread_traffic::with_reason(found, evidence, &pairs).about_pairs(pairs))
 }
 
-/// The pairs that are too slow, and whose GPUs another program may have used unseen.
+/// Returns the pairs that are too slow and whose GPUs another program may have used unseen.
 fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
     if !unread_traffic::is_possible(evidence) {
         return Vec::new();
@@ -158,7 +159,7 @@ fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
     )
 }
 
-/// GPUs that other programs used, or may have.
+/// Returns the GPUs that other programs used, or may have used.
 pub fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
     let seen = evidence
         .measurements
@@ -173,7 +174,7 @@ fn gpus(others: &[&Background]) -> Vec<u32> {
     gpus.into_iter().collect()
 }
 
-/// What the programs did, and with which GPUs.
+/// Describes what the programs did, and with which GPUs.
 fn did(others: &[&Background]) -> String {
     let of = |does: fn(&Background) -> bool| {
         let gpus: BTreeSet<u32> = others

@@ -4,19 +4,19 @@
 //!
 //! # How it is detected
 //!
-//! NVML's count of uncorrected errors since the last reboot, read before the copies and once more while and after they
-//! ran, and the state of row remapping. A remapping that failed, and uncorrected errors, are an error; a remapping that waits for a reset is
-//! a warning. Rows that were replaced before are no finding: that is what spare rows are for.
+//! peerscope reads NVML's count of uncorrected errors since the last reboot before the copies, and once more while and
+//! after they run. It also reads the state of row remapping. A remapping that failed, and uncorrected errors, are an
+//! error; a remapping that waits for a reset is a warning. Rows that were replaced before are no finding: spare rows
+//! exist for this.
 //!
 //! # Why it matters
 //!
-//! An uncorrected error ends the program that meets it. With no spare row left the memory stays
-//! broken.
+//! An uncorrected error ends the program that meets it. With no spare row left the memory stays broken.
 //!
 //! # What to do
 //!
-//! Pending: end all programs and reset the GPU (`nvidia-smi --gpu-reset`) or reboot. Failed, or
-//! errors that come back after a reset: run `dcgmi diag -r 3` and replace the GPU.
+//! Pending: end all programs and reset the GPU (`nvidia-smi --gpu-reset`) or reboot. Failed, or errors that come back
+//! after a reset: run `dcgmi diag -r 3` and replace the GPU.
 //!
 //! # Sources
 //!

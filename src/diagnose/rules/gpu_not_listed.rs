@@ -1,37 +1,34 @@
 //! # What it means
 //!
-//! There is an NVIDIA GPU on the PCI bus that the driver does not list: nvidia-smi does not show it,
-//! and no program can use it.
+//! There is an NVIDIA GPU on the PCI bus that the driver does not list: nvidia-smi does not show it, and no program can
+//! use it.
 //!
 //! # How it is detected
 //!
-//! The display functions of vendor 10de in /sys/bus/pci are compared with the PCI addresses of NVML's
-//! GPUs; virtual functions of a GPU are left out. What is left is an error, one for each function:
-//! the nvidia driver has it and could not start it, or has lost it; nouveau has it; no driver has it.
-//! It is information where that is on purpose: vfio-pci, or a driver that is built on it
-//! (nvgrace-gpu-vfio-pci), gives it to a virtual machine; a parameter of the driver excludes it; it is a
-//! display card (class 0300) without NVIDIA's driver, of a model (by its device id) that none of NVML's
-//! GPUs is. A container sees all functions of its host and the device files of its own GPUs: a GPU is
-//! hidden from this process, and nothing is said against it, where the driver has it and its device file
-//! may not be used, where the list in /proc/driver/nvidia/gpus can be read and leaves it out, or where its
-//! device file or that list is missing in a container (`snapshot.host.container`). Without such a sign
-//! nobody knows why NVML does not list it: `gpu-perhaps-hidden`. As many functions as there are GPUs that
-//! NVML counts and cannot identify are theirs (`gpu-unreachable`). Nothing is compared where NVML does not
-//! start, nor where `--gpus` leaves out some of the GPUs that NVML lists: what is missing was not chosen
-//! either.
+//! The display functions of vendor 10de in /sys/bus/pci are compared with the PCI addresses of NVML's GPUs. Virtual
+//! functions of a GPU are left out. Each remaining function is an error: the nvidia driver has it and could not start
+//! it, or has lost it; nouveau has it; or no driver has it. The finding is information if the function is unlisted on
+//! purpose. There are three such cases: vfio-pci, or a driver that is built on it (nvgrace-gpu-vfio-pci), gives it to a
+//! virtual machine; a parameter of the driver excludes it; or it is a display card (class 0300) without NVIDIA's
+//! driver, of a model (by its device id) that none of NVML's GPUs is. A container sees all functions of its host and
+//! the device files of its own GPUs. A GPU is hidden from this process, and not reported as faulty, if the driver has
+//! it and its device file may not be used. The same holds if the list in /proc/driver/nvidia/gpus can be read and
+//! leaves it out, or if its device file or that list is missing in a container (`snapshot.host.container`). Without
+//! such a sign the reason why NVML does not list it is unknown: `gpu-perhaps-hidden`. If NVML counts GPUs that it
+//! cannot identify, as many functions are attributed to them (`gpu-unreachable`). Nothing is compared if NVML does not
+//! start, or if `--gpus` leaves out some of the GPUs that NVML lists: a missing GPU was not chosen either.
 //!
 //! # Why it matters
 //!
-//! Everything else of the machine may be healthy, and a part of what was bought does not work.
+//! Everything else of the machine may be healthy, while a part of what was bought does not work.
 //!
 //! # What to do
 //!
-//! Look for the address in the kernel's log (`dmesg | grep -iE 'nvrm|xid'`): "RmInitAdapter failed" and
-//! "probe routine failed" are GPUs that do not start, Xid 79 is one that has fallen off the bus; "not
-//! supported by the NVIDIA driver" is a board that is too old or too new for this version. nouveau:
-//! blacklist it (`blacklist nouveau` in /etc/modprobe.d), write the initial RAM disk again, reboot.
-//! No driver: `modprobe nvidia`. Then power the machine off and on; check power cables and seat; swap
-//! the GPU with another to see whether the fault moves.
+//! Look for the address in the kernel's log (`dmesg | grep -iE 'nvrm|xid'`). "RmInitAdapter failed" and "probe routine
+//! failed" mean a GPU that does not start. Xid 79 means one that has fallen off the bus. "not supported by the NVIDIA
+//! driver" means a board that is too old or too new for this version. nouveau: blacklist it (`blacklist nouveau` in
+//! /etc/modprobe.d), write the initial RAM disk again, reboot. No driver: `modprobe nvidia`. Then power the machine off
+//! and on; check power cables and seat; swap the GPU with another to see if the fault moves.
 //!
 //! # Sources
 //!
@@ -55,10 +52,10 @@ pub const RULE: Rule = Rule::new(
     judge,
 );
 
-/// Why NVML does not list a function.
+/// Reasons why NVML does not list a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Why {
-    /// It is given to a virtual machine.
+    /// The function is given to a virtual machine.
     Given,
     /// The administrator excluded it.
     Excluded,
@@ -68,7 +65,7 @@ pub(super) enum Why {
     Open,
     /// A display card of another model.
     Console,
-    /// It should be listed.
+    /// NVML should list it.
     Missing,
 }
 
@@ -109,27 +106,27 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// The functions that NVML should list and does not.
 pub struct Missing<'a> {
-    /// Those of which that is certain.
+    /// Functions that certainly should be listed.
     certain: Vec<&'a DisplayFunction>,
-    /// Those of which so many as `lost` are GPUs that NVML counts and does not identify.
+    /// Other functions; `lost` of them are GPUs that NVML counts and does not identify.
     open: Vec<&'a DisplayFunction>,
-    /// The GPUs that NVML counts and whose place is open.
+    /// Number of GPUs that NVML counts without an address.
     lost: usize,
 }
 
 impl<'a> Missing<'a> {
-    /// How many GPUs are missing.
+    /// Returns the number of missing GPUs.
     pub fn number(&self) -> usize {
         self.certain.len() + self.open.len().saturating_sub(self.lost)
     }
 
-    /// All functions that may be theirs.
+    /// Returns all functions that may be missing GPUs.
     pub fn functions(&self) -> impl Iterator<Item = &'a DisplayFunction> {
         self.certain.iter().chain(&self.open).copied()
     }
 }
 
-/// What NVML should list and does not.
+/// Returns the functions that NVML should list and does not.
 pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
     let functions = snapshot
         .unlisted_gpus
@@ -149,7 +146,7 @@ pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
     }
 }
 
-/// Why NVML does not list this function.
+/// Returns why NVML does not list this function.
 pub(super) fn why(snapshot: &Snapshot, display: &DisplayFunction) -> Why {
     match display.driver.known() {
         Some(driver) if driver.gives_to_guests() => Why::Given,
@@ -164,8 +161,8 @@ pub(super) fn why(snapshot: &Snapshot, display: &DisplayFunction) -> Why {
     }
 }
 
-/// Whether something shows that this GPU is kept from this process. That a thing is missing shows it in a container
-/// only, and a reading that failed shows nothing.
+/// Returns true if something shows that this GPU is kept from this process. A missing file shows it in a container
+/// only, and a failed reading shows nothing.
 fn is_hidden(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
     let left_out = display.in_driver_list.get() == Some(false);
     let missing = match &display.device_file {
@@ -176,8 +173,8 @@ fn is_hidden(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
     left_out || (missing && snapshot.host.container.get() == Some(true))
 }
 
-/// Whether it is a display card of a model that none of the listed GPUs is, as for a console. Models that are not
-/// known may be the same.
+/// Returns true if it is a display card of a model that none of the listed GPUs is, as for a console. Unknown models
+/// may be the same.
 fn is_other_display_card(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
     let function = |address: PciAddress| snapshot.function(address);
     let model = |address: PciAddress| function(address)?.device_id.get();
@@ -247,7 +244,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         .fact("device_minor", display.minor.get())
         .fact("gpus_listed_count", evidence.snapshot.gpus.len());
     if display.driver.known().is_none() {
-        // What has it may be on purpose.
+        // No driver may be bound on purpose.
         found.severity = Severity::Warning;
     }
     if display.driver.known() == Some(&BoundDriver::Nvidia) {
@@ -269,7 +266,8 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     lost::with_place(found, evidence, Some(address))
 }
 
-/// Some of these functions are GPUs that NVML counts and cannot identify, and the others are missing.
+/// Returns a finding: some of these functions are GPUs that NVML counts and cannot identify, and the others are
+/// missing.
 fn some_of(evidence: &Evidence<'_>, open: &[&DisplayFunction], lost: usize) -> Finding {
     let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
     let missing = open.len() - lost;
@@ -287,7 +285,7 @@ fn some_of(evidence: &Evidence<'_>, open: &[&DisplayFunction], lost: usize) -> F
     .fact("gpus_listed_count", evidence.snapshot.gpus.len())
 }
 
-/// One line for functions that NVML does not list on purpose.
+/// Returns one line for functions that NVML does not list on purpose.
 fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = functions.iter().map(|function| function.address).collect();
     let (number, at) = (

@@ -1,16 +1,16 @@
 //! # What it means
 //!
-//! The NVIDIA driver has a GPU that NVML does not list, and nothing shows whether the GPU does not work or is
-//! only kept from this process.
+//! The NVIDIA driver has a GPU that NVML does not list. Nothing shows if the GPU does not work or is only kept from
+//! this process.
 //!
 //! # How it is detected
 //!
-//! The functions are those of `gpu-not-listed`. A container has the device files of its own GPUs alone, so a
-//! device file (/dev/nvidiaN) that is missing says nothing against a GPU in a container, nor does one that this
-//! process may not use. Here it is missing, or it could not be found out, and no sign of a container is seen
-//! (`snapshot.host.container`), nor does the driver's list leave the GPU out. A GPU that does not start may have
-//! no device file either. So the GPU is not accused, and the machine is not called healthy: the exit code is
-//! 3.
+//! The functions are those of `gpu-not-listed`. A container has the device files of its own GPUs alone. So in a
+//! container neither a missing device file (/dev/nvidiaN) nor one that this process may not use is evidence against a
+//! GPU. Here the file is missing, or its state could not be read. No sign of a container is seen
+//! (`snapshot.host.container`), and the driver's list does not leave the GPU out. A GPU that does not start may have no
+//! device file either. So the GPU is not reported as faulty, and the machine is not reported as healthy: the exit code
+//! is 3.
 //!
 //! # Why it matters
 //!
@@ -18,9 +18,9 @@
 //!
 //! # What to do
 //!
-//! On the host: `ls -l /dev/nvidia*`; `nvidia-modprobe -c N` makes the file of minor number N, and if
-//! nvidia-smi then lists the GPU, only the file was missing. Otherwise look for its address in the kernel's
-//! log (`dmesg | grep -iE 'nvrm|xid'`). In a container that was given some of the GPUs there is nothing to do.
+//! On the host: `ls -l /dev/nvidia*`; `nvidia-modprobe -c N` makes the file of minor number N. If nvidia-smi then lists
+//! the GPU, only the file was missing. Otherwise look for its address in the kernel's log
+//! (`dmesg | grep -iE 'nvrm|xid'`). In a container that was given some of the GPUs there is nothing to do.
 //!
 //! # Sources
 //!

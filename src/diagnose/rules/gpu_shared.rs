@@ -4,22 +4,21 @@
 //!
 //! # How it is detected
 //!
-//! NVML's list of processes with a context on a GPU, without peerscope's own. A context alone does no harm:
-//! it is information, and a warning where a copy with such a GPU stayed below what is healthy, since the
-//! program may have worked between two looks at it. If all copies of a finding are with such GPUs, this
-//! finding becomes evidence of that one. GPUs on which another program was seen at work are `gpu-busy`. In
-//! a container with process numbers of its own, peerscope's worker cannot be distinguished from other
-//! programs and may be listed.
+//! The rule reads NVML's list of processes with a context on a GPU, without peerscope's own. A context alone does no
+//! harm, so the finding is information. It is a warning if a copy with such a GPU stayed below what is healthy, since
+//! the program may have worked between two readings. If all copies of a finding are with such GPUs, this finding
+//! becomes evidence of that one. GPUs on which another program was seen at work are `gpu-busy`. In a container with its
+//! own process numbers, peerscope's worker cannot be distinguished from other programs and may be listed.
 //!
 //! # Why it matters
 //!
-//! A program that copies or computes takes its share of links and memory, and lowers the figures
-//! that a machine is judged by.
+//! A program that copies or computes takes its share of links and memory, and lowers the figures that a machine is
+//! judged by.
 //!
 //! # What to do
 //!
-//! Nothing if all figures are as expected. Otherwise end the programs (`nvidia-smi` lists the processes),
-//! and check again.
+//! Nothing if all figures are as expected. Otherwise end the programs (`nvidia-smi` lists the processes), and check
+//! again.
 //!
 //! # Sources
 //!
@@ -37,7 +36,7 @@ pub const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    // Without figures there is nothing that a program could have changed.
+    // Without figures a program cannot have changed any.
     if evidence.measurements.is_none() {
         return Vec::new();
     }
@@ -108,7 +107,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![found]
 }
 
-/// The other programs with a context on any of these GPUs.
+/// Returns the other programs with a context on any of these GPUs.
 fn pids(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
     let processes = gpus
         .iter()
@@ -145,7 +144,7 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let slow = only(&found, "peer-bandwidth-low", Severity::Error);
         assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
-        // Where only some of the slow copies are with it, it is reported by itself.
+        // If only some of the slow copies are with it, it is reported by itself.
         set(&mut measurements, 396.0, |cell| {
             touches(cell, 1) && !touches(cell, 3)
         });

@@ -4,23 +4,22 @@
 //!
 //! # How it is detected
 //!
-//! NVML's reasons for lower clocks, read before and while copies run. Hardware slowdown, thermal
-//! slowdown and power brake are a warning, and an error where a copy with this GPU stayed below
-//! what is healthy, alone or at once with others. Temperatures and clocks before, while and after several copies ran at
-//! once stand in `measurements.around_load`. A hardware slowdown that shows only while the GPU is at rest is left out. The
-//! software power cap, clocks set by the user, synchronised boost and idling are normal and are not
-//! reported.
+//! NVML's reasons for lower clocks are read before and while copies run. Hardware slowdown, thermal slowdown and power
+//! brake are a warning. They are an error if a copy with this GPU stayed below what is healthy, alone or at once with
+//! others. `measurements.around_load` contains temperatures and clocks before, while and after several copies ran at
+//! once. A hardware slowdown that shows only while the GPU is at rest is left out. The software power cap, clocks set
+//! by the user, synchronised boost and idling are normal and are not reported.
 //!
 //! # Why it matters
 //!
-//! A GPU that is held back slows every job that it takes part in, and heat shortens its life. The
-//! figures of this run are of a GPU that was not at its best.
+//! A GPU that is held back slows every job that it takes part in, and heat shortens its life. This run measured the GPU
+//! below its best.
 //!
 //! # What to do
 //!
-//! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters,
-//! blanking plates, and the room. Power brake: the power supply asks for less, so look at its
-//! redundancy and cables (`ipmitool sdr type "Power Supply"`).
+//! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates,
+//! and the room. Power brake: the power supply asks for less, so look at its redundancy and cables
+//! (`ipmitool sdr type "Power Supply"`).
 //!
 //! # Sources
 //!
@@ -29,10 +28,10 @@
 use super::load_reached;
 use super::prelude::*;
 
-/// Hardware slowdown, which some GPUs at rest show as well.
+/// Hardware slowdown, which some GPUs also report at rest.
 const SLOWDOWN: &str = "hw-slowdown";
 
-/// The reasons that something is wrong, in our short names of them, with words.
+/// The reasons that mean a fault, by peerscope's short names, with words.
 const REASONS: [(&str, &str); 4] = [
     HOT[0],
     HOT[1],
@@ -43,14 +42,14 @@ const REASONS: [(&str, &str); 4] = [
     (SLOWDOWN, "hardware slowdown"),
 ];
 
-/// Those that are heat.
+/// The thermal reasons.
 const HOT: [(&str, &str); 2] = [
     ("hw-thermal", "too hot (hardware)"),
     ("sw-thermal", "too hot (driver)"),
 ];
 
-/// From this performance state on a GPU is at rest. Source: NVML, performance states, 0 is the
-/// highest; idle data-centre GPUs show 8.
+/// The performance state from which a GPU is at rest. Source: NVML, performance states, 0 is the highest; idle
+/// data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
 pub const RULE: Rule = Rule::new(
@@ -144,7 +143,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     Some(found)
 }
 
-/// The highest temperature that was seen around several copies at once, degrees Celsius.
+/// Returns the highest temperature that was seen around several copies at once, degrees Celsius.
 fn hottest(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
     let seen = load_reached::around(evidence, gpu)?;
     [&seen.before, &seen.during, &seen.after]

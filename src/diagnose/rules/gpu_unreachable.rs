@@ -4,9 +4,8 @@
 //!
 //! # How it is detected
 //!
-//! NVML gives an error, or no answer in time, for every reading of its links, memory and state. Where
-//! NVML does not give its address either, it is the one function on the PCI bus that is left when all
-//! GPUs that answer have theirs.
+//! NVML gives an error, or no answer in time, for every reading of its links, memory and state. If NVML does not give
+//! its address either, it is the only function on the PCI bus that is left when all GPUs that answer have theirs.
 //!
 //! # Why it matters
 //!
@@ -14,14 +13,15 @@
 //!
 //! # What to do
 //!
-//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has
-//! fallen off the bus. Where the log may be read, the message has the last one. It names the port above the GPU and the
-//! errors that this port has counted since boot (AER): fatal ones speak for the link, so for seat, riser or cable. A GPU in
-//! power state D3cold was switched off by the kernel; one whose configuration space reads all ones is off the bus. Power the
-//! machine off and on again, not only a reboot. If it comes back and is lost again: check its power cables and cooling,
-//! reseat it, then replace it. Of a module (SXM) look at the management controller's log; of a GPU outside (Thunderbolt,
-//! OCuLink) try another cable, then another dock; in a virtual machine its host must look. Where all GPUs below one port do
-//! not answer, one finding names the port: look at what they share, its link, its cable and the power of their board.
+//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has fallen off the bus.
+//! If the log may be read, the message contains the last one. It names the port above the GPU and the errors that this
+//! port has counted since boot (AER). Fatal errors point to the link: seat, riser or cable. A GPU in power state D3cold
+//! was switched off by the kernel; one whose configuration space reads all ones is off the bus. Power the machine off
+//! and on again, not only a reboot. If the GPU comes back and is lost again: check its power cables and cooling, reseat
+//! it, then replace it. For a module (SXM) look at the management controller's log. For a GPU outside (Thunderbolt,
+//! OCuLink) try another cable, then another dock. In a virtual machine its host must look. If all GPUs below one port
+//! do not answer, one finding names the port. Look at what they share: its link, its cable and the power of their
+//! board.
 //!
 //! # Sources
 //!
@@ -61,14 +61,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .into_iter()
         .map(|(port, (gpus, why))| of_port(evidence, port, &gpus, why));
     let mut found: Vec<_> = together.chain(alone).collect();
-    // What was not tested is explained by all of them together.
+    // All of them together explain what was not tested.
     found
         .iter_mut()
         .for_each(|finding| finding.scope.gpus.clone_from(&lost));
     found
 }
 
-/// All GPUs below a port: what they share is lost, and each of them is no fault of its own.
+/// Returns one finding for all GPUs below a port: what they share is lost, and no GPU is faulty by itself.
 fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -> Finding {
     let next_step = if evidence.virtual_machine() {
         "Look for Xid messages (dmesg | grep -i xid). Shut this virtual machine down and start it again; if they are lost \
@@ -124,8 +124,8 @@ fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     lost::with_place(found, evidence, address)
 }
 
-/// The reason why none of what every GPU has could be read; `None` where anything could. Identity
-/// does not count: the driver knows it of a GPU that has long been lost.
+/// Returns the reason why none of the facts that every GPU has could be read; `None` if any could. Identity does not
+/// count: the driver knows it even of a GPU that has long been lost.
 fn no_answer(gpu: &Gpu) -> Option<String> {
     let readings = [
         gpu.memory_total_bytes.unknown(),

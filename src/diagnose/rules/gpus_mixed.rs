@@ -4,13 +4,13 @@
 //!
 //! # How it is detected
 //!
-//! NVML's product names. It is information: many machines are built that way.
+//! NVML's product names differ. The finding is information: many machines are built that way.
 //!
 //! # Why it matters
 //!
-//! Programs that share work evenly run at the speed of the slowest GPU, peer access between
-//! different models may be refused, and figures of different pairs cannot be compared. In a machine
-//! that should have one model, one GPU is the wrong part.
+//! Programs that share work evenly run at the speed of the slowest GPU. Peer access between different models may be
+//! refused, and figures of different pairs cannot be compared. In a machine that should have one model, one GPU is the
+//! wrong part.
 //!
 //! # What to do
 //!

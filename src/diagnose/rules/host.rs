@@ -1,4 +1,4 @@
-//! What the rules on copies between host and GPU share: the figure that each GPU is judged by, and words for them.
+//! Shared by the rules on copies between host and GPU: the figure that each GPU is judged by, and words for them.
 
 use super::prelude::*;
 use crate::host_figures::{Kind, What};
@@ -7,7 +7,7 @@ use model::host::{HostCopy, HostDirection, HostWay};
 use model::node::NodeId;
 use model::one_gpu::OneGpu;
 
-/// Directions that are judged one by one.
+/// The directions that are judged one by one.
 pub const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
 
 pub const EVERY_WAY: [HostDirection; 3] = [
@@ -19,7 +19,7 @@ pub const EVERY_WAY: [HostDirection; 3] = [
 /// Pageable memory, to the device.
 pub const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
 
-/// Samples from which a spread is believed.
+/// Fewest samples that give a credible spread.
 pub const LEAST_SAMPLES: u32 = 3;
 
 /// A figure with its rate.
@@ -30,24 +30,24 @@ pub struct Rated<'a> {
 }
 
 impl Rated<'_> {
-    /// How far it lies below another rate, per cent of that.
+    /// Returns how far the rate lies below another rate, as per cent of that rate.
     pub fn below_percent(&self, of: GbPerSecond) -> f64 {
         100.0 - self.rate.percent_of(of)
     }
 
-    /// What its samples scatter by, per cent.
+    /// Returns the spread of its samples, per cent.
     pub fn spread(&self) -> f64 {
         self.copy.spread_percent.unwrap_or_default()
     }
 }
 
-/// The sound figures of copies in this way, one GPU at a time, of every NUMA node.
+/// Returns the sound figures of copies in this way, one GPU at a time, on every NUMA node.
 pub fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>> {
     let copies = evidence
         .measurements
         .map(|measurements| measurements.host_alone(way))
         .unwrap_or_default();
-    // Both ways at once, copies that take turns have half each: `copy-engines-fewer` judges that.
+    // Copies both ways at once that take turns get half the rate each: `copy-engines-fewer` judges that.
     let halved = |copy: &&HostCopy| {
         copy.direction == HostDirection::BothWays && take_turns(evidence, copy.gpu)
     };
@@ -62,7 +62,7 @@ pub fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>> {
         .collect()
 }
 
-/// Whether copies to a GPU and from it were seen to take turns.
+/// Returns true if copies to a GPU and from it were seen to take turns.
 fn take_turns(evidence: &Evidence<'_>, gpu: u32) -> bool {
     let engines = evidence
         .measurements
@@ -72,7 +72,7 @@ fn take_turns(evidence: &Evidence<'_>, gpu: u32) -> bool {
     of_gpu.any(|cell| cell.observed.is_some_and(|observed| observed < 2))
 }
 
-/// The best of them for each GPU, whatever the NUMA node: what its way to the host can do.
+/// Returns the best figure of each GPU over all NUMA nodes: the most that its path to the host carries.
 pub fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a>> {
     let mut best: BTreeMap<u32, Rated<'a>> = BTreeMap::new();
     for rated in rated(evidence, way) {
@@ -84,7 +84,7 @@ pub fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a
     best
 }
 
-/// What the samples of sound figures scatter by, GPU by GPU, where there are enough.
+/// Returns the spreads of the sound figures of each GPU that have enough samples.
 pub fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
     let copies = evidence
         .host()
@@ -113,8 +113,8 @@ pub fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
     copies.chain(pipelines).collect()
 }
 
-/// The most that samples of a GPU scatter by, of copies that its link decides, per cent: where single copies take longer
-/// now and then, a figure that lies lower by less than that may be of rows with such copies.
+/// Returns the largest spread of a GPU's copies that its link decides, per cent. If single copies sometimes take
+/// longer, a figure that lies lower by less than that may come from rows with such copies.
 pub fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
     let of_link = spreads(evidence)
         .into_iter()
@@ -122,7 +122,7 @@ pub fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
     of_link.map(|(.., spread)| spread).fold(0.0, f64::max)
 }
 
-/// The NUMA node that a GPU is attached to.
+/// Returns the NUMA node that a GPU is attached to.
 pub fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
     match evidence.topology.way_up(NodeId::Gpu(gpu)).last() {
         Some(NodeId::Numa(node)) => *node,
@@ -130,12 +130,12 @@ pub fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
     }
 }
 
-/// Whether the machine is known to have several NUMA nodes.
+/// Returns true if the machine is known to have several NUMA nodes.
 pub fn has_several_nodes(evidence: &Evidence<'_>) -> bool {
     evidence.snapshot.numa_nodes.len() > 1
 }
 
-/// `from the host to GPU 3 (0000:3b:00.0)`.
+/// Returns words such as `from the host to GPU 3 (0000:3b:00.0)`.
 pub fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -> String {
     let names = words::named(evidence.snapshot, gpus);
     match direction {
@@ -145,7 +145,7 @@ pub fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -
     }
 }
 
-/// What slows copies between host and GPU beside the link itself, as far as the facts show.
+/// Returns what else may slow copies between host and GPU beside the link itself, as far as the facts show.
 pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     let busy: Vec<u32> = evidence
         .snapshot
@@ -182,7 +182,7 @@ pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
             "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again",
         ));
     }
-    // Memory of a node that serves another GPU at full rate has channels enough.
+    // A node whose memory serves another GPU at full rate has enough channels.
     let others: BTreeSet<u32> = evidence
         .host()
         .iter()
@@ -211,7 +211,7 @@ fn used(gpu: &Gpu) -> Option<u32> {
         .then_some(gpu.index)
 }
 
-/// The lowest and the highest of these, written `6.1 to 7.4`.
+/// Returns the lowest and the highest of these values, written `6.1 to 7.4`.
 pub fn span(values: impl IntoIterator<Item = f64>) -> Option<String> {
     let values: Vec<f64> = values.into_iter().collect();
     let low = values.iter().copied().reduce(f64::min)?;

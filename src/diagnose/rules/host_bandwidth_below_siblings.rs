@@ -1,15 +1,15 @@
 //! # What it means
 //!
-//! Copies between the memory of the host and one GPU are clearly slower than those of the other GPUs of its model whose
-//! slot is the same.
+//! Copies between the memory of the host and one GPU are clearly slower than those of the other GPUs of its model in
+//! the same kind of slot.
 //!
 //! # How it is detected
 //!
-//! Copies of page-locked memory that is re-used, by copy engine, one GPU at a time (`measurements.host`), of GPUs of one
-//! model with the same theoretical rate: one of three or more lies below the middle by more than
-//! `below_siblings_percent`, and by more than its own samples, in any way of copying, and theirs scatter. Where the machine has several NUMA
-//! nodes and it is not known on which one the buffer was, by more than `below_unplaced_percent`. Copies that
-//! `host-bandwidth-low` reports are not reported again.
+//! The rule compares copies of page-locked memory that is re-used, by copy engine, one GPU at a time
+//! (`measurements.host`), of GPUs of one model with the same theoretical rate. One of three or more lies below the
+//! median by more than `below_siblings_percent`. It also lies below by more than the spread of its own samples, in any
+//! way of copying, and by more than theirs. If the machine has several NUMA nodes and the node of the buffer is not
+//! known, the margin is `below_unplaced_percent`. Copies that `host-bandwidth-low` reports are not reported again.
 //!
 //! # Why it matters
 //!
@@ -17,20 +17,20 @@
 //!
 //! # What to do
 //!
-//! Stop other work on this GPU and check again. If it stays: look at its PCIe error counters, reseat it, and swap it with
-//! another to see whether it moves.
+//! Stop other work on this GPU and check again. If it stays: look at its PCIe error counters, reseat it, and swap it
+//! with another to see if the fault moves.
 //!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s each way on every GPU (measured). Copies between sockets: 62 to 81% of theory, where those
-//! within one reach 84 to 90 (published).
+//! 8 x H200: 55.3 GB/s each way on every GPU (measured). Copies between sockets: 62 to 81% of theory; copies within a
+//! socket reach 84 to 90 (published).
 
 use super::host::{self, Rated};
 use super::host_bandwidth_low;
 use super::prelude::*;
 use model::host::{HostDirection, HostWay};
 
-/// GPUs from which a normal figure is believed.
+/// Fewest GPUs that give a credible normal figure.
 const LEAST_GPUS: usize = 3;
 
 const SIBLINGS: Parameter = Parameter {
@@ -54,7 +54,7 @@ pub const RULE: Rule = Rule::new(
 )
 .with(&[SIBLINGS, UNPLACED]);
 
-/// A figure below the middle of its siblings.
+/// A figure below the median of its siblings.
 struct Below<'a> {
     rated: Rated<'a>,
     middle: GbPerSecond,
@@ -86,7 +86,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// The figures of one direction that are below those of GPUs alike.
+/// Returns the figures of one direction that are below those of GPUs alike.
 fn below<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Below<'a>> {
     let mut alike: BTreeMap<(&str, u64), Vec<Rated<'a>>> = BTreeMap::new();
     for rated in host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values() {

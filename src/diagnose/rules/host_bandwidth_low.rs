@@ -5,15 +5,16 @@
 //! # How it is detected
 //!
 //! Copies of page-locked memory that is re-used, by copy engine, one GPU at a time (`measurements.host`), lie below
-//! what healthy machines reach by more than the margin of the class `host`: a share of the payload rate of the
-//! narrowest link between the GPU and the host. Share and margin may be set with `--config` (`[expected.host]`). Of
-//! several NUMA nodes the best one counts; what the others lose is `host-memory-far`. A slot that is narrow as built is
-//! no reason for this finding: its own rate is what the copies are compared with. Nor is a figure that lies below what is
-//! expected by less than the rows of the same GPU, one way, scatter: that is `unstable-measurement`.
+//! what healthy machines reach by more than the margin of the class `host`. That class is a share of the payload rate
+//! of the narrowest link between the GPU and the host. Share and margin may be set with `--config` (`[expected.host]`).
+//! The best of several NUMA nodes counts; `host-memory-far` reports what the others lose. A slot that is narrow as
+//! built does not cause this finding: the copies are compared with the slot's own rate. A figure is not reported either
+//! if it lies below what is expected by less than the spread of the one-way rows of the same GPU: that is
+//! `unstable-measurement`.
 //!
 //! # Why it matters
 //!
-//! Everything that is loaded onto the GPU or saved from it takes this way, and so do copies between GPUs without peer
+//! Everything that is loaded onto the GPU or saved from it takes this path. So do copies between GPUs without peer
 //! access.
 //!
 //! # What to do
@@ -53,7 +54,7 @@ impl Low<'_> {
     }
 }
 
-/// The figures below their floor, one for each GPU and direction.
+/// Returns the figures below their floor, one for each GPU and direction.
 pub fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
     let of_way = |direction: HostDirection| {
         host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values()
@@ -151,7 +152,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![found.suspecting(suspects)]
 }
 
-/// Whether what is low is equally low, as behind one link.
+/// Returns true if the low figures are equally low, as behind one link.
 fn are_alike(low: &[Low<'_>]) -> bool {
     const SPREAD: f64 = 1.15;
     let (lowest, highest) = links::range(low.iter().map(|low| low.rated.rate));

@@ -1,13 +1,13 @@
 //! # What it means
 //!
-//! The driver gave an error for a copy between the memory of the host and a GPU, or for page-locking that memory, or it
-//! never ended.
+//! The driver returned an error for a copy between the memory of the host and a GPU, or for page-locking that memory,
+//! or the copy never ended.
 //!
 //! # How it is detected
 //!
-//! A measurement (`measurements.host`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the driver, which the message
-//! repeats, or did not end before its deadline; or timing page-locking (`pinning`) did. Memory that the driver or a limit
-//! did not let be page-locked is `pinning-refused`.
+//! A measurement (`measurements.host`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the driver,
+//! which the message repeats, or did not end before its deadline. The same applies to timing page-locking (`pinning`).
+//! Memory that the driver or a limit did not allow to be page-locked is `pinning-refused`.
 //!
 //! # Why it matters
 //!
@@ -16,7 +16,7 @@
 //! # What to do
 //!
 //! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's list. Check the GPU
-//! alone (`--gpus`) to see whether it repeats; then reset it or power-cycle the machine.
+//! alone (`--gpus`) to see if the failure repeats; then reset it or power-cycle the machine.
 //!
 //! # Sources
 //!
@@ -34,7 +34,7 @@ pub const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    // `host-data-wrong` reports wrong bytes, whatever became of the timing.
+    // `host-data-wrong` reports wrong bytes, however the timing ended.
     let is_bad = |copy: &&HostCopy| ended_badly(copy.status) && !copy.verified.is_wrong();
     let mut by_gpu: BTreeMap<u32, Vec<Bad<'_>>> = BTreeMap::new();
     for copy in evidence.host().iter().filter(is_bad) {
@@ -48,7 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {
         return Vec::new();
     };
-    // Calls and kernels within a GPU have a rule of their own.
+    // Calls and kernels within a GPU have their own rule.
     for cell in measurements
         .on_one_gpu()
         .map(OneGpu::cell)
@@ -82,7 +82,7 @@ const fn ended_badly(status: Status) -> bool {
     matches!(status, Status::Failed | Status::Hung)
 }
 
-/// Page-locking that failed, and was not just refused.
+/// Returns a finding for page-locking that failed and was not just refused.
 fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
     let bad: Vec<_> = pinning
         .iter()

@@ -1,12 +1,13 @@
 //! # What it means
 //!
-//! A copy between the memory of the host and a GPU ended without an error, but its bytes did not arrive, or others did.
+//! A copy between the memory of the host and a GPU ended without an error, but its bytes did not arrive, or other bytes
+//! did.
 //!
 //! # How it is detected
 //!
 //! Before timing, the source is filled with a pattern that depends on the GPU, the direction and the offset, and the
-//! destination with poison; afterwards the destination is checked, by the GPU itself or by the host. Poison still there
-//! means dropped, anything else that is not the pattern means corrupt.
+//! destination with poison. Afterwards the GPU itself or the host checks the destination. Poison that is still there
+//! means dropped. Anything else that is not the pattern means corrupt.
 //!
 //! # Why it matters
 //!
@@ -14,9 +15,9 @@
 //!
 //! # What to do
 //!
-//! Take the GPU out of service. Look for Xid messages and PCIe errors of it (`dmesg`), and for memory errors of the host
-//! (EDAC, `mcelog`). Switch off an IOMMU that translates and check again; then swap the GPU with another to see whether
-//! the fault moves with it, and test the memory of the host.
+//! Take the GPU out of service. Look for its Xid messages and PCIe errors (`dmesg`), and for memory errors of the host
+//! (EDAC, `mcelog`). Switch off an IOMMU that translates and check again. Then swap the GPU with another to see if the
+//! fault moves with it, and test the memory of the host.
 //!
 //! # Sources
 //!

@@ -1,13 +1,14 @@
 //! # What it means
 //!
-//! A GPU exchanges data with the memory of one NUMA node clearly slower than with that of its own.
+//! A GPU exchanges data with the memory of one NUMA node clearly slower than with that of its own node.
 //!
 //! # How it is detected
 //!
 //! Copies of page-locked memory that is re-used, by copy engine, were measured on several NUMA nodes (profile full).
-//! Those of a node that is not the GPU's lie below those of its own node, or of its best one where its own is not known,
-//! by more than `below_own_percent`, and by more than both scatter. All GPUs are one finding: it is how machines of
-//! several sockets are built, unless a node loses more than `most_percent`, which makes it a warning.
+//! The copies of a node that is not the GPU's lie below those of its own node, or of its best node if its own is not
+//! known. The difference is more than `below_own_percent`, and more than both spreads. All GPUs are one finding. It is
+//! information, because machines of several sockets are built that way. It is a warning if a node loses more than
+//! `most_percent`.
 //!
 //! # Why it matters
 //!
@@ -16,12 +17,12 @@
 //! # What to do
 //!
 //! Start the program of each GPU on its node: `numactl --cpunodebind=N --membind=N`, or the same by the launcher
-//! (`--cpu-bind` and `--mem-bind` of Slurm). Loaders of data that pin memory (`pin_memory=True`) do so on the node that
+//! (`--cpu-bind` and `--mem-bind` of Slurm). Data loaders that pin memory (`pin_memory=True`) do so on the node that
 //! they run on.
 //!
 //! # Sources
 //!
-//! Copies over PCIe 5 between sockets: 39 to 51 of 63 GB/s, within one 53 to 56.6 (published).
+//! Copies over PCIe 5 between sockets: 39 to 51 of 63 GB/s; within one socket 53 to 56.6 (published).
 
 use super::host::{self, Rated};
 use super::prelude::*;
@@ -66,7 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .flat_map(|direction| of(evidence, direction))
         .collect();
     far.retain(|far| far.below_percent() > margin.max(far.own.spread() + far.far.spread()));
-    // Of several alike the first.
+    // On a tie, take the first.
     let Some(worst) = far
         .iter()
         .rev()
@@ -112,7 +113,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![found]
 }
 
-/// Each GPU's figures of other nodes than its own, beside that.
+/// Returns each GPU's figures on other nodes than its own, each beside the figure of its own node.
 fn of<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Far<'a>> {
     let mut by_gpu: BTreeMap<u32, Vec<Rated<'a>>> = BTreeMap::new();
     for rated in host::rated(evidence, HostWay::PINNED.with_direction(direction)) {
@@ -146,7 +147,7 @@ mod tests {
     use model::host::HostCopy;
     use model::testing::host_copy;
 
-    /// Four GPUs on two nodes, with this rate towards the node that is not theirs.
+    /// Returns four GPUs on two nodes, with this rate towards the node that is not theirs.
     fn with_far(gbps: f64) -> (Snapshot, Measurements) {
         let machine = two_sockets();
         let mut measurements = with_host(&machine, &[]);

@@ -1,24 +1,25 @@
 //! # What it means
 //!
-//! All GPUs together exchange less with the host than the sum of what each reaches alone: something that they share is
-//! the limit.
+//! All GPUs together exchange less with the host than the sum of what each reaches alone: a shared resource is the
+//! limit.
 //!
 //! # How it is detected
 //!
 //! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of
-//! the rates that the same GPUs reach one at a time, in the same way. Where the links that they share carry no more
-//! than that, the finding names those links, unless `load-limited-by-design` does already; else the memory of the host, or what connects the processors, is the
-//! limit, which no register shows.
+//! the rates that the same GPUs reach one at a time, in the same way. If the links that they share carry no more than
+//! that, the finding names those links, unless `load-limited-by-design` does already. Otherwise the limit is the memory
+//! of the host, or the connection between the processors, which no register shows.
 //!
 //! # Why it matters
 //!
-//! Loading a model onto all GPUs at once, or writing checkpoints from all, takes as long as this sum allows. It is how
-//! machines are built, and no fault.
+//! Loading a model onto all GPUs at once, or writing checkpoints from all, takes as long as this sum allows. Machines
+//! are built that way, and it is no fault.
 //!
 //! # What to do
 //!
-//! Where links are the limit, spread the GPUs over more root ports. Where the memory of the host is: fit every memory
-//! channel, place each program on the NUMA node of its GPU (`numactl`), and count on this sum for loading and saving.
+//! If links are the limit, spread the GPUs over more root ports. If the memory of the host is the limit: fit every
+//! memory channel, place each program on the NUMA node of its GPU (`numactl`), and count on this sum for loading and
+//! saving.
 //!
 //! # Sources
 //!
@@ -36,8 +37,8 @@ const SHARE: Parameter = Parameter {
             agree on (cuda-samples issue 449)",
 };
 
-/// How near the links must be to their theory to count as the limit, per cent of it. Chosen: the floor of copies of
-/// one GPU.
+/// Closeness to their theoretical rate from which links count as the limit, per cent of it. Chosen: the floor of copies
+/// of one GPU.
 const FULL_PERCENT: f64 = 73.0;
 
 pub const RULE: Rule = Rule::new(
@@ -48,7 +49,7 @@ pub const RULE: Rule = Rule::new(
 )
 .with(&[SHARE]);
 
-/// What GPUs reach at once and one at a time.
+/// Rates of the GPUs at once, and of the same GPUs one at a time.
 struct Sum<'a> {
     direction: HostDirection,
     copies: Vec<&'a HostCopy>,
@@ -61,7 +62,7 @@ impl Sum<'_> {
         100.0 * self.at_once / self.alone
     }
 
-    /// The links that are the limit, where they are.
+    /// Returns the links that are the limit, if they are.
     fn links(&self) -> Option<String> {
         let theory: Vec<f64> = self
             .copies
@@ -105,7 +106,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         )
     };
     let all: Vec<_> = sums.iter().map(text).collect();
-    // One cause, one finding: links that several flows at once have shown already.
+    // One cause, one finding: several flows at once have already shown these links.
     if worst.links().is_some() && are_named(evidence, worst) {
         return Vec::new();
     }
@@ -137,7 +138,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![found]
 }
 
-/// Whether `load-limited-by-design` names a link above every GPU that shares one with another.
+/// Returns true if `load-limited-by-design` names a link above every GPU that shares one with another.
 fn are_named(evidence: &Evidence<'_>, sum: &Sum<'_>) -> bool {
     let is_named = load_limited_by_design::names_above(evidence);
     let shared = sum.copies.iter().filter(|copy| {
@@ -148,7 +149,8 @@ fn are_named(evidence: &Evidence<'_>, sum: &Sum<'_>) -> bool {
     shared.map(|copy| copy.gpu).all(is_named)
 }
 
-/// The sums of each direction for the most GPUs that copied at once, where all of them have both figures.
+/// Returns the sums of each direction for the largest number of GPUs that copied at once, if all of them have both
+/// figures.
 fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
     let mut sums = Vec::new();
     for direction in host::ONE_WAY {

@@ -4,25 +4,23 @@
 //!
 //! # How it is detected
 //!
-//! The kernel names the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does
-//! not. The groups of the GPUs count where the kernel reports them, otherwise those of the whole
-//! machine. It is a warning where GPUs copy to each other directly over PCIe, which is what
-//! translation breaks, and information otherwise, and where nothing was copied (`topo`). Virtual
-//! machines need translation in their host and are not judged.
+//! The kernel reports the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does not. The rule uses
+//! the groups of the GPUs if the kernel reports them, otherwise those of the whole machine. The finding is a warning if
+//! GPUs copy to each other directly over PCIe, which translation breaks. Otherwise, and if nothing was copied (`topo`),
+//! it is information. Virtual machines need translation in their host and are not judged.
 //!
 //! # Why it matters
 //!
-//! Peer copies over PCIe may be dropped or corrupted, hang, or take the path through the root
-//! complex at a fraction of the rate; CUDA does not support peer copies over PCIe on bare metal
-//! with the IOMMU on. Copies over NVLink and through the host's memory are not affected.
+//! Peer copies over PCIe may be dropped or corrupted, hang, or take the path through the root complex at a fraction of
+//! the rate. CUDA does not support peer copies over PCIe on bare metal with the IOMMU on. Copies over NVLink and
+//! through the host's memory are not affected.
 //!
 //! # What to do
 //!
 //! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
-//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS where nothing needs it. Afterwards
-//! the type of the GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). Where the kernel's command line
-//! says so already, the finding names the parameter: firmware that demands translation, or a group whose type was changed,
-//! outranks it.
+//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Afterwards the type of the GPUs'
+//! groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the kernel's command line already sets this, the
+//! finding names the parameter. Firmware that demands translation, or a group whose type was changed, overrides it.
 //!
 //! # Sources
 //!
@@ -93,7 +91,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![found]
 }
 
-/// The parameter of the kernel's command line that asks for addresses as they are.
+/// Returns the parameter of the kernel's command line that switches translation off.
 fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
     const PASS_THROUGH: [&str; 6] = [
         "iommu=pt",
@@ -104,7 +102,7 @@ fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
         "iommu=nopt",
     ];
     let parameters = snapshot.host.iommu_parameters.known()?;
-    // Of several the last one counts.
+    // The last of several parameters counts.
     let last = parameters
         .iter()
         .rev()
@@ -112,8 +110,7 @@ fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
     (last != "iommu=nopt").then_some(last.as_str())
 }
 
-/// The GPUs whose addresses are translated; all of them where it is known only for the whole
-/// machine.
+/// Returns the GPUs whose addresses are translated; all GPUs if it is known only for the whole machine.
 fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
     let snapshot = evidence.snapshot;
     let mut known = false;
@@ -133,8 +130,8 @@ fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The pairs whose direct copies go over PCIe: those that were tried, or where nothing was, those
-/// that NVML allows.
+/// Returns the pairs whose direct copies go over PCIe: those that were tried, or, if nothing was tried, those that NVML
+/// allows.
 fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
     let pairs: Vec<Pair> = match evidence.measurements {
         Some(measurements) => {
@@ -163,7 +160,7 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
     )
 }
 
-/// Those of these pairs whose bytes did not arrive, or whose copies failed or hung.
+/// Returns those of these pairs whose bytes did not arrive, or whose copies failed or hung.
 fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
     let cells = evidence.peer();
     let wrong = cells.iter().filter(|cell| {

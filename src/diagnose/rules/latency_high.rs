@@ -1,26 +1,26 @@
 //! # What it means
 //!
-//! Copies between two GPUs cost far more time beside their bytes than on any healthy machine: a small copy takes
-//! as long as a large one elsewhere.
+//! Copies between two GPUs cost far more time beside their bytes than on any healthy machine: a small copy takes as
+//! long as a large one elsewhere.
 //!
 //! # How it is detected
 //!
-//! The time of a small copy in a row of them (`latency_us`) is above `direct_us` with peer access, or above
-//! `staged_us` through the host's memory; or what a copy costs beside its bytes (`fixed_cost_us`, copies with peer
-//! access) is above `fixed_us`. Rows of direct copies wait behind a gate, so the host's speed has no part in
-//! their times. Staged copies wait for the host: if only these are slow, it is a warning, else an error.
+//! A finding has one of two reasons. The time of a small copy in a row of them (`latency_us`) is above `direct_us` with
+//! peer access, or above `staged_us` through the host's memory. Or the cost of a copy beside its bytes
+//! (`fixed_cost_us`, copies with peer access) is above `fixed_us`. Rows of direct copies wait behind a gate, so the
+//! host's speed does not affect their times. Staged copies wait for the host. If only these are slow, it is a warning,
+//! else an error.
 //!
 //! # Why it matters
 //!
-//! Collective operations on small messages, and pipelines that pass small tensors, wait for this time at every
-//! step.
+//! Collective operations on small messages, and pipelines that pass small tensors, wait for this time at every step.
 //!
 //! # What to do
 //!
 //! Stop other work on the GPUs and check again. Look for Xid messages in dmesg, for clocks that are held back
-//! (`nvidia-smi -q -d PERFORMANCE`) and for link errors (`nvidia-smi nvlink -e`). In a virtual machine, ask
-//! whoever runs the host whether GPUs or processors are shared. For staged copies, look at the processors: power
-//! saving, load, and the NUMA node that the check ran on.
+//! (`nvidia-smi -q -d PERFORMANCE`) and for link errors (`nvidia-smi nvlink -e`). In a virtual machine, ask whoever
+//! runs the host if GPUs or processors are shared. For staged copies, look at the processors: power saving, load, and
+//! the NUMA node that the check ran on.
 //!
 //! # Sources
 //!
@@ -86,9 +86,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Cells that tell what a direct copy costs beside its bytes.
+/// Returns the cells that show the cost of a direct copy beside its bytes.
 fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a PeerBandwidth> {
-    // What it costs to launch a kernel says nothing of the path.
+    // The cost of a kernel launch tells nothing about the path.
     let direct = |cell: &&PeerBandwidth| {
         (cell.setup.path, cell.setup.engine) == (Path::Direct, Engine::Copy)
             && cell.fixed_cost_us.is_some()
@@ -100,12 +100,12 @@ fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Peer
         .filter(direct)
 }
 
-/// What takes too long.
+/// A figure that is too slow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Slow {
     pair: Pair,
     path: Path,
-    /// Whether it is the time of a small copy, or else what a large one costs beside its bytes.
+    /// True if `us` is the time of a small copy; false if it is the cost of a large one beside its bytes.
     is_latency: bool,
     us: f64,
     limit_us: f64,
@@ -140,7 +140,7 @@ impl Slow {
         (slow.us > limit_us).then_some(slow)
     }
 
-    /// For people: what it is, and what is usual.
+    /// Returns words for the figure, and its usual range.
     const fn words(self) -> (&'static str, &'static str) {
         match (self.is_latency, self.path) {
             (true, Path::Direct) => ("a small copy with peer access takes", "2 to 6"),
@@ -203,7 +203,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     })
 }
 
-/// What a direct copy of this pair is known to cost beside its bytes, where that is far too much.
+/// Returns the known cost of a direct copy of this pair beside its bytes, if it is far too high.
 pub fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
     let latencies = evidence
         .measurements
@@ -225,7 +225,7 @@ mod tests {
     use crate::testing::latency;
     use crate::testing::prelude::*;
 
-    /// Every pair with these latencies.
+    /// Returns figures in which every pair has these latencies.
     fn with_latencies(
         machine: &model::snapshot::Snapshot,
         direct: f64,
@@ -331,7 +331,7 @@ mod tests {
             .iter_mut()
             .for_each(|cell| cell.fixed_cost_us = Some(27.0));
         assert_eq!(findings(&machine, Some(&measurements)), []);
-        // 1 GiB takes 2.71 ms at 396 GB/s; 1 ms more, and it is copied at 289.
+        // 1 GiB takes 2.71 ms at 396 GB/s. With 1 ms more it is copied at 289 GB/s.
         let slow = |cell: &PeerBandwidth| is(cell, 1, 3);
         measurements
             .peer
@@ -352,7 +352,7 @@ mod tests {
             })
         );
         assert_eq!(found.evidence.effects().len(), 1, "{found:#?}");
-        // What is slower than that is slow for another reason too.
+        // A pair that is slower than that is also slow for another reason.
         set(&mut measurements, 150.0, slow);
         assert_eq!(findings(&machine, Some(&measurements)).len(), 2);
     }

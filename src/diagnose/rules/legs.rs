@@ -1,15 +1,15 @@
-//! The two legs of a copy between GPUs through the memory of the host, by what copies between the host and each GPU
-//! reach.
+//! The two legs of a copy between GPUs through the memory of the host, judged by copies between the host and each GPU.
 
 use super::host::{self, Rated};
 use super::prelude::*;
 use model::host::{HostDirection, HostWay};
 
-/// A leg that is slower than this share of what healthy machines reach, or of the best GPU's, is slow, per cent. Chosen:
-/// the floor of the class `host`.
+/// A leg is slow below this share of what healthy machines reach, or of the best GPU's rate, per cent. Chosen: the
+/// floor of the class `host`.
 const SOUND_PERCENT: f64 = 73.0;
 
-/// Which leg of the copies of these pairs is slow, to be added to a sentence; empty where host copies were not measured.
+/// Returns which leg of the copies of these pairs is slow, as an addition to a sentence. Empty if host copies were not
+/// measured.
 pub fn told(evidence: &Evidence<'_>, pairs: &[Pair]) -> String {
     let ups = host::best(evidence, HostWay::PINNED);
     let downs = host::best(
@@ -40,7 +40,7 @@ pub fn told(evidence: &Evidence<'_>, pairs: &[Pair]) -> String {
     format!("; the slow leg is that {}", slow.join(" and that "))
 }
 
-/// The slow ones of these legs: below what is expected of their slot, or far below the fastest GPU of the machine.
+/// Returns the slow legs: below what is expected of their slot, or far below the fastest GPU of the machine.
 fn slow_legs(
     evidence: &Evidence<'_>,
     legs: &BTreeMap<u32, Rated<'_>>,
@@ -74,7 +74,7 @@ mod tests {
     use crate::testing::prelude::*;
     use crate::testing::{cell, with_host};
 
-    /// What is said of staged copies of GPU 2, which reach this rate, where each GPU reaches these with the host.
+    /// Returns the findings on staged copies of GPU 2 at `gbps`, if each GPU reaches these `rates` with the host.
     fn of_staged(machine: &Snapshot, gbps: f64, rates: &[f64]) -> Vec<Finding> {
         let mut measurements = with_host(machine, rates);
         let staged = |one: &PeerBandwidth| {

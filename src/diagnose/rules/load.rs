@@ -1,5 +1,5 @@
-//! What the rules on several flows at once share: which sums are lower than single flows explain, and which hop
-//! remains when those are left out that carried as much in another pattern.
+//! Shared by the rules on several flows at once: which sums are lower than single flows explain, and which hop remains
+//! once those that carried as much in another pattern are left out.
 
 use super::prelude::*;
 use crate::expected_load::{self, Alone, Predicted};
@@ -10,8 +10,8 @@ use model::topology::{Link, LinkKind};
 use topology::load::{Step, Ways, is_inside_switch, passage};
 use topology::shares::Passage;
 
-/// How far below the fastest of its flows alone a sum may be, per cent, before it is a collapse. Chosen: twice what
-/// repeats of healthy machines spread by.
+/// Most that a sum may lie below the fastest of its flows alone, per cent, before it is a collapse. Chosen: twice the
+/// spread of repeats on healthy machines.
 pub const COLLAPSE: Parameter = Parameter {
     name: "below_alone_percent",
     default: 10.0,
@@ -19,39 +19,39 @@ pub const COLLAPSE: Parameter = Parameter {
             (cuda-samples issue 449)",
 };
 
-/// A pattern with its figures, what single flows explain of them, and what was to be expected.
+/// A pattern with its figures, the rates that single flows explain, and the expected rates.
 pub struct Judged<'a> {
     pub pattern: &'a LoadPattern,
-    /// How its flows share the graph.
+    /// The prediction of how its flows share the graph.
     pub predicted: Predicted<'a>,
-    /// What single flows explain, GB/s, by flow.
+    /// Rates that single flows explain, GB/s, by flow.
     pub explained: Vec<f64>,
-    /// What each flow reached, GB/s.
+    /// Rate of each flow, GB/s.
     pub achieved: Vec<f64>,
 }
 
-/// What a copy costs beside its bytes, microseconds: on H200 (docs/measurement.md). It counts where copies are short, as
-/// where the rate of a route was not known.
+/// Cost of a copy beside its bytes, microseconds: on H200 (docs/measurement.md). It matters if copies are short, for
+/// example because the rate of a route was not known.
 const COPY_COST_US: f64 = 8.0;
 
 impl Judged<'_> {
-    /// The sum over the flows of these places, GB/s.
+    /// Returns the sum over the flows at these indices, GB/s.
     pub fn sum(rates: &[f64], flows: &[usize]) -> f64 {
         flows.iter().filter_map(|flow| rates.get(*flow)).sum()
     }
 
-    /// All its flows.
+    /// Returns the indices of all its flows.
     pub fn all(&self) -> Vec<usize> {
         (0..self.achieved.len()).collect()
     }
 
-    /// The part of a copy's time that its bytes take at this rate.
+    /// Returns the share of a copy's time that its bytes take at this rate.
     fn of_bytes(&self, gbps: f64) -> f64 {
         let bytes_us = self.pattern.bytes.0 as f64 / (gbps * 1e3).max(f64::MIN_POSITIVE);
         bytes_us / (bytes_us + COPY_COST_US)
     }
 
-    /// The least that flows of these places must reach together, GB/s.
+    /// Returns the lowest rate that the flows at these indices must reach together, GB/s.
     pub fn floor(&self, flows: &[usize]) -> f64 {
         let together = Self::sum(&self.explained, flows);
         together
@@ -59,13 +59,13 @@ impl Judged<'_> {
             * self.of_bytes(together / flows.len() as f64)
     }
 
-    /// The least that all its flows must reach together where they take turns in an order that is not known, GB/s.
+    /// Returns the lowest rate that all its flows must reach together if they take turns in an unknown order, GB/s.
     pub fn floor_in_any_order(&self) -> f64 {
         let least = self.predicted.in_any_order();
         least * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(least)
     }
 
-    /// The fastest of these flows alone, GB/s.
+    /// Returns the fastest of these flows alone, GB/s.
     pub fn best_alone(&self, flows: &[usize]) -> Option<f64> {
         flows
             .iter()
@@ -73,7 +73,7 @@ impl Judged<'_> {
             .reduce(f64::max)
     }
 
-    /// The least below which these flows collapse, GB/s.
+    /// Returns the rate below which these flows collapse, GB/s.
     fn collapse_floor(&self, flows: &[usize], below_percent: f64) -> Option<f64> {
         let best = self
             .best_alone(flows)?
@@ -81,9 +81,10 @@ impl Judged<'_> {
         Some(best * (1.0 - below_percent / 100.0))
     }
 
-    /// Whether copies take turns in an order that is not predicted: a GPU that sends to several has one engine for them,
-    /// and where those receive from several too, some of them wait while others get more than they can take. A ring both
-    /// ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x 396.
+    /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one
+    /// engine for them. If those GPUs receive from several too, some of them wait while others get more than they can
+    /// take. A ring both ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x
+    /// 396.
     pub fn takes_turns(&self) -> bool {
         let pairs: Vec<Pair> = self
             .pattern
@@ -98,7 +99,7 @@ impl Judged<'_> {
             .any(|pair| sends(pair.source) && receives(pair.destination))
     }
 
-    /// The pairs of GPUs among its flows.
+    /// Returns the pairs of GPUs among its flows.
     pub fn pairs(&self) -> Vec<Pair> {
         words::unique(
             self.pattern
@@ -109,7 +110,7 @@ impl Judged<'_> {
         )
     }
 
-    /// The GPUs of its flows.
+    /// Returns the GPUs of its flows.
     pub fn gpus(&self) -> Vec<u32> {
         let ends = self
             .pattern
@@ -123,7 +124,7 @@ impl Judged<'_> {
     }
 }
 
-/// The patterns with sound figures and a prediction.
+/// Returns the patterns with sound figures and a prediction.
 pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
     let Some(measurements) = evidence
         .measurements
@@ -140,7 +141,7 @@ pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
         pattern.rate()?;
         let machine = (&ways, evidence.topology, evidence.snapshot);
         let predicted = Predicted::of(pattern, machine, &alone, set);
-        // A flow whose way is not known may pass any hop, and takes a part of it.
+        // A flow with an unknown route may pass any hop, and takes a share of it.
         if predicted.load.ways.iter().any(Vec::is_empty) {
             return None;
         }
@@ -163,41 +164,41 @@ pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
     measurements.load.iter().filter_map(one).collect()
 }
 
-/// A link by its two ends, whichever way something passes it.
+/// A link by its two ends, in either direction.
 pub type Ends = (NodeId, NodeId);
 
-/// The ends of a passage, in the order in which links are kept.
+/// Returns the ends of a passage, in the order in which links are stored.
 pub fn ends((from, to): Passage) -> Ends {
     if from < to { (from, to) } else { (to, from) }
 }
 
 /// Flows that together reach too little through hops that they share.
 pub struct Low<'a> {
-    /// The link that remains, where one does; else those that do, the likeliest first.
+    /// The link that remains. If several remain, all of them, the likeliest first.
     pub links: Vec<&'a Link>,
     /// The pattern that shows it most.
     pub judged: Judged<'a>,
-    /// Its flows that pass the link, by their places.
+    /// Indices of its flows that pass the link.
     pub flows: Vec<usize>,
-    /// Whether they reach less than one of them alone.
+    /// True if they reach less than one of them alone.
     pub collapse: bool,
     /// The patterns that show it, by name.
     pub patterns: Vec<String>,
 }
 
 impl Low<'_> {
-    /// What these flows reach together.
+    /// Returns the rate of these flows together.
     pub fn together(&self) -> GbPerSecond {
         GbPerSecond(Judged::sum(&self.judged.achieved, &self.flows))
     }
 
-    /// What single flows explain.
+    /// Returns the rate that single flows explain.
     pub fn explained(&self) -> GbPerSecond {
         GbPerSecond(Judged::sum(&self.judged.explained, &self.flows))
     }
 
-    /// What is left of what single flows explain, in whole per cents: both directions of a link are as low as each
-    /// other, and the one that was planned first is named, whichever reads a thousandth less.
+    /// Returns the share that is left of the rate that single flows explain, in whole per cents. Both directions of a
+    /// link are equally low. Rounding names the one that was planned first, even if the other reads a thousandth less.
     fn depth(&self) -> i64 {
         (100.0 * self.together().0 / self.explained().0.max(f64::MIN_POSITIVE)).round() as i64
     }
@@ -210,11 +211,11 @@ struct Suspected<'a> {
     collapse: bool,
 }
 
-/// Every cause of sums that are too low, each once.
+/// Returns every cause of sums that are too low, each once.
 pub fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
     let all = judged(evidence);
     let carried = carried(&all);
-    // Where copies take turns, ports are idle in turn, and no hop is to blame.
+    // If copies take turns, ports are idle in turn, and no hop is at fault.
     let is_in_order = |judged: &Judged<'a>| !judged.takes_turns();
     let mut open: Vec<(Judged<'a>, BTreeMap<Ends, Suspected<'a>>)> = all
         .into_iter()
@@ -249,7 +250,7 @@ pub fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
     found
 }
 
-/// One cause, from all patterns that show it.
+/// Combines all patterns that show one cause.
 fn cause<'a>(
     shows: Vec<(Judged<'a>, BTreeMap<Ends, Suspected<'a>>)>,
     first: Ends,
@@ -259,7 +260,7 @@ fn cause<'a>(
         .iter()
         .map(|(judged, _)| judged.pattern.name())
         .collect();
-    // Those that all of these patterns have in common: the figures do not tell which of them it is.
+    // The links that all of these patterns share: the figures do not show which of them is the cause.
     let common = |of: &&Ends| {
         shows
             .iter()
@@ -287,7 +288,7 @@ fn cause<'a>(
     lows.min_by_key(|low| (!low.collapse, low.depth()))
 }
 
-/// The most that was seen to pass each hop in one direction, GB/s.
+/// Returns the highest rate seen through each hop in one direction, GB/s.
 fn carried(all: &[Judged<'_>]) -> BTreeMap<Passage, f64> {
     let mut most: BTreeMap<Passage, f64> = BTreeMap::new();
     for judged in all {
@@ -306,8 +307,8 @@ fn carried(all: &[Judged<'_>]) -> BTreeMap<Passage, f64> {
     most
 }
 
-/// The hops that several flows of a pattern pass and that may be why they reach too little. A processor or the inside
-/// of a switch is one only where no link is.
+/// Returns the hops that several flows of a pattern pass and that may be why they reach too little. A processor or the
+/// inside of a switch counts only if no link does.
 fn suspected<'a>(
     judged: &Judged<'a>,
     carried: &BTreeMap<Passage, f64>,
@@ -332,7 +333,7 @@ fn suspected<'a>(
         else {
             continue;
         };
-        // It carried as much in another pattern.
+        // The hop carried as much in another pattern.
         if carried.get(&hop).is_some_and(|most| *most >= floor) {
             continue;
         }
@@ -355,7 +356,8 @@ fn suspected<'a>(
     found
 }
 
-/// How likely a link is the cause: one that is visible first, then what joins the processors, then what is inside.
+/// Returns the rank of a link as the cause, likeliest first: visible links, then links between the processors, then the
+/// inside of a processor.
 const fn rank(link: &Link) -> u8 {
     match (link.kind, link.capacity_gbps.is_some()) {
         (LinkKind::NvLink | LinkKind::Pcie, true) => 0,
@@ -364,7 +366,7 @@ const fn rank(link: &Link) -> u8 {
     }
 }
 
-/// What a finding on this link is about.
+/// Returns the subject of a finding on this link.
 pub fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
     match (link.kind, link.upper, link.lower) {
         (LinkKind::NvLink, NodeId::Gpu(source), NodeId::Gpu(destination)) => Subject::Pair(Pair {
@@ -381,7 +383,7 @@ pub fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
     }
 }
 
-/// A link, for someone who has to find it.
+/// Returns words by which a person can find a link.
 pub fn place(evidence: &Evidence<'_>, link: &Link) -> String {
     match link.kind {
         LinkKind::Interconnect => format!("the link between {} and {}", link.upper, link.lower),
@@ -390,7 +392,8 @@ pub fn place(evidence: &Evidence<'_>, link: &Link) -> String {
     }
 }
 
-/// The findings of a rule on what is too low. Ports of many GPUs that are all too low are one cause: what joins them.
+/// Returns the findings of a rule on rates that are too low. If the ports of many GPUs are all too low, they have one
+/// cause: the part that joins them.
 pub fn findings(
     evidence: &Evidence<'_>,
     rule: &Rule,
@@ -473,7 +476,7 @@ fn finding(
         .suspecting(suspects)
 }
 
-/// Whether a flow of this pattern passes one of these links.
+/// Returns true if a flow of this pattern passes one of these links.
 pub fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
     judged
         .predicted
@@ -484,18 +487,18 @@ pub fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
         .any(|step| links.contains(&ends(passage(step))))
 }
 
-/// Whether every hop of this pattern has a known rate, so that nothing that cannot be seen may limit it.
+/// Returns true if every hop of this pattern has a known rate, so that no invisible hop may limit it.
 pub fn is_all_known(judged: &Judged<'_>) -> bool {
     let known = |step: &Step<'_>| step.0.capacity_gbps.is_some() || is_inside_switch(step);
     judged.predicted.load.ways.iter().flatten().all(known)
 }
 
-/// The flows of a pattern as words: `GPU 1 → GPU 0, GPU 2 → GPU 0 and 5 more`.
+/// Returns the flows of a pattern as words: `GPU 1 → GPU 0, GPU 2 → GPU 0 and 5 more`.
 pub fn flows(of: &[LoadFlow]) -> String {
     flow_names(&of.iter().map(LoadFlow::flow).collect::<Vec<Flow>>())
 }
 
-/// The same of flows without figures.
+/// Returns flows without figures as the same words.
 pub fn flow_names(of: &[Flow]) -> String {
     let named: Vec<String> = of.iter().take(3).map(ToString::to_string).collect();
     match of.len().saturating_sub(3) {

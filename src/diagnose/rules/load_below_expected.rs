@@ -4,26 +4,26 @@
 //!
 //! # How it is detected
 //!
-//! All flows of a pattern together (`measurements.load`) reach less than what each reached alone and the links of the
-//! graph allow, by more than the margin of its class; every flow is as fast alone as it should be, and
-//! `load-collapses` and `shared-hop-low` report no hop that it passes. It is information where part of the way is
-//! within the processors, whose rates no interface reports. Where GPUs send to several that receive from several
-//! (all pairs, a ring both ways), the copies of a GPU to its peers take turns, and how many GPUs send to the same one
-//! meanwhile depends on the order: only the slowest of the flows alone is sure to be reached by all together, and less than
-//! that is reported.
+//! All flows of a pattern together (`measurements.load`) reach less than the rate of each alone and the links of the
+//! graph allow, by more than the margin of its class. Every flow is as fast alone as it should be, and `load-collapses`
+//! and `shared-hop-low` report no hop that it passes. The finding is information if part of the route is within the
+//! processors, whose rates no interface reports. In some patterns GPUs send to several GPUs that receive from several
+//! (all pairs, a ring both ways). There the copies of a GPU to its peers take turns. The number of GPUs that send to
+//! the same one meanwhile depends on the order. Only the rate of the slowest flow alone is then certain for all flows
+//! together, so only a rate below that is reported.
 //!
 //! # Why it matters
 //!
-//! Collective operations use all these ways at once, and wait for the slowest flow.
+//! Collective operations use all these routes at once, and wait for the slowest flow.
 //!
 //! # What to do
 //!
-//! Stop other work and check again with `--profile full`, which copies in more patterns. Behind NVSwitches, look at
-//! the switches' logs (nvidia-smi nvlink, dmesg, the fabric manager's log): they are what all flows share.
+//! Stop other work and check again with `--profile full`, which copies in more patterns. Behind NVSwitches, look at the
+//! switches' logs (nvidia-smi nvlink, dmesg, the fabric manager's log): all flows share the switches.
 //!
 //! # Sources
 //!
-//! 4 x H200: a ring both ways reaches 792, 1165 or 1554 GB/s in all, one run and another (measured, 2026-11-22).
+//! 4 x H200: a ring both ways reaches 792, 1165 or 1554 GB/s in all, depending on the run (measured, 2026-11-22).
 //!
 //! 8 x H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
 
@@ -60,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .into_iter()
         .filter(|judged| is_low(judged) && !load::passes(judged, &known))
         .collect();
-    // One of known links first: nothing that cannot be seen may explain it.
+    // Patterns of known links first: no invisible hop may explain them.
     let order = |judged: &&Judged<'_>| (!load::is_all_known(judged), percent(judged));
     let worst = low.iter().min_by(|one, other| {
         order(one)

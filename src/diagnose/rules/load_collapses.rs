@@ -4,20 +4,20 @@
 //!
 //! # How it is detected
 //!
-//! Of every pattern of several flows (`measurements.load`), the sum of the flows that pass one hop of the graph is
-//! compared with the fastest of them alone (`measurements.peer`, `measurements.host`): it is a collapse where it lies
-//! more than `below_alone_percent` below that, and below what the rest of the way explains. The hop is the one that all
-//! such patterns pass and that carried as much in no other pattern; where several remain, all are named. Flows that
-//! are slow alone accuse nothing here: other rules report them.
+//! In every pattern of several flows (`measurements.load`), the sum of the flows that pass one hop of the graph is
+//! compared with the fastest of them alone (`measurements.peer`, `measurements.host`). It is a collapse if the sum lies
+//! more than `below_alone_percent` below that, and below what the rest of the route explains. The hop is the one that
+//! all such patterns pass and that carried as much in no other pattern. If several remain, all are named. Flows that
+//! are slow alone do not cause a finding here: other rules report them.
 //!
 //! # Why it matters
 //!
-//! Pairs that are measured one after the other do not show it, and every collective operation runs into it.
+//! Pairs that are measured one after the other do not show this, and it slows every collective operation.
 //!
 //! # What to do
 //!
 //! Stop other work and check again. If it stays: look at the error counters of the link (lspci -vvv, AER; nvidia-smi
-//! nvlink -e), update the firmware of what it runs through, reseat what is below the link, and swap it with another.
+//! nvlink -e), update the firmware of the parts it passes, reseat the parts below the link, and swap them with others.
 //!
 //! # Sources
 //!
@@ -60,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     load::findings(evidence, &RULE, &lows, message, next_step)
 }
 
-/// The links that other findings on several flows name, or may mean.
+/// Returns the links that other findings on several flows name, or may mean.
 pub fn named_links(evidence: &Evidence<'_>) -> BTreeSet<load::Ends> {
     let below = RULE.parameter(evidence, &COLLAPSE);
     let links = load::low(evidence, below)

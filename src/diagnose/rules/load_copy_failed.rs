@@ -5,26 +5,26 @@
 //! # How it is detected
 //!
 //! A pattern of several flows (`measurements.load`) ended with an error of the driver, or not before its deadline. Or
-//! rounds of pairs that were copied at once hung, failed or crashed the process that ran them, at least twice in the run
-//! (`measurements.broken_off`), and worked one by one: the same round when it was run together once more, or another
-//! one. Two rounds count like one round twice: the flows differ, and what they have in common is that several ran.
-//! One such event alone is `copy-failed-once`. Patterns and rounds with a flow whose copies fail alone are left out: those
-//! copies have findings of their own.
+//! rounds of pairs that were copied at once hung, failed or crashed the process that ran them, at least twice in the
+//! run (`measurements.broken_off`), and worked one by one. That may be the same round when it was run together once
+//! more, or another round. Two rounds count like one round twice: the flows differ, but in both several ran at once.
+//! One such event alone is `copy-failed-once`. Patterns and rounds with a flow whose copies fail alone are left out:
+//! those copies have their own findings.
 //!
 //! # Why it matters
 //!
-//! Collective operations copy this way: a job hangs or crashes where single copies pass every test.
+//! Collective operations copy this way: a job hangs or crashes although single copies pass every test.
 //!
 //! # What to do
 //!
 //! Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it repeats: reset the
-//! GPUs or power-cycle the machine, and check subsets of them (`--gpus`) to see which ones it needs. Compare with
-//! `--serial`, which copies one pair at a time. Then reseat GPUs, bridges, risers and cables, and check power cables and
-//! power supplies: bad contacts and weak supplies show under load first.
+//! GPUs or power-cycle the machine, and check subsets of them (`--gpus`) to see which ones are needed to cause it.
+//! Compare with `--serial`, which copies one pair at a time. Then reseat GPUs, bridges, risers and cables, and check
+//! power cables and power supplies: bad contacts and weak supplies show under load first.
 //!
 //! # Sources
 //!
-//! Public cases of collectives that hang where pairs pass (nccl issues 557 and 606).
+//! Public cases of collectives that hang although pairs pass (nccl issues 557 and 606).
 
 use super::load_data_wrong::pattern_fails_alone;
 use super::prelude::*;
@@ -40,7 +40,7 @@ pub const RULE: Rule = Rule::new(
     judge,
 );
 
-/// Patterns that failed although each of their flows works alone.
+/// Returns patterns that failed although each of their flows works alone.
 fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
     let is_bad = |pattern: &&LoadPattern| {
         matches!(pattern.status, Status::Failed | Status::Hung)
@@ -49,7 +49,7 @@ fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
     measurements.load.iter().filter(is_bad).collect()
 }
 
-/// Rounds that broke off in company.
+/// Returns rounds that broke off with several flows.
 fn in_company(measurements: &Measurements) -> Vec<&BrokenOff> {
     broken_off::unexplained(measurements)
         .into_iter()
@@ -57,7 +57,7 @@ fn in_company(measurements: &Measurements) -> Vec<&BrokenOff> {
         .collect()
 }
 
-/// Whether something went wrong in company that is more than one event: what this rule reports.
+/// Returns true if more than one event with several flows went wrong, which this rule reports.
 pub fn is_repeated(measurements: &Measurements) -> bool {
     let events: usize = in_company(measurements)
         .iter()
@@ -89,7 +89,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         How::Crashed => "crash the process that runs them",
         How::Failed => "fail",
     };
-    // What fails first, as it always was said.
+    // "Fail" comes first, as in earlier versions.
     let what = kinds
         .iter()
         .rev()
@@ -155,7 +155,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![broken_off::with_facts(found, &broken).suspecting(broken_off::suspects(evidence, &broken))]
 }
 
-/// The pairs of patterns that failed, and of those that were left out since they copy all of that and more.
+/// Returns the pairs of patterns that failed, and of skipped patterns that contain all flows of a failed one.
 fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
     let flows = |pattern: &LoadPattern| {
         pattern
@@ -179,7 +179,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
     )
 }
 
-/// The patterns of each reason, the smallest first: it says most of where it is.
+/// Groups the patterns by reason, the smallest first: it locates the fault best.
 fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)> {
     let mut sorted = bad.to_vec();
     sorted.sort_by_key(|pattern| pattern.flows.len());
@@ -194,7 +194,7 @@ fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)
     groups
 }
 
-/// `two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 2 other patterns`.
+/// Returns words such as `two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 2 other patterns`.
 fn names(patterns: &[&LoadPattern]) -> String {
     let Some(first) = patterns.first() else {
         return String::new();

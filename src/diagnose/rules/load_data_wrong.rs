@@ -1,14 +1,14 @@
 //! # What it means
 //!
-//! Bytes arrive wrong, or never, while several copies run at the same time. Each of them alone arrives.
+//! Bytes arrive wrong, or never, while several copies run at the same time. Each copy alone arrives intact.
 //!
 //! # How it is detected
 //!
 //! After a pattern of several flows (`measurements.load`) every destination is checked. The finding is about the flows
-//! whose bytes are wrong (`verified` of the flow), and about what they have in common where there are several; the flows
-//! that ran beside them and arrived are `beside` in its evidence. In reports of earlier versions, which do not have this
-//! of each flow, it is about the machine and all flows of the pattern. Patterns with a flow whose copies fail alone are
-//! left out: those copies have findings of their own.
+//! whose bytes are wrong (`verified` of the flow). If there are several, it is about what they have in common. The
+//! flows that ran beside them and arrived are `beside` in its evidence. Reports of earlier versions do not contain
+//! `verified` for each flow. For them the finding is about the machine and all flows of the pattern. Patterns with a
+//! flow whose copies fail alone are left out: those copies have their own findings.
 //!
 //! # Why it matters
 //!
@@ -16,9 +16,9 @@
 //!
 //! # What to do
 //!
-//! Take the machine out of service. Look for Xid messages (dmesg | grep -i xid) and for error counters of the links that
-//! these flows pass, check again with the IOMMU in pass-through (iommu=pt) and ACS off, and swap the GPUs of one such
-//! flow, or what several of them share.
+//! Take the machine out of service. Look for Xid messages (dmesg | grep -i xid) and for error counters of the links
+//! that these flows pass. Check again with the IOMMU in pass-through (iommu=pt) and ACS off. Swap the GPUs of one such
+//! flow, or the parts that several of them share.
 //!
 //! # Sources
 //!
@@ -83,7 +83,8 @@ fn gpus_of<'a>(flows: impl Iterator<Item = &'a LoadFlow>) -> Vec<u32> {
     gpus.collect::<BTreeSet<u32>>().into_iter().collect()
 }
 
-/// The finding on those flows of these patterns that are meant and whose bytes are wrong; none where there are none.
+/// Returns the finding on those flows of these patterns that `is_meant` selects and whose bytes are wrong; `None` if
+/// there are none.
 fn finding(
     evidence: &Evidence<'_>,
     subject: Subject,
@@ -93,7 +94,7 @@ fn finding(
     let is_wrong = |flow: &&LoadFlow| flow.is_wrong() && is_meant(flow.flow());
     let shows = |pattern: &&&LoadPattern| pattern.flows.iter().any(|flow| is_wrong(&flow));
     let patterns: Vec<&LoadPattern> = wrong.iter().filter(shows).copied().collect();
-    // The smallest pattern says most of where it is.
+    // The smallest pattern locates the fault best.
     let first = patterns.iter().min_by_key(|pattern| pattern.flows.len())?;
     let all: Vec<&LoadFlow> = patterns
         .iter()
@@ -146,7 +147,7 @@ fn finding(
     )
 }
 
-/// The finding where a report has of patterns alone that bytes were wrong, as those of earlier versions do.
+/// Returns the finding for reports that record wrong bytes by pattern only, as those of earlier versions do.
 fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<Finding> {
     let first = wrong.iter().min_by_key(|pattern| pattern.flows.len())?;
     let flows: Vec<Flow> = first.flows.iter().map(LoadFlow::flow).collect();
@@ -184,7 +185,7 @@ fn arrive(mut verified: impl Iterator<Item = Verified>) -> &'static str {
     }
 }
 
-/// Pairs where all are pairs of GPUs, else the flows by name.
+/// Returns pairs if all flows are pairs of GPUs, else the flows by name.
 fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
     let pairs: Option<Vec<Pair>> = flows.iter().map(|flow| flow.pair()).collect();
     let names = || Fact::Texts(flows.iter().map(ToString::to_string).collect());
@@ -204,13 +205,13 @@ fn next_step(evidence: &Evidence<'_>, flows: &[Flow], swap: &str) -> String {
     )
 }
 
-/// Whether copies of a flow of this pattern fail, hang or lose bytes by themselves too.
+/// Returns true if copies of a flow of this pattern also fail, hang or lose bytes alone.
 pub fn pattern_fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
     let flows: Vec<Flow> = pattern.flows.iter().map(|flow| flow.flow()).collect();
     fails_alone(measurements, &flows)
 }
 
-/// Whether copies of one of these flows fail, hang or lose bytes by themselves.
+/// Returns true if copies of one of these flows fail, hang or lose bytes alone.
 pub fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
     let mut alone = measurements
         .cells()

@@ -1,23 +1,23 @@
 //! # What it means
 //!
-//! Several GPUs share a link, so all of them at once reach less than the sum of what each reaches alone. It is how the
-//! machine is built, and no fault.
+//! Several GPUs share a link, so all of them at once reach less than the sum of what each reaches alone. The machine is
+//! built that way, and it is no fault.
 //!
 //! # How it is detected
 //!
-//! In a pattern of several flows (`measurements.load`) whose sum is as single flows explain, flows that share a PCIe
-//! link above their slots, or what joins the processors, reach together less than `of_alone_percent` of what they
-//! reach one at a time. Of each such link the pattern that loses most is told. The ports of one GPU are no such link:
-//! that two flows into one GPU share them goes without saying. `host-memory-saturates` reports what all GPUs exchange
-//! with the host, where these links are not the reason.
+//! The sum of a pattern of several flows (`measurements.load`) is as single flows explain. In this pattern, flows share
+//! a PCIe link above their slots, or the link between the processors. Together they reach less than `of_alone_percent`
+//! of what they reach one at a time. For each such link the pattern that loses most is reported. The ports of one GPU
+//! are no such link, since two flows into one GPU always share them. `host-memory-saturates` reports what all GPUs
+//! exchange with the host, if these links are not the reason.
 //!
 //! # Why it matters
 //!
-//! It is the rate to plan with for loading models, for checkpoints, and for collective operations.
+//! This is the rate to plan with for loading models, for checkpoints, and for collective operations.
 //!
 //! # What to do
 //!
-//! Nothing to repair. Spread GPUs that work at the same time over links of their own, where the board has them.
+//! Nothing to repair. Spread GPUs that work at the same time over separate links, if the board has them.
 //!
 //! # Sources
 //!
@@ -60,8 +60,8 @@ impl Shared<'_> {
         self.together.percent_of(self.alone)
     }
 
-    /// The same in whole per cents: of patterns that lose alike the one that was planned first is named, whichever reads
-    /// a thousandth less.
+    /// Returns the same in whole per cents. Of patterns that lose equally, the one planned first is named, even if
+    /// another reads a thousandth less.
     #[allow(clippy::cast_possible_truncation, reason = "a share in per cent")]
     fn depth(&self) -> i64 {
         self.percent().round() as i64
@@ -69,7 +69,7 @@ impl Shared<'_> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    // Links alike are one way to build a machine.
+    // Group links alike: one way to build a machine, one finding.
     let mut alike: BTreeMap<(&str, usize), Vec<Shared<'_>>> = BTreeMap::new();
     for shared in limits(evidence).into_values() {
         alike
@@ -83,7 +83,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether it names a PCIe link above this GPU, or one that is like it.
+/// Returns a function that is true if this rule names a PCIe link above the given GPU, or one like it.
 pub fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a> {
     let kind = |link: &'a Link| Some((link.label.as_str(), link.pcie.as_ref()?.gpus.len()));
     let named: BTreeSet<(&str, usize)> = limits(evidence)
@@ -100,7 +100,7 @@ pub fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a
     }
 }
 
-/// Links that limit flows by design, by their two ends, each with the pattern that loses most there.
+/// Returns links that limit flows by design, by their two ends, each with the pattern that loses most there.
 fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>> {
     let most = RULE.parameter(evidence, &SHARE);
     let mut found: BTreeMap<(NodeId, NodeId), Shared<'a>> = BTreeMap::new();
@@ -152,7 +152,7 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
     Some(found)
 }
 
-/// Whether no two of these flows begin or end in the same GPU, whose own ports would be the limit.
+/// Returns true if no two of these flows begin or end in the same GPU, whose own ports would be the limit.
 fn are_apart(judged: &Judged<'_>, flows: &[usize]) -> bool {
     let flows: Vec<Flow> = flows
         .iter()
@@ -166,7 +166,7 @@ fn are_apart(judged: &Judged<'_>, flows: &[usize]) -> bool {
     are_distinct(|flow| flow.from.gpu()) && are_distinct(|flow| flow.to.gpu())
 }
 
-/// The link that limits a pattern by design.
+/// Returns the link that limits a pattern by design.
 fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
     let all = judged.all();
     if Judged::sum(&judged.achieved, &all) < judged.floor(&all) {
@@ -187,7 +187,7 @@ fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
             (above_several || link.kind == LinkKind::Interconnect) && are_apart(judged, &flows);
         (is_shared && 100.0 * together < most * alone).then_some((link, flows, together, alone))
     });
-    // Of links in a row the narrowest one is the limit.
+    // The narrowest of several links in a row is the limit.
     let rate = |link: &Link| link.capacity_gbps.map_or(f64::INFINITY, |rate| rate.0);
     let (link, flows, together, alone) =
         limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;

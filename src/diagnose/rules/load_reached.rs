@@ -1,5 +1,5 @@
-//! Whether several flows at once reached what they should over a link or with a GPU: what counters are judged together
-//! with.
+//! Tells if several flows at once reached their expected rate over a link or with a GPU. Counters are judged together
+//! with this.
 
 use super::load::{self, Judged};
 use super::prelude::*;
@@ -10,7 +10,7 @@ use model::topology::LinkKind;
 use topology::load::Step;
 use topology::pcie::Connection;
 
-/// Whether too little passed the NVLinks of a GPU; none where no pattern that does so was judged.
+/// Returns true if too little passed the NVLinks of a GPU; `None` if no pattern that passes them was judged.
 pub fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
     is_low_over(evidence, |step| {
         let ends = [step.1.upper, step.1.lower];
@@ -18,7 +18,7 @@ pub fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
     })
 }
 
-/// Whether too little passed a PCIe link; none where no pattern that passes it was judged.
+/// Returns true if too little passed a PCIe link; `None` if no pattern that passes it was judged.
 pub fn is_low_over_pcie(evidence: &Evidence<'_>, link: &Connection) -> Option<bool> {
     let of = |link: &Connection| (link.port, link.below, link.gpu);
     is_low_over(evidence, |step| {
@@ -26,7 +26,7 @@ pub fn is_low_over_pcie(evidence: &Evidence<'_>, link: &Connection) -> Option<bo
     })
 }
 
-/// Whether a pattern with this GPU reached too little; none where none was judged.
+/// Returns true if a pattern with this GPU reached too little; `None` if none was judged.
 pub fn is_low_with(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
     is_low(evidence, |judged, flow| {
         let flow = judged.pattern.flows.get(flow).map(|flow| flow.flow());
@@ -45,7 +45,7 @@ fn is_low_over(evidence: &Evidence<'_>, passes: impl Fn(&Step<'_>) -> bool) -> O
     })
 }
 
-/// Of the flows that are meant, those of one pattern together.
+/// Sums the selected flows of each pattern, and returns true if any sum is too low.
 fn is_low(evidence: &Evidence<'_>, is_meant: impl Fn(&Judged<'_>, usize) -> bool) -> Option<bool> {
     let low = |judged: Judged<'_>| {
         let flows: Vec<usize> = judged
@@ -61,7 +61,7 @@ fn is_low(evidence: &Evidence<'_>, is_meant: impl Fn(&Judged<'_>, usize) -> bool
         .reduce(|one, other| one || other)
 }
 
-/// What was counted around the load patterns of a GPU.
+/// Returns the counts around the load patterns of a GPU.
 pub fn around<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a AroundLoad> {
     evidence
         .measurements?

@@ -1,12 +1,12 @@
-//! What to do about a link that several flows share, by the kind of link: NVLinks have no slot, and what joins two
-//! processors neither.
+//! Next steps for a link that several flows share, by the kind of link: NVLinks have no slot, nor has the link between
+//! two processors.
 
 use super::load::Low;
 use super::prelude::*;
 use model::flow::Flow;
 use model::topology::{Link, LinkKind};
 
-/// Where the error counters of such a link are read.
+/// Returns the command that reads the error counters of such a link.
 pub fn counters(link: &Link) -> &'static str {
     match link.kind {
         LinkKind::NvLink => "nvidia-smi nvlink -e",
@@ -14,7 +14,7 @@ pub fn counters(link: &Link) -> &'static str {
     }
 }
 
-/// The same for all links that these flows pass.
+/// Returns the same for all links that these flows pass.
 pub fn counters_of(evidence: &Evidence<'_>, flows: &[Flow]) -> &'static str {
     let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
     match pairs.iter().all(|pair| evidence.over_nvlink(*pair)) {
@@ -23,7 +23,8 @@ pub fn counters_of(evidence: &Evidence<'_>, flows: &[Flow]) -> &'static str {
     }
 }
 
-/// What to do about flows that reach too little through what they share; `before_parts` is done before a part is moved.
+/// Returns the next steps for flows that reach too little through what they share. Do `before_parts` before any part is
+/// moved.
 pub fn of_low(low: &Low<'_>, before_parts: &str) -> String {
     let is = |kind| low.links.iter().any(|link| link.kind == kind);
     let own = if is(LinkKind::Interconnect) || is(LinkKind::RootComplex) && !is(LinkKind::Pcie) {

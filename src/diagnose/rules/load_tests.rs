@@ -1,4 +1,4 @@
-//! The rules on several flows at once, on machines whose single flows are known.
+//! Tests of the rules on several flows at once, on machines whose single flows are known.
 
 use crate::testing::prelude::*;
 use crate::testing::{codes, with_host};
@@ -29,7 +29,7 @@ fn up(gpu: u32) -> Flow {
     }
 }
 
-/// A pattern whose flows have these rates.
+/// Returns a pattern whose flows have these rates.
 fn pattern(pattern: Pattern, of: &str, flows: &[(Flow, f64)]) -> LoadPattern {
     let ways: Vec<Flow> = flows.iter().map(|(flow, _)| *flow).collect();
     let mut load = LoadPattern::without(pattern, of.into(), &ways, Status::Measured, None);
@@ -42,7 +42,7 @@ fn pattern(pattern: Pattern, of: &str, flows: &[(Flow, f64)]) -> LoadPattern {
     load
 }
 
-/// Every pair at this share of theory, and these patterns.
+/// Returns every pair at this share of theory, and these patterns.
 fn loaded(machine: &Snapshot, share: f64, load: Vec<LoadPattern>) -> Measurements {
     Measurements {
         load,
@@ -58,7 +58,7 @@ fn into(gpu: u32, sources: [u32; 2], each: f64) -> LoadPattern {
     )
 }
 
-/// [`two_sockets`] with eight lanes to each GPU, so that two fill the uplink.
+/// Returns [`two_sockets`] with eight lanes to each GPU, so that two fill the uplink.
 fn half_slots() -> Snapshot {
     let mut machine = two_sockets();
     for function in &mut machine.pci {
@@ -178,7 +178,7 @@ fn an_uplink_that_carries_less_than_its_slots_is_named() {
     let [found] = of_load.as_slice() else {
         panic!("{found:#?}")
     };
-    // Both uplinks and the link between the sockets are shared: the figures do not tell.
+    // Both uplinks and the link between the sockets are shared: the figures do not show which is the cause.
     assert_eq!(
         (&found.subject, found.suspects.len()),
         (&Subject::Machine, 3),
@@ -298,7 +298,7 @@ fn wrong_bytes_and_failures_under_load_are_errors_of_their_own() {
         "{}",
         found.message
     );
-    // A pair that loses its bytes alone is reported as that.
+    // A pair that also loses its bytes alone has its own finding.
     for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 1, 0)) {
         cell.verified = Verified::Corrupt;
     }
@@ -382,7 +382,7 @@ fn wrong_bytes_are_those_of_the_flows_that_have_them() {
     };
     assert_eq!(several.scope.pairs, pairs(&[(1, 0), (2, 0), (3, 0)]));
     assert_eq!(several.subject, Subject::Gpu { index: 0 }, "{several:#?}");
-    // Two that have nothing in common are two findings.
+    // Two flows that share nothing are two findings.
     let apart = judged(vec![all_to_one(0, &[1]), all_to_one(3, &[2])]);
     assert_eq!(
         apart
@@ -391,7 +391,7 @@ fn wrong_bytes_are_those_of_the_flows_that_have_them() {
             .collect::<Vec<_>>(),
         [pairs(&[(1, 0)]), pairs(&[(2, 3)])]
     );
-    // The memory of the host has no pair.
+    // Flows with the memory of the host have no pair.
     let mut host = pattern(
         Pattern::HostToAll,
         "",
@@ -492,7 +492,7 @@ fn a_ring_both_ways_is_judged_like_all_pairs_since_copies_take_turns_too() {
     );
 }
 
-/// Two GPUs below an uplink that both share, all of them with the host at once.
+/// Tests two GPUs below an uplink that both share, all of them with the host at once.
 #[test]
 fn an_uplink_is_named_by_one_finding() {
     let machine = two_sockets();

@@ -1,14 +1,14 @@
 //! # What it means
 //!
-//! Copies that run at the same time through one link do not share it evenly: one of them has far less than its part.
+//! Copies that run at the same time through one link do not share it evenly: one of them gets far less than its share.
 //!
 //! # How it is detected
 //!
-//! In a pattern whose sum is as it should be (`measurements.load`), and of which no other finding names a hop, a flow
-//! that shares a hop with others has less than `least_part_percent` of its max-min fair share and of an even part, while
-//! others of that hop have more than their share. Where such flows share several hops, the one is named that most of
-//! these patterns have in common and in which none of the flow's GPUs had its share in another pattern. `fairness` in the
-//! report is Jain's index over all flows of the pattern.
+//! The sum of a pattern is as it should be (`measurements.load`), and no other finding names a hop of it. In this
+//! pattern, a flow that shares a hop with others has less than `least_part_percent` of its max-min fair share and of an
+//! even part, while others of that hop have more than their share. If such flows share several hops, the finding names
+//! the hop that most of these patterns have in common and in which none of the flow's GPUs had its share in another
+//! pattern. `fairness` in the report is Jain's index over all flows of the pattern.
 //!
 //! # Why it matters
 //!
@@ -16,8 +16,8 @@
 //!
 //! # What to do
 //!
-//! Check again. Ports of PCIe switches take turns by port, so a GPU that shares a port with several others has less: it
-//! is how such a board is built. Where nothing of the kind explains it, look at the error counters of the slow flow's
+//! Check again. Ports of PCIe switches take turns by port, so a GPU that shares a port with several others gets less:
+//! such a board is built that way. If nothing of the kind explains it, look at the error counters of the slow flow's
 //! links and at the arbitration settings of the switch.
 //!
 //! # Sources
@@ -42,7 +42,7 @@ const LEAST: Parameter = Parameter {
             three GPUs and the other one",
 };
 
-/// What a flow has at least of its fair share where it is said to have it.
+/// Share of its fair rate from which a flow counts as having it.
 const SHARE: f64 = 0.9;
 
 pub const RULE: Rule = Rule::new(
@@ -53,14 +53,14 @@ pub const RULE: Rule = Rule::new(
 )
 .with(&[LEAST]);
 
-/// A flow of a pattern that shares a hop with others and has this much of its fair share.
+/// A flow of a pattern that shares a hop with others, and the part of its fair share that it reached.
 struct Shared {
     hop: Passage,
     flow: Flow,
     part: f64,
 }
 
-/// A flow that has too little of one of these hops.
+/// A flow that gets too little through one of these hops.
 struct Starved<'a> {
     judged: Judged<'a>,
     hops: Vec<Passage>,
@@ -69,8 +69,8 @@ struct Starved<'a> {
 }
 
 impl Starved<'_> {
-    /// The hop, in either direction, that most patterns with such a flow have in common, less those in which one of the
-    /// flow's GPUs had its share of it; of equal ones one whose rate is known.
+    /// Returns the hop, in either direction, that most patterns with such a flow have in common, less those in which
+    /// one of the flow's GPUs had its share of it. On a tie, prefers a hop whose rate is known.
     fn hop(&self, starved: &[Self], shared: &[Shared]) -> Option<Passage> {
         let ends = self.judged.pattern.flows.get(self.flow)?.flow().ends();
         let has_no_rate = |hop| {
@@ -97,7 +97,7 @@ impl Starved<'_> {
     }
 }
 
-/// A hop whatever its direction.
+/// Returns a hop independent of its direction.
 fn both_ways((one, other): Passage) -> Passage {
     if one <= other {
         (one, other)
@@ -172,14 +172,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// The flow of a pattern that has least, where that is too little and no low sum explains it.
+/// Returns the flow of a pattern with the smallest share, if that is too little and no low sum explains it.
 fn starved(judged: Judged<'_>, least: f64) -> Option<Starved<'_>> {
     let all = judged.all();
     if Judged::sum(&judged.achieved, &all) < judged.floor(&all) {
         return None;
     }
     let (flow, has) = least_part(&judged)?;
-    // Where a hop of the others carries more than one flow has shown, an even part is all that it lacks.
+    // If a hop carries more than single flows have shown, a flow with an even part of it lacks nothing.
     let is_uneven = |flows: &Vec<usize>| {
         let count = u32::try_from(flows.len()).map_or(f64::INFINITY, f64::from);
         let even = Judged::sum(&judged.achieved, flows) / count;
@@ -208,12 +208,12 @@ fn starved(judged: Judged<'_>, least: f64) -> Option<Starved<'_>> {
     })
 }
 
-/// What a flow has of its fair share.
+/// Returns the part of its fair share that a flow reached.
 fn part(judged: &Judged<'_>, flow: usize) -> Option<f64> {
     Some(judged.achieved.get(flow)? / judged.explained.get(flow).filter(|rate| **rate > 0.0)?)
 }
 
-/// The flow of a pattern that has least of its fair share, and how much.
+/// Returns the flow of a pattern with the smallest part of its fair share, and that part.
 fn least_part(judged: &Judged<'_>) -> Option<(usize, f64)> {
     let parts = judged
         .all()
@@ -222,7 +222,7 @@ fn least_part(judged: &Judged<'_>) -> Option<(usize, f64)> {
     parts.min_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
-/// The flows of a pattern that share hops.
+/// Returns the flows of a pattern that share hops.
 fn shared(judged: &Judged<'_>) -> Vec<Shared> {
     let passed = judged
         .predicted

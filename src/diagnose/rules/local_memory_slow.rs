@@ -1,33 +1,33 @@
 //! # What it means
 //!
 //! Copies within a GPU, from its memory to its memory, are clearly slower than on the other GPUs of its model, or than
-//! is known of the model. No link has a part in them: it is the GPU.
+//! is known of the model. They use no link, so the GPU is the cause.
 //!
 //! # How it is detected
 //!
-//! The figure (`measurements.local`, bytes copied per second) lies below the middle of the GPUs of the same model in
+//! The figure (`measurements.local`, bytes copied per second) lies below the median of the GPUs of the same model in
 //! this machine by more than `below_siblings_percent`, and by more than the spread of its own samples. Or it lies below
-//! the lowest that is known of healthy GPUs of that model by more than `below_model_percent`: so a machine is found
-//! whose GPUs are all slow. Models of which nothing was published or recorded are compared with their siblings only.
-//! Copies between the GPUs that are slow as well are attributed to it.
+//! the lowest known figure of healthy GPUs of that model by more than `below_model_percent`. The second comparison
+//! finds a machine whose GPUs are all slow. Models without a published or recorded figure are compared with their
+//! siblings only. If copies between the GPUs are slow as well, they are attributed to this finding.
 //!
 //! # Why it matters
 //!
-//! Most of what GPUs do waits for their memory. Where the paths between GPUs are slow as well, this says that
-//! the links need not be at fault.
+//! Most of what GPUs do waits for their memory. If the paths between GPUs are slow as well, this finding shows that the
+//! links need not be at fault.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPU and check again. Look for clocks that are held back, of the memory too
-//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`), for a power limit, for memory rows that were remapped or wait to be
-//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and for MIG or a vGPU that leaves a part of the memory's rate.
+//! Stop other work on the GPU and check again. Look for clocks that are held back, also those of the memory
+//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`). Look for a power limit, for memory rows that were remapped or wait to be
+//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and for MIG or a vGPU that provides only a part of the memory's rate.
 //!
 //! # Sources
 //!
-//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ little: 0.1% (8 x H20, nvbandwidth issue 48; 4 x
-//! GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). The figures of models are in
-//! src/diagnose/models.rs, each with its source. What a data sheet says of the memory is no measure: such copies reach
-//! 23 to 46% of it, since they read and write.
+//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ little: 0.1% (8 x H20, nvbandwidth issue 48;
+//! 4 x GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). The figures of models are in
+//! src/diagnose/models.rs, each with its source. The memory rate of a data sheet is no measure: such copies reach 23 to
+//! 46% of it, since they read and write.
 
 use super::prelude::*;
 use crate::models::{self, Local};
@@ -74,7 +74,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// A finding for each GPU that is slower than its siblings, and one for those that are slower than their model.
+/// Returns a finding for each GPU that is slower than its siblings, and one for those that are slower than their model.
 fn of_model(
     evidence: &Evidence<'_>,
     name: &str,
@@ -82,7 +82,7 @@ fn of_model(
 ) -> Vec<Finding> {
     let mut rates: Vec<f64> = cells.iter().map(|(_, rate)| rate.0).collect();
     rates.sort_by(f64::total_cmp);
-    // The upper one of two: nothing makes a GPU faster than its memory.
+    // The upper of the two middle figures: nothing makes a GPU faster than its memory.
     let middle = rates
         .get(rates.len() / 2)
         .copied()
@@ -256,7 +256,7 @@ mod tests {
             Severity::Error,
         );
         assert_eq!(own.subject, Subject::Gpu { index: 2 });
-        // One slow pair of a GPU with slow memory is another matter.
+        // One slow pair of a GPU with slow memory has another cause.
         let mut measurements = with_local(&machine, &[2094.0, 2090.0, 700.0, 2094.0]);
         set(&mut measurements, 250.0, |cell| {
             is(cell, 2, 3) || is(cell, 3, 2)

@@ -1,5 +1,5 @@
-//! What is known of the place of a GPU that does not answer: its power, the port above it and the errors that it has
-//! counted, what the driver logged, and whether it hangs at a cable; and what to do about it there.
+//! Facts on the place of a GPU that does not answer: its power, the port above it and the errors that the port has
+//! counted, the driver's log, and if it is attached by a cable. Also the next steps there.
 
 use super::nvlink_missing;
 use super::prelude::*;
@@ -7,7 +7,8 @@ use crate::external::{self, External};
 use model::snapshot::{PciPower, Xid};
 use topology::pcie;
 
-/// The lowest port below which there are several GPUs and none answers, with these GPUs: what they share is lost.
+/// Returns the lowest port above this GPU below which there are several GPUs and none answers, with these GPUs. What
+/// they share is lost.
 pub fn shared_port(
     evidence: &Evidence<'_>,
     lost: &[u32],
@@ -47,7 +48,7 @@ pub fn shared_port(
     best
 }
 
-/// What to do about one GPU that does not answer.
+/// Returns the next step for one GPU that does not answer.
 pub fn next_step(evidence: &Evidence<'_>, gpu: u32) -> &'static str {
     if evidence.virtual_machine() {
         return "Look for Xid messages (dmesg | grep -i xid). Shut this virtual machine down and start it again, which resets \
@@ -76,7 +77,7 @@ pub fn next_step(evidence: &Evidence<'_>, gpu: u32) -> &'static str {
     }
 }
 
-/// Whether this GPU is a module on a board (SXM): its own name shows it, or those of the others.
+/// Returns true if this GPU is a module on a board (SXM), judged by its own name or by the names of the others.
 fn is_module(evidence: &Evidence<'_>, gpu: u32) -> bool {
     let name = |gpu: &Gpu| gpu.name.known().map(|name| nvlink_missing::is_sxm(name));
     let own = evidence.snapshot.gpu(gpu).and_then(name);
@@ -86,7 +87,7 @@ fn is_module(evidence: &Evidence<'_>, gpu: u32) -> bool {
     })
 }
 
-/// The port above a function, root port or port of a switch.
+/// Returns the port above a function: a root port or a port of a switch.
 pub fn port_above<'a>(evidence: &Evidence<'a>, address: PciAddress) -> Option<&'a PciFunction> {
     let is_port = |function: &&&PciFunction| {
         matches!(
@@ -101,7 +102,7 @@ pub fn port_above<'a>(evidence: &Evidence<'a>, address: PciAddress) -> Option<&'
         .copied()
 }
 
-/// A finding with all of that.
+/// Adds all of these facts to a finding.
 pub fn with_place(found: Finding, evidence: &Evidence<'_>, address: Option<PciAddress>) -> Finding {
     let Some(address) = address else { return found };
     let found = with_power(found, evidence, address);
@@ -110,7 +111,7 @@ pub fn with_place(found: Finding, evidence: &Evidence<'_>, address: Option<PciAd
     with_cable(found, evidence, address)
 }
 
-/// Whether the function itself has power and answers.
+/// Adds the power state of the function, and if it answers.
 fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     let Some(function) = evidence.snapshot.function(address) else {
         return found;
@@ -137,7 +138,7 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         )
 }
 
-/// The port above, and a sentence on what it has counted.
+/// Adds the port above, and a sentence on the errors that it has counted.
 pub fn with_port(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     let Some(port) = port_above(evidence, address) else {
         return found;
@@ -170,9 +171,9 @@ pub fn with_port(mut found: Finding, evidence: &Evidence<'_>, address: PciAddres
         .fact("port_corrected_errors", port.aer_correctable.get())
 }
 
-/// What the driver logged of the GPU last.
+/// Adds the GPU's last Xid message from the driver's log, and the Xids before it.
 fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
-    // A message names the device, of which a GPU is function 0.
+    // A message names the device; a GPU is function 0 of it.
     let place = |address: PciAddress| (address.domain, address.bus, address.device);
     let Some(all) = evidence.snapshot.host.xids.known() else {
         let why = evidence
@@ -226,7 +227,7 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
         )
 }
 
-/// Whether the link goes through a cable or a dock.
+/// Adds a fact if the link goes through a cable or a dock.
 fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     let way = pcie::chain(evidence.snapshot, address);
     if !way
@@ -236,7 +237,7 @@ fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         return found;
     }
     found.message.push_str("; it hangs at an external link");
-    // What to do about a Thunderbolt dock is said already.
+    // The next step already covers a Thunderbolt dock.
     let is_said = |gpu| external::of(evidence, gpu) == Some(External::Thunderbolt);
     if !matches!(found.subject, Subject::Gpu { index } if is_said(index)) {
         found.next_step = format!(

@@ -4,20 +4,19 @@
 //!
 //! # How it is detected
 //!
-//! What NVML reports for every GPU, in one finding. It is information, and a warning where some
-//! GPUs of a model have it and others of the same model do not. Where peer access is refused
-//! because of it, the finding on that (`peer-access-missing`) says so, and this one is not
-//! reported.
+//! The rule reads what NVML reports for every GPU, and makes one finding. It is information. It is a warning if some
+//! GPUs of a model have MIG mode on and others of the same model do not. If peer access is refused because of MIG mode,
+//! the finding on that (`peer-access-missing`) states it, and this one is not reported.
 //!
 //! # Why it matters
 //!
-//! A GPU in MIG mode cannot copy to others directly, and CUDA shows at most one instance of it to a
-//! program. Where only some GPUs are split, the last user usually left them that way.
+//! A GPU in MIG mode cannot copy to others directly, and CUDA shows at most one instance of it to a program. If only
+//! some GPUs are split, the last user usually left them that way.
 //!
 //! # What to do
 //!
-//! If these GPUs are to work together: `nvidia-smi -i GPU -mig 0`, with no program running; older
-//! parts then need a reset of the GPU.
+//! If these GPUs are to work together: `nvidia-smi -i GPU -mig 0`, with no program running. Older parts then need a
+//! reset of the GPU.
 //!
 //! # Sources
 //!

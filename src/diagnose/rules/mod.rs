@@ -24,17 +24,17 @@ mod unread_traffic;
 mod windows;
 mod wrong_bytes;
 
-/// Declares the file of each rule, and puts the rule into [`ALL`].
+/// Declares the file of each rule, and adds the rule to [`ALL`].
 macro_rules! rules {
     ($($name:ident)*) => {
         $(pub mod $name;)*
 
-        /// Every rule, in the order in which they came to be.
+        /// Every rule, in the order in which they were added.
         pub static ALL: &[Rule] = &[$($name::RULE),*];
     };
 }
 
-// Append; never change or remove one: reports and scripts have their codes.
+// Only append; never change or remove one: reports and scripts contain their codes.
 rules! {
     peer_bandwidth_low
     peer_data_wrong

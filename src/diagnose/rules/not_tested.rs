@@ -1,25 +1,24 @@
 //! # What it means
 //!
-//! Some of what was asked for was not tested.
+//! Some of the requested measurements were not made.
 //!
 //! # How it is detected
 //!
-//! Measurements were skipped, or have a figure but it is not known whether their bytes arrived, or
-//! a GPU that was asked for could not be used: in exclusive or prohibited compute mode, in MIG
-//! mode, out of memory. `devices-hidden` reports GPUs that CUDA does not show. Or the run was cut
-//! off and its report was recovered. Or a saved report has fewer rows than its verdict counts, or no
-//! row of a pair of its GPUs. Copies that failed or hung have findings of their own. A pair
+//! Measurements were skipped, or have a figure but it is not known if their bytes arrived. Or a GPU that was asked for
+//! could not be used: in exclusive or prohibited compute mode, in MIG mode, out of memory. `devices-hidden` reports
+//! GPUs that CUDA does not show. Or the run was cut off and its report was recovered. Or a saved report has fewer rows
+//! than its verdict counts, or no row of a pair of its GPUs. Copies that failed or hung have their own findings. A pair
 //! that CUDA denies peer access is tested by its staged copies.
 //!
 //! # Why it matters
 //!
-//! The untested part may be the broken one. By itself this makes the exit code 3; it never counts
-//! as a fault of the machine.
+//! The untested part may be the broken one. By itself this makes the exit code 3. It never counts as a fault of the
+//! machine.
 //!
 //! # What to do
 //!
-//! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`,
-//! `--skip`). Where rows were taken out of a saved report, get it as it was written.
+//! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`, `--skip`). If rows
+//! were removed from a saved report, get it as it was written.
 //!
 //! # Sources
 //!
@@ -33,7 +32,7 @@ use model::load::LoadPattern;
 use model::measurement::Probe;
 use model::snapshot::ComputeMode;
 
-/// Reasons that the message spells out; the evidence has them all.
+/// Most reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
 pub const RULE: Rule = Rule::new(
@@ -72,7 +71,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("tested", coverage.tested)
         .fact("untested", coverage.untested)
         .fact("unverified", coverage.unverified)
-        // The message has them all where they are few.
+        // The message has all reasons if they are few.
         .fact(
             "reasons",
             (coverage.reasons.len() > SPELT_OUT)
@@ -82,8 +81,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// The pairs of what was not tested, where pairs are the whole of it: no GPU is missing, no figure is
-/// unverified, and the run came to its end.
+/// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is
+/// unverified, and the run was not cut off.
 pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
     let whole = coverage(measurements).unverified > 0
         || measurements.cut_off
@@ -91,7 +90,7 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         || measurements.driver.failure.is_some()
         || coverage::unusable(measurements).next().is_some();
     let single = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
-    // Of several flows at once, one that fails alone is why the others were not tested either.
+    // If one of several flows at once fails alone, it is the reason why the others were not tested either.
     let load = measurements
         .load
         .iter()
@@ -101,7 +100,7 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
 }
 
-/// What to do about a saved report that lacks rows.
+/// The next step for a saved report that lacks rows.
 pub const WHOLE_REPORT: &str = "Get the report as check wrote it, with all rows, or check again";
 
 fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
@@ -155,7 +154,7 @@ fn cut_off(measurements: &Measurements) -> Option<String> {
         .then(|| "The run was cut off before its end".to_owned())
 }
 
-/// That a saved report has fewer rows than were asked for.
+/// Returns a sentence if a saved report has fewer rows than were asked for.
 fn absent(measurements: &Measurements, coverage: &Coverage) -> Option<String> {
     let all = coverage.tested.saturating_add(coverage.untested);
     let absent = measurements.absent;

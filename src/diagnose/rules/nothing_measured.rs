@@ -4,8 +4,8 @@
 //!
 //! # How it is detected
 //!
-//! No measurement that was asked for has an answer, or there is no GPU to look at, or another peerscope
-//! was checking the machine. Or a saved report has none of the rows that its verdict counts.
+//! No measurement that was asked for has a result, or there is no GPU to look at, or another peerscope was checking the
+//! machine. Or a saved report has none of the rows that its verdict counts.
 //!
 //! # Why it matters
 //!
@@ -13,11 +13,10 @@
 //!
 //! # What to do
 //!
-//! The message repeats the driver's error. CUDA error 802 (system not yet initialised) on a machine
-//! with NVSwitch means that the fabric manager is not running: `systemctl status
-//! nvidia-fabricmanager`. CUDA error 34 means that a toolkit's stub library was loaded instead of
-//! the driver's. No device: look at `nvidia-smi` and at CUDA_VISIBLE_DEVICES; in a container, at
-//! whether it was started with access to GPUs.
+//! The message repeats the driver's error. CUDA error 802 (system not yet initialised) on a machine with NVSwitch means
+//! that the fabric manager is not running: `systemctl status nvidia-fabricmanager`. CUDA error 34 means that a
+//! toolkit's stub library was loaded instead of the driver's. No device: look at `nvidia-smi` and at
+//! CUDA_VISIBLE_DEVICES; in a container, check if it was started with access to GPUs.
 //!
 //! # Sources
 //!
@@ -64,7 +63,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// Why nothing was measured; `None` where something was, or nothing was to be.
+/// Returns why nothing was measured; `None` if something was, or nothing was to be.
 fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     let gpus = evidence.snapshot.gpus.len();
     let Some(measurements) = evidence.measurements else {

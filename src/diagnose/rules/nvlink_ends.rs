@@ -1,4 +1,4 @@
-//! The NVLinks of a GPU that are up and down, where they lead, and what is said of their ends.
+//! The NVLinks of a GPU that are up and down, where they lead, and words for their ends.
 
 use super::prelude::*;
 use model::snapshot::{NvLink, NvLinkRemote};
@@ -6,14 +6,14 @@ use model::snapshot::{NvLink, NvLinkRemote};
 /// A GPU's links, by number.
 pub struct Links<'a> {
     pub gpu: &'a Gpu,
-    /// Those that are up.
+    /// Numbers of the links that are up.
     pub active: Vec<u8>,
-    /// Those that are down.
+    /// Numbers of the links that are down.
     pub inactive: Vec<u8>,
 }
 
 impl<'a> Links<'a> {
-    /// Those of this GPU, where they are known.
+    /// Returns the links of this GPU, if they are known.
     pub fn of(gpu: &'a Gpu) -> Option<Self> {
         let of_state = |state: bool| -> Option<Vec<u8>> {
             let links = gpu
@@ -30,7 +30,7 @@ impl<'a> Links<'a> {
         })
     }
 
-    /// Whether NVML knows of an NVSwitch fabric.
+    /// Returns true if NVML reports an NVSwitch fabric.
     pub fn in_fabric(&self) -> bool {
         self.gpu
             .fabric
@@ -38,18 +38,18 @@ impl<'a> Links<'a> {
             .is_some_and(|fabric| fabric.state != FabricState::NotSupported)
     }
 
-    /// Whether one that is up leads to a GPU.
+    /// Returns true if a link that is up leads to a GPU.
     pub fn leads_to_gpu(&self) -> bool {
         self.up()
             .any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
     }
 
-    /// Whether none is listed, and MIG mode is not the reason.
+    /// Returns true if no link is listed, and MIG mode is not the reason.
     pub fn lists_none(&self) -> bool {
         self.gpu.nvlinks.known().is_some_and(Vec::is_empty) && self.gpu.mig.get() != Some(true)
     }
 
-    /// Where its active links lead, as far as NVML tells.
+    /// Returns where its active links lead, as far as NVML reports it.
     pub fn remotes(&self) -> impl Iterator<Item = Option<PciAddress>> {
         self.up().map(|link| link.remote_pci.get())
     }
@@ -64,9 +64,9 @@ impl<'a> Links<'a> {
     }
 }
 
-/// What GPUs that lost some links have in common where links lead from GPU to GPU: each such link has
-/// two ends, and both show it. Two GPUs that lost as many are the ends of the same links; one that
-/// lost as many as all others together is their common end.
+/// Returns what GPUs that lost some links have in common, if links lead from GPU to GPU. Each such link has two ends,
+/// and both show it. Two GPUs that lost the same number are the ends of the same links. One that lost as many as all
+/// others together is their common end.
 pub fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
     if !gpus.iter().all(|links| links.leads_to_gpu()) {
         return None;
@@ -88,7 +88,7 @@ pub fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
     }
 }
 
-/// The links that are down, by GPU.
+/// Returns the links that are down, by GPU.
 pub fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
     gpus.iter()
         .map(|links| {
@@ -100,17 +100,17 @@ pub fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
         .collect()
 }
 
-/// Numbers of links as a fact.
+/// Returns numbers of links as a fact.
 pub fn link_numbers(links: &[u8]) -> Fact {
     Fact::Numbers(links.iter().copied().map(u64::from).collect())
 }
 
-/// Numbers of links for people.
+/// Returns numbers of links for people.
 pub fn numbers(links: &[u8]) -> String {
     words::ranges(links.iter().copied().map(u32::from))
 }
 
-/// `NVLink 2 of GPU 1`, `NVLinks 0-3 of GPU 2`.
+/// Returns words such as `NVLink 2 of GPU 1`, `NVLinks 0-3 of GPU 2`.
 pub fn named(links: &[u8], gpu: u32) -> String {
     let word = if links.len() == 1 {
         "NVLink"
@@ -120,7 +120,7 @@ pub fn named(links: &[u8], gpu: u32) -> String {
     format!("{word} {} of GPU {gpu}", numbers(links))
 }
 
-/// How many NVLinks a GPU has up that lead to another; `None` where that is not known of all of them.
+/// Returns how many NVLinks of a GPU that are up lead to another GPU; `None` if that is not known of all of them.
 pub fn left_between(one: &Links<'_>, other: &Links<'_>) -> Option<usize> {
     let to = other.gpu.pci.get()?;
     let remotes: Option<Vec<PciAddress>> = one.remotes().collect();

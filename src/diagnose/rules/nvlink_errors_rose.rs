@@ -4,23 +4,23 @@
 //!
 //! # How it is detected
 //!
-//! The counters of every active link are read before the copies and after them; errors from before
-//! the run are not reported. Damaged flits (CRC) and recoveries, in which a link retrains, are a
-//! warning. Replays alone are information where every copy of the GPU reaches its rate, since
-//! congestion can raise them, and a warning where one does not, alone or while several run at once. Slow copies over the
-//! same links are attributed to this finding and raise it to their severity. Where load patterns ran, the message says
-//! how many of the errors were counted meanwhile (`measurements.around_load`).
+//! The counters of every active link are read before and after the copies. Errors from before the run are not reported.
+//! Damaged flits (CRC) and recoveries, in which a link retrains, are a warning. Replays alone are information if every
+//! copy of the GPU reaches its rate, since congestion can raise them. They are a warning if a copy does not, alone or
+//! while several run at once. Slow copies over the same links are attributed to this finding and raise it to their
+//! severity. If load patterns ran, the message states how many of the errors were counted meanwhile
+//! (`measurements.around_load`).
 //!
 //! # Why it matters
 //!
-//! Links send damaged data again: data stays correct, and copies get slower. A link that counts
-//! more errors each day will fail.
+//! Links send damaged data again: data stays correct, and copies get slower. A link that counts more errors each day
+//! will fail.
 //!
 //! # What to do
 //!
-//! Note the counters (`nvidia-smi nvlink -e`), check again, and see whether the same links count. Look
-//! for Xid 74 (`dmesg | grep -i xid`). Reseat bridge or GPU; on NVSwitch baseboards swap the GPU with
-//! another: errors that move with it are the GPU's, those that stay are the baseboard's.
+//! Note the counters (`nvidia-smi nvlink -e`), check again, and see if the same links count. Look for Xid 74
+//! (`dmesg | grep -i xid`). Reseat bridge or GPU. On NVSwitch baseboards swap the GPU with another: errors that move
+//! with it come from the GPU, those that stay come from the baseboard.
 //!
 //! # Sources
 //!

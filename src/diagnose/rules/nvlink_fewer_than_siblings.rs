@@ -1,30 +1,27 @@
 //! # What it means
 //!
-//! A GPU has fewer NVLinks than the other GPUs of its model in this machine, and none of its links
-//! is down: the missing ones are not listed at all.
+//! A GPU has fewer NVLinks than the other GPUs of its model in this machine, and none of its links is down: the missing
+//! ones are not listed at all.
 //!
 //! # How it is detected
 //!
-//! The number of links that a GPU should have is not in its name, so it is taken from its siblings:
-//! the most active links that another GPU of the same model has, and the links that other GPUs say
-//! lead to this one. A GPU whose own list is shorter and has no inactive link is reported here;
-//! `nvlink-inactive` reports links that are listed as down. The same number on all GPUs is how the
-//! machine is wired and is not reported, nor is a card without any link where bridges connect
-//! others, nor a GPU in MIG mode without any. Where links lead to GPUs rather than switches it is a
-//! warning: one of two bridges may never have been fitted; but a part for an SXM socket without any link
+//! A GPU's name does not show its number of links, so the number is taken from its siblings. It is the most active
+//! links that another GPU of the same model has, or the number of other GPUs' links that lead to this one. A GPU whose
+//! own list is shorter and has no inactive link is reported here. `nvlink-inactive` reports links that are listed as
+//! down. Not reported are the same number on all GPUs, which is how the machine is wired, a card without any link if
+//! bridges connect others, and a GPU in MIG mode without any link. The finding is a warning if links lead to GPUs
+//! rather than switches: one of two bridges may never have been fitted. But a part for an SXM socket without any link
 //! is an error (a warning in a virtual machine), since its board connects it.
 //!
 //! # Why it matters
 //!
-//! Every link that is missing takes its share of the bandwidth; with all missing, copies go over
-//! PCIe.
+//! Every link that is missing takes its share of the bandwidth. With all missing, copies go over PCIe.
 //!
 //! # What to do
 //!
-//! Compare `nvidia-smi nvlink -s` of this GPU with another. With NVSwitch: look at the fabric
-//! manager's log, which disables links that fail training, and power-cycle the machine. With
-//! bridges: see whether one is missing or half seated. Swap the GPU to see whether the fault moves
-//! with it.
+//! Compare `nvidia-smi nvlink -s` of this GPU with another. With NVSwitch: look at the fabric manager's log, since it
+//! disables links that fail training, and power-cycle the machine. With bridges: check if one is missing or half
+//! seated. Swap the GPU to see if the fault moves with it.
 //!
 //! # Sources
 //!
@@ -67,7 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
             (_, claimed) => (claimed, None),
         };
-        // A bridge connects some cards of a machine and leaves others without any link.
+        // Bridges connect some cards of a machine and leave others without any link.
         let without_bridge =
             active.is_empty() && of_remotes == 0 && bridged && !is_part_of_board(gpu);
         let mig = active.is_empty() && gpu.mig.get() == Some(true);
@@ -127,14 +124,14 @@ fn finding(
     found
 }
 
-/// Whether its board connects it, and no bridge.
+/// Returns true if its board connects it, and not a bridge.
 fn is_part_of_board(gpu: &Gpu) -> bool {
     gpu.name
         .known()
         .is_some_and(|name| nvlink_missing::is_sxm(name))
 }
 
-/// The active links of a GPU; `None` where the list or the state of a link is not known.
+/// Returns the active links of a GPU; `None` if the list or the state of a link is not known.
 fn active(gpu: &Gpu) -> Option<Vec<&NvLink>> {
     let links = gpu.nvlinks.known()?;
     let known = links.iter().all(|link| link.active.get().is_some());
@@ -146,7 +143,7 @@ fn active(gpu: &Gpu) -> Option<Vec<&NvLink>> {
     })
 }
 
-/// How many active links of other GPUs lead to this one by their addresses.
+/// Returns how many active links of other GPUs lead to this one by their addresses.
 fn claimed_by_others(snapshot: &Snapshot, gpu: &Gpu) -> usize {
     let Some(address) = gpu.pci.get() else {
         return 0;

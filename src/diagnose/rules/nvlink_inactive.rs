@@ -4,34 +4,31 @@
 //!
 //! # How it is detected
 //!
-//! The number of links that a GPU should have is not in its name: machines are wired differently.
-//! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
-//! model is an error. Cards are connected by bridges, which may never have been fitted: no active link at
-//! all where others have some to another GPU is a warning, and information on one card whose like are all
-//! bridged in pairs: there is no other one left for it. Parts for SXM sockets are connected by their board,
-//! and no active link on one of them is an error (in a virtual machine, whose host may keep NVLink to itself,
-//! a warning). All links down on a GPU that belongs to an NVSwitch
-//! fabric, in a machine with NVSwitches on its PCI bus, or that reaches another over NVLink according
-//! to NVML, is an error whatever the other GPUs show. Links that are down on all GPUs of a model are
-//! wired nowhere: they are reported as information and held against no GPU; if the machine should have
-//! them, only its specification shows it. But a bridge carries a known number of links (2080 Ti two, 3090 and
-//! A40 four, H100 NVL twelve): fewer of them between two cards is a warning, and so are parts for SXM sockets none of
-//! whose links came up in a virtual machine. A link between two GPUs has two ends that both show it:
-//! links that two GPUs lost together, or one GPU and several others, are one finding, and so are all
-//! GPUs that lost every link, with the other ends of these links; fewer links on one GPU alone are how its
-//! board is wired. A tray of a larger NVLink domain that runs without the switches of its rack has none
-//! (`fabric-not-ready`).
+//! A GPU's name does not show its number of links: machines are wired differently. So GPUs of one model are compared
+//! with each other. Fewer active links than the best GPU of the model is an error. Cards are connected by bridges,
+//! which may never have been fitted. No active link at all is a warning if others have some to another GPU. It is
+//! information on one card if all other cards of its model are bridged in pairs: no partner is left for it. Parts for
+//! SXM sockets are connected by their board, so no active link on one of them is an error. (In a virtual machine it is
+//! a warning, because the host may keep NVLink to itself.) All links down is an error, whatever the other GPUs show, if
+//! the GPU belongs to an NVSwitch fabric, if the machine has NVSwitches on its PCI bus, or if the GPU reaches another
+//! over NVLink according to NVML. Links that are down on all GPUs of a model are not wired: they are reported as
+//! information and not as a fault of any GPU. If the machine should have them, only its specification shows it. But a
+//! bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and fewer of them between
+//! two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came up. A link between
+//! two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and several others, are
+//! one finding. All GPUs that lost every link are also one finding, with the other ends of these links. Fewer links on
+//! one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without the switches of its
+//! rack has no links (`fabric-not-ready`).
 //!
 //! # Why it matters
 //!
-//! Every link that is missing takes its share of the bandwidth; with all missing, copies go over
-//! PCIe.
+//! Every link that is missing takes its share of the bandwidth. With all missing, copies go over PCIe.
 //!
 //! # What to do
 //!
-//! Look for link errors (`nvidia-smi nvlink -s`, `-e`) and Xid 74 (`dmesg | grep -i xid`). With
-//! NVSwitch: look at the fabric manager's log, then power-cycle the machine. With bridges: reseat
-//! the bridge. If the same links stay down, swap the GPU to see whether the fault moves with it.
+//! Look for link errors (`nvidia-smi nvlink -s`, `-e`) and Xid 74 (`dmesg | grep -i xid`). With NVSwitch: look at the
+//! fabric manager's log, then power-cycle the machine. With bridges: reseat the bridge. If the same links stay down,
+//! swap the GPU to see if the fault moves with it.
 //!
 //! # Sources
 //!
@@ -95,13 +92,13 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     if ends_are_of(&whole, part.iter().chain(&alike), gpus) {
         (part, alike) = (Vec::new(), Vec::new());
     }
-    // Nor are they wired so where they may lead to a GPU that lists none (`nvlink-fewer-than-siblings`).
+    // Links that may lead to a GPU that lists none are not left unwired either (`nvlink-fewer-than-siblings`).
     if is_board(evidence, model) && gpus.iter().any(Links::lists_none) {
         alike.clear();
     }
     let mut findings = Vec::new();
     if part.len() == 1 && whole.is_empty() {
-        // A link that is lost between two GPUs is down at both ends. One that only this GPU shows leads to none
+        // A link that is lost between two GPUs is down at both ends. A link that is down on this GPU only leads to none
         // of the others: their boards are wired so.
         if gpus.iter().all(Links::leads_to_gpu) {
             alike.extend(part.pop());
@@ -138,25 +135,25 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     findings
 }
 
-/// GPUs of a model with links that are down, by what that means.
+/// GPUs of a model with links that are down, by the meaning of that.
 #[derive(Default)]
 struct Down<'a> {
-    /// All of them, on cards without anything that says there should be some.
+    /// All links are down, on cards without a sign that there should be some.
     without_bridge: Vec<&'a Links<'a>>,
     whole: Vec<&'a Links<'a>>,
-    /// Some, where others of the model have more that are up.
+    /// Some links are down, and others of the model have more that are up.
     part: Vec<&'a Links<'a>>,
-    /// None has more that are up.
+    /// Some links are down, and no other has more that are up.
     alike: Vec<&'a Links<'a>>,
 }
 
-/// Whether GPUs of this model are connected by their board and not by bridges. What a virtual machine shows may be
-/// what its host gives it.
+/// Returns true if GPUs of this model are connected by their board and not by bridges. In a virtual machine the host
+/// decides which links it shows.
 fn is_board(evidence: &Evidence<'_>, model: &str) -> bool {
     nvlink_missing::is_sxm(model) && !evidence.virtual_machine()
 }
 
-/// What says that a GPU has NVLinks that are up, whatever others of its model show.
+/// Returns the evidence that a GPU should have NVLinks that are up, whatever others of its model show.
 fn expected(evidence: &Evidence<'_>, links: &Links<'_>, tray: bool) -> Option<&'static str> {
     let switches = !evidence.snapshot.nvswitches.is_empty() && links.gpu.mig.get() != Some(true);
     match () {
@@ -169,8 +166,8 @@ fn expected(evidence: &Evidence<'_>, links: &Links<'_>, tray: bool) -> Option<&'
     }
 }
 
-/// Whether the links of these GPUs that are down may all be the other ends of links of those that lost every one, on
-/// boards that lead them from GPU to GPU.
+/// Returns true if the inactive links of `others` may all be the other ends of links of the GPUs in `whole`, which lost
+/// every link, on boards that connect GPU to GPU.
 fn ends_are_of<'a>(
     whole: &[&Links<'_>],
     others: impl Iterator<Item = &'a &'a Links<'a>>,
@@ -181,8 +178,8 @@ fn ends_are_of<'a>(
     gpus.iter().any(Links::leads_to_gpu) && others.map(|links| down(links)).sum::<usize>() <= lost
 }
 
-/// Whether bridges connect all other GPUs of a model in pairs, so that none is left for this one. One of them may
-/// not answer, where its partner shows it.
+/// Returns true if bridges connect all other GPUs of a model in pairs, so that none is left for this one. One of them
+/// may be silent, if its partner shows it.
 fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gpu) -> bool {
     let snapshot = evidence.snapshot;
     let others: Vec<_> = gpus
@@ -212,7 +209,7 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
         });
         match (remotes.len(), partners.next()) {
             (1, Some(partner)) => leads_to(partner, links.gpu.pci.get()),
-            // What NVML does not tell, the number of them must show.
+            // If NVML does not report the partner, the number of GPUs must show it.
             (1, None) => {
                 remotes.contains(&None) || remotes.iter().any(|remote| silent.contains(remote))
             }
@@ -228,7 +225,7 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
             .all(|links| links.leads_to_gpu() && partner(links))
 }
 
-/// Cards without a bridge, while others of their model have one.
+/// Returns a finding on cards without a bridge, while others of their model have one.
 fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     let (others, next_step) = if nvlink_missing::is_sxm(model) {
@@ -250,8 +247,8 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
         .gpus(&indices)
 }
 
-/// Links of several GPUs that are down for one reason: all links of each, or the two ends of the same
-/// links.
+/// Returns one finding on links of several GPUs that are down for one reason: all links of each, or the two ends of the
+/// same links.
 fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: usize) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     let names = words::gpus(&indices);
@@ -297,11 +294,11 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
         .gpus(&indices)
 }
 
-/// The links that are down, with both ends.
+/// Returns the links that are down, with both ends.
 fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
     let named = |links: &&Links<'_>| nvlink_ends::named(&links.inactive, links.gpu.index);
     match place {
-        // The end that all have in common first.
+        // The end that all links have in common comes first.
         Subject::Gpu { index } => {
             let (own, others): (Vec<&Links<'_>>, Vec<_>) = gpus
                 .iter()
@@ -315,7 +312,7 @@ fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
     }
 }
 
-/// What a pair has left where links between its GPUs are down.
+/// Describes what a pair has left if links between its GPUs are down.
 fn left(place: &Subject, gpus: &[&Links<'_>]) -> String {
     let (Subject::Pair(_), [one, other]) = (place, gpus) else {
         return String::new();
@@ -327,7 +324,7 @@ fn left(place: &Subject, gpus: &[&Links<'_>]) -> String {
     }
 }
 
-/// Why all links of these GPUs should not be down.
+/// Returns why the links of these GPUs should not all be down.
 fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String {
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
     let reasons = words::distinct(
@@ -341,11 +338,11 @@ fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String 
     }
 }
 
-/// What to do on a tray of a larger NVLink domain, which runs no fabric manager.
+/// The next step on a tray of a larger NVLink domain, which runs no fabric manager.
 const ON_A_TRAY: &str = "Look at the cables of this tray and at the switch trays of the rack, where the fabric manager of \
     such a machine runs, and for Xid 74 (dmesg | grep -i xid); if the same links stay down, have the tray looked at";
 
-/// The next step where all links of a GPU are down.
+/// Returns the next step if all links of a GPU are down.
 fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
     if evidence.virtual_machine() {
         return "Reload the driver or reboot the virtual machine, and look again (nvidia-smi nvlink -s): links train when \
@@ -369,7 +366,7 @@ fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
     .to_owned()
 }
 
-/// Links that are down on every GPU of a model, where each has others: the board has no wires for them.
+/// Returns links that are down on every GPU of a model with several GPUs: the board has no wires for them.
 fn never_wired(gpus: &[Links<'_>]) -> Vec<u8> {
     let Some((first, rest)) = gpus.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Vec::new();
@@ -378,8 +375,8 @@ fn never_wired(gpus: &[Links<'_>]) -> Vec<u8> {
     first.inactive.iter().filter(everywhere).copied().collect()
 }
 
-/// The one GPU of a model that no bridge connects, while bridges connect others: there is none left that it
-/// could be connected to.
+/// Returns a finding on the one GPU of a model that no bridge connects, while bridges connect others: no partner is
+/// left for it.
 fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
     let index = links.gpu.index;
     RULE.finding(
@@ -448,7 +445,7 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         .fact("active_count_of_like_gpus", most)
 }
 
-/// GPUs of a board in a virtual machine, none of whose links came up.
+/// Returns a finding on GPUs of a board in a virtual machine, none of whose links came up.
 fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     RULE.finding(
@@ -466,7 +463,7 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
     .gpus(&indices)
 }
 
-/// One line for the GPUs of a model none of which has more active links than the others.
+/// Returns one line for GPUs of a model if none has more active links than the others.
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     let active = gpus
@@ -491,7 +488,7 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     found
 }
 
-/// Whether NVML says that this GPU reaches another over NVLink.
+/// Returns true if NVML reports that this GPU reaches another over NVLink.
 fn said_to_reach_others(evidence: &Evidence<'_>, index: u32) -> bool {
     let mut pairs = evidence
         .snapshot

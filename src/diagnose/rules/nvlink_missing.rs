@@ -1,30 +1,30 @@
 //! # What it means
 //!
-//! GPUs that are made for NVLink have none: not one link is listed, active or not.
+//! GPUs that are made for NVLink have none: no link is listed, active or not.
 //!
 //! # How it is detected
 //!
-//! No GPU of a model lists an NVLink, although there are NVSwitches on the PCI bus, or the model is
-//! one for SXM sockets, which the boards connect by NVLink. SXM is in the name that NVML gives
-//! (`NVIDIA A100-SXM4-80GB`), or the name is that of a part that exists for such sockets only
-//! (`NVIDIA H200`, `NVIDIA B200`, `NVIDIA H100 80GB HBM3`), compared as a whole: `NVIDIA GH200 480GB`
-//! and `NVIDIA H200 NVL` are others. GPUs in MIG mode are left out, and a GPU that is alone has nothing
-//! to be connected to. NVSwitches are held against a model only where they cannot be those of other GPUs: of
-//! another model that has links, is made for SXM sockets, is in MIG mode or does not answer, or that NVML does not
-//! list. It is a warning in a virtual machine, whose host may keep NVLink to itself;
-//! that a virtual machine shows no NVSwitch proves nothing. `nvlink-fewer-than-siblings` reports a
-//! GPU without links whose siblings have some, `nvlink-inactive` links that are listed and down.
+//! No GPU of a model lists an NVLink, although there are NVSwitches on the PCI bus, or the model is one for SXM
+//! sockets, which the boards connect by NVLink. Such a model has SXM in the name that NVML gives
+//! (`NVIDIA A100-SXM4-80GB`), or its name is that of a part that exists for such sockets only (`NVIDIA H200`,
+//! `NVIDIA B200`, `NVIDIA H100 80GB HBM3`). Names are compared as a whole: `NVIDIA GH200 480GB` and `NVIDIA H200 NVL`
+//! are other models. GPUs in MIG mode are left out, and a single GPU has no other to be connected to. NVSwitches count
+//! for a model only if they cannot belong to other GPUs. Such other GPUs are those of another model that has links, is
+//! made for SXM sockets, is in MIG mode or does not answer, and those that NVML does not list. The finding is a warning
+//! in a virtual machine, whose host may keep NVLink to itself. A virtual machine without a visible NVSwitch proves
+//! nothing. `nvlink-fewer-than-siblings` reports a GPU without links whose siblings have some. `nvlink-inactive`
+//! reports links that are listed and down.
 //!
 //! # Why it matters
 //!
-//! All copies between GPUs go over PCIe or through the host's memory, at a tenth of the rate, and
-//! nothing else in the report looks wrong.
+//! All copies between GPUs go over PCIe or through the host's memory, at a tenth of the rate, and nothing else in the
+//! report looks wrong.
 //!
 //! # What to do
 //!
-//! See whether NVLink is disabled (`NVreg_NvLinkDisable` in /etc/modprobe.d and on the kernel's command
-//! line). With NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the fabric manager's log; power-cycle the
-//! machine. In a virtual machine ask whoever runs its host.
+//! Check if NVLink is disabled (`NVreg_NvLinkDisable` in /etc/modprobe.d and on the kernel's command line). With
+//! NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the fabric manager's log; power-cycle the machine. In a virtual
+//! machine ask whoever runs its host.
 //!
 //! # Sources
 //!
@@ -34,7 +34,7 @@
 
 use super::prelude::*;
 
-/// Names of parts that exist for SXM sockets only, without the maker.
+/// Names of parts that exist for SXM sockets only, without the manufacturer.
 const SXM_ONLY: [&str; 8] = [
     "H100 80GB HBM3",
     "H200",
@@ -53,7 +53,7 @@ pub const RULE: Rule = Rule::new(
     judge,
 );
 
-/// Whether a GPU of this name is one for an SXM socket.
+/// Returns true if a GPU of this name is one for an SXM socket.
 pub(super) fn is_sxm(name: &str) -> bool {
     let name = name.trim();
     let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
@@ -86,8 +86,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     models.iter().filter_map(lacks).collect()
 }
 
-/// Whether the NVSwitches may be those of GPUs of another model. One in MIG mode or one that does not answer cannot
-/// show that it has none, nor can one that NVML does not list; and one for an SXM socket should have them.
+/// Returns true if the NVSwitches may belong to GPUs of another model. A GPU in MIG mode, one that does not answer, and
+/// one that NVML does not list cannot show that it has none. One for an SXM socket should have them.
 fn others_may_have_them(snapshot: &Snapshot, model: &str) -> bool {
     let is_same = |gpu: &&Gpu| gpu.name.known().is_some_and(|name| name == model);
     let shows_none = |gpu: &Gpu| {
@@ -265,7 +265,7 @@ mod tests {
         let mut machine = without_links("Graphics Device", 3);
         machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
         let like = machine.clone();
-        // A GPU of the same model shows as little, and is no other owner.
+        // A GPU of the same model in MIG mode shows no links either, and is not another owner.
         machine.gpus[2].mig = Reading::Known(true);
         assert!(is_found(&machine));
         machine.gpus[2].name = Reading::Known("NVIDIA A100-SXM4-80GB".into());

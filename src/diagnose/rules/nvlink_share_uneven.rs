@@ -1,21 +1,21 @@
 //! # What it means
 //!
-//! One NVLink of a GPU carries nothing, or clearly less than the others that lead to the same place, although it is up.
+//! One NVLink of a GPU is up but carries nothing, or clearly less than the others that lead to the same place.
 //!
 //! # How it is detected
 //!
-//! Counters of every link are read around known traffic (`measurements.counted`). The active links of a GPU that lead to
-//! the same place, to the switches or to one other GPU, carry equal parts of it; a link that carried less than
+//! Counters of every link are read around known traffic (`measurements.counted`). The active links of a GPU that lead
+//! to the same place, to the switches or to one other GPU, carry equal parts of it. A link that carried less than
 //! `least_part_percent` of its part is reported.
 //!
 //! # Why it matters
 //!
-//! The traffic of that link is carried by the others: the GPU has the rate of fewer links than it shows.
+//! The other links carry the traffic of that link: the GPU has the rate of fewer links than it shows.
 //!
 //! # What to do
 //!
 //! Look at the link's error counters (nvidia-smi nvlink -e) and at the fabric manager's log. Restart the fabric manager
-//! or reset the GPUs, and check again; if it stays with the link, swap the GPU, bridge or cable.
+//! or reset the GPUs, and check again. If it stays with the link, swap the GPU, bridge or cable.
 //!
 //! # Sources
 //!
@@ -41,7 +41,7 @@ pub const RULE: Rule = Rule::new(
 )
 .with(&[LEAST]);
 
-/// The least that links to one place must have carried together to be judged. Chosen.
+/// Fewest bytes that links to one place must have carried together to be judged. Chosen.
 const LEAST_BYTES: u64 = 64 << 20;
 
 /// A link that carries too little.
@@ -106,7 +106,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         .fact("least_part", Fact::percent(least))
 }
 
-/// Where links lead: to another GPU, or to the switches.
+/// Returns where a link leads: to another GPU, or to the switches.
 fn target(link: &NvLink) -> (bool, Option<PciAddress>) {
     let switch = link.remote.get() == Some(NvLinkRemote::Switch);
     (switch, link.remote_pci.get().filter(|_| !switch))
@@ -145,7 +145,7 @@ fn uneven(evidence: &Evidence<'_>, seen: &Counted, least: f64) -> Vec<Uneven> {
         .collect()
 }
 
-/// Those of links to one place that carry too little in one direction.
+/// Returns those of the links to one place that carry too little in one direction.
 fn of_direction(
     gpu: u32,
     links: &[&LinkShare],

@@ -5,25 +5,25 @@
 //!
 //! # How it is detected
 //!
-//! The rate of pinned memory that is re-used lies above that of pageable memory in the same direction on the same GPU by
-//! `above_pageable_percent` or more (`measurements.host`, copy engine, one GPU at a time). All GPUs are one finding: it is how the driver works, and
-//! no fault.
+//! The rate of pinned memory that is re-used lies above that of pageable memory in the same direction on the same GPU
+//! by `above_pageable_percent` or more (`measurements.host`, copy engine, one GPU at a time). All GPUs are one finding:
+//! the driver works that way, and it is no fault.
 //!
 //! # Why it matters
 //!
-//! A program that copies from ordinary memory gets that rate and no more, however wide the slot is; and such a copy
+//! A program that copies from ordinary memory gets that rate and no more, however wide the slot is. Such a copy also
 //! holds the host and does not overlap with others.
 //!
 //! # What to do
 //!
 //! Copy from pinned memory that is allocated once and used again: `DataLoader(..., pin_memory=True)` or
 //! `torch.empty(..., pin_memory=True)` with `non_blocking=True` in PyTorch, `cudaMallocHost` or `cudaHostRegister` in
-//! CUDA. What it costs to pin a buffer stands under `measurements.pinning`.
+//! CUDA. `measurements.pinning` contains the cost of pinning a buffer.
 //!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s pinned; pageable 7.5 to 9.7 up and 12 to 15.6 down (measured). CUDA Best Practices Guide,
-//! pinned memory: the driver copies pageable memory through a buffer of its own.
+//! 8 x H200: 55.3 GB/s pinned; pageable 7.5 to 9.7 up and 12 to 15.6 down (measured). CUDA Best Practices Guide, pinned
+//! memory: the driver copies pageable memory through its own buffer.
 
 use super::host;
 use super::prelude::*;

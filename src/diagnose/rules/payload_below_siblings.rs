@@ -1,22 +1,24 @@
 //! # What it means
 //!
-//! Packets on the way of a GPU carry less (MaxPayload) than those on the ways of the other GPUs of its model.
+//! Packets on the route of a GPU carry less (MaxPayload) than those on the routes of the other GPUs of its model.
 //!
 //! # How it is detected
 //!
-//! The device control registers of all functions from the GPU to its root (only root may read them): the smallest
-//! MaxPayload of a way counts, and the hop nearest to the root that has it is named. It is compared with what most GPUs
-//! of the same model have, if there are two or more others. Not judged in virtual machines, whose ports are made up.
+//! The rule reads the device control registers of all functions from the GPU to its root (only root may read them). The
+//! smallest MaxPayload of a route counts, and the finding names the hop nearest to the root that has it. It is compared
+//! with the MaxPayload of most GPUs of the same model, if there are two or more others. Virtual machines are not
+//! judged, because their ports are made up.
 //!
 //! # Why it matters
 //!
-//! Every packet has 24 bytes beside what it carries: with 128 bytes at most 84% of a link's rate is left, with 256 bytes
-//! 91%, with 512 bytes 96%. Copies over PCIe with this GPU, and with its host, are slower by that. It explains no more.
+//! Every packet has 24 bytes beside its payload: with 128 bytes at most 84% of a link's rate is left, with 256 bytes
+//! 91%, with 512 bytes 96%. Copies over PCIe with this GPU, and with its host, are slower by that. It explains no
+//! larger loss.
 //!
 //! # What to do
 //!
-//! Look for "Max Payload Size" in BIOS (auto, or the largest), or start the kernel with `pci=pcie_bus_perf`. Where a
-//! port cannot do more, put the GPU into another slot.
+//! Look for "Max Payload Size" in BIOS (auto, or the largest), or start the kernel with `pci=pcie_bus_perf`. If a port
+//! does not support more, put the GPU into another slot.
 //!
 //! # Sources
 //!
@@ -33,21 +35,21 @@ pub const RULE: Rule = Rule::new(
     judge,
 );
 
-/// Others of a model from which a usual figure is believed.
+/// Fewest other GPUs of a model that give a credible usual figure.
 const LEAST_OTHERS: usize = 2;
 
-/// Bytes of a packet beside what it carries: framing, header with a long address, checksum.
+/// Bytes of a packet beside its payload: framing, header with a long address, checksum.
 const OVERHEAD: u16 = 24;
 
-/// The smallest payload of a GPU's way.
+/// The smallest payload on a GPU's route.
 #[derive(Clone, Copy)]
 struct Way<'a> {
     gpu: u32,
     model: &'a str,
     bytes: u16,
-    /// The hop nearest to the root that has it.
+    /// The hop nearest to the root with this payload.
     hop: &'a PciFunction,
-    /// What all hops could do.
+    /// The largest payload that all hops support.
     possible: Option<u16>,
 }
 
@@ -79,7 +81,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn way<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> Option<Way<'a>> {
     let hops = pcie::chain(snapshot, gpu.pci.get()?);
     let payload = |hop: &&PciFunction| hop.max_payload_bytes.get();
-    // Of the way what is known: a hop that is not could carry less.
+    // `None` if any hop is unknown: it could carry less.
     let bytes = hops
         .iter()
         .map(payload)
@@ -100,7 +102,7 @@ fn way<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> Option<Way<'a>> {
     })
 }
 
-/// What most others of the model have.
+/// Returns the payload that most others of the model have.
 fn usual(ways: &[Way<'_>], of: &Way<'_>) -> Option<u16> {
     let others: Vec<_> = ways
         .iter()

@@ -4,26 +4,23 @@
 //!
 //! # How it is detected
 //!
-//! Replays and error counts of every GPU (NVML) and the AER counters of the functions on its way up
-//! (sysfs) are read before and after the copies, and the increase is attributed to the link. An
-//! error that was not corrected is an error. Corrected ones and replays are judged together with
-//! the rates that were reached: a few of them are within the bit error rate that PCIe allows, and
-//! congestion alone can raise replays, so they are reported from `harmless_count` on only, unless copies
-//! over the link were slow with every partner, or several at once over it reached less than they should. Slow copies over
-//! the link are attributed to it and make it an
-//! error. Errors from before the run are not reported. Links of three GPUs or more with the same kind of errors, or of
-//! all, are one finding: what they share comes before single GPUs.
+//! Replays and error counts of every GPU (NVML) and the AER counters of the functions above it (sysfs) are read before
+//! and after the copies. The increase is attributed to the link. An error that was not corrected is an error. Corrected
+//! errors and replays are judged together with the rates that were reached: a few of them are within the bit error rate
+//! that PCIe allows, and congestion alone can raise replays. So they are reported from `harmless_count` on only. Fewer
+//! are reported if copies over the link were slow with every partner, or several at once over it reached less than they
+//! should. Slow copies over the link are attributed to it and make it an error. Errors from before the run are not
+//! reported. Links of three GPUs or more with the same kind of errors, or of all, are one finding: check what they
+//! share before single GPUs.
 //!
 //! # Why it matters
 //!
-//! A link that resends is slower, and one that resends often ends by training down or by dropping
-//! the GPU.
+//! A link that resends is slower. One that resends often ends by training down or by dropping the GPU.
 //!
 //! # What to do
 //!
-//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Risers and cables
-//! that are long or made for a lower generation are the usual cause: a lower generation in BIOS for
-//! this slot shows it.
+//! Reseat the GPU and its riser or cable, clean the contacts, and check again. The usual cause is risers and cables
+//! that are long or made for a lower generation: setting a lower generation in BIOS for this slot shows it.
 //!
 //! # Sources
 //!
@@ -37,7 +34,7 @@ use crate::external;
 use model::snapshot::PcieErrors;
 use topology::pcie::Connection;
 
-/// Corrected errors and replays up to which nothing is said while rates are as expected.
+/// Corrected errors and replays below which nothing is reported while rates are as expected.
 const HARMLESS: Parameter = Parameter {
     name: "harmless_count",
     default: 100.0,
@@ -45,7 +42,7 @@ const HARMLESS: Parameter = Parameter {
             at the bit error rate that PCIe allows a Gen5 x16 link has one error in 2 s",
 };
 
-/// What was counted on one link.
+/// The counts of one link.
 struct Counted {
     replays: u64,
     nvml: PcieErrors,
@@ -76,7 +73,7 @@ impl Counted {
         }
     }
 
-    /// NVML and AER may count the same error, so the higher of the two.
+    /// Returns the higher of the two counts: NVML and AER may count the same error.
     fn of(&self, figure: fn(&PcieErrors) -> u64) -> u64 {
         figure(&self.nvml).max(figure(&self.aer))
     }
@@ -115,7 +112,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     })
 }
 
-/// One finding on links that all had errors of the same kind.
+/// Returns one finding on links that all had errors of the same kind.
 fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
     let message = format!(
         "The PCIe links of {} all had {state}",
@@ -150,10 +147,10 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
     .suspecting(suspects)
 }
 
-/// What raises counters of links that are sound.
+/// The cause that raises counters of sound links.
 const CONGESTION: &str = "congestion";
 
-/// The finding on a link, and what it comes to.
+/// Returns the finding on a link, and its state as words.
 fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
     let counted = Counted::on(evidence, link);
     let corrected = counted.of(|errors| errors.correctable);
@@ -171,7 +168,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
     let some = corrected > 0 || counted.replays > 0;
     let uncorrected = non_fatal > 0 || fatal > 0;
-    // A link that repeats what it sends slows everything that passes it; one slow pair of several is another's.
+    // A link that repeats what it sends slows every copy over it. If only one of several pairs is slow, the cause is
+    // another.
     let twos = |cells: &[&PeerBandwidth]| {
         cells
             .iter()
@@ -256,7 +254,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     Some((found, format!("{kind} while copies ran; {}", rates("them"))))
 }
 
-/// Replays and errors that were added while several copies ran at once.
+/// Returns replays and errors that were added while several copies ran at once.
 fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
     let all = |errors: PcieErrors| errors.correctable + errors.non_fatal + errors.fatal;
     let own = link.gpu.and_then(|gpu| load_reached::around(evidence, gpu));
@@ -274,7 +272,7 @@ fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
     replays + nvml.max(aer)
 }
 
-/// That so many were added while several copies ran at once.
+/// Returns words for the number that was added while several copies ran at once.
 fn words_of(meanwhile: u64) -> String {
     match meanwhile {
         0 => String::new(),
@@ -362,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_few_errors_accuse_no_link_of_which_one_pair_is_slow() {
-        // GPU 3 counted a few; what is slow is all that GPU 0 sends and receives.
+        // GPU 3 counted a few errors; slow are all copies that GPU 0 sends and receives.
         let mut measurements = counted(40, 3, 0);
         set(&mut measurements, 9.0, |cell| touches(cell, 0));
         let found = only(

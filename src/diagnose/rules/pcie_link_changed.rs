@@ -4,28 +4,27 @@
 //!
 //! # How it is detected
 //!
-//! The link is read before, while and after copies run. Lanes never change on a link in use, so any
-//! change of their number is an error, unless every direct copy over the link was faster than the fewer lanes
-//! allow: then they are a reading at rest. The generation rises from idle when work begins and may fall
-//! again in a pause, which is power saving and no fault: a fall after it had risen is an error only
-//! where a copy over this link stayed below what is healthy, and at or below what the link carries
-//! at the lower generation. A link that was low from the first reading on is `pcie-narrow`.
+//! The link is read before, while and after copies run. Lanes never change on a link in use, so any change of their
+//! number is an error. The exception is if every direct copy over the link was faster than the fewer lanes allow: then
+//! the fewer lanes are a reading at rest. The generation rises from idle when work begins and may fall again in a
+//! pause, which is power saving and no fault. A fall after it had risen is an error only if a copy over this link
+//! stayed below what is healthy, and at or below what the link carries at the lower generation. `pcie-narrow` reports a
+//! link that was low from the first reading on.
 //!
 //! # Why it matters
 //!
-//! A link that trains down in use has errors that it cannot correct fast enough. It will do so
-//! again, and may go down altogether.
+//! A link that trains down in use has errors that it cannot correct fast enough. It will do so again, and may go down
+//! altogether.
 //!
 //! # What to do
 //!
-//! Look for AER messages in dmesg at the time of the run. Power off, reseat the GPU and its riser or
-//! cable, and check again; then swap the GPU with another one to see whether the fault moves.
+//! Look for AER messages in dmesg at the time of the run. Power off, reseat the GPU and its riser or cable, and check
+//! again. Then swap the GPU with another one to see if the fault moves.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification, link training: a link recovers from errors by retraining, with
-//! fewer lanes or lower speed where it must. Idle GPUs lower their generation: NVML documentation of
-//! `nvmlDeviceGetCurrPcieLinkGeneration`.
+//! PCI Express Base Specification, link training: a link recovers from errors by retraining, with fewer lanes or lower
+//! speed if it must. Idle GPUs lower their generation: NVML documentation of `nvmlDeviceGetCurrPcieLinkGeneration`.
 
 use super::prelude::*;
 use super::shared::{self, OfLink};
@@ -76,7 +75,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     })
 }
 
-/// The finding on a link, and what it comes to.
+/// Returns the finding on a link, and its state as words.
 fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, String)> {
     let link = evidence.topology.pcie_link_of(load.index)?;
     let over = links::over(evidence, link, &[load.index]);
@@ -141,20 +140,20 @@ fn shape(state: LinkState) -> Shape {
     }
 }
 
-/// The widest and the narrowest that a link was, where that is not the same.
+/// Returns the widest and the narrowest state of a link, if they differ.
 fn lost_lanes(load: &LinkUnderLoad) -> Option<(LinkState, LinkState)> {
     let widest = load.states.iter().max_by_key(|state| state.width)?;
     let narrowest = load.states.iter().min_by_key(|state| state.width)?;
     (narrowest.width < widest.width).then_some((*widest, *narrowest))
 }
 
-/// Whether every direct copy over a link was faster than it could be with the lanes of this reading.
+/// Returns true if every direct copy over a link was faster than the lanes of this reading allow.
 fn all_faster(link: &Connection, state: LinkState, over: &[&PeerBandwidth]) -> bool {
     let allows = pcie::rate(Shape {
         generation: link.possible.generation,
         ..shape(state)
     });
-    // What limits staged copies is mostly the host's memory.
+    // The limit of staged copies is mostly the host's memory.
     let mut direct = over
         .iter()
         .filter(|cell| cell.setup.path == Path::Direct)
@@ -167,7 +166,7 @@ fn all_faster(link: &Connection, state: LinkState, over: &[&PeerBandwidth]) -> b
         })
 }
 
-/// What a link fell from and to, where a copy was as slow as that makes it.
+/// Returns the states between which a link fell, if a copy was as slow as the lower one makes it.
 fn lost_speed(
     evidence: &Evidence<'_>,
     load: &LinkUnderLoad,
@@ -249,7 +248,7 @@ mod tests {
             let (_, found) = run(&machine, states, None);
             assert_eq!(found, [], "{states:?}");
         }
-        // Over NVLink the link is idle, and other pairs being slow says nothing of it.
+        // Over NVLink the link is idle, and slow pairs prove nothing about it.
         let (_, found) = run(&h200_vm(4), &[(5, 16), (1, 16)], Some(200.0));
         assert_eq!(
             found
@@ -270,7 +269,7 @@ mod tests {
             finding.message
         );
         assert!(!finding.evidence.effects().is_empty(), "{finding:#?}");
-        // What the link counted is of the same fault; by itself it explains slow copies as well.
+        // The errors that the link counted belong to the same fault; by themselves they explain slow copies as well.
         let machine = two_sockets();
         let (mut measurements, _) = run(&machine, &[(4, 16), (3, 16)], Some(12.5));
         measurements.links[0].replays_added = Some(900);

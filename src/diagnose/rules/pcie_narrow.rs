@@ -1,38 +1,34 @@
 //! # What it means
 //!
-//! A PCIe link between a GPU and the processor has fewer lanes, or a lower generation, than both
-//! its ends can do.
+//! A PCIe link between a GPU and the processor has fewer lanes, or a lower generation, than both its ends support.
 //!
 //! # How it is detected
 //!
-//! Lanes and generation of the link are compared with the most that the port above it and the
-//! device below it can do together. Every link on the way from a GPU to its root is looked at, and
-//! each is reported once, however many GPUs share it. An idle GPU lowers its generation and not its
-//! lanes, so the generation of a GPU's link is judged only by the highest one that was seen while
-//! copies ran over PCIe (copies over NVLink leave the link idle), and the lanes too where they were
-//! read then. Where a run was too short for that, the generation at rest counts if every copy over
-//! the link is as slow as it would make them. The evidence lists the pairs whose copies passed the
-//! link, with their rates; that they are slow is not reported again. A copy that was faster than a
-//! reading allows refutes it, at rest or under load, and nothing is reported from it. Ports of
-//! switches lower their generation at rest too: where nothing was copied over such a link, it is
-//! information. Some ports show fewer lanes at rest, so lanes that were read while nothing passed the link
-//! are a warning: `check` copies over it and settles it. The link of a GPU that shows its highest
-//! generation is not at rest, and its lanes count. A link that is narrow because one end can do no more (a x8 board, a x4 slot) is no
-//! fault (`pcie-narrow-by-design`); one that was wide and lost lanes while copies ran is another
-//! fault (`pcie-link-changed`). In a virtual machine that does not show the port, it is a warning.
+//! Lanes and generation of the link are compared with the most that the port above it and the device below it support
+//! together. Every link between a GPU and its root is checked, and each is reported once, however many GPUs share it.
+//! An idle GPU lowers its generation and not its lanes. So the generation of a GPU's link is judged only by the highest
+//! one that was seen while copies ran over PCIe (copies over NVLink leave the link idle). The lanes are judged so too
+//! if they were read then. If a run was too short for that, the generation at rest counts if every copy over the link
+//! is as slow as that generation makes it. The evidence lists the pairs whose copies passed the link, with their rates.
+//! Their low rates are not reported again. A copy that was faster than a reading allows refutes it, at rest or under
+//! load, and nothing is reported from it. Ports of switches lower their generation at rest too: if nothing was copied
+//! over such a link, the finding is information. Some ports show fewer lanes at rest, so lanes that were read while
+//! nothing passed the link are a warning: `check` copies over the link and settles it. The link of a GPU that shows its
+//! highest generation is not at rest, and its lanes count. A link that is narrow because one end supports no more (a x8
+//! board, a x4 slot) is no fault (`pcie-narrow-by-design`). One that was wide and lost lanes while copies ran is
+//! another fault (`pcie-link-changed`). In a virtual machine that does not show the port, the finding is a warning.
 //!
 //! # Why it matters
 //!
-//! Everything that this GPU exchanges with the host, with network adapters, and over PCIe with
-//! other GPUs passes this link.
+//! Everything that this GPU exchanges with the host, with network adapters, and over PCIe with other GPUs passes this
+//! link.
 //!
 //! # What to do
 //!
-//! Fewer lanes: power the machine off, reseat the GPU and its riser or cable, clean the contacts,
-//! and look for a bent pin in the slot. Then swap it with another GPU: a fault that moves with the
-//! GPU is the GPU's, one that stays is the slot's, the riser's, the processor socket's, or that of
-//! a BIOS setting that splits the slot (bifurcation). Lower generation: check the BIOS setting for
-//! the speed of the slot, and whether the riser or cable is made for the generation.
+//! Fewer lanes: power the machine off, reseat the GPU and its riser or cable, clean the contacts, and look for a bent
+//! pin in the slot. Then swap it with another GPU: a fault that moves with the GPU is the GPU's. One that stays is the
+//! slot's, the riser's, the processor socket's, or that of a BIOS setting that splits the slot (bifurcation). Lower
+//! generation: check the BIOS setting for the speed of the slot, and if the riser or cable is made for the generation.
 //!
 //! # Sources
 //!
@@ -47,8 +43,8 @@ use model::units::Generation;
 use topology::pcie::{self, Connection, Shape};
 use topology::refute::Fastest;
 
-/// Readings under load from which a generation that never rose is believed. A link takes its time
-/// to speed up after the first work; three readings are one at the start and two beyond it.
+/// Fewest readings under load that prove that a generation never rose. A link takes its time to speed up after the
+/// first work. Three readings are one at the start and two after that time.
 const READINGS_TO_BELIEVE: u32 = 3;
 
 pub const RULE: Rule = Rule::new(
@@ -78,7 +74,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     })
 }
 
-/// One finding on links that are all narrow in the same way.
+/// Returns one finding on links that are all narrow in the same way.
 fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
     let lanes = gpus
         .iter()
@@ -128,7 +124,7 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
     .suspecting(suspects)
 }
 
-/// The finding on a link, and what it comes to.
+/// Returns the finding on a link, and its state as words.
 fn finding(
     evidence: &Evidence<'_>,
     fastest: &Fastest,
@@ -136,7 +132,7 @@ fn finding(
     gpus: &[u32],
 ) -> Option<(Finding, String)> {
     let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
-    // What was seen under load outranks what an idle link showed.
+    // Readings under load outrank those of an idle link.
     let width = load
         .and_then(|load| load.width?[1].try_into().ok())
         .or(link.now.width);
@@ -163,8 +159,8 @@ fn finding(
         return None;
     }
 
-    // A port lowers its generation at rest too, and some show fewer lanes; and nothing was copied that could show
-    // what it is in use.
+    // A port lowers its generation at rest too, and some ports show fewer lanes. Nothing was copied that could show the
+    // link in use.
     let awake = link
         .gpu
         .is_some_and(|gpu| evidence.used_pcie(gpu) || shows_full_generation(link, load));
@@ -248,8 +244,8 @@ fn finding(
     Some((found, state))
 }
 
-/// Whether the link of a GPU was seen at the highest generation that both ends can do: an idle GPU lowers it, so this
-/// one is not at rest.
+/// Returns true if the link of a GPU was seen at the highest generation that both ends support. An idle GPU lowers it,
+/// so this one is not at rest.
 fn shows_full_generation(link: &Connection, load: Option<&LinkUnderLoad>) -> bool {
     let under_load = load.and_then(|load| load.generation?[1].try_into().ok());
     let seen: Option<Generation> = under_load.max(link.at_rest.generation);
@@ -257,8 +253,7 @@ fn shows_full_generation(link: &Connection, load: Option<&LinkUnderLoad>) -> boo
         .is_some_and(|(seen, could)| seen >= could)
 }
 
-/// Adds the copies that pass the link. They are not below what it allows, and so no other rule reports
-/// them.
+/// Adds the copies that pass the link. They are as fast as it allows, so no other rule reports them.
 fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding {
     let passes = |pair: Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
     let cells = evidence.reference_with(Path::Direct, gpus).into_iter();
@@ -273,10 +268,9 @@ fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding
         .fact("copies_over_it_highest", highest)
 }
 
-/// The generation at rest, where a run was too short to read the link under load and the copies
-/// show it instead: every direct one over the link is slow, and as fast as that generation makes
-/// it. Where there is no direct one, staged ones; then others must be as fast as they should be, since the
-/// host's memory slows all of them.
+/// Returns the generation at rest if a run was too short to read the link under load and the copies show it instead.
+/// Every direct copy over the link must be slow, and as fast as that generation makes it. If there is no direct one,
+/// staged copies count. Then others must be as fast as they should be, since the host's memory slows all of them.
 fn fitting_generation(
     evidence: &Evidence<'_>,
     link: &Connection,
@@ -285,7 +279,7 @@ fn fitting_generation(
     if under_load(evidence, link.gpu?).is_some() {
         return None;
     }
-    // Too few readings to believe that it never rose are enough to see that it did.
+    // Too few readings to prove that it never rose are enough to see that it did.
     let seen = links::watched(evidence, link.gpu?).and_then(|load| load.generation);
     if seen
         .zip(link.at_rest.generation)
@@ -319,7 +313,7 @@ fn fitting_generation(
     link.at_rest.generation.filter(|_| fits)
 }
 
-/// Usable readings of this GPU's link: enough of them, from a GPU that had work to do.
+/// Returns usable readings of this GPU's link: enough of them, from a GPU that had work to do.
 fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     let measurements = evidence.measurements?;
     let mut copied = coverage::cells(measurements)
@@ -331,7 +325,7 @@ fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad
         .find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
 }
 
-/// What the finding is about, its name, and the name of the two ends.
+/// Returns the subject of the finding, its name, and the name of the two ends.
 fn name(
     evidence: &Evidence<'_>,
     link: &Connection,
@@ -374,7 +368,7 @@ fn name(
     (subject, name, "both ends")
 }
 
-/// Lanes are lost at either end or between them, and no register shows where.
+/// Lists both ends and the parts between them: lanes are lost at any of these, and no register shows where.
 fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
     let board = match (link.gpu, gpus) {
         (Some(index), _) => suspect(

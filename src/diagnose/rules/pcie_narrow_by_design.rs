@@ -1,31 +1,28 @@
 //! # What it means
 //!
-//! A GPU's PCIe link is as wide and as fast as its ends allow, but narrower than it could be
-//! elsewhere: the slot has fewer lanes or a lower generation than the GPU, or the board has fewer
-//! lanes than the slot.
+//! A GPU's PCIe link is as wide and as fast as its ends allow, but narrower than it could be elsewhere: the slot has
+//! fewer lanes or a lower generation than the GPU, or the board has fewer lanes than the slot.
 //!
 //! # How it is detected
 //!
-//! What the port above the GPU can do is compared with what the GPU can do. Only the narrower of
-//! the two is reported, and only where the link runs at that; a link below what both can do is
-//! `pcie-narrow`. A GPU of a lower generation than its slot is the usual case and is not reported,
-//! nor is a link that a narrower one above it makes irrelevant (`pcie-upstream-bottleneck`). Not
-//! judged in virtual machines, whose ports are not real.
+//! The rule compares what the port above the GPU supports with what the GPU supports. Only the narrower of the two is
+//! reported, and only if the link runs at that rate. `pcie-narrow` reports a link below what both support. A GPU of a
+//! lower generation than its slot is the usual case and is not reported. Nor is a link that a narrower one above it
+//! makes irrelevant (`pcie-upstream-bottleneck`). Virtual machines are not judged, because their ports are not real.
 //!
-//! It is information, and a warning where other GPUs of the same model sit in slots that carry more, or where the only
-//! GPU of the machine has half its lanes or fewer. The message then says what copies reach over the slot, and over those
-//! of the others.
+//! The finding is information. It is a warning if other GPUs of the same model sit in slots that carry more, or if the
+//! only GPU of the machine has half its lanes or fewer. The message then gives the rates of copies over this slot, and
+//! over those of the others.
 //!
 //! # Why it matters
 //!
-//! The rates that such a GPU reaches are correct and only look wrong beside those of other GPUs:
-//! the limit is the slot's or the board's, and nothing is to be repaired.
+//! The rates that such a GPU reaches are correct and only look wrong beside those of other GPUs. The limit is the
+//! slot's or the board's, and nothing is to be repaired.
 //!
 //! # What to do
 //!
-//! A narrow slot: if the board has a wider one, move the GPU there; look in the board's manual for
-//! slots that share lanes with others or with M.2 sockets. A narrow GPU: nothing, it is built that
-//! way.
+//! A narrow slot: if the board has a wider one, move the GPU there; look in the board's manual for slots that share
+//! lanes with others or with M.2 sockets. A narrow GPU: nothing, it is built that way.
 //!
 //! # Sources
 //!
@@ -40,14 +37,14 @@ use model::units::{Lanes, PcieLink};
 use topology::capacity;
 use topology::pcie::{self, Connection};
 
-/// Which end is the narrower one.
+/// The end that is narrower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Narrow {
     Slot,
     Gpu,
 }
 
-/// What a link could be if both ends were as good as the better one.
+/// The shape of a link if both ends were as good as the better one.
 #[derive(Debug, Clone, Copy)]
 struct Ceiling {
     narrow: Narrow,
@@ -97,7 +94,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// What limits a GPU's link, where something does and the link runs at it.
+/// Returns the limit of a GPU's link, if there is one and the link runs at it.
 fn ceiling(link: &Connection) -> Option<Ceiling> {
     if link.fewer_lanes() {
         return None;
@@ -105,7 +102,7 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
     let (own, slot) = (link.device_possible.link()?, link.port_possible.link()?);
     let is = own.least(slot);
     if is != own {
-        // Lanes that the GPU lacks would not be used by a better slot either.
+        // A better slot would not use lanes that the GPU lacks.
         return Some(Ceiling {
             narrow: Narrow::Slot,
             is,
@@ -155,8 +152,8 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
         .fact("rate_of_the_wider_end", one_place(could))
 }
 
-/// Makes a warning of a slot that keeps its GPU from what others of its model reach, with the effect in numbers. A
-/// narrow board is the same in every slot.
+/// Raises the finding to a warning if a slot keeps its GPU below what others of its model reach, and adds the effect in
+/// numbers. A narrow board is the same in every slot.
 fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     if ceiling.narrow == Narrow::Gpu {
         return found;
@@ -194,7 +191,7 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
     found
 }
 
-/// GPUs of the same model whose links carry more.
+/// Returns GPUs of the same model whose links carry more.
 fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Vec<u32> {
     let model = |gpu: u32| evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());
     let models: BTreeSet<_> = gpus.iter().filter_map(|gpu| model(*gpu)).collect();
@@ -211,7 +208,7 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
     like.filter(|gpu| carries_more(*gpu)).collect()
 }
 
-/// What copies between the host and these GPUs reach, and those of the others.
+/// Describes the rates of copies between the host and these GPUs, and between the host and the others.
 fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
     let rates = |of: &[u32]| {
         let ways = host::ONE_WAY
@@ -234,7 +231,7 @@ fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<S
     })
 }
 
-/// What copies over PCIe between these GPUs and others reach, and those between the others.
+/// Describes the rates of copies over PCIe between these GPUs and others, and between the others.
 fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
     let all = evidence.reference(Path::Direct);
     let rates = |wanted: &dyn Fn(Pair) -> bool| {
@@ -303,7 +300,7 @@ mod tests {
         );
     }
 
-    /// [`two_sockets`] with GPU 3 in a slot of this many lanes.
+    /// Returns [`two_sockets`] with GPU 3 in a slot of this many lanes.
     fn with_slot(width: u8) -> Snapshot {
         let mut machine = two_sockets();
         let slot = function_mut(&mut machine, "0000:82:01.0");

@@ -1,30 +1,26 @@
 //! # What it means
 //!
-//! A GPU is limited above its own slot: a link nearer to the processor carries less than the GPU's
-//! own, or the GPU is connected through the chipset, whose uplink it shares with disks, network and
-//! USB.
+//! A GPU is limited above its own slot: a link nearer to the processor carries less than the GPU's own, or the GPU is
+//! connected through the chipset, whose uplink it shares with disks, network and USB.
 //!
 //! # How it is detected
 //!
-//! Every link on the way from a GPU up to its root is compared with the GPU's own. A link above
-//! that carries less, and whose ends can do no more, is reported here; `pcie-narrow` reports one
-//! that could do more. Chipsets are known by their ports: Intel's by root ports of vendor 8086 on
-//! bus 0, devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3, 57a4, 57ad of X570). No file
-//! shows the uplink of an Intel chipset (DMI), so the copies decide: where a pair with such a GPU
-//! stays below what its visible links allow, the chipset is the first suspect. It is a warning
-//! where copies are slow, or where several GPUs share a link that is too narrow for even one of
-//! them. Not judged in virtual machines.
+//! Every link between a GPU and its root is compared with the GPU's own. A link above that carries less, and whose ends
+//! support no more, is reported here; `pcie-narrow` reports one that could do more. Chipsets are recognised by their
+//! ports: Intel's by root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3, 57a4,
+//! 57ad of X570). No file shows the uplink of an Intel chipset (DMI), so the copies decide: if a pair with such a GPU
+//! stays below what its visible links allow, the chipset is the first suspect. The finding is a warning if copies are
+//! slow, or if several GPUs share a link that is too narrow for even one of them. Virtual machines are not judged.
 //!
 //! # Why it matters
 //!
-//! Everything between this GPU and the processor, and to every GPU elsewhere, passes the narrow
-//! link. With peer access copies may even be slower than staged ones: a card in a chipset slot fell
-//! from 6.4 to 2.0 GB/s.
+//! All data between this GPU and the processor, and to every GPU elsewhere, passes the narrow link. With peer access
+//! copies may even be slower than staged ones: a card in a chipset slot fell from 6.4 to 2.0 GB/s.
 //!
 //! # What to do
 //!
-//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost).
-//! Several GPUs below one narrow link: spread them over slots with links of their own.
+//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). Several GPUs below one
+//! narrow link: spread them over slots with their own links.
 //!
 //! # Sources
 //!
@@ -41,7 +37,7 @@ use topology::pcie::{self, Connection};
 const INTEL: u16 = 0x8086;
 const AMD: u16 = 0x1022;
 
-/// GPUs with one narrow place above them.
+/// GPUs with the same narrow place above them.
 struct Place<'a> {
     link: Option<&'a Connection>,
     chipset: Option<&'a PciFunction>,
@@ -62,7 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut places: Vec<Place<'_>> = Vec::new();
     for gpu in &evidence.snapshot.gpus {
         let link = narrower_above(evidence.topology, gpu.index);
-        // The topmost: all GPUs below one chipset are one place.
+        // The topmost port: all GPUs below one chipset are one place.
         let chipset = links::functions_above(evidence, gpu.index)
             .into_iter()
             .find(|function| is_chipset(function));
@@ -93,7 +89,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// The narrowest link above a GPU's own, where it carries less than that, and no more is possible.
+/// Returns the narrowest link above a GPU's own, if it carries less than that, and no more is possible.
 fn narrower_above(topology: &Topology, gpu: u32) -> Option<&Connection> {
     let own = pcie::rate(topology.pcie_link_of(gpu)?.now)?;
     let above = topology
@@ -105,7 +101,7 @@ fn narrower_above(topology: &Topology, gpu: u32) -> Option<&Connection> {
     (carries < own && narrowest.narrow.is_empty()).then_some(narrowest)
 }
 
-/// Whether this is a port of a chipset. From memory, not verified, but for 43f4 and 43f5.
+/// Returns true if this is a port of a chipset. From memory, not verified, except for 43f4 and 43f5.
 fn is_chipset(function: &PciFunction) -> bool {
     if function.kind == PciKind::Endpoint {
         return false;
@@ -248,7 +244,7 @@ mod tests {
     use crate::testing::prelude::*;
     use model::testing::gpu;
 
-    /// Two GPUs, one in a slot of the processor, one in a slot of the chipset, both Gen4 x8.
+    /// Returns two GPUs, one in a slot of the processor, one in a slot of the chipset, both Gen4 x8.
     fn chipset_slot(device: u8) -> Snapshot {
         let mut machine = empty();
         machine.host.virtual_machine = Reading::Known(false);
@@ -321,7 +317,7 @@ mod tests {
             [],
             "two GPUs at one uplink of the same width are usual"
         );
-        // The whole of socket 1 is connected through a link that cannot do more.
+        // All of socket 1 is connected through a link that cannot do more.
         for address in ["0000:80:01.0", "0000:81:00.0"] {
             let end = function_mut(&mut machine, address);
             (end.width, end.width_max) = (lanes(8), lanes(8));
@@ -353,7 +349,7 @@ mod tests {
             "pcie-upstream-bottleneck",
             Severity::Info,
         );
-        // One that could do more is a fault and reported once, by its own rule.
+        // A link that could do more is a fault and reported once, by its own rule.
         function_mut(&mut machine, "0000:80:01.0").width_max = lanes(16);
         function_mut(&mut machine, "0000:81:00.0").width_max = lanes(16);
         only(

@@ -1,5 +1,5 @@
-//! What the rules on peer access share: which GPU reaches which, according to CUDA or NVML, and
-//! which pairs are comparable.
+//! Shared by the rules on peer access: which GPU reaches which, according to CUDA or NVML, and which pairs are
+//! comparable.
 
 use super::prelude::*;
 use std::collections::HashMap;
@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use model::measurement::PeerAccess;
 use topology::{nvlink, passes_nvswitch};
 
-/// Whether the source reaches the destination's memory: CUDA's answer where it was asked, otherwise
-/// NVML's. An error of CUDA counts as no access.
+/// Returns true if the source reaches the destination's memory: CUDA's answer if CUDA was asked, otherwise NVML's. An
+/// error of CUDA counts as no access.
 pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
     if errored(evidence, route.pair) {
         return Some(false);
@@ -22,8 +22,8 @@ pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
     })
 }
 
-/// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
-/// asked, nor was a pair that a limit of the process was in the way of: other rules report that.
+/// Returns true if CUDA was asked about this pair and returned an error. A GPU that could not be opened was not asked,
+/// nor was a pair that a limit of the process hindered: other rules report those.
 pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let said = evidence
         .measurements
@@ -31,7 +31,7 @@ pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
     said.is_some_and(|said| said.failure.is_some() && !said.hindered)
 }
 
-/// NVML's answer and what it means.
+/// Returns NVML's answer and its meaning.
 pub fn nvml_word(said: &PeerAccess) -> String {
     let word = |word: Option<P2pStatus>| {
         word.map_or("nothing".to_owned(), |word| {
@@ -49,7 +49,7 @@ pub fn nvml_word(said: &PeerAccess) -> String {
     }
 }
 
-/// CUDA's answer.
+/// Returns CUDA's answer.
 pub fn cuda_word(said: &PeerAccess) -> String {
     match (said.cuda, &said.cuda_failure) {
         (Some(true), Some(why)) => format!("yes, and then {why}"),
@@ -60,7 +60,7 @@ pub fn cuda_word(said: &PeerAccess) -> String {
     }
 }
 
-/// What staged copies reach, in the reference placement or else in the first that was measured.
+/// Returns the rates of staged copies, in the reference placement or else in the first that was measured.
 pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
     let cells = evidence.peer();
     let staged = cells
@@ -81,7 +81,7 @@ pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
     rates
 }
 
-/// Whether MIG mode is on at one end.
+/// Returns true if MIG mode is on at one end.
 pub fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let mig = |index| {
         evidence
@@ -92,7 +92,7 @@ pub fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
     mig(pair.source) || mig(pair.destination)
 }
 
-/// Distance of a class; NVLinks are near however many they are.
+/// Returns the distance of a class; NVLinks are near, whatever their number.
 fn distance(class: LinkClass) -> u8 {
     match class {
         LinkClass::NvLink(_) => 0,
@@ -105,7 +105,7 @@ fn distance(class: LinkClass) -> u8 {
     }
 }
 
-/// The models of a pair's GPUs, in one order.
+/// The models of a pair's GPUs, sorted.
 type Models<'a> = [Option<&'a String>; 2];
 
 fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
@@ -123,9 +123,9 @@ fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
     }
 }
 
-/// How far apart two GPUs of these models are that have access nevertheless: the farthest of them.
-/// A nearer pair proves nothing (many machines allow it below one switch only), unless it is near
-/// through an NVSwitch, which should connect the others as well.
+/// Returns, for each pair of models, the distance of the farthest pair that has access. A nearer pair proves nothing
+/// (many machines allow it below one switch only). The exception is a pair that is near through an NVSwitch, which
+/// should connect the others as well.
 fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> {
     let mut farthest = HashMap::new();
     for route in &evidence.topology.pairs {
@@ -142,7 +142,7 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
     farthest
 }
 
-/// Whether for each of these routes a pair of the same models has access that is nearer.
+/// Returns true if for each of these routes a nearer pair of the same models has access.
 pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> bool {
     let mut nearest = HashMap::new();
     for route in evidence
@@ -164,8 +164,8 @@ pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> b
     routes.iter().all(has)
 }
 
-/// Whether the GPUs of a pair are of different models, and pairs of one of these models have access, or NVML
-/// grants it to them: one of those that lacks it has a reason of its own.
+/// Returns true if the GPUs of a pair are of different models, and pairs of one of these models have access, or NVML
+/// grants it to them. A pair of one model that lacks access has another reason.
 pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let [one, other] = models(evidence, pair);
     if one.is_none() || other.is_none() || one == other {
@@ -173,7 +173,7 @@ pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
     }
     let of_one_model =
         |route: &&PairRoute| [[one; 2], [other; 2]].contains(&models(evidence, route.pair));
-    // Where CUDA refuses GPUs of one model too, the models are not the reason.
+    // If CUDA refuses GPUs of one model too, the models are not the reason.
     let is_granted = |said: &PeerAccess| said.cuda.is_none() && is_granted(said);
     let has =
         |route: &PairRoute| access(evidence, route) == Some(true) || is_granted(&route.peer_access);
@@ -186,7 +186,7 @@ pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
     alike.is_empty() || alike.into_iter().any(has)
 }
 
-/// Whether active NVLinks lead from one GPU of a pair to the other, whatever NVML says of using them.
+/// Returns true if active NVLinks lead from one GPU of a pair to the other, whatever NVML reports about using them.
 pub fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let ends = evidence
         .snapshot
@@ -198,12 +198,12 @@ pub fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
     })
 }
 
-/// Whether NVML grants access both to read and to write.
+/// Returns true if NVML grants access both to read and to write.
 fn is_granted(said: &PeerAccess) -> bool {
     [said.nvml_read, said.nvml_write] == [Some(P2pStatus::Ok); 2]
 }
 
-/// The first answer of NVML, for reading or writing, that is a refusal.
+/// Returns the first answer of NVML, for reading or writing, that is a refusal.
 pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
     let words = [said.nvml_read, said.nvml_write];
     words
@@ -212,15 +212,15 @@ pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
         .find(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
 }
 
-/// Pairs that lack access, in kinds that are judged apart.
+/// Pairs that lack access, in kinds that are judged separately.
 pub struct Missing<'a> {
-    /// CUDA gave an error instead of an answer.
+    /// Pairs for which CUDA returned an error instead of an answer.
     pub errored: Vec<&'a PairRoute>,
-    /// A pair has it in the other direction.
+    /// Pairs that have access in the other direction.
     pub one_way: Vec<&'a PairRoute>,
-    /// Another pair like it has it, or active NVLinks connect the two.
+    /// Pairs without access although a similar pair has it, or active NVLinks connect the two.
     pub odd: Vec<&'a PairRoute>,
-    /// No pair like it has it.
+    /// Pairs without access if no similar pair has it.
     pub usual: Vec<&'a PairRoute>,
     /// Every pair whose access is known.
     pub seen: Vec<Pair>,
@@ -275,8 +275,8 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     missing
 }
 
-/// A finding on pairs without access: `message`, followed by NVML's answer, CUDA's answer and the
-/// rate of the staged copies.
+/// Returns a finding on pairs without access: `message`, followed by NVML's answer, CUDA's answer and the rate of the
+/// staged copies.
 pub fn found(
     rule: &Rule,
     evidence: &Evidence<'_>,
@@ -314,8 +314,8 @@ pub fn found(
     .pairs(&pairs)
 }
 
-/// Whether NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since
-/// Turing. The architecture decides where it is known, otherwise the name.
+/// Returns true if NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since Turing. The
+/// architecture decides if it is known, otherwise the name.
 pub fn refused_by_policy(gpu: &Gpu) -> bool {
     let name = gpu.name.known().map_or("", String::as_str);
     if !name.contains("GeForce") && !name.contains("TITAN RTX") {
@@ -329,7 +329,7 @@ pub fn refused_by_policy(gpu: &Gpu) -> bool {
     }
 }
 
-/// Whether the driver grants one of these pairs peer access over PCIe that NVIDIA's own refuses on such boards.
+/// Returns true if the driver grants one of these pairs peer access over PCIe that NVIDIA's own refuses on such boards.
 pub fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
     let by_policy = |gpu: u32| evidence.snapshot.gpu(gpu).is_some_and(refused_by_policy);
     pairs.iter().any(|pair| {
@@ -340,14 +340,14 @@ pub fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
     })
 }
 
-/// The driver as a suspect, where it grants what NVIDIA's own refuses.
+/// Returns the driver as a suspect if it grants what NVIDIA's own refuses.
 pub fn suspect_patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
     let cause = "a patched driver: NVIDIA's own refuses peer access over PCIe on these boards";
     patched(evidence, pairs).then(|| suspect(cause, "check again with NVIDIA's own driver"))
 }
 
-/// Whether a pair of GPUs of this one's generation, all of which the policy refuses, has access over PCIe: then the
-/// driver is patched, and the policy is no reason for those that lack it.
+/// Returns true if a pair of GPUs of this one's generation, all of which the policy refuses, has access over PCIe. The
+/// driver is then patched, and the policy is not why other pairs lack access.
 pub fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
     let alike = |index: u32| {
         let other = evidence
@@ -374,14 +374,14 @@ pub fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
     })
 }
 
-/// Whether these are all pairs between groups of several GPUs each, as a host of virtual machines makes them (cliques):
-/// the bus that such a machine shows says nothing of which pairs are alike.
+/// Returns true if these are all pairs between groups of several GPUs each, as a host of virtual machines makes them
+/// (cliques). The bus that such a machine shows does not tell which pairs are alike.
 fn cliques(evidence: &Evidence<'_>, missing: &[Pair]) -> bool {
     islands(evidence, missing).is_some_and(|islands| islands.iter().all(|island| island.len() > 1))
 }
 
-/// The groups of GPUs within which every pair has access, where these pairs are all those between them. `None` where
-/// access does not fall into such groups.
+/// Returns the groups of GPUs within which every pair has access, if these pairs are all those between the groups.
+/// Returns `None` if access does not fall into such groups.
 pub fn islands(evidence: &Evidence<'_>, missing: &[Pair]) -> Option<Vec<Vec<u32>>> {
     let missing: BTreeSet<Pair> = missing.iter().copied().collect();
     let mut islands: Vec<Vec<u32>> = Vec::new();

@@ -1,35 +1,33 @@
 //! # What it means
 //!
-//! Driver and CUDA grant peer access between GPUs on PCIe, but data copied over it between all or
-//! most of them does not arrive.
+//! Driver and CUDA grant peer access between GPUs on PCIe, but data copied over it between all or most of them does not
+//! arrive.
 //!
 //! # How it is detected
 //!
-//! The check of the bytes (see `peer-data-wrong`) fails on three of four PCIe pairs or more, and on
-//! at least two, in every way of copying that was checked on those pairs. The destination still
-//! holds what was there before, or a setting that causes it is known: an IOMMU that translates, or
-//! ACS that redirects peer requests. One finding then names the setting of the machine.
-//! `peer-data-wrong` reports fewer pairs, single engines, and bytes that arrive wrong without such
-//! a setting.
+//! The check of the bytes (see `peer-data-wrong`) fails on three of four PCIe pairs or more, and on at least two, in
+//! every way of copying that was checked on those pairs. Either the destination still holds its previous bytes, or a
+//! setting that causes the fault is known: an IOMMU that translates, or ACS that redirects peer requests. One finding
+//! then names the setting of the machine. `peer-data-wrong` reports fewer pairs, single engines, and bytes that arrive
+//! wrong without such a setting.
 //!
 //! # Why it matters
 //!
-//! Programs compute with wrong numbers and get no error. The bandwidth looks perfect, and a copy
-//! there and back that compares equal proves nothing.
+//! Programs compute with wrong numbers and get no error. The bandwidth looks perfect, and a copy there and back that
+//! compares equal proves nothing.
 //!
 //! # What to do
 //!
-//! Until it is repaired, programs must not use peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL`
-//! where only far pairs suffer). Switch off what the finding shows to be on: IOMMU translation
-//! (`iommu=pt` on the kernel's command line, or in BIOS) and ACS (BIOS, or `setpci` on the bridges that
-//! it names), and check again. In a virtual machine its host must do that. Where both are known to be
-//! off, look at the other suspects: a patched driver, the switch, memory without ECC.
+//! Until it is repaired, programs must not use peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs
+//! suffer). Switch off what the finding shows to be on: IOMMU translation (`iommu=pt` on the kernel's command line, or
+//! in BIOS) and ACS (BIOS, or `setpci` on the bridges that it names), and check again. In a virtual machine its host
+//! must do that. If both are known to be off, look at the other suspects: a patched driver, the switch, memory without
+//! ECC.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch issue
-//! 84803; FIDESlib issue 28; a virtual machine whose window was mirrored, where 27 GB/s passed and no
-//! byte arrived.
+//! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib
+//! issue 28; a virtual machine whose window was mirrored, in which 27 GB/s passed and no byte arrived.
 
 use super::prelude::*;
 use super::remedy;
@@ -60,7 +58,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         pairs: broken.pairs.clone(),
     };
     let mut suspects = wrong_bytes::suspects(evidence, &group);
-    // One GPU does not explain pairs that have none in common.
+    // One GPU does not explain pairs that share no GPU.
     if !gpus
         .iter()
         .any(|gpu| broken.pairs.iter().all(|pair| pair.touches(*gpu)))

@@ -1,40 +1,36 @@
 //! # What it means
 //!
-//! A GPU cannot reach the memory of another directly: copies between them go through the host's
-//! memory.
+//! A GPU cannot reach the memory of another directly: copies between them go through the host's memory.
 //!
 //! # How it is detected
 //!
-//! CUDA's answer decides where CUDA was asked, otherwise NVML's. The message shows both, since they
-//! differ on machines with patched drivers, and the rate of the staged copies. It is an error where
-//! another pair of the same GPU models, at the same distance or farther, or over the same NVSwitch,
-//! has access, and where active NVLinks lead from one GPU to the other; and wherever CUDA gave an
-//! error instead of an answer, or said yes and then did not grant it, whatever other pairs do.
-//! `peer-access-one-way` reports a pair that has access in one direction only. Otherwise the
-//! machine is built that way, and one finding for each cause lists all its pairs: MIG mode; CUDA's
-//! limit of eight peers (error 711); different models, where GPUs of one model have it among them or there
-//! is only one of each (information only, a warning where NVML grants it); NVML granting what CUDA
-//! refuses; a registry key (NVML: DR); a mesh of NVLinks none of which leads from one GPU to the other
-//! (NVML: TNS; information only); the driver's policy for GeForce boards since Turing (information only, by
-//! name and architecture, and only where no pair of that generation has access over PCIe); the host of a virtual machine; and, as reported by NVML, the chipset (CNS), the distance
-//! (TNS) or the GPU (GNS). Distance and chipset are information only where nearer pairs have
-//! access. Where the answers leave the cause open, IOMMU and ACS are among the suspects if the
-//! facts show them.
+//! CUDA's answer decides if CUDA was asked, otherwise NVML's. The message shows both, since they differ on machines
+//! with patched drivers, and the rate of the staged copies. The finding is an error if another pair of the same GPU
+//! models, at the same distance or farther, or over the same NVSwitch, has access, and if active NVLinks lead from one
+//! GPU to the other. It is also an error, whatever other pairs do, if CUDA returned an error instead of an answer, or
+//! answered yes and then did not grant it. `peer-access-one-way` reports a pair that has access in one direction only.
+//! Otherwise the machine is built that way, and one finding for each cause lists all its pairs. The causes are: MIG
+//! mode; CUDA's limit of eight peers (error 711); different models, if GPUs of one model have access among them or
+//! there is only one of each (information only, a warning if NVML grants it); NVML granting what CUDA refuses; a
+//! registry key (NVML: DR); a mesh of NVLinks none of which leads from one GPU to the other (NVML: TNS; information
+//! only); the driver's policy for GeForce boards since Turing (information only, by name and architecture, and only if
+//! no pair of that generation has access over PCIe); the host of a virtual machine; and, as reported by NVML, the
+//! chipset (CNS), the distance (TNS) or the GPU (GNS). Distance and chipset are information only if nearer pairs have
+//! access. If the answers leave the cause open, IOMMU and ACS are among the suspects if the facts show them.
 //!
 //! # Why it matters
 //!
-//! Staged copies are slower (35 to 38 instead of 396 GB/s on H200), take the host's memory
-//! bandwidth, and hold up the thread that issues them.
+//! Staged copies are slower (35 to 38 instead of 396 GB/s on H200), take the host's memory bandwidth, and hold up the
+//! thread that issues them.
 //!
 //! # What to do
 //!
-//! GeForce and other workstation boards: NVIDIA's driver does not allow it, and there is nothing to
-//! repair. In a virtual machine `CNS` is the emulated chipset: the host must pass the GPUs through
-//! with peer-to-peer on. Error 711: more than eight peers of one GPU without NVSwitch. One GPU or
-//! pair among several of the same kind: check that it is connected to the same switch or processor
-//! as the others, that ACS and IOMMU settings are the same everywhere, and that its BAR1 window is
-//! as large. An error of CUDA is a fault of the driver and not a policy: look for its messages in
-//! dmesg (NVRM, Xid).
+//! GeForce and other workstation boards: NVIDIA's driver does not allow it, and there is nothing to repair. In a
+//! virtual machine `CNS` is the emulated chipset: the host must pass the GPUs through with peer-to-peer on. Error 711:
+//! more than eight peers of one GPU without NVSwitch. One GPU or pair among several of the same kind: check that it is
+//! connected to the same switch or processor as the others, that ACS and IOMMU settings are the same everywhere, and
+//! that its BAR1 window is as large. An error of CUDA is a fault of the driver and not a policy: look for its messages
+//! in dmesg (NVRM, Xid).
 //!
 //! # Sources
 //!
@@ -166,7 +162,7 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     )
 }
 
-/// CUDA gave an error, which is neither a yes nor a no.
+/// Returns a finding for an error of CUDA, which is neither a yes nor a no.
 fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let routes: Vec<_> = group
         .pairs
@@ -200,10 +196,10 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     )
 }
 
-/// Pairs up to which they are listed, rather than the islands between which they lie: chosen.
+/// Most pairs that are listed by themselves; with more, the islands between which they lie are listed. Chosen.
 const FEW_PAIRS: usize = 2;
 
-/// `{0,3,4}`.
+/// Returns a set as `{0,3,4}`.
 fn set(gpus: &[u32]) -> String {
     format!(
         "{{{}}}",
@@ -214,7 +210,7 @@ fn set(gpus: &[u32]) -> String {
     )
 }
 
-/// One finding for all pairs with this cause, where no similar pair has access.
+/// Returns one finding for all pairs with this cause, if no similar pair has access.
 fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize) -> Finding {
     let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
     let which = match peer_access::islands(evidence, &pairs) {
@@ -239,12 +235,12 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
     );
     let built_so = match why {
         Why::Policy | Why::Models | Why::Mesh => true,
-        // Nearer pairs have it: the driver allows it here, and not so far.
+        // Nearer pairs have access: the driver allows it on this machine, but not at this distance.
         Why::Distance | Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
         _ => false,
     };
     found.severity = match why {
-        // Access is enabled for one pair at a time here, and CUDA had said yes.
+        // Access is enabled for one pair at a time here, and CUDA had answered yes.
         Why::PeerLimit => Severity::Error,
         _ if built_so => Severity::Info,
         _ => Severity::Warning,
@@ -253,7 +249,7 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
     found
 }
 
-/// Whether CUDA's error is its limit of peers per GPU.
+/// Returns true if CUDA's error is its limit of peers per GPU.
 fn is_peer_limit(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let said = evidence
         .measurements
@@ -261,10 +257,9 @@ fn is_peer_limit(evidence: &Evidence<'_>, pair: Pair) -> bool {
     said.is_some_and(|said| said.failure_code == Some(CUDA_TOO_MANY_PEERS))
 }
 
-/// Why pairs have no access that no pair like them has.
+/// The reason why pairs lack access that no similar pair has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
-    /// MIG mode.
     Mig,
     /// More peers than CUDA enables for one GPU at a time.
     PeerLimit,
@@ -276,13 +271,13 @@ enum Why {
     Registry,
     /// The two GPUs are of different models, and GPUs of one model have it.
     Models,
-    /// The same, where NVML grants what CUDA refuses.
+    /// The same, but NVML grants what CUDA refuses.
     ModelsByCuda,
-    /// No NVLink of a mesh leads from one to the other.
+    /// No NVLink of a mesh leads from one GPU to the other.
     Mesh,
     /// The host of a virtual machine decides.
     Host,
-    /// The chipset or processor is not one that the driver allows it on.
+    /// The driver does not allow it on this chipset or processor.
     Chipset,
     /// The two GPUs are too far apart.
     Distance,
@@ -312,7 +307,7 @@ impl Why {
         if refusal == Some(P2pStatus::DisabledByRegkey) {
             return Self::Registry;
         }
-        // In a virtual machine the word for the chipset is that of the one it emulates, whatever the models.
+        // In a virtual machine NVML's answer for the chipset is about the emulated one, whatever the models.
         let by_place = matches!(
             refusal,
             Some(P2pStatus::ChipsetNotSupported | P2pStatus::TopologyNotSupported)
@@ -458,7 +453,7 @@ impl Why {
     }
 }
 
-/// Whether two GPUs have NVLinks to other GPUs and none to each other.
+/// Returns true if two GPUs have NVLinks to other GPUs and none to each other.
 fn is_apart_in_a_mesh(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let leads_to_gpu = |index: u32| {
         let links = evidence

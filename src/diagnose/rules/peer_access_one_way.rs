@@ -1,18 +1,16 @@
 //! # What it means
 //!
-//! Of two GPUs, one can reach the memory of the other directly and the other cannot.
+//! One of two GPUs can reach the memory of the other directly, and the other cannot.
 //!
 //! # How it is detected
 //!
-//! Peer access is queried for each direction: CUDA's answer counts where CUDA was asked, otherwise
-//! NVML's. A direction that is refused while the other is granted is reported here, whatever other
-//! pairs have; with MIG, and where CUDA gave an error, `peer-access-missing` reports it. Several
-//! such pairs that share one GPU are one finding.
+//! Peer access is queried for each direction: CUDA's answer counts if CUDA was asked, otherwise NVML's. A direction
+//! that is refused while the other is granted is reported here, whatever access other pairs have. With MIG, and if CUDA
+//! returned an error, `peer-access-missing` reports it. Several such pairs that share one GPU are one finding.
 //!
 //! # Why it matters
 //!
-//! Most programs query one direction and assume the other: they fail, or exchange data at two
-//! speeds.
+//! Most programs query one direction and assume the other: they fail, or exchange data at two speeds.
 //!
 //! # What to do
 //!
@@ -75,7 +73,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
             "{look}; reboot and check again; if it stays, swap the GPU that cannot be reached with another"
         ),
     );
-    // Over NVLink no window of the PCI bus is passed.
+    // Copies over NVLink pass no window of the PCI bus.
     let window = over_pcie.then(|| {
         suspect(
             "a BAR1 window that is too small on the GPU that is to be reached",

@@ -4,24 +4,23 @@
 //!
 //! # How it is detected
 //!
-//! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
-//! of both directions of a pair are compared. The slower one must lie below the other by more than
-//! the parameter, and by more than the spread of both. A direction that lies below its floor is
-//! left to `peer-bandwidth-low`, which shows the other direction beside it, and one whose rows scatter by more than is
-//! usual to `unstable-measurement`. Several pairs that
+//! The reference figures (copy engine, issued by the source, one way, side streams, peer access on) of both directions
+//! of a pair are compared. The slower one must lie below the other by more than the parameter, and by more than the
+//! spread of both. `peer-bandwidth-low` covers a direction that lies below its floor, and shows the other direction
+//! beside it. `unstable-measurement` covers a direction whose rows scatter by more than is usual. Several pairs that
 //! share one GPU or one link are one finding.
 //!
 //! # Why it matters
 //!
-//! Links carry both directions at the same rate, so a difference is a fault or a setting. Every
-//! exchange waits for the slower direction.
+//! Links carry both directions at the same rate, so a difference is a fault or a setting. Every exchange waits for the
+//! slower direction.
 //!
 //! # What to do
 //!
-//! Stop other work on both GPUs and check again, since work in one direction slows that direction.
-//! Then look for errors of the links on the way (`nvidia-smi nvlink -e`, the PCIe counters in
-//! `nvidia-smi -q`): lanes are wired by direction. Over PCIe, compare ACS and the BIOS setting for
-//! relaxed ordering, and swap the two GPUs to see whether the slow direction moves with them.
+//! Stop other work on both GPUs and check again, since work in one direction slows that direction. Then look for errors
+//! of the links on the route (`nvidia-smi nvlink -e`, the PCIe counters in `nvidia-smi -q`): lanes are wired by
+//! direction. Over PCIe, compare ACS and the BIOS setting for relaxed ordering, and swap the two GPUs to see if the
+//! slow direction moves with them.
 //!
 //! # Sources
 //!
@@ -93,8 +92,8 @@ fn finding(
     Some(found)
 }
 
-/// Pairs above their floor that are clearly slower than their other direction, and the pairs of which
-/// both directions could be compared.
+/// Returns pairs above their floor that are clearly slower than their other direction, and the pairs of which both
+/// directions could be compared.
 pub fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
     let margin = RULE.parameter(evidence, &BELOW);
     let mut low = bandwidth::low_pairs(evidence);

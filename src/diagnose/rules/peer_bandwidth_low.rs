@@ -4,20 +4,19 @@
 //!
 //! # How it is detected
 //!
-//! The median of the reference measurement (copy engine, issued by the source, one way, side
-//! streams, host not waiting, peer access on) lies below what healthy machines reach on a route of
-//! this class by more than the margin of that class, and by more than its rows scatter: where single rows may have
-//! reached the floor, the path is not steady (`unstable-measurement`), and the median is chance. What they reach is a share of the payload rate
-//! of the narrowest link of the route: `nvlink-2` to `nvlink-5`, `pcie` below one switch,
-//! `pcie-root` below one host bridge, `pcie-far` where the copy crosses host bridges or processors,
-//! where the class is not known, and over PCIe in a virtual machine, whose PCI tree hides what is
-//! crossed. The report shows the range beside the figures, and the shares may be set with `--config`
-//! (`[expected.nvlink-4]`, `percent` and `margin_percent`). Of models whose figures are known (`h200`, `h100`, `a100-12-links`
-//! and others) these hold, with a narrower margin. Pairs whose bytes arrived wrong are
-//! left to `peer-data-wrong`. Several slow pairs that share one GPU or one link are one finding. Of a GPU that is
-//! slow with every partner (`peer-bandwidth-outlier`), the pairs that just reach the floor belong to it too.
-//! Where it could not be read what other programs moved over a GPU, the evidence says why; if a program is known
-//! there, its slow pairs are left to `gpu-busy`.
+//! The median of the reference measurement (copy engine, issued by the source, one way, side streams, host not waiting,
+//! peer access on) lies below what healthy machines reach on a route of this class. It lies below by more than the
+//! margin of that class, and by more than its rows scatter. If single rows may have reached the floor, the path is not
+//! steady (`unstable-measurement`), and the median is chance. Healthy machines reach a share of the payload rate of the
+//! narrowest link of the route. The classes are `nvlink-2` to `nvlink-5`, `pcie` below one switch, `pcie-root` below
+//! one host bridge, and `pcie-far`. The class `pcie-far` applies if the copy crosses host bridges or processors, if the
+//! class is not known, and over PCIe in a virtual machine, whose PCI tree hides what is crossed. The report shows the
+//! range beside the figures, and the shares may be set with `--config` (`[expected.nvlink-4]`, `percent` and
+//! `margin_percent`). For models whose figures are known (`h200`, `h100`, `a100-12-links` and others) these hold, with
+//! a narrower margin. `peer-data-wrong` covers pairs whose bytes arrived wrong. Several slow pairs that share one GPU
+//! or one link are one finding. If a GPU is slow with every partner (`peer-bandwidth-outlier`), its pairs that just
+//! reach the floor belong to the finding too. If the traffic of other programs over a GPU could not be read, the
+//! evidence states why. If a program is known on that GPU, `gpu-busy` covers its slow pairs.
 //!
 //! # Why it matters
 //!
@@ -25,11 +24,10 @@
 //!
 //! # What to do
 //!
-//! Look at the other findings on the same GPU first: a narrow PCIe link or an inactive NVLink is
-//! the cause, this is the effect. Without any: stop other work on the GPUs and measure again; look
-//! for NVLink errors (`nvidia-smi nvlink -e`), for clocks that are held back (`nvidia-smi -q -d
-//! PERFORMANCE`), and for an IOMMU or access control (ACS) that sends peer traffic through the
-//! processor.
+//! Look at the other findings on the same GPU first: a narrow PCIe link or an inactive NVLink is the cause, this is the
+//! effect. Without any: stop other work on the GPUs and measure again. Look for NVLink errors (`nvidia-smi nvlink -e`),
+//! for clocks that are held back (`nvidia-smi -q -d PERFORMANCE`), and for an IOMMU or access control (ACS) that sends
+//! peer traffic through the processor.
 //!
 //! # Sources
 //!
@@ -54,7 +52,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells = bandwidth::sound(evidence, Path::Direct);
     let slow = bandwidth::below_floor(evidence, Path::Direct);
     let mut bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
-    // Where a GPU is slow with every partner, one that just reaches the floor is no reason to name the others.
+    // If a GPU is slow with every partner, one pair that just reaches the floor is no reason to name the other GPUs.
     for of_gpu in peer_bandwidth_outlier::of_slow_gpus(evidence) {
         if of_gpu
             .iter()
@@ -65,7 +63,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     bad.retain(|pair| !unread_traffic::may_explain(evidence, *pair));
     let bad = words::unique(bad);
-    // What `gpu-busy` has is no good pair either.
+    // A pair that `gpu-busy` reports is no good pair either.
     let low: BTreeSet<Pair> = slow.iter().map(|slow| slow.cell.pair).collect();
     let is_left = |pair: &Pair| low.contains(pair) && unread_traffic::may_explain(evidence, *pair);
     let seen: Vec<_> = cells
@@ -93,8 +91,8 @@ fn joined(steps: Vec<String>, last: &str) -> String {
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
     let worst = bandwidth::slowest(slow, group)?;
-    // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
-    // it is the first's: which is slower may turn on a digit that a saved report has not.
+    // For a group, the narrowest hop of one of its pairs would mislead. Of two directions the first is used: which one
+    // is slower may depend on a digit that a saved report lacks.
     let alone = group
         .pairs
         .first()

@@ -1,39 +1,37 @@
 //! # What it means
 //!
-//! A pair of GPUs, or every pair of a GPU, is clearly slower than the other pairs of this machine that
-//! are connected in the same way, although it is not slow enough to be called faulty by itself.
+//! A pair of GPUs, or every pair of a GPU, is clearly slower than the other pairs of this machine that are connected in
+//! the same way, although it is not slow enough to be called faulty by itself.
 //!
 //! # How it is detected
 //!
-//! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
-//! of pairs with the same class, the same theoretical rate and, beyond one host bridge, the same
-//! NUMA nodes on the way are compared, where there are three such pairs or more. Two things are
-//! reported: a pair that lies below their median by more than `below_median_percent`, and by more
-//! than its own spread and theirs; and a GPU whose copies to all partners, or from all partners,
-//! lie below it, in the middle by more than `gpu_below_median_percent` and by more than the
-//! spreads, and each by half of that. The second margin is narrower, because a GPU's row or column
-//! of the matrix is several figures that agree.
+//! The reference figures (copy engine, issued by the source, one way, side streams, peer access on) of similar pairs
+//! are compared, if there are three such pairs or more. Similar pairs have the same class, the same theoretical rate
+//! and, beyond one host bridge, the same NUMA nodes on the route. Two things are reported. The first is a pair that
+//! lies below their median by more than `below_median_percent`, and by more than its own spread and theirs. The second
+//! is a GPU whose copies to all partners, or from all partners, lie below the median. Their median must lie below by
+//! more than `gpu_below_median_percent` and by more than the spreads, and each of them by half of that percentage. The
+//! second margin is narrower, because a GPU's row or column of the matrix is several figures that agree.
 //!
-//! The median is that of the pairs that are not slow themselves: without those of slow GPUs (of four
-//! GPUs of which two are slow, five pairs in six are), and without what lies below the fastest quarter
-//! by more than `below_median_percent`.
+//! The median is that of the pairs that are not slow themselves. Pairs of slow GPUs are left out: if two of four GPUs
+//! are slow, these are five pairs in six. Pairs that lie below the fastest quarter by more than `below_median_percent`
+//! are left out too.
 //!
-//! Pairs below the floor of their class are left to `peer-bandwidth-low`, those that are slow in
-//! one direction only to `peer-bandwidth-asymmetric` where they differ enough for it, and those whose rows scatter by
-//! more than is usual to `unstable-measurement`. PCIe pairs of
-//! a virtual machine are not compared, since its PCI tree hides what they cross. Several pairs that
-//! share one GPU or one link are one finding.
+//! `peer-bandwidth-low` covers pairs below the floor of their class. `peer-bandwidth-asymmetric` covers pairs that are
+//! slow in one direction only, if the directions differ enough for it. `unstable-measurement` covers those whose rows
+//! scatter by more than is usual. PCIe pairs of a virtual machine are not compared, since its PCI tree hides what they
+//! cross. Several pairs that share one GPU or one link are one finding.
 //!
 //! # Why it matters
 //!
-//! Collective operations run at the speed of the slowest pair, and what is a little slow today is
-//! often the link or the GPU that fails next.
+//! Collective operations run at the speed of the slowest pair, and a link or GPU that is a little slow today is often
+//! the one that fails next.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again: what moves from pair to pair is noise. What stays
-//! with one GPU or link: look for link errors, clocks that are held back, and other traffic on the
-//! same switch; then swap the GPU with another to see whether it moves.
+//! Stop other work on the GPUs and check again: a fault that moves from pair to pair is noise. If it stays with one GPU
+//! or link: look for link errors, clocks that are held back, and other traffic on the same switch. Then swap the GPU
+//! with another to see if the fault moves.
 //!
 //! # Sources
 //!
@@ -120,8 +118,7 @@ fn finding(
     Some(found)
 }
 
-/// Pairs above their floor that lie clearly below the median of comparable pairs, with the number
-/// of these.
+/// Returns pairs above their floor that lie clearly below the median of comparable pairs, with the number of these.
 fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     let mut reported = bandwidth::low_pairs(evidence);
     reported.extend(unstable_measurement::scattering(evidence));
@@ -134,7 +131,8 @@ fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     alike::below(alike(evidence), &reported, margins(evidence))
 }
 
-/// The pairs of GPUs that are slow with every partner, by GPU and direction, whatever other rules say of them.
+/// Returns the pairs of GPUs that are slow with every partner, by GPU and direction, whatever other rules report on
+/// them.
 pub fn of_slow_gpus(evidence: &Evidence<'_>) -> Vec<Vec<Pair>> {
     alike::of_slow_gpus(alike(evidence), margins(evidence))
 }
@@ -160,8 +158,8 @@ fn alike<'a>(evidence: &Evidence<'a>) -> BTreeMap<Like, Vec<&'a PeerBandwidth>> 
     alike
 }
 
-/// What makes routes equal: class, rate, and for those that leave a host bridge the memories that
-/// they cross, since processors are not equally far from each other.
+/// The properties that make routes equal: class, rate, and, for routes that leave a host bridge, the memories that they
+/// cross, since processors are not equally far from each other.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Like {
     class: LinkClass,
@@ -170,8 +168,7 @@ struct Like {
 }
 
 impl Like {
-    /// `None` where it is not known: the class or the rate is not known, or a virtual machine hides
-    /// what is crossed.
+    /// Returns `None` if the class or the rate is not known, or if a virtual machine hides what is crossed.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

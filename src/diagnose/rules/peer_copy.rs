@@ -1,11 +1,11 @@
-//! What the rules on copies without a figure share: cells of one status, grouped by pair.
+//! Shared by the rules on copies without a figure: cells of one status, grouped by pair.
 
 use super::prelude::*;
 use crate::coverage;
 use model::measurement::{Cell, Probe};
 
-/// One finding for each group of pairs that have cells of this status. `what` completes "Copies
-/// between …"; `next_step` says what to do about a group.
+/// Returns one finding for each group of pairs that have cells of this status. `what` completes "Copies between …";
+/// `next_step` gives the next step for a group.
 pub fn findings(
     rule: &Rule,
     evidence: &Evidence<'_>,
@@ -16,11 +16,11 @@ pub fn findings(
     let Some(measurements) = evidence.measurements else {
         return Vec::new();
     };
-    // `peer-data-wrong` reports wrong bytes, whatever became of the timing; a hang is a second thing to know.
+    // `peer-data-wrong` reports wrong bytes, however the timing ended; a hang is reported as well.
     let is_bad = |cell: &Cell<'_>| {
         cell.status == status && (status == Status::Hung || !cell.verified.is_wrong())
     };
-    // Several flows at once have rules of their own: which of them it was is not known.
+    // Several flows at once have their own rules: which of the flows failed is not known.
     let cells = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
     let cells: Vec<_> = cells
         .filter(|cell| cell.status != Status::Skipped)
@@ -84,7 +84,8 @@ pub fn findings(
         .collect()
 }
 
-/// One finding for all cells at a place, since cells of one round end together. What hung within a GPU may be a kernel.
+/// Returns one finding for all cells at a place, since cells of one round end together. A copy that hung within a GPU
+/// may be a kernel.
 fn one_finding(
     rule: &Rule,
     subject: Subject,

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! The driver gave an error for a copy between two GPUs.
+//! The driver returned an error for a copy between two GPUs.
 //!
 //! # How it is detected
 //!
@@ -12,9 +12,9 @@
 //!
 //! # What to do
 //!
-//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's
-//! list. An error of memory (ECC, a row remapping that is pending) needs a reset of the GPU, or its
-//! replacement. Check the pair alone (`--gpus`) to see whether it repeats.
+//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's list. An error of
+//! memory (ECC, a row remapping that is pending) needs a reset of the GPU, or its replacement. Check the pair alone
+//! (`--gpus`) to see if the failure repeats.
 //!
 //! # Sources
 //!

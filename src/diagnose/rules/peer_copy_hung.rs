@@ -4,8 +4,8 @@
 //!
 //! # How it is detected
 //!
-//! The process that runs the copies did not report back within the deadline. It was ended and
-//! replaced, and the check went on with the other pairs.
+//! The process that runs the copies did not report back within the deadline. peerscope ended and replaced it, and
+//! continued the check with the other pairs.
 //!
 //! # Why it matters
 //!
@@ -13,11 +13,11 @@
 //!
 //! # What to do
 //!
-//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` where only far pairs suffer. Look for
-//! Xid messages in the kernel's log (`dmesg | grep -i xid`). ACS and an IOMMU that translates are known
-//! to make peer copies over PCIe hang: the finding says which of them is on, and how to switch it off.
-//! Power-cycle the machine, then check the pair alone (`--gpus`); if it hangs again, swap one of the two
-//! with another GPU. A pair whose bytes arrive wrong besides is reported by `peer-data-wrong` too.
+//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs suffer. Look for Xid messages in the
+//! kernel's log (`dmesg | grep -i xid`). ACS and an IOMMU that translates are known to make peer copies over PCIe hang:
+//! the finding names the one that is on, and how to switch it off. Power-cycle the machine, then check the pair alone
+//! (`--gpus`). If it hangs again, swap one of the two with another GPU. A pair whose bytes also arrive wrong is
+//! reported by `peer-data-wrong` too.
 //!
 //! # Sources
 //!

@@ -1,25 +1,24 @@
 //! # What it means
 //!
-//! Between the same two GPUs, one way of copying is far slower than another: copies from a default
-//! stream, copies that the destination issues, or copies by kernel.
+//! Between the same two GPUs, one way of copying is far slower than another: copies from a default stream, copies that
+//! the destination issues, or copies by kernel.
 //!
 //! # How it is detected
 //!
-//! Each direct one-way figure is compared with the reference figure of its own pair (copy engine,
-//! issued by the source, side streams, host not waiting): below 75% of it for copy engines, below
-//! 50% for kernel copies. Pairs whose reference figure is low are left to `peer-bandwidth-low`,
-//! those whose bytes arrived wrong to `peer-data-wrong`.
+//! Each direct one-way figure is compared with the reference figure of its own pair (copy engine, issued by the source,
+//! side streams, host not waiting): below 75% of it for copy engines, below 50% for kernel copies. `peer-bandwidth-low`
+//! covers pairs whose reference figure is low, and `peer-data-wrong` those whose bytes arrived wrong.
 //!
 //! # Why it matters
 //!
-//! Programs choose their streams and engines without asking: the slow way may be the one that
-//! yours takes, and the usual tools measure only the fast one.
+//! Programs choose their streams and engines without asking. Your program may use the slow way, and the usual tools
+//! measure only the fast one.
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. If it stays, compare with another machine of the
-//! same kind: kernel copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`),
-//! one placement alone to the driver version.
+//! Stop other work on the GPUs and check again. If it stays, compare with another machine of the same kind: kernel
+//! copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`), one placement alone to the driver
+//! version.
 //!
 //! # Sources
 //!
@@ -39,7 +38,7 @@ const FLOOR_KERNEL: Parameter = Parameter {
     default: 50.0,
     about: "the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link",
 };
-/// One way of copying, over the pairs on which it is slow.
+/// A way of copying, and the pairs on which it is slow.
 #[derive(Default)]
 struct Slow {
     pairs: Vec<Pair>,

@@ -1,15 +1,14 @@
 //! # What it means
 //!
-//! A copy from one GPU to another ended without an error, but the destination does not hold the
-//! bytes that were sent: they never arrived, or others did.
+//! A copy from one GPU to another ended without an error, but the destination does not hold the bytes that were sent:
+//! they never arrived, or other bytes did.
 //!
 //! # How it is detected
 //!
-//! Before timing, the source is filled with a pattern that depends on source, destination and
-//! offset, the destination with poison; after a one-way copy the destination GPU checks its own
-//! memory. Poison still there means dropped, anything else that is not the pattern means corrupt.
-//! Copy engine and kernel are checked apart, and the message says where one alone fails.
-//! `peer-access-broken` reports all or most PCIe pairs at once.
+//! Before timing, the source is filled with a pattern that depends on source, destination and offset, and the
+//! destination with poison. After a one-way copy the destination GPU checks its own memory. Poison that is still there
+//! means dropped. Anything else that is not the pattern means corrupt. Copy engine and kernel are checked separately,
+//! and the message states if only one of them fails. `peer-access-broken` reports all or most PCIe pairs at once.
 //!
 //! # Why it matters
 //!
@@ -17,14 +16,13 @@
 //!
 //! # What to do
 //!
-//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` where only far pairs suffer, or without
-//! the GPU that all bad pairs have; the finding says which, and whether copies through host memory
-//! arrive. Over PCIe the usual suspects are an IOMMU that translates addresses and access control
-//! (ACS) that redirects peer requests. The finding names those that are on and the command that
-//! switches them off; a virtual machine needs its host to do that. Where both are off, what is left
-//! is a patched driver, a switch that all bad pairs pass, memory without ECC, and the GPU itself. Not
-//! the slot nor a riser: what they spoil is noticed by the link, counted and sent again
-//! (`pcie-errors-rose`).
+//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` if only far pairs suffer, or without the GPU that all
+//! bad pairs share. The finding states which of these applies, and if copies through host memory arrive. Over PCIe the
+//! usual suspects are an IOMMU that translates addresses and access control (ACS) that redirects peer requests. The
+//! finding names those that are on and the command that switches them off; a virtual machine needs its host to do that.
+//! If both are off, the remaining suspects are a patched driver, a switch that all bad pairs pass, memory without ECC,
+//! and the GPU itself. The slot and the riser are no suspects: the link notices bytes that they spoil, counts them and
+//! sends them again (`pcie-errors-rose`).
 //!
 //! # Sources
 //!
@@ -139,7 +137,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
     found
 }
 
-/// What could be the cause, the settings of the machine first.
+/// Returns the possible causes, the settings of the machine first.
 fn suspected(
     evidence: &Evidence<'_>,
     group: &cluster::Group,
@@ -172,7 +170,7 @@ fn suspected(
     settings().into_iter().chain([own]).collect()
 }
 
-/// How to find the cause once the settings are ruled out.
+/// Returns the steps that find the cause once the settings are ruled out.
 fn find(
     evidence: &Evidence<'_>,
     group: &cluster::Group,
@@ -201,8 +199,7 @@ fn find(
     }
 }
 
-/// The engine that alone fails: on all these pairs the other was checked as well, and its bytes
-/// arrived.
+/// Returns the engine that alone fails: on all these pairs the other was checked as well, and its bytes arrived.
 fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engine> {
     let engine = cells.first()?.setup.engine;
     let all = &evidence.measurements?.peer;

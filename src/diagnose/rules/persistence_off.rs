@@ -1,22 +1,20 @@
 //! # What it means
 //!
-//! Persistence mode is off: the driver releases GPUs that nobody uses and initialises them again
-//! each time.
+//! Persistence mode is off: the driver releases GPUs that nobody uses and initialises them again each time.
 //!
 //! # How it is detected
 //!
-//! What NVML reports for every GPU, in one finding. It is information, and a warning where the
+//! The rule reads what NVML reports for every GPU, and makes one finding. It is information, and a warning if the
 //! driver's start took `long_start_s` or more in this run.
 //!
 //! # Why it matters
 //!
-//! Every first program waits for the start of the driver, settings such as clocks and power limits
-//! are lost in between, and error counters start again from 0.
+//! Every first program waits for the start of the driver. Settings such as clocks and power limits are lost in between,
+//! and error counters start again from 0.
 //!
 //! # What to do
 //!
-//! Enable the daemon: `systemctl enable --now nvidia-persistenced`; until the next boot
-//! `nvidia-smi -pm 1` does it.
+//! Enable the daemon: `systemctl enable --now nvidia-persistenced`. Until the next boot `nvidia-smi -pm 1` does it.
 //!
 //! # Sources
 //!
@@ -25,7 +23,7 @@
 
 use super::prelude::*;
 
-/// What counts as long.
+/// Start time from which a start counts as long.
 const LONG_START: Parameter = Parameter {
     name: "long_start_s",
     default: 10.0,

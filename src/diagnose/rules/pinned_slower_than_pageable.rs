@@ -5,18 +5,18 @@
 //! # How it is detected
 //!
 //! Pinned memory that is re-used lies below pageable memory in the same direction on the same GPU by more than
-//! `below_pageable_percent`, and by more than both scatter (`measurements.host`, copy engine, one GPU at a time). A
-//! buffer that is pinned anew for each copy is another matter: `pinning-dominates`.
+//! `below_pageable_percent`, and by more than both spreads (`measurements.host`, copy engine, one GPU at a time).
+//! `pinning-dominates` covers a buffer that is pinned anew for each copy.
 //!
 //! # Why it matters
 //!
-//! What every guide advises makes programs slower here.
+//! The method that every guide advises makes programs slower on this machine.
 //!
 //! # What to do
 //!
-//! See whether the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and
-//! whether an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask for huge
-//! pages behind its memory. Until then, copy from ordinary memory where the host may wait for it.
+//! Check if the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and if
+//! an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask for huge pages
+//! behind its memory. Until then, copy from ordinary memory if the host may wait for the copy.
 //!
 //! # Sources
 //!

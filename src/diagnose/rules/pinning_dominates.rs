@@ -1,13 +1,13 @@
 //! # What it means
 //!
-//! Where a buffer is page-locked anew for each copy, most of the time goes into page-locking it and not into the copy.
+//! If a buffer is page-locked anew for each copy, most of the time goes into page-locking it and not into the copy.
 //!
 //! # How it is detected
 //!
 //! Copies whose buffer is pinned or registered for each of them reach less than `of_reused_percent` of what the same
 //! copies reach from a buffer that is re-used (`measurements.host`, `allocation` `anew` against `reused`). The message
-//! says where that is slower than pageable memory, which needs no pinning. All GPUs are one finding: it is how operating
-//! systems work, and no fault.
+//! states if they are also slower than pageable memory, which needs no pinning. All GPUs are one finding: operating
+//! systems work that way, and it is no fault.
 //!
 //! # Why it matters
 //!
@@ -16,13 +16,14 @@
 //!
 //! # What to do
 //!
-//! Pin once and use the buffer again: a pool of pinned buffers, `DataLoader(..., pin_memory=True,
-//! persistent_workers=True)`, no `tensor.pin_memory()` in the loop. For a single copy, do not pin.
+//! Pin once and use the buffer again: a pool of pinned buffers,
+//! `DataLoader(..., pin_memory=True, persistent_workers=True)`, no `tensor.pin_memory()` in the loop. For a single
+//! copy, do not pin.
 //!
 //! # Sources
 //!
 //! H200: pinning 2 GiB takes 1.15 s, and copying them 0.04 s (measured). A forum user saw 8.6 GB/s from a pinned buffer
-//! that was used again and 6.1 GB/s from pageable memory, and less than that where it was pinned for each copy.
+//! that was used again and 6.1 GB/s from pageable memory, and less than that from a buffer pinned for each copy.
 
 use super::host::{self, Rated};
 use super::prelude::*;
@@ -44,7 +45,7 @@ pub const RULE: Rule = Rule::new(
 )
 .with(&[SHARE]);
 
-/// Copies of one GPU and direction with a buffer that is made anew, and with one that is not.
+/// Copies of one GPU and direction with a buffer that is made anew, and with one that is re-used.
 struct Dominated<'a> {
     anew: Rated<'a>,
     reused: Rated<'a>,

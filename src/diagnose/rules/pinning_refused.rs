@@ -4,19 +4,20 @@
 //!
 //! # How it is detected
 //!
-//! The probe of page-locking (`measurements.pinning`) failed or found no room for even a small buffer; the message has
-//! the reason, and the limit that was met. It says nothing of the GPUs: like every gap it makes the exit code 3.
+//! The probe of page-locking (`measurements.pinning`) failed or found no room for even a small buffer. The message has
+//! the reason, and the limit that was met. The finding does not concern the GPUs: like every gap it makes the exit code
+//! 3.
 //!
 //! # Why it matters
 //!
-//! Copies between host and GPU at full rate need page-locked memory, and so do NCCL and loaders of data; programs that
-//! need it fail here, or are slow.
+//! Copies between host and GPU at full rate need page-locked memory, and so do NCCL and data loaders. Programs that
+//! need it fail on this machine, or are slow.
 //!
 //! # What to do
 //!
-//! Raise the limit that the message names: `ulimit -l` (`LimitMEMLOCK=` in systemd, `--ulimit memlock=-1` in Docker), or
-//! the memory of the container (`--memory`, `resources.limits.memory`). Free memory of the host otherwise. Then check
-//! again.
+//! Raise the limit that the message names: `ulimit -l` (`LimitMEMLOCK=` in systemd, `--ulimit memlock=-1` in Docker),
+//! or the memory of the container (`--memory`, `resources.limits.memory`). Otherwise free memory of the host. Then
+//! check again.
 //!
 //! # Sources
 //!

@@ -4,29 +4,27 @@
 //!
 //! # How it is detected
 //!
-//! For every stream placement that lets a copy overlap with a kernel (source on a side stream, and
-//! the kernel on the source GPU or the destination on a side stream too), the share of the kernel's
-//! time during which the copy ran (median of the samples) lies below 50% on some pair.
+//! The rule covers every stream placement that lets a copy overlap with a kernel: source on a side stream, and the
+//! kernel on the source GPU or the destination on a side stream too. The share of the kernel's time during which the
+//! copy ran (median of the samples) lies below 50% on some pair.
 //!
 //! # Why it matters
 //!
-//! Programs that hide their copies behind computing are slower than they need to be, and no
-//! bandwidth figure shows it.
+//! Programs that hide their copies behind computing are slower than they need to be, and no bandwidth figure shows it.
 //!
 //! # What to do
 //!
-//! Look for variables that force kernels into order (CUDA_LAUNCH_BLOCKING=1,
-//! CUDA_DEVICE_MAX_CONNECTIONS=1), for a profiler or debugger that is attached, and for other work
-//! on the GPUs. Pairs without peer access copy through the host, which holds up its thread.
+//! Look for variables that force kernels into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), for an
+//! attached profiler or debugger, and for other work on the GPUs. Pairs without peer access copy through the host,
+//! which holds up its thread.
 //!
-//! Placements with a default stream on the wrong side serialise by CUDA's order: that is no fault
-//! of the machine and not reported, but it slows a program down. A framework's copy runs on the
-//! source's current stream, waits for the destination's and makes it wait. So, in PyTorch: issue
-//! the copy under `torch.cuda.stream(...)` with a stream of its own on **both** devices; keep
-//! kernels that should overlap off those streams; synchronise with events (`wait_event`) only where
-//! the data is used, and call `record_stream` on tensors that cross. `non_blocking=True` alone
-//! changes nothing between GPUs, where the host does not wait anyway; between host and GPU it needs
-//! pinned memory.
+//! Placements with a default stream on the wrong side serialise by CUDA's order. That is no fault of the machine and
+//! not reported, but it slows a program down. A framework's copy runs on the source's current stream, waits for the
+//! destination's stream and makes it wait. So, in PyTorch: issue the copy under `torch.cuda.stream(...)` with a
+//! separate stream on **both** devices. Keep kernels that should overlap off those streams. Synchronise with events
+//! (`wait_event`) only at the point of use, and call `record_stream` on tensors that cross. `non_blocking=True` alone
+//! changes nothing between GPUs, since the host does not wait there anyway. Between host and GPU it needs pinned
+//! memory.
 //!
 //! # Sources
 //!

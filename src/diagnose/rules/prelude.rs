@@ -1,4 +1,4 @@
-//! What most rules need.
+//! Imports that most rules need.
 
 pub(super) use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,27 +1,26 @@
 //! # What it means
 //!
-//! A limit of peerscope's own process, or of its container, kept facts from being read, links from
-//! being watched, or the driver from answering about peer access.
+//! A limit of peerscope's own process, or of its container, kept it from reading facts or watching links, or kept the
+//! driver from answering about peer access.
 //!
 //! # How it is detected
 //!
-//! A file, a thread or memory was refused, or the driver gave an error of the system (NVML 999, CUDA
-//! 304; or "out of memory", which it says of files as well) while such a limit was reached or far too low for a
-//! driver: less than 1024 open files, less than 4 TiB of address space (CUDA reserves addresses for the memory of
-//! all GPUs and of the host together; chosen). The message names the limit. What could not be measured for it is in
-//! `not-tested` or `nothing-measured`.
+//! One of two things happened while such a limit was reached or far too low for a driver. A file, a thread or memory
+//! was refused. Or the driver returned an error of the system (NVML 999, CUDA 304; or "out of memory", which it also
+//! returns for files). Far too low is less than 1024 open files, or less than 4 TiB of address space (CUDA reserves
+//! addresses for the memory of all GPUs and of the host together; chosen). The message names the limit. `not-tested` or
+//! `nothing-measured` lists what could not be measured because of it.
 //!
 //! # Why it matters
 //!
-//! What was not read is not known to be healthy. And a driver that gets no file gives errors like those
-//! of a broken GPU: under a limit they accuse no hardware. By itself this makes the exit code 3.
+//! A fact that was not read is not known to be healthy. And a driver that gets no file gives errors like those of a
+//! broken GPU: under a limit they are no evidence against hardware. By itself this makes the exit code 3.
 //!
 //! # What to do
 //!
-//! Raise the limit for this process and check again: `ulimit -Hn 65536` or
-//! `/etc/security/limits.conf` (open files), `ulimit -u` (processes), `ulimit -v unlimited` (address
-//! space); in a systemd unit `LimitNOFILE=`, `LimitNPROC=`, `LimitAS=`, `TasksMax=`; for a container
-//! `--ulimit nofile=65536` and `--pids-limit`.
+//! Raise the limit for this process and check again: `ulimit -Hn 65536` or `/etc/security/limits.conf` (open files),
+//! `ulimit -u` (processes), `ulimit -v unlimited` (address space); in a systemd unit `LimitNOFILE=`, `LimitNPROC=`,
+//! `LimitAS=`, `TasksMax=`; for a container `--ulimit nofile=65536` and `--pids-limit`.
 //!
 //! # Sources
 //!
@@ -39,7 +38,7 @@ pub const RULE: Rule = Rule::new(
 )
 .for_gaps();
 
-/// What to do about any limit.
+/// The next step for any limit.
 pub const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; LimitNOFILE, LimitNPROC, LimitAS or \
                              TasksMax in a systemd unit; --ulimit or --pids-limit of a container), then check again";
 
@@ -118,7 +117,7 @@ mod tests {
                 3,
                 "facts that are missing are not healthy"
             );
-            // Without a limit behind it, the same error is what it always was.
+            // Without a limit as its cause, the same error is a fault of the GPU.
             machine.gpus[gpu as usize] =
                 Gpu::unread(gpu, &Unknown::Failed("NVML: unknown error (999)".into()));
             assert!(

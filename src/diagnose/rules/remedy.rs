@@ -1,11 +1,12 @@
-//! What to do about copies between GPUs that lose their bytes or never end: how to run safely today, how to find the
-//! cause, and the repair. What the facts show to be off is not to be switched off.
+//! Next steps for copies between GPUs that lose their bytes or never end: how to run safely today, how to find the
+//! cause, and the repair. Settings that the facts show to be off are not to be switched off.
 
 use super::peer_access;
 use super::prelude::*;
 use crate::cluster::{Common, Group};
 
-/// The steps for these pairs, in one text; `find` leads to the cause once settings are ruled out, `repair` is last.
+/// Returns the steps for these pairs, in one text. `find` leads to the cause once settings are ruled out; `repair` is
+/// last.
 pub fn steps(evidence: &Evidence<'_>, group: &Group, find: Vec<String>, repair: &str) -> String {
     let mut search = settings(evidence, &group.pairs);
     search.extend(find);
@@ -16,7 +17,7 @@ pub fn steps(evidence: &Evidence<'_>, group: &Group, find: Vec<String>, repair: 
     )
 }
 
-/// How programs run safely until the repair.
+/// Returns how programs run safely until the repair.
 pub fn today(evidence: &Evidence<'_>, group: &Group) -> String {
     let through_host = through_host(evidence, &group.pairs);
     if through_host == Some(false) {
@@ -47,7 +48,7 @@ pub fn today(evidence: &Evidence<'_>, group: &Group) -> String {
     )
 }
 
-/// Whether copies of these pairs through host memory arrive; `None` where that was not checked.
+/// Returns true if copies of these pairs through host memory arrive; `None` if that was not checked.
 fn through_host(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<bool> {
     let staged = evidence
         .peer()
@@ -61,8 +62,8 @@ fn through_host(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<bool> {
     judged.min()
 }
 
-/// The farthest level of `NCCL_P2P_LEVEL` that keeps to pairs nearer than all that go wrong, where half of the pairs
-/// from that distance on do: a single pair is not wrong for its distance.
+/// Returns the farthest level of `NCCL_P2P_LEVEL` that allows only pairs nearer than all that go wrong. Requires that
+/// half of the pairs from that distance on go wrong: a single pair is not wrong because of its distance.
 fn level(evidence: &Evidence<'_>) -> Option<&'static str> {
     let far = |pair: Pair| nccl_level(evidence.topology.route(pair)?.class);
     let direct = || {
@@ -89,8 +90,8 @@ fn level(evidence: &Evidence<'_>) -> Option<&'static str> {
     nearer.max().map(|(_, name)| name)
 }
 
-/// How far apart NCCL takes two GPUs of this class to be, and its name for that. It makes no difference between
-/// host bridges of one NUMA node.
+/// Returns the distance that NCCL assumes between two GPUs of this class, and its name for it. NCCL does not
+/// distinguish host bridges of one NUMA node.
 const fn nccl_level(class: LinkClass) -> Option<(u8, &'static str)> {
     Some(match class {
         LinkClass::NvLink(_) => (0, "NVL"),
@@ -102,7 +103,7 @@ const fn nccl_level(class: LinkClass) -> Option<(u8, &'static str)> {
     })
 }
 
-/// What to do about the settings of the machine: about those that are on, and those that could not be read.
+/// Returns the next steps for the settings of the machine: those that are on, and those that could not be read.
 pub fn settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<String> {
     if !pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
         return Vec::new();

@@ -2,20 +2,20 @@
 
 use super::prelude::*;
 
-/// A finding on the PCIe link of a GPU, and what makes it the same as one on another's.
+/// A finding on the PCIe link of a GPU, and the state that makes it equal to one on another link.
 pub struct OfLink {
     pub found: Finding,
-    /// The GPU, where it is its own link.
+    /// The GPU, if it is its own link.
     pub gpu: Option<u32>,
-    /// What it comes to: links of which this is the same are alike.
+    /// The state as words: links with equal words are alike.
     pub state: String,
 }
 
-/// GPUs whose links are in one state from which this is taken for one cause. Chosen: two of many need not have one.
+/// Fewest GPUs with links in one state that are taken for one cause. Chosen: two of many need not have one.
 const LEAST_ALIKE: usize = 3;
 
-/// Puts the findings on links that are alike into one each: those of three GPUs or more, and those of all GPUs.
-/// `combine` gives the finding on several from the first of them, their state and their GPUs.
+/// Merges findings on links that are alike: those of three GPUs or more, and those of all GPUs. `combine` returns the
+/// finding on several from the first of them, their state and their GPUs.
 pub fn combined(
     evidence: &Evidence<'_>,
     all: Vec<OfLink>,
@@ -52,7 +52,7 @@ pub fn combined(
         let (Some(gpus), Some(first)) = (alike.get(&key), found.into_iter().next()) else {
             continue;
         };
-        // The facts of the first are of its place alone.
+        // The facts of the first finding apply to its link only.
         let first = Finding {
             subject: Subject::of_gpus(gpus),
             evidence: Facts::default(),
@@ -69,7 +69,7 @@ pub fn combined(
     kept
 }
 
-/// `GPUs 0-5 (slots 1, 2, 3, 4, 5, 6)`, without slots where one is not known.
+/// Returns words such as `GPUs 0-5 (slots 1, 2, 3, 4, 5, 6)`, without slots if one is not known.
 pub fn names(evidence: &Evidence<'_>, gpus: &[u32]) -> String {
     let slot =
         |gpu: &u32| topology::pcie::slot(evidence.snapshot, evidence.snapshot.address_of(*gpu)?);

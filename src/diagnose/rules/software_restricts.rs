@@ -1,23 +1,24 @@
 //! # What it means
 //!
-//! Settings above the hardware keep programs from ways that the hardware has.
+//! Settings above the hardware keep programs from paths that the hardware has.
 //!
 //! # How it is detected
 //!
-//! Variables of NCCL in the environment of peerscope itself: `NCCL_P2P_DISABLE`, `NCCL_P2P_LEVEL`, `NCCL_SHM_DISABLE`,
-//! `NCCL_NVLS_ENABLE`, `NCCL_IB_DISABLE` where there is an RDMA adapter, `NCCL_NET_GDR_LEVEL`, `NCCL_ALGO` and
-//! `NCCL_PROTO`, with values that leave ways out; and confidential computing, as NVML reports it. peerscope has no need
-//! of NCCL: its figures are those of the hardware. It is information. Programs may have another environment.
+//! The rule reads variables of NCCL in the environment of peerscope itself: `NCCL_P2P_DISABLE`, `NCCL_P2P_LEVEL`,
+//! `NCCL_SHM_DISABLE`, `NCCL_NVLS_ENABLE`, `NCCL_IB_DISABLE` if there is an RDMA adapter, `NCCL_NET_GDR_LEVEL`,
+//! `NCCL_ALGO` and `NCCL_PROTO`, with values that exclude paths. It also reads confidential computing, as NVML reports
+//! it. peerscope does not use NCCL: its figures are those of the hardware. The finding is information. Programs may
+//! have another environment.
 //!
 //! # Why it matters
 //!
-//! A program that is slow with such settings is slow on sound hardware. With `NCCL_P2P_DISABLE=1` all bytes between GPUs
-//! go through the memory of the host, with `NCCL_SHM_DISABLE=1` those through the network.
+//! A program that is slow because of such settings is slow on sound hardware. With `NCCL_P2P_DISABLE=1` all bytes
+//! between GPUs go through the memory of the host, with `NCCL_SHM_DISABLE=1` those through the network.
 //!
 //! # What to do
 //!
-//! Unset what nobody needs any more; such variables often stay from an earlier fault. `NCCL_DEBUG=INFO` shows what a
-//! program has set and which ways NCCL takes.
+//! Unset variables that nobody needs any more; they often remain from an earlier fault. `NCCL_DEBUG=INFO` shows what a
+//! program has set and which paths NCCL takes.
 //!
 //! # Sources
 //!
@@ -82,7 +83,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// What a variable of NCCL keeps programs from; none where it leaves nothing out.
+/// Returns what a variable of NCCL keeps programs from; `None` if it excludes nothing.
 fn left_out(variable: &str, has_rdma: bool) -> Option<&'static str> {
     let (name, value) = variable.split_once('=')?;
     let on = !["", "0"].contains(&value);

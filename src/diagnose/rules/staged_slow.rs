@@ -1,36 +1,34 @@
 //! # What it means
 //!
-//! Copies through the host's memory are far slower than the PCIe links of the two GPUs allow, or than
-//! those of other pairs whose way to the host is the same.
+//! Copies through the host's memory are far slower than the PCIe links of the two GPUs allow, or than those of other
+//! pairs with the same path to the host.
 //!
 //! # How it is detected
 //!
-//! The staged reference figure (copy engine, issued by the source, one way, side streams, peer
-//! access off) lies below what healthy machines reach by more than the margin of the class `staged`:
-//! a share of the payload rate of the narrowest PCIe link between the GPUs and the host. The share is
-//! known from one kind of machine, so its margin is wide, and both may be set with `--config`
-//! (`[expected.staged]`).
+//! The staged reference figure (copy engine, issued by the source, one way, side streams, peer access off) lies below
+//! what healthy machines reach by more than the margin of the class `staged`. That class is a share of the payload rate
+//! of the narrowest PCIe link between the GPUs and the host. The share is known from one kind of machine, so its margin
+//! is wide. Both may be set with `--config` (`[expected.staged]`).
 //!
-//! Beside that, pairs with the same payload rate and the same NUMA nodes of source and destination, and
-//! either all or none of them with a switch in common, are compared, where there are three or more. Reported are a pair, and a GPU with all of its pairs in one
-//! direction, that lie below the median of those that are not slow themselves by more than
-//! `below_median_percent`, and by more than their spread and theirs. Several slow pairs that share one GPU
-//! are one finding.
+//! In addition, similar pairs are compared, if there are three or more. Similar pairs have the same payload rate and
+//! the same NUMA nodes of source and destination, and either all or none of them share a switch. The rule reports a
+//! pair, and a GPU with all of its pairs in one direction, that lie below the median of those that are not slow
+//! themselves. They lie below by more than `below_median_percent`, and by more than their spread and theirs. Several
+//! slow pairs that share one GPU are one finding.
 //!
-//! Where copies between the host and these GPUs were measured (`measurements.host`), the message says which leg of the
-//! way is slow, or that both are sound and what is between them is slow.
+//! If copies between the host and these GPUs were measured (`measurements.host`), the message states which leg of the
+//! path is slow, or that both are sound and the part between them is slow.
 //!
 //! # Why it matters
 //!
-//! Pairs without peer access have no other path, and whatever slows it also slows loading and
-//! saving of data.
+//! Pairs without peer access have no other path. The cause also slows loading and saving of data.
 //!
 //! # What to do
 //!
-//! Look at the PCIe findings of the same GPUs first. If one GPU is slow and its siblings are not: its
-//! slot, riser or cable. If all are: the host's memory, every channel fitted with memory, no other work that takes its
-//! bandwidth and, where there are several NUMA nodes, the program on that of the GPUs (`numactl`). In a virtual machine,
-//! ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
+//! Look at the PCIe findings of the same GPUs first. If one GPU is slow and its siblings are not: its slot, riser or
+//! cable. If all are: the host's memory, every channel fitted with memory, no other work that takes its bandwidth and,
+//! if there are several NUMA nodes, the program on that of the GPUs (`numactl`). In a virtual machine, ask if its
+//! memory and processors are pinned to the NUMA nodes of the GPUs.
 //!
 //! # Sources
 //!
@@ -68,7 +66,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .map(|slow| slow.cell.pair)
         .chain(below.iter().map(|below| below.pair))
         .collect();
-    // Nearly always.
+    // The usual case.
     if bad.is_empty() {
         return Vec::new();
     }
@@ -81,8 +79,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     groups.iter().filter_map(finding).collect()
 }
 
-/// The topology with the routes of staged copies, up to the memory of the source's NUMA node and down from that of the
-/// destination's, in place of the direct ones: what pairs have in common is on these.
+/// Returns the topology with the routes of staged copies in place of the direct ones: up to the memory of the source's
+/// NUMA node and down from that of the destination's. Pairs are grouped by what these routes share.
 fn staged_routes(evidence: &Evidence<'_>) -> Topology {
     let gpus: BTreeSet<u32> = evidence
         .topology
@@ -122,7 +120,7 @@ fn staged_routes(evidence: &Evidence<'_>) -> Topology {
     }
 }
 
-/// Whether the way of both GPUs to the host passes the same switch or port: the bytes take it up and down.
+/// Returns true if both GPUs' paths to the host pass the same switch or port: the bytes take it up and down.
 fn share_a_link(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let way = |gpu| evidence.topology.way_up(NodeId::Gpu(gpu));
     let down = way(pair.destination);
@@ -131,7 +129,7 @@ fn share_a_link(evidence: &Evidence<'_>, pair: Pair) -> bool {
         .any(|id| matches!(id, NodeId::Pci(_)) && down.contains(id))
 }
 
-/// Pairs above their floor that lie clearly below those whose way to the host is the same.
+/// Returns pairs above their floor that lie clearly below those with the same path to the host.
 fn below_siblings(evidence: &Evidence<'_>, slow: &[Slow<'_>]) -> Vec<Compared> {
     let mut alike: BTreeMap<_, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Staged) {
@@ -206,7 +204,8 @@ fn slower(evidence: &Evidence<'_>, group: &cluster::Group, below: &[Compared]) -
     Some(found)
 }
 
-/// What to do depends on whether one GPU has a part in all of it, and on whether the host has several nodes.
+/// Returns the next step. It depends on two facts: if one GPU is part of all slow pairs, and if the host has several
+/// nodes.
 fn too_slow_next_step(evidence: &Evidence<'_>, group: &cluster::Group) -> String {
     let first = match group.subject() {
         _ if matches!(group.common, cluster::Common::Links(_)) => {

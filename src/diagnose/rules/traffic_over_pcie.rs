@@ -4,14 +4,14 @@
 //!
 //! # How it is detected
 //!
-//! Counters are read around known traffic (`measurements.counted`). The graph says that all copies of a GPU go over
-//! NVLink; its NVLinks counted less than `least_nvlink_percent` of what was copied, and its PCIe link at least as much
-//! as they lack. On some GPUs that counter begins anew after 4 GiB; less than that is copied around it.
+//! Counters are read around known traffic (`measurements.counted`). The graph routes all copies of a GPU over NVLink.
+//! Its NVLinks counted less than `least_nvlink_percent` of what was copied, and its PCIe link at least as much as they
+//! lack. On some GPUs that counter wraps after 4 GiB; less than that is copied around it.
 //!
 //! # Why it matters
 //!
-//! The copies have the rate of PCIe, and take it from whatever else uses it. A rate alone does not prove which way
-//! bytes went.
+//! The copies have the rate of PCIe, and take bandwidth from whatever else uses it. A rate alone does not prove the
+//! route of the bytes.
 //!
 //! # What to do
 //!

@@ -1,9 +1,9 @@
-//! GPUs of which it could not be read what other programs moved: that nothing was seen there says nothing.
+//! GPUs for which the traffic of other programs could not be read: seeing no traffic there proves nothing.
 
 use super::prelude::*;
 use model::background::Background;
 
-/// Puts in why it is not known what others moved over the GPUs of these pairs, if it is not.
+/// Adds the reason why the traffic of others over the GPUs of these pairs is not known, if it is not.
 pub fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair]) -> Finding {
     let whys = words::distinct(of(evidence, pairs).filter_map(|seen| seen.reason.clone()));
     let fact =
@@ -11,7 +11,7 @@ pub fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair]) -> F
     found.fact("other_programs", fact)
 }
 
-/// Whether there is any GPU of that kind.
+/// Returns true if there is any GPU of that kind.
 pub fn is_possible(evidence: &Evidence<'_>) -> bool {
     let seen = evidence
         .measurements
@@ -20,13 +20,13 @@ pub fn is_possible(evidence: &Evidence<'_>) -> bool {
         .any(|seen| seen.reason.is_some() && seen.is_shared(evidence.snapshot))
 }
 
-/// Whether a program is known on one of the pair's GPUs whose traffic could not be read: it may be what makes
+/// Returns true if a program is known on one of the pair's GPUs whose traffic could not be read: it may be what makes
 /// copies slow.
 pub fn may_explain(evidence: &Evidence<'_>, pair: Pair) -> bool {
     !shared(evidence, &[pair]).is_empty()
 }
 
-/// The GPUs of these pairs whose traffic could not be read and on which a program is known.
+/// Returns the GPUs of these pairs whose traffic could not be read and on which a program is known.
 pub fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
     let gpus: BTreeSet<u32> = of(evidence, pairs)
         .filter(|seen| seen.is_shared(evidence.snapshot))
@@ -35,7 +35,7 @@ pub fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
     gpus.into_iter().collect()
 }
 
-/// What was seen of those of their GPUs of which not everything could be read.
+/// Returns the observations of those of their GPUs for which not everything could be read.
 fn of<'a>(evidence: &Evidence<'a>, pairs: &[Pair]) -> impl Iterator<Item = &'a Background> {
     let seen = evidence
         .measurements

@@ -1,30 +1,30 @@
 //! # What it means
 //!
-//! Repeated measurements of the same copy differ so much that the figure says little.
+//! Repeated measurements of the same copy differ so much that the figure proves little.
 //!
 //! # How it is detected
 //!
-//! The samples of a reference figure (copy engine, issued by the source, one way, side streams), of
-//! which there are three or more, spread by more than the parameter: largest less smallest, per cent
-//! of the median. Direct and staged copies have a parameter each, since what else the host's memory
-//! does is in the staged ones. Of a direct pair, at least half of its figures one way must scatter so: one that does so
-//! alone has met a rare slow copy. Pairs whose direct figure is below its floor are left to
-//! `peer-bandwidth-low`, which shows the spread.
+//! The samples of a reference figure (copy engine, issued by the source, one way, side streams), of which there are
+//! three or more, spread by more than the parameter: largest less smallest, per cent of the median. Direct and staged
+//! copies have a parameter each, since staged copies also depend on other use of the host's memory. At least half of a
+//! direct pair's one-way figures must scatter so: one that does so alone has met a rare slow copy. `peer-bandwidth-low`
+//! covers pairs whose direct figure is below its floor, and shows the spread.
 //!
-//! Where several figures of a pair, in whatever way of copying one way, scatter by far more than that, single copies
-//! take several times as long as others, as over a link that retrains: that is an error, unless other programs hold
-//! memory on these GPUs or all pairs of the machine show it. What is slow between these GPUs belongs to it.
+//! If several figures of a pair, in whatever way of copying one way, scatter by far more than that, single copies take
+//! several times as long as others, as over a link that retrains. That is an error, unless other programs hold memory
+//! on these GPUs or all pairs of the machine show it. Slow copies between these GPUs are attributed to it.
 //!
-//! The rows of copies between host and GPU are judged too, where there are three or more: of page-locked memory that is
-//! re-used, by copy engine, one way, one GPU at a time by `spread_host_percent`, both ways, by kernel, of several GPUs at once
-//! and of pipelines from such memory by `spread_host_shared_percent`, since what else the host does is in them. GPUs that
-//! `host-bandwidth-low` reports are left to it. Copies of pageable memory, memory that is page-locked anew, calls and loops of
-//! launches are not judged: their samples scatter by 50% and more on healthy machines, with what is in the processor's
-//! cache and with every interruption of the host.
+//! The rows of copies between host and GPU are judged too, if there are three or more. Copies of page-locked memory
+//! that is re-used, by copy engine, one way, one GPU at a time, are judged by `spread_host_percent`. Copies both ways,
+//! by kernel, of several GPUs at once and of pipelines from such memory are judged by `spread_host_shared_percent`,
+//! since they also depend on other work of the host. `host-bandwidth-low` covers the GPUs that it reports. Copies of
+//! pageable memory, memory that is page-locked anew, calls and loops of launches are not judged. Their samples scatter
+//! by 50% and more on healthy machines, depending on the contents of the processor's cache and on every interruption of
+//! the host.
 //!
 //! # Why it matters
 //!
-//! A single pass of such a machine fails good hardware and passes bad.
+//! A single pass on such a machine fails good hardware and passes bad.
 //!
 //! # What to do
 //!
@@ -73,7 +73,7 @@ const STALLS: Parameter = Parameter {
     about: "spread of the rows from which single copies are taken to stall, where two figures of a pair or more have it: \
                 chosen, four times what is usual between repeats",
 };
-/// Figures of a pair that must scatter so.
+/// Fewest figures of a pair that must scatter so.
 const LEAST_FIGURES: usize = 2;
 
 pub const RULE: Rule = Rule::new(
@@ -84,7 +84,7 @@ pub const RULE: Rule = Rule::new(
 )
 .with(&[DIRECT, STAGED, HOST, HOST_SHARED, STALLS]);
 
-/// Samples with the host that scatter.
+/// Scattered samples of copies with the host.
 #[derive(Clone, Copy)]
 struct Scattered {
     gpu: u32,
@@ -93,7 +93,7 @@ struct Scattered {
     usual: f64,
 }
 
-/// Figures of host and GPU whose samples scatter by more than they do on healthy machines.
+/// Returns a finding on figures of host and GPU whose samples scatter by more than on healthy machines.
 fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let low: BTreeSet<u32> = host_bandwidth_low::low(evidence)
         .iter()
@@ -150,9 +150,9 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(finding.suspecting(host::suspects(evidence, &gpus)))
 }
 
-/// Pairs whose direct figures scatter by more than is usual: the reference figure, and at least half of what else was
-/// measured of the pair one way. One that scatters alone has met a rare slow copy. That such a pair is slower than others
-/// says nothing.
+/// Returns pairs whose direct figures scatter by more than is usual: the reference figure, and at least half of the
+/// pair's other one-way figures. One that scatters alone has met a rare slow copy. A low rate of such a pair proves
+/// nothing.
 pub fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     let most = RULE.parameter(evidence, &DIRECT);
     let scatters = |cell: &PeerBandwidth| {
@@ -180,8 +180,9 @@ pub fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
         .collect()
 }
 
-/// Pairs some of whose copies take far longer than others, although their rates may look sound: what is settled of a
-/// few rows may be those that no such copy is in. One figure that scatters is noise; several of one pair are the pair's.
+/// Returns pairs some of whose copies take far longer than others, although their rates may look sound: a figure that
+/// settled after a few rows may come from rows without such a copy. One figure that scatters is noise; several of one
+/// pair are a property of the pair.
 pub fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     let most = RULE.parameter(evidence, &STALLS);
     let scatters = |cell: &&PeerBandwidth| {
@@ -205,7 +206,7 @@ pub fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
         .collect()
 }
 
-/// One finding for each group of such pairs: an error where neither other work nor the whole machine explains it.
+/// Returns one finding for each group of such pairs: an error if neither other work nor the whole machine explains it.
 fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> {
     let direct = evidence
         .peer()
@@ -283,7 +284,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let bad: Vec<_> = unstable.iter().map(|(pair, _)| **pair).collect();
         let seen: Vec<_> = seen.iter().map(|(pair, _)| **pair).collect();
         let groups = cluster::groups(&bad, &seen, evidence.topology);
-        // Noise has no place: one finding, which names a GPU or pair only where there is one.
+        // Noise has no place: make one finding, which names a GPU or pair only if there is just one group.
         let (subject, place) = match groups.as_slice() {
             [group] => (group.subject(), group.place(evidence.snapshot)),
             _ => (
@@ -327,7 +328,7 @@ mod tests {
     use model::flow::HostMemory;
     use model::host::{HostCopy, HostDirection};
 
-    /// Three GPUs whose copies with the host have this scatter where they are meant.
+    /// Returns findings on three GPUs in which the copies with the host selected by `which` have this scatter.
     fn scattering(percent: f64, samples: u32, which: impl Fn(&HostCopy) -> bool) -> Vec<Finding> {
         let machine = h200_vm(3);
         let mut measurements = with_host(&machine, &[55.3, 55.2, 55.3]);

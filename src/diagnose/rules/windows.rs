@@ -10,11 +10,11 @@ pub struct Small {
     gpus: Vec<u32>,
     window: Bytes,
     memory: Bytes,
-    /// The size that all of them offer, where it would be enough.
+    /// The size that all of them offer, if it would be enough.
     possible: Option<Bytes>,
 }
 
-/// Of the GPUs of these pairs, those whose window is known to be too small.
+/// Returns those GPUs of these pairs whose window is known to be too small.
 pub fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
     let too_small = |gpu: &Gpu| {
         let (window, memory) = (gpu.bar1_total_bytes.get()?, gpu.memory_total_bytes.get()?);
@@ -53,7 +53,7 @@ fn largest(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Bytes> {
 }
 
 impl Small {
-    /// What it is, for a message.
+    /// Returns words for a message.
     pub fn says(&self) -> String {
         format!(
             "; the BAR1 window of {} is {}, for {} of memory",
@@ -63,7 +63,7 @@ impl Small {
         )
     }
 
-    /// What to do about it.
+    /// Returns the next step.
     pub fn step(&self) -> String {
         match self.possible {
             Some(most) => format!(

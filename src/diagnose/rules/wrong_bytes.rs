@@ -1,26 +1,24 @@
-//! What the rules on wrong bytes share: whether it is the machine's setting that loses them, or
-//! single pairs.
+//! Shared by the rules on wrong bytes: tells if the machine's setting loses the bytes, or single pairs do.
 
 use super::peer_access;
 use super::prelude::*;
 use crate::cluster::{Common, Group};
 use crate::suspects::{self, gpus_of};
 
-/// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen:
-/// three of four.
+/// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen: three of four.
 const MOST_PERCENT: usize = 75;
 
-/// Pairs on PCIe whose direct copies lose their bytes because of how the machine is set up.
+/// Pairs on PCIe whose direct copies lose their bytes because of the machine's settings.
 pub struct Broken {
     pub pairs: Vec<Pair>,
-    /// PCIe pairs whose direct copies were checked.
+    /// Number of PCIe pairs whose direct copies were checked.
     pub checked: usize,
-    /// Whether any byte arrived that is not the one sent, rather than none.
+    /// True if wrong bytes arrived, rather than none.
     pub corrupt: bool,
 }
 
-/// `None` where it is not most of the PCIe pairs, in every way of copying that was checked; or where
-/// bytes arrive wrong rather than never and no setting is known that would do it.
+/// Returns `None` if fewer than most of the PCIe pairs fail in every way of copying that was checked. Also returns
+/// `None` if bytes arrive wrong rather than never and no setting is known that would cause it.
 pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
     for cell in &evidence.measurements?.peer {
@@ -47,8 +45,8 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     })
 }
 
-/// What could spoil bytes between these GPUs over PCIe without an error of the link: not the slot nor a riser, whose
-/// transfers are checked and repeated.
+/// Returns what could spoil bytes between these GPUs over PCIe without an error of the link. The slot and the riser are
+/// left out: the link checks their transfers and repeats them.
 pub fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
@@ -63,7 +61,8 @@ pub fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     suspects
 }
 
-/// The GPUs themselves: their memory where nothing would notice a flipped bit, otherwise what moves the bytes.
+/// Returns the GPUs themselves as a suspect: their memory if nothing would notice a flipped bit, otherwise the parts
+/// that move the bytes.
 pub fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
     let gpus: Vec<u32> = match group.common {
         Common::Gpu(gpu) => vec![gpu],
@@ -91,7 +90,7 @@ pub fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
     )
 }
 
-/// Whether ECC is known to be on in the memory of all these GPUs.
+/// Returns true if ECC is known to be on in the memory of all these GPUs.
 pub fn memory_is_watched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
     let has_ecc = |gpu: &u32| {
         evidence
@@ -102,7 +101,7 @@ pub fn memory_is_watched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
     gpus_of(pairs).iter().all(has_ecc)
 }
 
-/// Switches that all of these pairs pass, by their upstream ports.
+/// Returns the switches that all of these pairs pass, by their upstream ports.
 fn shared_switches(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<PciAddress> {
     let is_switch = |address: &PciAddress| {
         evidence
@@ -127,7 +126,7 @@ fn shared_switches(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<PciAddress> {
         .collect()
 }
 
-/// `peer-access-broken` reports the direct copies of these pairs.
+/// Returns the pairs whose direct copies `peer-access-broken` reports.
 pub fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     broken(evidence)
         .map(|broken| broken.pairs.into_iter().collect())
