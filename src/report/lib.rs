@@ -150,7 +150,7 @@ pub fn write(
     write_seen(report, &[], format, style, to)
 }
 
-/// Like [`write`], with the events of traced rounds. Formats with a timeline show them.
+/// Like [`write()`], with the events of traced rounds. Formats with a timeline show them.
 ///
 /// # Errors
 ///

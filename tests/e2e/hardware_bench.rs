@@ -1,8 +1,8 @@
 //! Tests of scripts/hardware-bench over a simulated machine, with stand-ins that print the output of the references.
 //!
-//! `tests/hardware-bench` contains output in the form of nvbandwidth 0.8, p2pBandwidthLatencyTest of the CUDA samples
-//! 13.0 and nvidia-smi 580. The forms were seen on one H200; the figures of two are those of docs/facts.md, "Other
-//! tools on the same machines".
+//! `tests/hardware-bench` contains output in the form of nvbandwidth 0.8, p2pBandwidthLatencyTest of the CUDA samples 13.0
+//! and nvidia-smi 580. The forms were seen on one H200; the figures of two are those of
+//! docs/facts.md, "Other tools on the same machines".
 
 use std::path::Path;
 use std::process::Command;
