@@ -202,8 +202,8 @@ pub struct Figures {
     pub min: f64,
     /// Largest figure.
     pub max: f64,
-    /// Spread of the figures on the scale of a standard deviation: 1.4826 x the median distance from the median of the
-    /// same position, the median over the positions.
+    /// Spread of the figures on the scale of a standard deviation. It is 1.4826 x the median distance from the median
+    /// of the same position. The median is taken over the positions.
     pub spread: f64,
     /// Number of outlying figures.
     pub odd: usize,

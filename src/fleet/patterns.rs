@@ -29,8 +29,8 @@ const FEWEST: usize = 3;
 /// thousand shows a false pattern.
 const BY_CHANCE: f64 = 1e-3;
 
-/// Shares for a fact to explain a finding: at least this share of the nodes with the finding have the fact, and at
-/// least this share of the nodes with the fact have the finding. Chosen.
+/// Least share for a fact to explain a finding. At least this share of the nodes with the finding must have the fact.
+/// At least this share of the nodes with the fact must have the finding. Chosen.
 const EXPLAINED: f64 = 0.8;
 
 /// Facts that can explain a finding, in words.

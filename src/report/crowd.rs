@@ -1,5 +1,5 @@
-//! Machines with more GPUs than a matrix can show: GPUs with the same connections form a group,
-//! figures are by kind of link, and slow pairs are named.
+//! Machines with more GPUs than a matrix can show. GPUs with the same connections form a group, figures are by kind of
+//! link, and slow pairs are named.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,8 +24,8 @@ const MOST_IN_MATRIX: usize = 16;
 /// Most pairs that are named; the rest is counted.
 const SHOWN: usize = 8;
 
-/// A pair is named if it reaches less than this share of the median of its kind: repeated
-/// measurements differ by 5 to 10% (cuda-samples issue 449).
+/// Share of the median of its kind below which a pair is named. Repeated measurements differ by 5 to 10% (cuda-samples
+/// issue 449).
 const BEHIND: f64 = 0.9;
 
 /// Returns true if these GPUs are too many for a matrix.

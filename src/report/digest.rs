@@ -95,8 +95,8 @@ pub(super) struct Digest<'a> {
     pub(super) caveats: BTreeMap<Caveat, String>,
     /// Findings, worst first; within a severity, in the report's order.
     pub(super) findings: Vec<&'a Finding>,
-    /// The cell shown for each pair: the direct copy in the reference setup, or the staged copy if a direct one was not
-    /// possible. A direct copy that failed stays visible.
+    /// The cell shown for each pair. It is the direct copy in the reference setup, or the staged copy if a direct one
+    /// was not possible. A direct copy that failed stays visible.
     pub(super) pairs: BTreeMap<Pair, &'a PeerBandwidth>,
     /// Events of the rounds that `--trace` followed; empty if it followed none.
     pub(super) timelines: &'a [Timeline],

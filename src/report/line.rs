@@ -125,8 +125,8 @@ fn figures(digest: &Digest<'_>) -> String {
     items.join(" ")
 }
 
-/// Replaces non-ASCII characters, and those that a reader of such a line interprets: the bar that begins the figures,
-/// newlines, and quotes and dollars that a careless shell script would expand.
+/// Replaces non-ASCII characters, and those that a reader of such a line interprets. These are the bar that begins the
+/// figures, newlines, and quotes and dollars that a careless shell script would expand.
 fn plain(text: &str) -> String {
     let text = clean(text)
         .replace('→', "->")

@@ -25,7 +25,7 @@ pub(super) const FORMAT: Format = Format {
     )
 };
 
-/// Time after the start of its run during which a report makes labels: two days, so that a daily check may be late.
+/// Time for which a report makes labels, from the start of its run: two days, so that a daily check may be late.
 /// Chosen.
 const KEPT: Duration = Duration::hours(48);
 

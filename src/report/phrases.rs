@@ -263,8 +263,8 @@ mod tests {
     use super::{FLAGS, PHRASES};
     use crate::evidence::{ELSEWHERE, names};
 
-    /// Collects every name of a fact in the code of the rules: `.fact("name", …)`, and the two that have a call of
-    /// their own.
+    /// Collects every name of a fact in the code of the rules. These are `.fact("name", …)`, and the two that have a
+    /// call of their own.
     fn written(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             let path = entry.path();

@@ -33,7 +33,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     text
 }
 
-/// Least width of a line, even on narrower terminals: below it, hanging indents and the first columns of tables leave
+/// Least width of a line, even on narrower terminals. Below it, hanging indents and the first columns of tables leave
 /// no space for the rest.
 pub(super) const MINIMUM_WIDTH: usize = 60;
 

@@ -1,4 +1,4 @@
-//! Tests of the HTML report in a browser: nothing is fetched, no script fails, no text overlaps another, and all text
+//! Tests of the HTML report in a browser. Nothing is fetched, no script fails, no text overlaps another, and all text
 //! is readable. They run only if Debian's chromium-headless-shell or chromium is installed.
 
 use std::fs;

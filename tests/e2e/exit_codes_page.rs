@@ -1,4 +1,4 @@
-//! Tests docs/exit-codes.md against the program: every row of its tables and every console block is run, or names the
+//! Tests docs/exit-codes.md against the program. Every row of its tables and every console block is run, or names the
 //! test that covers it.
 
 use std::collections::{BTreeMap, BTreeSet};

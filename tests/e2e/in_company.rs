@@ -1,4 +1,4 @@
-//! Tests of failures that occur while several pairs copy at once, but not when each pair is tried alone: a loose link
+//! Tests of failures that occur while several pairs copy at once, but not when each pair is tried alone. A loose link
 //! and a weak power supply look like this.
 
 use serde_json::Value;

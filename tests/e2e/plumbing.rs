@@ -11,8 +11,8 @@ use crate::common::{
     HARDWARE_REPORT, Ran, check, finish, peerscope, place, read_json, run, text_of, with, write,
 };
 
-/// Far more than these tests take in a debug build on a busy machine, and less than an algorithm whose time grows with
-/// the square of a name's length.
+/// Far more than these tests take in a debug build on a busy machine. An algorithm whose time grows with the square of
+/// a name's length takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs a shell command in which `peerscope` is the program.

@@ -98,7 +98,7 @@ fn pairs_of_a_lost_gpu_are_counted_as_untested() {
 fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     let (folder, report) = place("report.json");
     let binary = folder.path().join("peerscope");
-    // Do not copy in this process: a child that another test forks meanwhile would hold the file open for writing, and
+    // Do not copy in this process. A child that another test forks meanwhile would hold the file open for writing, and
     // such a file cannot be run.
     let copied = std::process::Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_peerscope"))

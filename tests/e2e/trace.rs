@@ -25,7 +25,7 @@ fn ends(slice: &Value) -> [f64; 2] {
     [start, start + slice["dur"].as_f64().unwrap()]
 }
 
-/// Returns the share of a kernel on this GPU that ran beside the copy of a part, per cent, from the slices alone.
+/// Computes from the slices alone the share of a kernel on this GPU that ran beside the copy of a part, per cent.
 fn overlap(file: &Value, part: &str, gpu: u64) -> f64 {
     let of = |kind: &str, gpu: Option<u64>| {
         let is = |slice: &&&Value| {

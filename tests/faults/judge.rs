@@ -374,7 +374,7 @@ fn most(case: &Case) -> Cost {
     }
     match case.function {
         "cuInit" | "cuDeviceGetCount" | "cuDeviceGet" => Cost::Everything,
-        // These are called once for all devices, or for one device after the other: a hang counts as a hang of the
+        // These are called once for all devices, or for one device after the other. A hang counts as a hang of the
         // driver's start.
         "cuDeviceGetPCIBusId"
         | "cuDeviceGetUuid"
@@ -486,9 +486,9 @@ struct Figure {
 }
 
 impl Figure {
-    /// Returns true if the rates are equal to three digits. Two kinds need only agree within 3%: patterns of several
-    /// flows, whose counted time begins and ends with copies of all of them, and copies of another size, which changes
-    /// the raw rate of a row.
+    /// Returns true if the rates are equal to three digits. Two kinds need only agree within 3%. One is patterns of
+    /// several flows, whose counted time begins and ends with copies of all of them. The other is copies of another
+    /// size, which changes the raw rate of a row.
     fn is_like(&self, other: &Self) -> bool {
         let (one, another) = (self.rate, other.rate);
         let near = match self.bytes == other.bytes && !self.is_pattern {
@@ -500,7 +500,8 @@ impl Figure {
 }
 
 /// Returns true if a report has all cells of another with the same figures, and only staged ones beyond them. If a fact
-/// is missing, copies have another size, and staged copies that the rates of routes thin out are measured in full.
+/// is missing, copies have another size. Staged copies are then measured in full instead of being thinned out by the
+/// rates of routes.
 fn same_figures(one: &Value, other: &Value) -> bool {
     let mut left = figures(one);
     let mut take = |figure: &Figure| {

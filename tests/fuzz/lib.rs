@@ -29,9 +29,9 @@ const CASE_LIMIT: Duration = Duration::from_secs(5);
 /// Time after which a case hangs. Chosen so that a test ends before a CI job does.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Runs `case` on inputs of this strategy. The number of cases is `weight` times that of the environment; a weight of 1
-/// suits a target whose cases take about a millisecond. Fails on a panic, an error, or a case beyond its time, with the
-/// smallest input that shows it and the seed that repeats it. Prints the number of cases.
+/// Runs `case` on inputs of this strategy. The number of cases is `weight` times that of the environment. A weight of 1
+/// suits a target whose cases take about a millisecond. Fails on a panic, an error, or a case beyond its time. The
+/// failure shows the smallest input that causes it and the seed that repeats it. Prints the number of cases.
 pub fn run<S: Strategy>(
     target: &str,
     weight: f64,
@@ -269,8 +269,8 @@ pub fn mutations() -> impl Strategy<Value = Vec<(Vec<u16>, Mutation)>> {
 }
 
 /// Most bytes that mutations which copy existing content add to a value's text. Without a limit, repetitions of nests
-/// and of each other multiply: three mutations made 12 MB of a reply, four used up the memory of a machine, and such a
-/// case spends its time on making its own input. Chosen: the largest recorded reports have 0.7 MB.
+/// and of each other multiply: three mutations made 12 MB of a reply, four used up the memory of a machine. Such a case
+/// spends its time on making its own input. Chosen: the largest recorded reports have 0.7 MB.
 const MOST_ADDED: usize = 1_000_000;
 
 /// Applies these mutations to the value, one after the other.

@@ -1,5 +1,5 @@
-//! Checks of the report's JSON: its schema, which lists the keys, kinds and words that scripts may rely on, and rules
-//! that no schema can express.
+//! Checks of the report's JSON. Its schema lists the keys, kinds and words that scripts may rely on; the code checks
+//! rules that no schema can express.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

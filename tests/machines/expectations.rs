@@ -1,4 +1,4 @@
-//! Tests of `expect` on a report, and of `check --expect` with its file, on every built-in machine: a file from one
+//! Tests of `expect` on a report, and of `check --expect` with its file, on every built-in machine. A file from one
 //! profile must fit its machine, whatever the profile of the check.
 
 use libtest_mimic::Trial;
@@ -10,7 +10,7 @@ use crate::trial;
 const PROFILES: [&str; 3] = ["quick", "standard", "full"];
 
 /// Most GPUs for which all pairs of profiles are tried. With more, each profile is used once for the file and once for
-/// the check: all nine pairs with 72 GPUs take minutes.
+/// the check. All nine pairs with 72 GPUs take minutes.
 const FEW_GPUS: usize = 16;
 
 pub fn trials() -> Vec<Trial> {
@@ -19,8 +19,7 @@ pub fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// The results of a machine by profile: the report, its exit code, and the file of expectations if there is something
-/// to expect.
+/// The results of a machine by profile: the report, its exit code, and the file of expectations, if any.
 struct Own {
     report: String,
     code: Option<i32>,

@@ -1,4 +1,4 @@
-//! The real binary over the fake driver: its dynamic loading, its function tables and its unsafe code run as on a
+//! The real binary over the fake driver. Its dynamic loading, its function tables and its unsafe code run as on a
 //! machine with GPUs. CONTRIBUTING.md explains how to do the same by hand.
 
 use std::os::unix::fs::symlink;

@@ -370,7 +370,7 @@ fn compare(path: &str, simulated: &Value, live: &Value, differences: &mut Vec<St
     }
 }
 
-/// Returns true if two sentences report the same error: the live code adds CUDA's own name for it and the remedy to
+/// Returns true if two sentences report the same error. The live code adds CUDA's own name for it and the remedy to
 /// call and code.
 fn same_error(one: &str, other: &str) -> bool {
     let essence = |text: &str| -> Vec<String> {

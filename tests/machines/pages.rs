@@ -39,7 +39,7 @@ pub fn assert_pages(folder: &Path, report: &Value) {
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     assert_marks(&parsed, report);
     // The page gives the same result as the JSON, to the last figure. Both match the run, except for the place that a
-    // message names if several are alike: the figures of a report are rounded.
+    // message names if several are alike, because the figures of a report are rounded.
     let saved = write_json(folder, "saved.json", report);
     let [of_page, of_json] =
         [text_of(&page), saved].map(|file| run(&["diagnose", &file, "--format", "json"]).json());
@@ -98,8 +98,8 @@ fn is_marked(element: ElementRef<'_>, classes: &[&str], signs: &[char]) -> bool 
     has && (signs.is_empty() || element.text().any(|text| text.contains(signs)))
 }
 
-/// Checks that colour and a sign mark everything that an error or a warning is about, and the other direction of a pair
-/// too.
+/// Checks that colour and a sign mark everything that an error or a warning is about. The other direction of a pair is
+/// marked too.
 fn assert_marks(page: &Html, report: &Value) {
     let tables = select(page.root_element(), ".maps table.heat");
     let maps: Vec<Map<'_>> = tables

@@ -1,4 +1,4 @@
-//! Tests of saved reports of real machines (tests/data): each fits the schema and the terminal, and gets the verdict of
+//! Tests of saved reports of real machines (tests/data). Each fits the schema and the terminal, and gets the verdict of
 //! its last review.
 
 use libtest_mimic::Trial;

@@ -1,5 +1,5 @@
 //! The report within its page, so that `diagnose` reads it back: JSON, compressed and in base64. The plain JSON of
-//! eight GPUs alone exceeds the size limit of a page, and base64 cannot contain the end of its element.
+//! eight GPUs alone exceeds the size limit of a page. Base64 cannot contain the end of its element.
 
 use std::io::{Read, Write};
 
@@ -45,7 +45,7 @@ pub fn is_page(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"<")
 }
 
-/// Returns the JSON of a page, at most `most` bytes.
+/// Returns the JSON of a page. Fails if it is longer than `most` bytes.
 ///
 /// # Errors
 ///

@@ -275,8 +275,7 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// Describes a chart in words: how much of each kernel ran beside the copy, if there is one, and how long everything
-/// took.
+/// Describes a chart in words: how long everything took, and how much of each kernel ran beside the copy, if any.
 fn said(part: &PlacedPart<'_>) -> String {
     let of = |kind: WorkKind| {
         part.work

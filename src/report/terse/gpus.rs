@@ -97,7 +97,7 @@ fn copies(measurements: &Measurements) -> Lines {
     lines
 }
 
-/// Returns `149 GB/s to device (34% of alone), 86.9 to host (20%)`.
+/// Returns `149 to device (34% of alone), 86.9 to host (20% of alone) GB/s`.
 fn at_once(ways: &[Ways]) -> Option<String> {
     let text = |way: &Ways| {
         let sum = way.sum?;

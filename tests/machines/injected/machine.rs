@@ -301,7 +301,7 @@ pub fn ordered(from: u32, to: u32) -> String {
     format!("{from}->{to}")
 }
 
-/// Returns healthy machines with two or more GPUs, built in or of the labelled set: a machine that counts as healthy
+/// Returns healthy machines with two or more GPUs, built in or of the labelled set. A machine that counts as healthy
 /// must stay so except for the one fault.
 pub fn healthy() -> Vec<(String, MachineSpec)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
