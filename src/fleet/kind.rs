@@ -27,11 +27,11 @@ pub enum What {
     Peer {
         /// Direct or through host memory.
         path: Path,
-        /// Direct or through host memory.
+        /// One way or both ways.
         direction: Direction,
         /// The engine that moved the bytes.
         engine: Engine,
-        /// The GPU that issued the copy.
+        /// The side that issued the copy.
         issuer: Side,
     },
     /// Small copies between GPUs.

@@ -48,7 +48,7 @@ pub(super) enum Expected {
 pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
     let report = digest.report;
     for (caveat, sentence) in &digest.caveats {
-        // The reasons of the plan appear below, with everything else that was not tested.
+        // Omissions of the plan are listed below, with everything else that was not tested.
         match caveat {
             Caveat::Partial => {
                 let chosen = partial::chosen(report);

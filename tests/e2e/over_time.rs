@@ -165,7 +165,7 @@ fn what_fell_is_reported_once_with_its_place() {
     assert_eq!(fell.len(), 1, "{fell:#?}");
     assert_eq!(fell[0]["subject"], json!({"kind": "gpu", "index": 3}));
     assert!(fell[0]["evidence"]["fall_percent"].as_f64().unwrap() > 11.9);
-    // The option of check gives the same result.
+    // The option `--baseline` gives the same result.
     let ran = run(&[
         "diagnose",
         &new,

@@ -102,7 +102,7 @@ pub fn all() -> Vec<Bed> {
     ]
 }
 
-/// NVML functions with newer replacements, called if the newer ones are missing.
+/// Newer NVML functions. If they are missing, the older functions that they replaced are called.
 const OLDER_NVML: [&str; 3] = [
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetGpuFabricInfoV",

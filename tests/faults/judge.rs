@@ -416,7 +416,7 @@ fn may_go_unnamed(case: &Case) -> bool {
         ) => true,
         // The function is not needed, or it succeeds without doing its work.
         (_, None | Some(Action::Skip)) => true,
-        // Newer functions with older replacements.
+        // Newer functions: the older ones that they replaced are called instead.
         (
             "nvmlDeviceGetFieldValues" | "nvmlDeviceGetGpuFabricInfoV",
             Some(Action::Code(3 | 13 | 25)),
