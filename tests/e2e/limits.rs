@@ -93,7 +93,7 @@ fn gpus_for_which_there_are_no_files_are_not_accused() {
     }
 }
 
-/// Tests contexts that CUDA cannot create because files are missing, while NVML had enough.
+/// Tests contexts that CUDA cannot create because no file descriptor is left, while NVML had enough.
 #[test]
 fn what_cuda_says_under_a_limit_accuses_no_gpu() {
     let fake = Fake::new("h200x8");
@@ -114,7 +114,7 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
         "304 under a limit",
     );
     assert_eq!(limited.code, Some(3), "{limited:?}");
-    // A library crashes without files, twice in the same round.
+    // A library crashes for lack of file descriptors, twice in the same round.
     let crashing = |limit: &str| {
         let mut command = fake.command(&[
             "check",
@@ -145,7 +145,7 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
     assert!(!unlimited.stdout.contains("ulimit"), "{unlimited:?}");
 }
 
-/// Tests peer access that CUDA grants and then cannot enable because no file is left.
+/// Tests peer access that CUDA grants and then cannot enable because no file descriptor is left.
 #[test]
 fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
     let fake = Fake::new("h200x2");
@@ -175,7 +175,7 @@ fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
     );
 }
 
-/// Tests the driver's errors for a lack of files, which are not always system errors.
+/// Tests the driver's errors for a lack of file descriptors, which are not always system errors.
 #[test]
 fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
     let fake = Fake::new("h200x2");
@@ -256,7 +256,7 @@ fn what_nvml_says_without_a_limit_stays_what_it_is() {
 fn any_number_of_open_files_will_do_or_is_named() {
     let fake = Fake::new("nvlink12");
     let mut seen = Vec::new();
-    // From 8 on, the loader and the shell have enough files.
+    // From 8 on, the loader and the shell have enough file descriptors.
     for files in [8, 10, 12, 14, 17, 20, 28, 40, 60, 100] {
         let limit = format!("the limit of open files (ulimit -n) is {files}");
         for (what, command) in [

@@ -19,7 +19,7 @@ fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-/// Returns the begin and the end of a slice, microseconds.
+/// Returns the beginning and the end of a slice, microseconds.
 fn ends(slice: &Value) -> [f64; 2] {
     let start = slice["ts"].as_f64().unwrap();
     [start, start + slice["dur"].as_f64().unwrap()]

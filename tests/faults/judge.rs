@@ -300,7 +300,7 @@ fn is_pinning_whole(report: &Value) -> bool {
     statuses(report, "pinning").all(|status| status == "measured")
 }
 
-/// Returns true if a pattern was left out because another failed pattern consists of some of its copies.
+/// Returns true if a pattern was left out because it contains all copies of another pattern that failed.
 fn is_lost_with_another(report: &Value, cell: &Value) -> bool {
     let copies = |failed: &Value| {
         let mut flows = list(&failed["flows"]).iter();

@@ -120,7 +120,7 @@ fn processor_time() -> Duration {
 
 /// Ends the process when a case hangs, which no test could.
 struct Watchdog {
-    /// Milliseconds from the start to the begin of the running case; 0 if none runs.
+    /// Milliseconds from the start to the beginning of the running case; 0 if none runs.
     began: Arc<AtomicU64>,
     input: Arc<Mutex<String>>,
     start: Instant,
