@@ -1,6 +1,7 @@
-//! What every stage takes, by the number of GPUs: `cargo bench`, or `cargo bench -- diagnose` for one stage.
+//! The cost of every stage, by the number of GPUs: `cargo bench`, or `cargo bench -- diagnose` for one stage.
 //!
-//! The machines are made here: one NVLink domain, as many GPUs as asked for. docs/performance.md has figures.
+//! The machines are made here: one NVLink domain with the requested number of GPUs. docs/performance.md contains
+//! figures.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,26 +18,26 @@ use hardware::Machine;
 use peerscope::stages::Stages;
 use sim::Simulated;
 
-/// Numbers of GPUs: a server, and as many as a report can have.
+/// Numbers of GPUs: a server, and the most that a report can have.
 const GPUS: [u32; 2] = [8, 72];
 
 fn main() {
     divan::main();
 }
 
-/// A machine of so many GPUs, checked once.
+/// Returns a machine with this number of GPUs, checked once.
 fn stages(gpus: u32) -> &'static Stages {
     static CHECKED: Checked = Mutex::new(None);
     checked(&CHECKED, gpus, Stages::of)
 }
 
-/// The same by the profile `standard`.
+/// Like [`stages`], by the profile `standard`.
 fn standard(gpus: u32) -> &'static Stages {
     static CHECKED: Checked = Mutex::new(None);
     checked(&CHECKED, gpus, Stages::standard)
 }
 
-/// Machines that were checked, by their GPUs.
+/// Checked machines, by their number of GPUs.
 type Checked = Mutex<Option<HashMap<u32, &'static Stages>>>;
 
 fn checked(
@@ -89,14 +90,14 @@ fn render_text(bencher: Bencher<'_, '_>, gpus: u32) {
     bencher.bench_local(|| black_box(stages.render("text").unwrap()));
 }
 
-/// A page has to be there at once: the goal is 20 ms for 8 GPUs, 200 ms for 72.
+/// A page must appear at once: the goal is 20 ms for 8 GPUs, 200 ms for 72.
 #[divan::bench(args = GPUS, sample_count = 20)]
 fn render_html(bencher: Bencher<'_, '_>, gpus: u32) {
     let stages = stages(gpus);
     bencher.bench_local(|| black_box(stages.render("html").unwrap()));
 }
 
-/// The same of all that a standard check measures.
+/// Renders everything that a standard check measures.
 #[divan::bench(args = GPUS, sample_count = 20)]
 fn render_html_standard(bencher: Bencher<'_, '_>, gpus: u32) {
     let stages = standard(gpus);

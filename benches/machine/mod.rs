@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// GPUs behind one plane of NVSwitches, four to a NUMA node.
+/// Describes GPUs behind one plane of NVSwitches, four to a NUMA node.
 pub fn description(gpus: u32) -> String {
     let mut text = format!("summary = \"{gpus} GPUs\"\nnuma_nodes = [\n");
     for node in 0..gpus.div_ceil(4) {

@@ -140,7 +140,7 @@ class Bench:
 
         def run(streams):
             torch.cuda.synchronize(gpu)
-            # Held back until all is enqueued, as peerscope holds it: what is timed is the GPU.
+            # The GPU is held until everything is enqueued, as in peerscope: only the GPU is timed.
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             with torch.cuda.device(gpu), torch.cuda.stream(streams[0]):
                 self.spin(gpu, 3000)
@@ -245,7 +245,7 @@ class Bench:
 
     def one_overlap(self, source, destination, host, on):
         """The kernels of the profiler's trace against its copy: docs/facts.md, "Stream placement and overlap"."""
-        # Larger than what peerscope copies: launches lie some 0.1 ms apart, which a share of 1 ms does not show.
+        # Larger than peerscope's copies: launches are some 0.1 ms apart, which a share of 1 ms does not show.
         torch, size = self.torch, max(self.sizes.overlap, 1 << 30)
         data = self.bytes_on(size, 0)
         gpu = 0 if on == "source" else 1
@@ -255,7 +255,7 @@ class Bench:
         self.spin(gpu, 1)
 
         def once():
-            # Both GPUs are kept busy while the host enqueues: else the copy may end before the kernel is launched.
+            # Both GPUs are kept busy while the host enqueues: otherwise the copy may end before the kernel is launched.
             for at in (0, 1):
                 with torch.cuda.device(at):
                     for stream in (torch.cuda.default_stream(at), side[at]):

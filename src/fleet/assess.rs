@@ -1,4 +1,4 @@
-//! Puts everything that is said of a fleet together, and concludes.
+//! Combines everything known about a fleet, and concludes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,29 +17,29 @@ use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
 
-/// What is asked of a fleet, beside its reports.
+/// A request about a fleet, without its reports.
 #[derive(Debug)]
 pub struct Question {
     /// Names of the nodes that should have a report.
     pub list: Option<Vec<String>>,
     /// An earlier fleet file.
     pub earlier: Option<Earlier>,
-    /// Whether older reports of a node are shown.
+    /// True if older reports of a node are shown.
     pub history: bool,
-    /// On what terms nodes are judged.
+    /// The terms by which nodes are judged.
     pub terms: Terms,
-    /// When it is asked, RFC 3339, UTC.
+    /// Time of the request, RFC 3339, UTC.
     pub now: String,
 }
 
-/// Codes of the fleet that say that something is not there to be judged.
+/// Codes of the fleet's findings about missing input.
 pub const GAPS: [&str; 3] = [
     "fleet-node-missing",
     "fleet-file-broken",
     "fleet-name-shared",
 ];
 
-/// The newest report of every node, in the order of their names, and the older ones.
+/// Splits the reports into the newest of every node, in the order of node names, and the older ones.
 pub fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
     let mut all: Vec<&Digest> = digests.iter().collect();
     all.sort_by(|one, other| {
@@ -58,7 +58,7 @@ pub fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
     (newest, older)
 }
 
-/// A name by which `n9` comes before `n10`.
+/// Returns a sort key by which `n9` comes before `n10`.
 fn sortable(name: &str) -> (String, u64) {
     let head = names::head(name);
     let digits: String = name[head.len()..]
@@ -68,7 +68,7 @@ fn sortable(name: &str) -> (String, u64) {
     (head.to_owned(), digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Everything that is said of these reports.
+/// Assesses these reports.
 pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
     let (digests, older) = newest(&gathered.digests);
     let facts: Vec<_> = digests
@@ -224,7 +224,7 @@ fn node_finding(found: &Found) -> NodeFinding {
     }
 }
 
-/// Per GPU the lowest share of what the cohort reaches: of the GPU to blame, or of all where no one is.
+/// Returns the lowest share of the cohort's figures for each GPU: for the GPU to blame, or for all if none is.
 fn shares(low: &[Low]) -> BTreeMap<u32, f64> {
     let blamed = Blame::of(low).gpus();
     let mut shares = BTreeMap::new();
@@ -242,7 +242,7 @@ fn shares(low: &[Low]) -> BTreeMap<u32, f64> {
     shares
 }
 
-/// The verdict on a node, by the terms of this run and not by those of its own.
+/// Returns the verdict on a node, by the terms of this run and not by those of its own.
 fn conclusion(digest: &Digest, fail_on: Severity) -> Conclusion {
     let gap = |found: &Found| is_gap(&rule(&found.code));
     let fault = digest
@@ -252,7 +252,7 @@ fn conclusion(digest: &Digest, fail_on: Severity) -> Conclusion {
     let incomplete = digest.verdict.verdict == Conclusion::Inconclusive
         || digest.verdict.untested > 0
         || digest.interrupted
-        // Facts alone say nothing about speed.
+        // Facts alone tell nothing about speed.
         || digest.verdict.tested == 0
         || digest.findings.iter().any(gap);
     match (fault, incomplete) {
@@ -273,7 +273,7 @@ fn history(digest: &Digest) -> Older {
     }
 }
 
-/// What the list of nodes has to say. A name with its domain is the same as one without.
+/// Compares the list of nodes with the reports. A name with its domain equals the name without it.
 fn list(wanted: &[String], nodes: &[Node]) -> List {
     let short = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
     let known: BTreeSet<String> = nodes
@@ -316,7 +316,7 @@ fn of_rules<'a>(digests: &[&'a Digest]) -> Vec<Incident<'a>> {
     found.collect()
 }
 
-/// Figures that stand out, as incidents of their nodes.
+/// Returns outlying figures as incidents of their nodes.
 fn of_fleet<'a>(digests: &[&Digest], outliers: &'a [Finding]) -> Vec<Incident<'a>> {
     let places: BTreeMap<&str, usize> = digests
         .iter()
@@ -337,7 +337,7 @@ fn of_fleet<'a>(digests: &[&Digest], outliers: &'a [Finding]) -> Vec<Incident<'a
     outliers.iter().filter_map(incident).collect()
 }
 
-/// Names that several machines have: older reports with none of the GPUs that the newest one has.
+/// Returns names that several machines share: an older report has no GPU in common with the newest one.
 fn shared_names(newest: &[&Digest], older: &[&Digest]) -> Option<Finding> {
     let uuids = |digest: &Digest| -> BTreeSet<String> {
         digest
@@ -378,7 +378,7 @@ fn shared_names(newest: &[&Digest], older: &[&Digest]) -> Option<Finding> {
     })
 }
 
-/// What is not there to be judged.
+/// Returns findings about missing input.
 fn gaps(gathered: &Gathered, list: Option<&List>) -> Vec<Finding> {
     let missing = list
         .filter(|list| list.missing_count > 0)

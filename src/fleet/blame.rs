@@ -1,29 +1,29 @@
-//! Figures that stand out, and which GPU, or which pair of them, they have in common.
+//! Outlying figures, and the GPU or the pair of GPUs that they have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::kind::Ends;
 
-/// A figure that stands out.
+/// An outlying figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Low {
-    /// Its kind, a place in [`super::outliers::Compared::kinds`].
+    /// Index of its kind in [`super::outliers::Compared::kinds`].
     pub kind: usize,
-    /// What it is of.
+    /// The GPUs of the figure.
     pub ends: Ends,
     pub value: f32,
-    /// What the others reach.
+    /// Median of the cohort.
     pub median: f32,
-    /// Distance from it in spreads.
+    /// Distance from the median in spreads.
     pub z: f32,
-    /// Share of it, per cent.
+    /// Share of the median, per cent.
     pub percent: f32,
 }
 
-/// A GPU is to blame where this share of the figures that stand out have it as an end. Chosen.
+/// Share of the outlying figures that must have a GPU as an end for the GPU to be blamed. Chosen.
 const BLAMED: f64 = 0.8;
 
-/// What figures that stand out have in common.
+/// The common cause of outlying figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blame {
     Gpu(u16),
@@ -31,12 +31,12 @@ pub enum Blame {
     Pair([u16; 2]),
     /// Several GPUs.
     Several(Vec<u16>),
-    /// No GPU: only what all flows of the machine reached together stands out.
+    /// No GPU: only the rate of all flows of the machine together is an outlier.
     Machine,
 }
 
 impl Blame {
-    /// What these have in common.
+    /// Returns the common cause of these figures.
     pub fn of(low: &[Low]) -> Self {
         let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
         let ends: Vec<[u16; 2]> = low.iter().filter_map(|low| low.ends.gpus()).collect();

@@ -1,4 +1,4 @@
-//! What is different from an earlier fleet file.
+//! Differences from an earlier fleet file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::model::{Changes, Node, SCHEMA};
 use super::names;
 use model::report::Conclusion;
 
-/// An earlier fleet file, as far as it is compared.
+/// The compared part of an earlier fleet file.
 #[derive(Debug, Deserialize)]
 pub struct Earlier {
     schema: String,
@@ -34,11 +34,11 @@ struct EarlierFinding {
 }
 
 impl Earlier {
-    /// Reads it.
+    /// Reads the file.
     ///
     /// # Errors
     ///
-    /// A sentence that names the file and what is wrong with it.
+    /// Returns a sentence that names the file and its defect.
     pub fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let text = recording::file(path).map_err(|why| format!("cannot read {name}: {why}"))?;
@@ -53,7 +53,7 @@ impl Earlier {
         }
     }
 
-    /// What is different now.
+    /// Returns the differences from now.
     pub fn changes(&self, nodes: &[Node]) -> Changes {
         let before: BTreeMap<&str, &EarlierNode> = self
             .nodes

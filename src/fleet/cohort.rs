@@ -1,24 +1,24 @@
-//! Nodes that can be compared: the same GPUs, connected in the same way.
+//! Comparable nodes: the same GPUs, connected in the same way.
 
 use std::collections::BTreeMap;
 
 use super::digest::Digest;
 use super::inventory;
 
-/// Nodes that can be compared.
+/// Comparable nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Members {
-    /// The GPUs' model.
+    /// Model of the GPUs.
     pub model: String,
-    /// How they are connected, in words.
+    /// The connections of the GPUs in words.
     pub topology: String,
-    /// The same to the last pair, as a hash.
+    /// Hash of the link class of every pair.
     pub signature: String,
-    /// Places of the nodes.
+    /// Indices of the nodes.
     pub nodes: Vec<usize>,
 }
 
-/// The cohorts, the largest first. `facts` are those of the nodes.
+/// Returns the cohorts, the largest first. `facts` are those of the nodes.
 pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> Vec<Members> {
     let mut groups: BTreeMap<(&str, u64), Vec<usize>> = BTreeMap::new();
     for (place, (digest, facts)) in nodes.iter().zip(facts).enumerate() {
@@ -49,7 +49,7 @@ pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> V
     cohorts
 }
 
-/// A number for the class of every pair. It stays the same from version to version (FNV-1a, 64 bits:
+/// Returns a hash of the class of every pair. It stays the same from version to version (FNV-1a, 64 bits:
 /// <http://www.isthe.com/chongo/tech/comp/fnv/>), so that files of different days can be joined by it.
 fn signature(digest: &Digest) -> u64 {
     let mut rows: Vec<String> = digest

@@ -1,4 +1,4 @@
-//! A report in little: what a fleet keeps of it, a few kilobytes for a machine of eight GPUs.
+//! A digest of a report: the part that a fleet keeps, a few kilobytes for a machine of eight GPUs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,38 +12,37 @@ use model::placement::{Pair, Path};
 use model::report::{Conclusion, MOST_GPUS, Report, SCHEMA, Verdict};
 use model::topology::LinkClass;
 
-/// A report in little.
+/// The digest of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Digest {
-    /// The file that it came from, with the name within its archive.
+    /// Source file, with the name within its archive.
     pub file: String,
-    /// Its host name; where that is not known, the name of the file.
+    /// Host name, or the name of the file if the host name is not known.
     pub node: String,
-    /// When the run began, RFC 3339, UTC.
+    /// Start of the run, RFC 3339, UTC.
     pub started_at: String,
     /// `live`, or the name of the simulated machine.
     pub machine: String,
     /// Version of peerscope.
     pub version: String,
-    /// Profile of the check; none for a report of facts alone.
+    /// Profile of the check; `None` for a report of facts alone.
     pub profile: Option<String>,
-    /// Whether the run was interrupted or cut off.
+    /// True if the run was interrupted or cut off.
     pub interrupted: bool,
-    /// GPUs that the user left out.
+    /// Number of GPUs that the user left out.
     pub gpus_left_out: u32,
     /// Version of the NVIDIA driver.
     pub driver: Option<String>,
-    /// Newest CUDA version that the driver serves.
+    /// Newest CUDA version that the driver supports.
     pub cuda: Option<String>,
     /// Kernel release.
     pub kernel: Option<String>,
     /// The GPUs in the report's order.
     pub gpus: Vec<Gpu>,
-    /// Links of the graph.
     pub links: Vec<Link>,
-    /// The class of every ordered pair.
+    /// Link class of every ordered pair.
     pub classes: Vec<(Pair, LinkClass)>,
-    /// What was measured: each once, with its setup.
+    /// Kinds of measurements with their setup, each once.
     pub kinds: Vec<Kind>,
     pub figures: Vec<Figure>,
     pub findings: Vec<Finding>,
@@ -66,28 +65,27 @@ pub struct Gpu {
     pub vbios: Option<String>,
     /// Label of the physical slot.
     pub slot: Option<String>,
-    /// Its PCIe link as it is under load: `Gen5 x16`.
+    /// PCIe link under load: `Gen5 x16`.
     pub link: Option<String>,
-    /// What both ends of the link can do.
+    /// Best link that both ends can do.
     pub link_possible: Option<String>,
 }
 
-/// A link of the graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// Its upper and its lower node.
+    /// The upper and the lower node.
     pub ends: [String; 2],
     /// `pcie`, `nv-link`, ….
     pub kind: String,
     /// For people: `Gen4 x16`.
     pub label: String,
-    /// Payload rate per direction as it is, GB/s.
+    /// Current payload rate per direction, GB/s.
     pub capacity_gbps: Option<f64>,
-    /// Payload rate per direction that both ends could do, GB/s.
+    /// Payload rate per direction that both ends can do, GB/s.
     pub possible_gbps: Option<f64>,
 }
 
-/// Something that the rules found.
+/// A finding of the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Code of the rule.
@@ -98,7 +96,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The GPUs that it is about.
+    /// Returns the GPUs that the finding is about.
     pub fn gpus(&self) -> Vec<u32> {
         match &self.subject {
             Subject::Gpu { index } | Subject::Link { index, .. } => vec![*index],
@@ -112,21 +110,21 @@ impl Finding {
 pub enum NoReport {
     /// Another file that peerscope writes.
     Other,
-    /// Why it cannot be read, to follow the file's name.
+    /// The reason why it cannot be read, worded to follow the file's name.
     Broken(String),
 }
 
-/// The key that is looked at first.
+/// The key that is checked first.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<String>,
 }
 
-/// The digest of a report's text. `scratch` is memory to be used again.
+/// Digests a report's text. `scratch` is reusable memory.
 ///
 /// # Errors
 ///
-/// Why it is none.
+/// Returns the reason why the text is not a report.
 pub fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, NoReport> {
     let needed = match super::prune::pruned(text, scratch) {
         Some(()) => scratch.as_slice(),
@@ -153,7 +151,7 @@ pub fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, No
     Ok(digest(file, excerpt))
 }
 
-/// A GPU of a route or of a measurement that the facts do not have.
+/// Returns a GPU of a route or a measurement that the facts do not list.
 fn stranger(excerpt: &Excerpt) -> Option<u32> {
     let gpus: HashSet<u32> = excerpt.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let of_pair = |pair: Pair| [pair.source, pair.destination];
@@ -182,8 +180,8 @@ fn stranger(excerpt: &Excerpt) -> Option<u32> {
     routes.chain(cells).find(|gpu| !gpus.contains(gpu))
 }
 
-/// Pairs of GPUs of a report that is healthy by its own words whose copies it has no row of, on the path that they have.
-/// Of single rows a fleet does not know whether they are all there; `diagnose` does.
+/// Counts pairs of GPUs without a row for their copies, on the path that they use. Applies to a report that calls
+/// itself healthy. A fleet cannot tell if single rows are missing; `diagnose` can.
 fn pairs_without_a_row(excerpt: &Excerpt) -> usize {
     let asked = !excerpt
         .request
@@ -223,7 +221,7 @@ fn pairs_without_a_row(excerpt: &Excerpt) -> usize {
         .count()
 }
 
-/// Makes a healthy report inconclusive that has no row of some pairs.
+/// Makes a healthy report inconclusive if some pairs have no row.
 fn doubt(excerpt: &mut Excerpt) {
     if excerpt.verdict.verdict != Conclusion::Healthy {
         return;
@@ -364,10 +362,11 @@ fn digest(file: &str, mut excerpt: Excerpt) -> Digest {
     }
 }
 
-/// The name that simulated machines have for their host.
+/// Host name of simulated machines.
 const SIMULATED: &str = "simulated";
 
-/// The host name; the machine's where it is a simulated one without a name of its own; else the name of the file.
+/// Returns the host name. Returns the machine's name for a simulated machine without a host name of its own. Returns
+/// the name of the file if neither is known.
 fn name(file: &str, excerpt: &Excerpt) -> String {
     let is_simulated = excerpt.machine != Report::LIVE;
     match &excerpt.snapshot.host.hostname {
@@ -424,13 +423,13 @@ fn finding(finding: super::excerpt::Finding) -> Finding {
 }
 
 impl Digest {
-    /// Whether nothing of it comes from hardware.
+    /// Returns true if no figure comes from hardware.
     pub fn is_simulated(&self) -> bool {
         self.machine != Report::LIVE
     }
 }
 
-/// A verdict in a word.
+/// Returns the word for a verdict.
 pub const fn word(conclusion: Conclusion) -> &'static str {
     match conclusion {
         Conclusion::Healthy => "healthy",

@@ -1,4 +1,4 @@
-//! What of a report a digest is made of. The keys are those of docs/report.md; what is not named here is not read.
+//! The part of a report that a digest is made from. The keys are those of docs/report.md; other keys are not read.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use model::report::Verdict;
 use model::topology::LinkClass;
 use model::units::{Generation, Lanes};
 
-/// A report, as far as a fleet looks at it.
+/// The part of a report that a fleet reads.
 #[derive(Debug, Deserialize)]
 pub struct Excerpt {
     pub schema: String,
@@ -123,7 +123,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether CUDA lets the GPUs reach each other.
+    /// Returns true if CUDA lets the GPUs reach each other.
     pub fn is_direct(&self) -> bool {
         self.cuda == Some(true) && self.cuda_failure.is_none()
     }
@@ -199,7 +199,7 @@ pub struct Local {
     pub disturbed: bool,
 }
 
-/// A copy between host and GPU. Every key may be missing: older reports know fewer of them.
+/// A copy between host and GPU. Every key may be missing: older reports contain fewer of them.
 #[derive(Debug, Deserialize)]
 pub struct HostCopy {
     pub gpu: Option<u32>,
@@ -218,7 +218,7 @@ pub struct HostCopy {
     pub disturbed: bool,
 }
 
-/// Several flows at once; not the single flows, which the rules judge.
+/// Several flows at once, without the single flows, which the rules judge.
 #[derive(Debug, Deserialize)]
 pub struct Load {
     pub pattern: Pattern,

@@ -1,5 +1,5 @@
-//! Long tables for engines that exist: what `fleet` says can be asked of them again, and more. docs/fleet.md has
-//! their columns and the queries.
+//! Long tables for database engines: they can repeat the queries of `fleet`, and make others. docs/fleet.md contains
+//! the columns and the queries.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,11 +12,11 @@ use super::model::{Fleet, Node};
 use super::outliers::wide;
 use super::sources::Gathered;
 
-/// Writes the tables into a folder, which is made where it is not there.
+/// Writes the tables into a folder, and creates the folder if needed.
 ///
 /// # Errors
 ///
-/// A sentence that names the file.
+/// Returns a sentence that names the file.
 pub fn write(folder: &Path, gathered: &Gathered, fleet: &Fleet) -> Result<(), String> {
     std::fs::create_dir_all(folder)
         .map_err(|why| format!("cannot make the folder {}: {why}", folder.display()))?;
@@ -105,7 +105,7 @@ fn table(
     write().map_err(|why| format!("cannot write {}: {why}", path.display()))
 }
 
-/// A row as RFC 4180 has it; a value that is not known is empty.
+/// Writes a row in RFC 4180 form; an unknown value is empty.
 fn row<const N: usize>(to: &mut dyn Write, values: [Value<'_>; N]) -> std::io::Result<()> {
     for (at, value) in values.into_iter().enumerate() {
         if at > 0 {
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Fields of a line without line feeds.
+    /// Counts the fields of a line without line feeds.
     fn fields(line: &str) -> usize {
         let mut inside = false;
         1 + line

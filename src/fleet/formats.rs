@@ -1,4 +1,4 @@
-//! A fleet in each format. The names and extensions are those of reports ([`report::FORMATS`]).
+//! The formats of a fleet. Their names and extensions are those of reports ([`report::FORMATS`]).
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub const CODES: [&str; 8] = [
 /// Most rows of a table in Markdown.
 const ROWS: usize = 30;
 
-/// The fleet in the format of this name.
+/// Renders the fleet in the format of this name.
 pub fn render(fleet: &Fleet, format: &str, style: &Style) -> String {
     match format {
         "json" => json::tidy(fleet),
@@ -298,7 +298,7 @@ fn junit_file(fleet: &Fleet) -> String {
     file.add_test_suite(found);
     match file.to_string() {
         Ok(text) => junit::without_skipped_in_root(&text),
-        // Cannot happen to plain data written into memory; should it, no CI system takes this for a pass.
+        // Writing plain data into memory cannot fail. If it did, no CI system takes this for a pass.
         Err(error) => format!("<!-- cannot be written as XML: {error} -->\n"),
     }
 }
@@ -326,7 +326,7 @@ fn node_case(node: &Node) -> TestCase {
     case("nodes", &node.node, status)
 }
 
-/// Warnings fail no case, as in the report of one machine; gaps are errors.
+/// Returns the case of a finding. Warnings fail no case, as in the report of one machine; gaps are errors.
 fn finding_case(fleet: &Fleet, code: &str) -> TestCase {
     let found: Vec<&Finding> = fleet
         .findings

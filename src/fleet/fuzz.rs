@@ -1,4 +1,4 @@
-//! Broken reports among good ones: whatever a file has in it, the fleet is assessed and written.
+//! Tests with broken reports among good ones: the fleet is assessed and written, whatever a file contains.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use super::sources::{Broken, Gathered};
 use super::testing::{assessed, fleet_of};
 use report::{Style, named, render};
 
-/// Reports as they are written.
+/// Reports in their written form.
 static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let samples = [
         sample::healthy(2),
@@ -32,7 +32,7 @@ static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
 
 static OTHERS: LazyLock<Vec<Digest>> = LazyLock::new(|| fleet_of(5));
 
-/// One file among others: it becomes a node, a broken file with a sentence, or is left out.
+/// Reads one file among others: it becomes a node, a broken file with a sentence, or is left out.
 fn among_others(text: &[u8]) -> Result<(), String> {
     let mut gathered = Gathered {
         digests: OTHERS.clone(),
@@ -81,7 +81,7 @@ fn fuzz_fleets_with_a_report_of_broken_structure() {
         &strategy,
         |(base, mutations, tidy)| {
             let value = fuzz::mutated(&BASES[base], &mutations);
-            // As peerscope writes it, what a digest does not need is taken out before it is read.
+            // In tidy form, parts that a digest does not need are pruned before parsing.
             let text = if tidy {
                 report::json::tidy(&value)
             } else {

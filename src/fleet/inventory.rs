@@ -1,4 +1,4 @@
-//! Facts of nodes side by side: how they are spread over nodes of one GPU model, and which are the odd ones.
+//! Facts of nodes side by side: their distribution over nodes of one GPU model, and the odd ones.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use model::finding::Severity;
 /// Fewest nodes of one model in which one can be odd. Chosen.
 const FEWEST: usize = 5;
 
-/// A value is odd where at most this share of the nodes has it: otherwise there are two kinds of nodes. Chosen.
+/// Largest share of nodes with a value for it to be odd: above it, there are two kinds of nodes. Chosen.
 const ODD: f64 = 0.2;
 
-/// The facts that are compared, by the keys that they have in JSON.
+/// Keys of the compared facts, as in JSON; this one is the number of GPUs.
 pub const GPUS: &str = "gpus";
 /// Version of the driver.
 pub const DRIVER: &str = "driver";
@@ -23,14 +23,14 @@ pub const DRIVER: &str = "driver";
 pub const VBIOS: &str = "vbios";
 /// PCIe links of the GPUs.
 pub const LINKS: &str = "links";
-/// How the GPUs are connected.
+/// Connections of the GPUs.
 pub const TOPOLOGY: &str = "topology";
 /// Kernel release.
 pub const KERNEL: &str = "kernel";
-/// What a name has before its last number.
+/// The part of a name before its last number.
 pub const RACK: &str = "rack";
 
-/// Facts that should be the same on all nodes of a model, with what a difference means and what to do.
+/// Facts that should be the same on all nodes of a model, with the meaning of a difference and the next step.
 const SAME: [(&str, &str, &str); 5] = [
     (
         GPUS,
@@ -59,7 +59,7 @@ const SAME: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// The facts of a node.
+/// Returns the facts of a node.
 pub fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
     let unknown = || "unknown".to_owned();
     let of_gpus = |fact: fn(&super::digest::Gpu) -> Option<&String>| {
@@ -83,7 +83,7 @@ pub fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// `8`, or `6 (2 left out)` where the user asked for some of them.
+/// Returns `8`, or `6 (2 left out)` if the user asked for some of them.
 fn number_of_gpus(digest: &Digest) -> String {
     match digest.gpus_left_out {
         0 => digest.gpus.len().to_string(),
@@ -91,7 +91,7 @@ fn number_of_gpus(digest: &Digest) -> String {
     }
 }
 
-/// The GPUs' models: `NVIDIA H200`.
+/// Returns the GPUs' models: `NVIDIA H200`.
 fn model(digest: &Digest) -> String {
     let mut names: Vec<&str> = digest
         .gpus
@@ -107,16 +107,16 @@ fn model(digest: &Digest) -> String {
     }
 }
 
-/// `56 x NV18`.
+/// Returns `56 x NV18`.
 fn topology(digest: &Digest) -> String {
     match digest.classes.len() {
         0 => "no pairs".to_owned(),
-        // One pair is both ways.
+        // Even one pair counts twice, once per direction.
         _ => tally_all(digest.classes.iter().map(|(_, class)| class.to_string())),
     }
 }
 
-/// `Gen5 x16` where all are the same, else `7 x Gen5 x16, 1 x Gen5 x8`.
+/// Returns `Gen5 x16` if all are the same, else `7 x Gen5 x16, 1 x Gen5 x8`.
 fn tally(values: impl Iterator<Item = String>) -> String {
     let counts = counted(values);
     match counts.as_slice() {
@@ -151,7 +151,7 @@ fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
 /// A node and its facts.
 pub type Facts<'a> = (&'a str, &'a BTreeMap<&'static str, String>);
 
-/// How facts are spread, by model.
+/// Returns the distribution of facts, by model.
 pub fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
     let mut models: BTreeMap<&str, BTreeMap<&'static str, BTreeMap<&str, Vec<&str>>>> =
         BTreeMap::new();
@@ -200,7 +200,7 @@ fn share(value: &str, nodes: Vec<&str>) -> Share {
     }
 }
 
-/// Nodes that have another value than nearly all others of their model.
+/// Returns nodes whose value differs from nearly all others of their model.
 pub fn odd(inventory: &[Attribute]) -> Vec<Finding> {
     let mut found = Vec::new();
     for attribute in inventory {

@@ -1,4 +1,4 @@
-//! What was measured and how, and the figures of a report by that.
+//! Kinds of measurements, and the figures of a report by kind.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use model::measurement::{Status, Verified};
 use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use model::topology::LinkClass;
 
-/// What was measured, and how: figures of one kind can be compared.
+/// A kind of measurement with its setup: figures of one kind can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
     /// The probe with its setup.
@@ -29,9 +29,9 @@ pub enum What {
         path: Path,
         /// One way or both ways.
         direction: Direction,
-        /// What moved the bytes.
+        /// The engine that moved the bytes.
         engine: Engine,
-        /// Who issued them.
+        /// The side that issued the copy.
         issuer: Side,
     },
     /// Small copies between GPUs.
@@ -41,23 +41,23 @@ pub enum What {
     },
     /// Copies within a GPU.
     Local,
-    /// Copies between host and GPU, in words.
+    /// Copies between host and GPU, described in words.
     Host(String),
     /// Several flows at once, all together: the pattern.
     Load(String),
-    /// What NVLinks counted of known traffic, as a share of it: the pattern and the way.
+    /// NVLink counts of known traffic, as a share of the traffic: the pattern and the direction.
     Counted(String),
-    /// What the NVLink with the least of it carried of an equal share: the pattern and the way.
+    /// Traffic of the least used NVLink, as a share of an equal share: the pattern and the direction.
     LeastLink(String),
 }
 
 impl What {
-    /// Whether a low figure is the good one.
+    /// Returns true if lower figures are better.
     pub const fn is_time(&self) -> bool {
         matches!(self, Self::Latency { .. })
     }
 
-    /// The unit of its figures.
+    /// Returns the unit of its figures.
     pub const fn unit(&self) -> &'static str {
         match self {
             Self::Latency { .. } => "us",
@@ -66,7 +66,7 @@ impl What {
         }
     }
 
-    /// Name of the probe, as in a report.
+    /// Returns the name of the probe, as in a report.
     pub const fn probe(&self) -> &'static str {
         match self {
             Self::Peer { .. } => "peer",
@@ -121,17 +121,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a figure is of.
+/// The flows that a figure measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ends {
     /// All flows of the machine together.
     Machine,
-    /// The GPU that bytes come from, or the only one, and the one that they go to, or the same.
+    /// The source GPU and the destination GPU; the same GPU twice if there is only one.
     Gpus(u16, u16),
 }
 
 impl Ends {
-    /// The GPUs, the same twice where there is only one.
+    /// Returns the GPUs, the same twice if there is only one.
     pub const fn gpus(self) -> Option<[u16; 2]> {
         match self {
             Self::Machine => None,
@@ -143,17 +143,17 @@ impl Ends {
 /// One figure, in the unit of its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
-    /// Its place in [`Digest::kinds`].
+    /// Index of its kind in [`Digest::kinds`].
     pub kind: u16,
-    /// What it is of.
+    /// The GPUs of the figure.
     pub ends: Ends,
-    /// None where it was not measured, or where something spoiled it.
+    /// `None` if it was not measured, or if something spoiled it.
     pub value: Option<f32>,
-    /// Its share of what theory allows, per cent, where that is known.
+    /// Share of the theoretical value, per cent, if that is known.
     pub percent: Option<f32>,
 }
 
-/// Figures in the making.
+/// Figures under construction.
 pub struct Figures {
     classes: HashMap<Pair, LinkClass>,
     numa: HashMap<u32, Option<u32>>,
@@ -163,7 +163,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of a report, whose pairs have these classes and whose GPUs are at these NUMA nodes.
+    /// Collects the figures of a report whose pairs have these classes and whose GPUs are at these NUMA nodes.
     pub fn of(
         measured: Option<&Measurements>,
         classes: HashMap<Pair, LinkClass>,
@@ -295,7 +295,7 @@ impl Figures {
         );
     }
 
-    /// NVLinks alone: PCIe counters are read as "at least".
+    /// Adds the counts of NVLinks alone: PCIe counters are lower bounds.
     fn counted(&mut self, cell: &Counted) {
         let name = named(&cell.pattern, &cell.of);
         let ways = [
@@ -378,7 +378,7 @@ impl Figures {
     }
 }
 
-/// A pattern of flows by its own name and by what sets it apart.
+/// Returns the name of a pattern of flows, with the part that distinguishes it.
 fn named(pattern: &Pattern, of: &str) -> String {
     if of.is_empty() {
         pattern.to_string()
@@ -387,7 +387,8 @@ fn named(pattern: &Pattern, of: &str) -> String {
     }
 }
 
-/// The share of the link with the least, where an equal share is 100; none for one link, or where one is not known.
+/// Returns the share of the least used link, with an equal share as 100. Returns `None` for one link, or if a share is
+/// not known.
 fn least(shares: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
     let links = u32::try_from(shares.len())
         .ok()
@@ -399,7 +400,7 @@ fn least(shares: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
         .map(|least| least * f64::from(links))
 }
 
-/// What can be a figure.
+/// Returns the value if it can be a figure: finite and positive.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "seven digits are more than any measurement has"

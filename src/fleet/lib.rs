@@ -1,4 +1,4 @@
-//! Many reports at once: one small digest for each, nodes that can be compared, and what stands out among them.
+//! Many reports at once: one small digest for each, comparable nodes, and the outliers among them.
 //!
 //! ```text
 //!  sources         digest            cohort, outliers, patterns, inventory      page, formats, export
@@ -6,8 +6,8 @@
 //!                 little             changed                                   tables for DuckDB
 //! ```
 //!
-//! Nothing here judges hardware: the rules did, in each report. A fleet adds what a report alone cannot know, what
-//! other machines of its kind reach.
+//! Nothing here judges hardware: the rules did, in each report. A fleet adds what a report alone cannot know:
+//! the rates of other machines of its kind.
 
 mod assess;
 mod blame;

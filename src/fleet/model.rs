@@ -1,4 +1,4 @@
-//! What is said of a fleet, as it is written to JSON (docs/fleet.md).
+//! The assessment of a fleet, as it is written to JSON (docs/fleet.md).
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,35 @@ use model::report::{Conclusion, Tool};
 /// The name and version of the format.
 pub const SCHEMA: &str = "peerscope.fleet/1";
 
-/// Everything that is said of a fleet.
+/// The assessment of a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fleet {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// What wrote it.
+    /// The program that wrote the file.
     pub tool: Tool,
-    /// When it was made, RFC 3339, UTC.
+    /// Time of writing, RFC 3339, UTC.
     pub made_at: String,
     /// The conclusion.
     pub verdict: Verdict,
-    /// What was read.
+    /// The input.
     pub read: Read,
-    /// What the fleet shows and no report alone can.
+    /// Findings that no single report can show.
     pub findings: Vec<Finding>,
-    /// What the rules found, by code.
+    /// Findings of the rules, by code.
     pub codes: Vec<Code>,
-    /// Nodes of the list that have no report, and the other way round; none without a list.
+    /// Nodes of the list that have no report, and the other way round; `null` without a list.
     pub list: Option<List>,
-    /// What is different from an earlier fleet file; none without one.
+    /// Differences from an earlier fleet file; `null` without one.
     pub changes: Option<Changes>,
-    /// How facts are spread, by GPU model.
+    /// Distribution of facts, by GPU model.
     pub inventory: Vec<Attribute>,
-    /// Nodes that can be compared, with the figures that they are compared by.
+    /// Comparable nodes, with the figures that they are compared by.
     pub cohorts: Vec<Cohort>,
     /// The nodes, in the order of their names.
     pub nodes: Vec<Node>,
-    /// Older reports of the nodes that have several; empty unless they were asked for.
+    /// Older reports of nodes with several reports; empty unless they were requested.
     pub history: Vec<Older>,
 }
 
@@ -48,59 +48,59 @@ pub struct Fleet {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
-    /// In one word.
+    /// The verdict in one word.
     pub verdict: Conclusion,
     /// The exit code of the contract (docs/exit-codes.md).
     pub exit_code: u8,
-    /// Nodes without a fault that were tested as asked.
+    /// Number of nodes without a fault that were tested as requested.
     pub healthy: usize,
-    /// Nodes with a finding at or above `--fail-on`.
+    /// Number of nodes with a finding at or above `--fail-on`.
     pub faulty: usize,
-    /// Nodes that were not tested as asked.
+    /// Number of nodes that were not tested as requested.
     pub inconclusive: usize,
-    /// Nodes of the list without a report.
+    /// Number of nodes of the list without a report.
     pub missing: usize,
 }
 
-/// What was read.
+/// The input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Read {
-    /// Reports.
+    /// Number of reports.
     pub reports: usize,
-    /// Reports that a newer one of the same node replaces.
+    /// Number of reports that a newer one of the same node replaces.
     pub superseded: usize,
-    /// Whether a report is of a simulated machine.
+    /// True if a report is of a simulated machine.
     pub simulated: bool,
-    /// Files of peerscope's that are no reports.
+    /// Number of files of peerscope that are not reports.
     pub others: usize,
     /// Files that cannot be read.
     pub broken: Vec<Broken>,
 }
 
-/// Something that stands out among many nodes.
+/// A finding about many nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// Its code; see docs/fleet.md.
+    /// The code; see docs/fleet.md.
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The nodes, as Slurm writes them.
+    /// The nodes in Slurm's notation.
     pub nodes: String,
-    /// How many they are.
+    /// Number of nodes.
     pub count: usize,
-    /// GPUs by position, where it is about some.
+    /// GPUs by position, if the finding is about some.
     pub gpus: Vec<u32>,
-    /// The sentence.
+    /// The finding in a sentence.
     pub message: String,
-    /// The numbers behind it.
+    /// Numbers behind the finding.
     pub evidence: BTreeMap<&'static str, Value>,
-    /// What to do.
+    /// The next step.
     pub next_step: String,
 }
 
-/// How many nodes a rule reports a finding on.
+/// The nodes with findings of one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Code {
@@ -108,13 +108,13 @@ pub struct Code {
     pub code: String,
     /// The worst severity.
     pub severity: Severity,
-    /// The nodes, as Slurm writes them.
+    /// The nodes in Slurm's notation.
     pub nodes: String,
-    /// How many they are.
+    /// Number of nodes.
     pub count: usize,
-    /// How many findings they have.
+    /// Number of findings on these nodes.
     pub findings: usize,
-    /// One of the sentences.
+    /// One of the findings' sentences.
     pub example: String,
 }
 
@@ -122,27 +122,27 @@ pub struct Code {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct List {
-    /// How many names it has.
+    /// Number of names on the list.
     pub nodes: usize,
-    /// Those without a report.
+    /// Listed nodes without a report.
     pub missing: String,
-    /// How many they are.
+    /// Number of listed nodes without a report.
     pub missing_count: usize,
     /// Nodes with a report that are not on the list.
     pub unexpected: String,
-    /// How many they are.
+    /// Number of nodes with a report that are not on the list.
     pub unexpected_count: usize,
 }
 
-/// How a fact is spread over the nodes of one GPU model.
+/// The distribution of a fact over the nodes of one GPU model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Attribute {
-    /// The GPUs' model.
+    /// Model of the GPUs.
     pub model: String,
     /// The fact.
     pub attribute: &'static str,
-    /// Its values, the most frequent first.
+    /// The values, most frequent first.
     pub values: Vec<Share>,
 }
 
@@ -152,29 +152,29 @@ pub struct Attribute {
 pub struct Share {
     /// The value.
     pub value: String,
-    /// How many nodes have it.
+    /// Number of nodes with the value.
     pub count: usize,
-    /// The nodes, as Slurm writes them.
+    /// The nodes in Slurm's notation.
     pub nodes: String,
 }
 
-/// Nodes that can be compared.
+/// Comparable nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cohort {
-    /// Its number, from 1, the largest first.
+    /// The cohort's number, from 1, the largest cohort first.
     pub cohort: usize,
-    /// The GPUs' model.
+    /// Model of the GPUs.
     pub model: String,
-    /// How the GPUs are connected.
+    /// Connections of the GPUs.
     pub topology: String,
     /// Hash of the class of every pair.
     pub signature: String,
-    /// How many nodes it has.
+    /// Number of nodes.
     pub count: usize,
-    /// The nodes, as Slurm writes them.
+    /// The nodes in Slurm's notation.
     pub nodes: String,
-    /// The figures that they are compared by.
+    /// Figures that the nodes are compared by.
     pub figures: Vec<Figures>,
 }
 
@@ -188,24 +188,24 @@ pub struct Figures {
     pub setup: String,
     /// Class of the link, for pairs.
     pub class: Option<String>,
-    /// Size of one copy.
+    /// Size of one copy, bytes.
     pub bytes: u64,
     /// Unit of the figures: `GB/s`, `us` or `%`.
     pub unit: &'static str,
-    /// Nodes with such a figure.
+    /// Number of nodes with such a figure.
     pub nodes: usize,
-    /// How many figures there are.
+    /// Number of figures.
     pub figures: usize,
-    /// Their median.
+    /// Median of the figures.
     pub median: f64,
-    /// The least of them.
+    /// Smallest figure.
     pub min: f64,
-    /// The largest.
+    /// Largest figure.
     pub max: f64,
-    /// Their spread as a standard deviation would be: 1.4826 x the median distance from the median of the same
-    /// position, the median over the positions.
+    /// Spread of the figures on the scale of a standard deviation. It is 1.4826 x the median distance from the median
+    /// of the same position. The median is taken over the positions.
     pub spread: f64,
-    /// How many stand out.
+    /// Number of outlying figures.
     pub odd: usize,
 }
 
@@ -213,47 +213,47 @@ pub struct Figures {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
     /// The conclusion.
     pub verdict: Conclusion,
-    /// Its report.
+    /// File of the report.
     pub file: String,
-    /// When the report began, RFC 3339.
+    /// Start of the report's run, RFC 3339.
     pub started_at: String,
     /// `live`, or the name of the simulated machine.
     pub machine: String,
-    /// Profile of the check; none for a report of facts alone.
+    /// Profile of the check; `null` for a report of facts alone.
     pub profile: Option<String>,
     /// Number of its cohort.
     pub cohort: usize,
     /// Hash of the class of every pair.
     pub signature: String,
-    /// Facts by their names, those of [`Fleet::inventory`].
+    /// Facts by name, as in [`Fleet::inventory`].
     pub facts: BTreeMap<&'static str, String>,
     /// UUIDs of its GPUs.
     pub uuids: Vec<String>,
-    /// Measurements with a result.
+    /// Number of measurements with a result.
     pub tested: u32,
-    /// Measurements that were asked for and have none.
+    /// Number of requested measurements without a result.
     pub untested: u32,
-    /// What the rules found.
+    /// Findings of the rules.
     pub findings: Vec<NodeFinding>,
-    /// Per GPU the lowest share of what the cohort reaches, per cent; only where something stands out.
+    /// Lowest share of the cohort's figures for each GPU, per cent; only if a figure is an outlier.
     pub percent_of_cohort: BTreeMap<u32, f64>,
 }
 
-/// What a rule found on a node.
+/// A finding of a rule on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeFinding {
     /// Code of the rule.
     pub code: String,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What it is about.
+    /// The subject.
     pub subject: Subject,
-    /// The sentence.
+    /// The finding in a sentence.
     pub message: String,
 }
 
@@ -261,36 +261,36 @@ pub struct NodeFinding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Older {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// When the report began, RFC 3339.
+    /// Start of the report's run, RFC 3339.
     pub started_at: String,
     /// The conclusion of that report.
     pub verdict: Conclusion,
-    /// Codes of its findings.
+    /// Codes of the report's findings.
     pub codes: Vec<String>,
-    /// The file.
+    /// File of the report.
     pub file: String,
 }
 
-/// What is different from an earlier fleet file.
+/// Differences from an earlier fleet file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Changes {
-    /// When that was made.
+    /// Time at which the earlier file was made.
     pub since: String,
     /// Nodes by how their verdict changed: `healthy to faulty`.
     pub verdicts: BTreeMap<String, String>,
-    /// Findings that nodes have now and had not: nodes by code.
+    /// New findings: nodes by code.
     pub appeared: BTreeMap<String, String>,
-    /// Findings that nodes had and have no more: nodes by code.
+    /// Resolved findings: nodes by code.
     pub gone: BTreeMap<String, String>,
-    /// Facts that are different: nodes by fact, with the old and the new value.
+    /// Changed facts: nodes by fact, with the old and the new value.
     pub facts: BTreeMap<String, String>,
-    /// Nodes that have other GPUs.
+    /// Nodes with other GPUs.
     pub other_gpus: String,
-    /// Nodes that are new.
+    /// New nodes.
     pub new_nodes: String,
-    /// Nodes that had a report and have none.
+    /// Nodes that had a report in the earlier file and have none now.
     pub lost_nodes: String,
 }

@@ -1,15 +1,15 @@
-//! Lists of nodes as Slurm writes them: `node[001-003,7],gpu1`.
+//! Lists of nodes in Slurm's notation: `node[001-003,7],gpu1`.
 
 use std::collections::BTreeSet;
 
-/// Most names that a list may have: a list is typed by hand or written by Slurm, and no cluster is larger. Chosen.
+/// Most names in a list: a list is typed by hand or written by Slurm, and no cluster is larger. Chosen.
 const MOST: usize = 1 << 20;
 
-/// The names of a list, in its order.
+/// Returns the names of a list, in its order.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// Returns the defect of the list.
 pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for part in parts(list)? {
@@ -20,7 +20,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// What stands between the commas that are outside of brackets, or between lines.
+/// Splits a list at its line ends, and at the commas outside of brackets.
 fn parts(list: &str) -> Result<Vec<&str>, String> {
     let (mut inside, mut start, mut parts) = (false, 0, Vec::new());
     for (at, c) in list.char_indices() {
@@ -68,7 +68,7 @@ fn each(part: &str, names: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// The numbers of `001-003,7`, each as wide as the first of its range.
+/// Returns the numbers of `001-003,7`, each as wide as the first of its range.
 fn numbers(inner: &str) -> Result<Vec<String>, String> {
     let mut numbers = Vec::new();
     for range in inner.split(',') {
@@ -98,7 +98,7 @@ struct Cut<'a> {
 }
 
 fn cut(name: &str) -> Cut<'_> {
-    // A domain is no part of the numbering.
+    // A domain is not part of the numbering.
     let host = name.split_once('.').map_or(name, |(host, _)| host);
     let end = host
         .rfind(|c: char| c.is_ascii_digit())
@@ -113,13 +113,13 @@ fn cut(name: &str) -> Cut<'_> {
     }
 }
 
-/// What stands before the last number of a name: what names of one rack have in common where it is numbered
-/// before the node, `r7n` of `r7n012`.
+/// Returns the part before the last number of a name. Names of one rack share it if the rack's number comes before the
+/// node's, such as `r7n` of `r7n012`.
 pub fn head(name: &str) -> &str {
     cut(name).head
 }
 
-/// Names as Slurm writes them, each once and in order: `node[001-003,007]`.
+/// Returns names in Slurm's notation, each once and in order: `node[001-003,007]`.
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: BTreeSet<&str> = names.into_iter().collect();
     let mut cuts: Vec<(Cut<'_>, Option<u64>)> = names
@@ -150,7 +150,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// Whether a range that ends in the first goes on with the second: `09` and `10`, but not `9` and `010`.
+/// Returns true if the second name continues a range that ends in the first: `09` and `10`, but not `9` and `010`.
 fn follows((one, a): &(Cut<'_>, Option<u64>), (next, b): &(Cut<'_>, Option<u64>)) -> bool {
     let width = one.digits.len();
     let expected = a.and_then(|a| a.checked_add(1));

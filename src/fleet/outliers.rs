@@ -1,5 +1,5 @@
-//! Figures that are low for their cohort: compared with the same figure, of the same GPUs by position, on the other
-//! nodes; and positions that are low on all of them.
+//! Figures that are low for their cohort, compared with the same figure on the other nodes, of the same GPUs by
+//! position; and positions that are low on all nodes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use super::names;
 use super::robust::{Robust, median};
 use model::finding::Severity;
 
-/// Fewest nodes that a figure is compared with, itself among them: of fewer, nobody knows which is the odd one.
+/// Fewest nodes for a comparison of figures, including the node itself: with fewer, it is unclear which is the odd one.
 /// Chosen.
 pub const FEWEST: usize = 5;
 
@@ -39,12 +39,12 @@ impl Row {
     }
 }
 
-/// What came of the comparison.
+/// The result of the comparison.
 #[derive(Debug, Default)]
 pub struct Compared {
     /// Every kind of figure.
     pub kinds: Vec<Kind>,
-    /// What stands out, by node.
+    /// Outlying figures, by node.
     pub low: BTreeMap<usize, Vec<Low>>,
     /// Figures by cohort.
     pub figures: Vec<Vec<Figures>>,
@@ -56,7 +56,7 @@ pub struct Compared {
 struct Position {
     ends: Ends,
     robust: Robust,
-    /// Median of the shares of what theory allows, where all have one: slots may be narrow by design.
+    /// Median of the shares of theoretical rates, if all have one: slots may be narrow by design.
     percent: Option<f32>,
 }
 
@@ -119,7 +119,7 @@ pub fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
     compared
 }
 
-/// Every figure with its cohort.
+/// Collects every figure with its cohort.
 fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Row> {
     let mut known: HashMap<&Kind, u32> = HashMap::new();
     let mut rows = Vec::with_capacity(nodes.iter().map(|digest| digest.figures.len()).sum());
@@ -154,7 +154,7 @@ fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Ro
     rows
 }
 
-/// The figures of one kind in a cohort; none where there are too few to compare.
+/// Summarizes the figures of one kind in a cohort. Returns `None` if there are too few to compare.
 fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Option<Figures> {
     let mut values: Vec<f32> = rows.iter().map(|row| row.value).collect();
     let mut nodes: Vec<u32> = rows.iter().map(|row| row.node).collect();
@@ -180,7 +180,7 @@ fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Opt
     })
 }
 
-/// The figure in twice the bits, without digits that it never had.
+/// Widens a figure to 64 bits without adding digits.
 pub fn wide(value: f32) -> f64 {
     value
         .to_string()
@@ -188,7 +188,7 @@ pub fn wide(value: f32) -> f64 {
         .unwrap_or_else(|_| f64::from(value))
 }
 
-/// Positions that are low against the other positions of the same machines.
+/// Returns positions that are low compared with the other positions of the same machines.
 fn low_positions(
     kind: &Kind,
     positions: &[Position],
@@ -256,13 +256,13 @@ fn low_positions(
     }]
 }
 
-/// The figure that stands out most.
+/// Returns the most outlying figure.
 pub fn worst(low: &[Low]) -> Option<&Low> {
     low.iter()
         .max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
 }
 
-/// A finding for each node with figures that stand out.
+/// Returns a finding for each node with outlying figures.
 pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
     let mut found: Vec<(f32, Finding)> = Vec::new();
     for (place, low) in &compared.low {

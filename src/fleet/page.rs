@@ -1,4 +1,4 @@
-//! A fleet on a page for people, shared by text and HTML.
+//! The page of a fleet for people, shared by text and HTML.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +13,13 @@ use report::figures::count;
 use report::matrix::{Align, Cell, Table};
 use report::page::{Page, Paint};
 
-/// Findings of one code that are shown in full; the others are listed by node.
+/// Most findings of one code that are shown in full; the others are listed by node.
 const SHOWN: usize = 5;
 
-/// Nodes and rows of tables that are shown unless all are wanted.
+/// Most nodes and table rows that are shown unless all are wanted.
 const ROWS: usize = 20;
 
-/// Longest list of nodes in a table, characters; JSON has all of it.
+/// Most characters of a list of nodes in a table; JSON contains the whole list.
 const LIST: usize = 36;
 
 pub fn page(fleet: &Fleet, verbose: bool) -> Page {
@@ -43,7 +43,7 @@ pub fn page(fleet: &Fleet, verbose: bool) -> Page {
     page
 }
 
-/// A verdict in a word, for people.
+/// Returns the word for a verdict, for people.
 pub const fn conclusion(verdict: Conclusion) -> (&'static str, Paint) {
     match verdict {
         Conclusion::Healthy => ("healthy", Paint::Good),
@@ -52,7 +52,7 @@ pub const fn conclusion(verdict: Conclusion) -> (&'static str, Paint) {
     }
 }
 
-/// `12 of 400 nodes are faulty, 3 inconclusive, 385 healthy; 2 nodes of the list have no report`.
+/// Returns `12 of 400 nodes faulty, 3 inconclusive, 385 healthy; 2 nodes of the list have no report`.
 pub fn headline(fleet: &Fleet) -> String {
     let verdict = &fleet.verdict;
     if fleet.nodes.is_empty() {
@@ -161,7 +161,7 @@ fn paint(severity: Severity) -> Paint {
     label(severity).1
 }
 
-/// A list that fits into a table.
+/// Cuts a list to fit into a table.
 fn cut(list: &str) -> String {
     if list.chars().count() <= LIST {
         return list.to_owned();
@@ -193,7 +193,7 @@ fn codes(page: &mut Page, fleet: &Fleet) {
     page.table(table);
 }
 
-/// Nodes by what is wrong with them: those with the same findings are one row.
+/// Writes nodes by their problems: nodes with the same findings share a row.
 fn nodes(page: &mut Page, fleet: &Fleet) {
     let mut rows: Vec<(Conclusion, String, Vec<&str>)> = Vec::new();
     for verdict in [Conclusion::Faulty, Conclusion::Inconclusive] {
@@ -242,7 +242,7 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
     );
 }
 
-/// The codes of its findings, and what was not tested.
+/// Returns the codes of a node's findings, and what was not tested.
 fn what_is_wrong(node: &Node) -> String {
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
     for found in node
@@ -282,7 +282,7 @@ fn rest<'a>(page: &mut Page, nodes: impl Iterator<Item = &'a str>) {
     }
 }
 
-/// GPUs by their lowest share of what the cohort reaches.
+/// Writes GPUs by their lowest share of the cohort's figures.
 fn heat(page: &mut Page, fleet: &Fleet) {
     let mut low: Vec<&Node> = fleet
         .nodes
@@ -296,7 +296,7 @@ fn heat(page: &mut Page, fleet: &Fleet) {
     let Some(last) = named.last().copied() else {
         return;
     };
-    // A number that no machine has must not make a table of as many columns.
+    // A broken index must not create a table of as many columns.
     let gpus: Vec<u32> = if (last as usize) < MOST_GPUS {
         (0..=last).collect()
     } else {

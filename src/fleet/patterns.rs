@@ -1,4 +1,4 @@
-//! What findings of many nodes have in common: a position in the machine, a rack, a driver, a firmware.
+//! Common traits of findings on many nodes: a position in the machine, a rack, a driver, a firmware.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use super::names;
 use super::robust::chance;
 use model::finding::Severity;
 
-/// Something that stands out on a node, by the code of its rule or of the fleet.
+/// A problem on a node, with the code of its rule or of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incident<'a> {
     pub code: &'a str,
-    /// Place of the node.
+    /// Index of the node.
     pub node: usize,
     pub severity: Severity,
     /// The GPUs that it is about.
@@ -22,18 +22,18 @@ pub struct Incident<'a> {
     pub message: &'a str,
 }
 
-/// Fewest nodes that have something in common. Chosen.
+/// Fewest nodes that make a pattern. Chosen.
 const FEWEST: usize = 3;
 
-/// Chance by which several nodes may share a position or a fact without that being said, over all that are looked
-/// at. Chosen: one report in a thousand says so for nothing.
+/// Highest probability, over all positions and facts, of a pattern that arises by chance. Chosen: one report in a
+/// thousand shows a false pattern.
 const BY_CHANCE: f64 = 1e-3;
 
-/// A fact explains a finding where this share of the nodes with the finding has it, and of the others with the fact
-/// at least this share has the finding. Chosen.
+/// Least share for a fact to explain a finding. At least this share of the nodes with the finding must have the fact.
+/// At least this share of the nodes with the fact must have the finding. Chosen.
 const EXPLAINED: f64 = 0.8;
 
-/// Facts that can be behind a finding, in words.
+/// Facts that can explain a finding, in words.
 const FACTS: [(&str, &str); 6] = [
     (RACK, "names begin with"),
     (DRIVER, "driver is"),
@@ -43,7 +43,7 @@ const FACTS: [(&str, &str); 6] = [
     (KERNEL, "kernel is"),
 ];
 
-/// Findings by code, those of most nodes first.
+/// Returns findings by code, the most widespread first.
 pub fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
     let mut codes: Vec<Code> = by_code(incidents)
         .into_iter()
@@ -83,13 +83,13 @@ fn by_code<'a, 'b>(incidents: &'b [Incident<'a>]) -> BTreeMap<&'a str, Vec<&'b I
     codes
 }
 
-/// GPU positions that findings name on far more nodes than the other positions.
+/// Returns GPU positions that findings name on far more nodes than the other positions.
 pub fn positions(incidents: &[Incident<'_>], nodes: &[&str], gpus: usize) -> Vec<Finding> {
     let codes = by_code(incidents);
     let tried = codes.len() * gpus;
     let mut found = Vec::new();
     for (code, incidents) in codes {
-        // Each node counts once for a position, and only where one is to blame.
+        // Each node counts once for a position, and only if a single GPU is to blame.
         let blamed: BTreeSet<(u32, usize)> = incidents
             .iter()
             .filter_map(|incident| match incident.gpus.as_slice() {
@@ -131,7 +131,7 @@ fn position(code: &str, gpu: u32, on: &[usize], all: usize, nodes: &[&str]) -> F
     }
 }
 
-/// Findings whose nodes have a fact in common that other nodes have not.
+/// Returns findings whose nodes share a fact that other nodes lack.
 pub fn shared(
     incidents: &[Incident<'_>],
     nodes: &[&str],
@@ -186,7 +186,7 @@ pub fn shared(
     found
 }
 
-/// The value of a fact that nearly all of these nodes have and few others, and how well it fits.
+/// Returns the value of a fact that nearly all of these nodes share and few others have, and how well it fits.
 fn explains<'a>(
     key: &str,
     on: &BTreeSet<usize>,
@@ -207,7 +207,7 @@ fn explains<'a>(
         both as f64 / with as f64,
         with as f64 / facts.len() as f64,
     );
-    // A fact of half the nodes is no mark of any.
+    // A fact of more than half the nodes distinguishes none.
     (both >= FEWEST && of_nodes >= EXPLAINED && of_fact >= EXPLAINED && of_all <= 0.5)
         .then_some((value, of_nodes * of_fact))
 }

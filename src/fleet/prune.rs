@@ -1,30 +1,30 @@
-//! Takes out of the text of a report what a digest does not need, without reading it: ten thousand reports are
-//! gigabytes, and nearly all of it is rows that no fleet is judged by.
+//! Removes the parts of a report's text that a digest does not need, without parsing it. Ten thousand reports are
+//! gigabytes, and nearly all of that is rows that no fleet is judged by.
 //!
-//! It relies on how `peerscope` writes JSON: every member on its own line, indented by two for each level. A string
-//! of JSON has no line feed in it, so that the line on which an object ends is found by its indentation alone. Where
-//! the text is not of that form, nothing is taken out: the whole of it is read, which comes to the same digest.
+//! It relies on how `peerscope` writes JSON: every member on its own line, indented by two for each level. A JSON
+//! string contains no line feed, so the indentation alone finds the line on which an object ends. If the text is not of
+//! that form, nothing is removed: the whole text is parsed, which gives the same digest.
 
 use std::sync::LazyLock;
 
 use memchr::memchr;
 use memchr::memmem::Finder;
 
-/// What becomes of a member that is an object or a list. One that has no rule is left out.
+/// The treatment of a member that is an object or a list. Members without a rule are removed.
 enum Rule {
-    /// It stays as it is.
+    /// Keeps the member unchanged.
     Keep,
-    /// Its members have rules of their own.
+    /// Applies rules to the members of an object.
     Members(Rules),
-    /// It is a list of objects, whose members have rules of their own.
+    /// Applies rules to the members of each object in a list.
     Elements(Rules),
-    /// It is a list of copies: those in another placement than the reference are left out.
+    /// Removes copies in a placement other than the reference from a list.
     Copies,
 }
 
 type Rules = &'static [(&'static str, Rule)];
 
-/// Everything that a digest is made of (`excerpt.rs`), but for plain values, which always stay.
+/// Everything that a digest is made from (`excerpt.rs`), except plain values, which always stay.
 const REPORT: Rules = &[
     ("tool", Rule::Keep),
     ("request", Rule::Keep),
@@ -54,10 +54,10 @@ const REPORT: Rules = &[
     ("verdict", Rule::Keep),
 ];
 
-/// Levels that are looked into.
+/// Most levels that the pruner descends.
 const LEVELS: usize = 8;
 
-/// What ends an object and a list on each level.
+/// The ends of an object and of a list on each level.
 static ENDS: LazyLock<Vec<[Finder<'static>; 2]>> = LazyLock::new(|| {
     let end = |level, c| Finder::new(&format!("\n{}{c}", "  ".repeat(level))).into_owned();
     (0..LEVELS)
@@ -65,10 +65,10 @@ static ENDS: LazyLock<Vec<[Finder<'static>; 2]>> = LazyLock::new(|| {
         .collect()
 });
 
-/// So far into a copy stands its placement, bytes.
+/// Bytes at the beginning of a copy that contain its placement.
 const HEAD: usize = 320;
 
-/// The reference placement as it is written, and what any begins with.
+/// The reference placement in written form, and the beginning of any placement.
 static PLACEMENT: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
     let words = [
         "\"source\": \"side\"",
@@ -83,7 +83,8 @@ static PLACEMENT: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
     ]
 });
 
-/// The text with what a digest needs; none where it is not of the form that `peerscope` writes.
+/// Keeps the parts of the text that a digest needs. Returns `None` if the text is not in the form that `peerscope`
+/// writes.
 pub fn pruned(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     out.clear();
     let mut pruner = Pruner { text, at: 0, out };
@@ -102,7 +103,7 @@ struct Pruner<'a> {
 }
 
 impl<'a> Pruner<'a> {
-    /// The line that begins here, without its line feed.
+    /// Returns the line that begins here, without its line feed.
     fn line(&self) -> Option<&'a [u8]> {
         let rest = self.text.get(self.at..).filter(|rest| !rest.is_empty())?;
         rest.get(..memchr(b'\n', rest).unwrap_or(rest.len()))
@@ -114,14 +115,14 @@ impl<'a> Pruner<'a> {
         self.at += line.len() + 1;
     }
 
-    /// Keeps this line, which has to be so.
+    /// Keeps this line. Returns `None` if it is not the expected one.
     fn line_is(&mut self, expected: &[u8]) -> Option<()> {
         let line = self.line().filter(|line| *line == expected)?;
         self.keep(line);
         Some(())
     }
 
-    /// The members of an object; the line that ends it is left.
+    /// Handles the members of an object, up to the line that ends it.
     fn members(&mut self, level: usize, rules: Rules) -> Option<()> {
         loop {
             let line = self.line()?;
@@ -141,7 +142,7 @@ impl<'a> Pruner<'a> {
         }
     }
 
-    /// A member that is an object or a list, over several lines.
+    /// Handles a member that is an object or a list over several lines.
     fn block(&mut self, level: usize, key: &[u8], line: &[u8], rules: Rules) -> Option<()> {
         let is_list = line.ends_with(b"[");
         let rule = rules
@@ -185,7 +186,7 @@ impl<'a> Pruner<'a> {
         }
     }
 
-    /// Copies in the reference placement, and what is none.
+    /// Keeps copies in the reference placement, and objects without a placement.
     fn copies(&mut self, level: usize) -> Option<()> {
         let mut is_first = true;
         let [reference, any] = &*PLACEMENT;
@@ -211,14 +212,14 @@ impl<'a> Pruner<'a> {
         Some(())
     }
 
-    /// Where the object or list of this level ends that begins in this line.
+    /// Returns the end of the object or list of this level that begins on this line.
     fn end_of(&self, level: usize, is_list: bool) -> Option<usize> {
         let end = &ENDS.get(level)?[usize::from(is_list)];
         let found = end.find(self.text.get(self.at..)?)?;
         Some(self.at + found + end.needle().len())
     }
 
-    /// The line that ends an object or a list, with its comma.
+    /// Keeps the line that ends an object or a list, with its comma.
     fn end(&mut self, level: usize, c: u8) -> Option<()> {
         let line = self.line()?;
         let ends = is_indented(line, level)
@@ -239,7 +240,7 @@ fn is_indented(line: &[u8], level: usize) -> bool {
         && line.get(2 * level).is_some_and(|byte| *byte != b' ')
 }
 
-/// Whether an object begins on this line of a list.
+/// Returns true if an object begins on this line of a list.
 fn is_bracket(line: &[u8], level: usize) -> bool {
     line.len() == 2 * level + 1 && is_indented(line, level) && line.ends_with(b"{")
 }

@@ -1,30 +1,29 @@
-//! Medians, and the spread around them that a few bad figures do not move.
+//! Medians, and a spread around them that a few bad figures do not change.
 
-/// What makes a standard deviation of the median distance from the median, for figures that are spread normally:
-/// 1 / the 75% quantile (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993).
+/// Factor from the median distance from the median to a standard deviation, for normally distributed figures: 1 / the
+/// 75% quantile (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993).
 const NORMAL: f32 = 1.4826;
 
-/// Least spread that counts, as a share of the median. Figures of one setup repeat within 0.1% (writes) to 0.8%
-/// (reads) on one machine (docs/measurement.md): what differs by less than the noise of a run says nothing, and many
-/// equal figures must not make every other one an outlier.
+/// Least spread that counts, as a share of the median. Figures of one setup repeat within 0.1% (writes) to 0.8% (reads)
+/// on one machine (docs/measurement.md). Differences below the noise of a run mean nothing, and many equal figures must
+/// not make every other one an outlier.
 const LEAST: f32 = 0.01;
 
-/// Beyond this robust z a figure stands out. Chosen so that of a million healthy figures none does.
+/// Robust z beyond which a figure is an outlier. Chosen so that none of a million healthy figures is.
 const Z: f32 = 5.0;
 
-/// Nor does a figure stand out that reaches this share of the median, per cent: z alone flags what nobody would
-/// repair.
+/// Share of the median, in per cent, from which a figure is no outlier: z alone flags what nobody would repair.
 const PERCENT: f32 = 95.0;
 
 /// Centre and spread of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Robust {
     pub median: f32,
-    /// 1.4826 x the median distance from it, at least 1% of it.
+    /// 1.4826 x the median distance from the median, at least 1% of the median.
     pub spread: f32,
 }
 
-/// How far a figure stands out.
+/// The distance of an outlier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Odd {
     /// Distance from the median in spreads; negative below.
@@ -34,7 +33,7 @@ pub struct Odd {
 }
 
 impl Robust {
-    /// None of no figures.
+    /// Returns `None` if there are no figures.
     pub fn of(values: &[f32]) -> Option<Self> {
         let mut values = values.to_vec();
         let median = median(&mut values)?;
@@ -48,7 +47,7 @@ impl Robust {
         })
     }
 
-    /// How a figure stands out on the bad side: low, or long where it is a time.
+    /// Returns the distance of an outlier on the bad side: low, or long for a time. Returns `None` for other figures.
     pub fn odd(self, value: f32, is_time: bool) -> Option<Odd> {
         let odd = Odd {
             z: (value - self.median) / self.spread,
@@ -62,7 +61,7 @@ impl Robust {
     }
 }
 
-/// The median; the values are put in another order.
+/// Returns the median; reorders the values.
 pub fn median(values: &mut [f32]) -> Option<f32> {
     if values.is_empty() {
         return None;
@@ -78,7 +77,7 @@ pub fn median(values: &mut [f32]) -> Option<f32> {
     Some(lower.map_or(*upper, |lower| f32::midpoint(lower, *upper)))
 }
 
-/// The chance that of `trials` that hit one of `places` by chance at least `hits` hit the same given one.
+/// Returns the probability that at least `hits` of `trials` random trials hit the same given one of `places`.
 pub fn chance(hits: usize, trials: usize, places: usize) -> f64 {
     if hits == 0 || places < 2 {
         return 1.0;

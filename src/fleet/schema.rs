@@ -29,7 +29,7 @@ fn schema() -> Value {
     schema
 }
 
-/// A fleet with something in every list, as JSON.
+/// Returns a fleet with an element in every list, as JSON.
 fn full() -> Value {
     let mut digests = loaded_fleet_of(12);
     slow(&mut digests[3], 2, 0.6);

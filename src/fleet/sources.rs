@@ -1,5 +1,5 @@
-//! Where reports come from: files, folders, archives, and lists of them. Each is read, digested and let go of, on
-//! every processor at once.
+//! The sources of reports: files, folders, archives, and lists of them. All processors read in parallel; each report is
+//! digested and its text dropped.
 
 use std::fs::{DirEntry, File};
 use std::io::{BufReader, Read};
@@ -10,26 +10,25 @@ use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterato
 
 use super::digest::{Digest, NoReport, read};
 
-/// Ends of the names of files that are looked at within folders and archives.
+/// Endings of the file names that are read within folders and archives.
 const ENDS: [&str; 6] = [".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".jsonl.gz"];
 
-/// What gzip files begin with (RFC 1952).
+/// First bytes of gzip files (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Where tar files say that they are one, and what (POSIX, ustar).
+/// Offset and content of the magic of tar files (POSIX, ustar).
 const TAR: (usize, &[u8]) = (257, b"ustar");
 
-/// Folders within each other that are looked into: more are a mistake, or a loop.
+/// Most nested folders that are read: more are a mistake, or a loop.
 const DEEPEST: usize = 16;
 
-/// What was read.
+/// The input that was read.
 #[derive(Debug, Default, PartialEq)]
 pub struct Gathered {
-    /// The reports.
     pub digests: Vec<Digest>,
     /// Files that cannot be read, in the order of their names.
     pub broken: Vec<Broken>,
-    /// Files of peerscope's that are no reports.
+    /// Number of files of peerscope that are not reports.
     pub others: usize,
 }
 
@@ -37,16 +36,16 @@ pub struct Gathered {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Broken {
-    /// Its name.
+    /// Name of the file.
     pub file: String,
-    /// Why, to follow its name.
+    /// The reason, worded to follow the name.
     pub why: String,
 }
 
-/// What one file came to: without a report its name, and why.
+/// The result for one file: a digest, or the file's name and the reason why there is none.
 type One = Result<Digest, (String, NoReport)>;
 
-/// A report that is unpacked and not read yet, with its name.
+/// An unpacked report that is not parsed yet, with its name.
 type Unpacked = Result<(String, Vec<u8>), (String, NoReport)>;
 
 /// Reads all reports of these files, folders and archives.
@@ -76,8 +75,8 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The files of a path; of a folder those whose names say that they may have reports. A folder that cannot be read is
-/// listed like a file.
+/// Lists the files of a path; for a folder, the files whose names may be reports. A folder that cannot be read is
+/// reported like a broken file.
 fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Broken>) {
     let mut cannot = |why: String| {
         broken.push(Broken {
@@ -98,7 +97,7 @@ fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Br
     }
 }
 
-/// The same of what is in a folder, in the order of names.
+/// Lists the files of a folder's entries, in the order of names.
 fn within(
     mut entries: Vec<DirEntry>,
     depth: usize,
@@ -111,7 +110,7 @@ fn within(
             continue;
         };
         let path = entry.path();
-        // A link to a folder may lead back to here, and a pipe waits for whoever writes to it.
+        // A link to a folder may lead back here, and a pipe waits for its writer.
         let is_report = may_have_reports(&entry.file_name().to_string_lossy())
             && (kind.is_file() || (kind.is_symlink() && path.is_file()));
         if kind.is_dir() || is_report {
@@ -121,7 +120,7 @@ fn within(
 }
 
 fn may_have_reports(name: &str) -> bool {
-    // A file that is being written, or that a tool hides.
+    // Skip a file that is being written, or that a tool hides.
     let hidden = name
         .rsplit('/')
         .next()
@@ -130,7 +129,7 @@ fn may_have_reports(name: &str) -> bool {
     !hidden && ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// The reports of one file, which may be an archive.
+/// Reads the reports of one file, which may be an archive.
 fn file(path: &Path, [text, scratch]: &mut [Vec<u8>; 2]) -> Vec<One> {
     let name = shown(path);
     let opened = File::open(path).and_then(|mut file| {
@@ -175,7 +174,7 @@ fn is_tar(head: &[u8]) -> bool {
         .is_some_and(|rest| rest.starts_with(TAR.1))
 }
 
-/// As much as there is, up to all of it.
+/// Fills the buffer as far as the input reaches. Returns the number of bytes read.
 fn fill(from: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
     let mut length = 0;
     while let Some(rest) = to.get_mut(length..).filter(|rest| !rest.is_empty()) {
@@ -189,7 +188,7 @@ fn fill(from: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
     Ok(length)
 }
 
-/// Adds the rest of a report, which is not longer than reports are.
+/// Adds the rest of a report. Fails if it is longer than reports may be.
 fn whole(from: impl Read, text: &mut Vec<u8>) -> std::io::Result<()> {
     let before = text.len() as u64;
     from.take(recording::LONGEST + 1 - before)
@@ -203,7 +202,7 @@ fn whole(from: impl Read, text: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A compressed archive, or one compressed report.
+/// Reads a compressed archive, or one compressed report.
 fn compressed(name: &str, from: impl Read + Send, scratch: &mut Vec<u8>) -> Vec<One> {
     let mut from = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(from));
     let mut head = [0; TAR.0 + TAR.1.len()];
@@ -229,7 +228,7 @@ fn compressed(name: &str, from: impl Read + Send, scratch: &mut Vec<u8>) -> Vec<
     }
 }
 
-/// The reports of an archive: unpacked one after the other, and read beside that.
+/// Reads the reports of an archive: unpacks one after the other, and parses batches in parallel.
 fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
     let mut archive = tar::Archive::new(from);
     let entries = match archive.entries() {
@@ -241,7 +240,7 @@ fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
             ))];
         }
     };
-    // An archive that is torn says so again and again.
+    // A truncated archive returns the same error repeatedly.
     let mut found = Vec::new();
     let mut batch: Vec<Unpacked> = Vec::new();
     for entry in entries {
@@ -259,7 +258,7 @@ fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
     found
 }
 
-/// So many reports of an archive are unpacked before they are read, so that memory stays small.
+/// Number of reports of an archive that are unpacked before parsing; it bounds memory.
 const BATCH: usize = 64;
 
 fn read_batch(batch: &mut Vec<Unpacked>) -> Vec<One> {
@@ -272,7 +271,7 @@ fn read_batch(batch: &mut Vec<Unpacked>) -> Vec<One> {
         .collect()
 }
 
-/// An entry of an archive with its text; none where it is no report.
+/// Unpacks an entry of an archive. Returns `None` if it cannot be a report.
 fn unpacked<R: Read>(archive: &str, entry: std::io::Result<tar::Entry<'_, R>>) -> Option<Unpacked> {
     let broken = |name: &str, why: &std::io::Error| {
         Err((

@@ -9,12 +9,12 @@ use model::finding::Severity;
 use model::reading::Reading;
 use model::report::Report;
 
-/// So many nodes of eight GPUs, alike but for names and a little noise of their figures.
+/// Returns a fleet of nodes with eight GPUs, alike except for names and a little noise of their figures.
 pub fn fleet_of(nodes: usize) -> Vec<Digest> {
     alike(sample::healthy(8), nodes)
 }
 
-/// Nodes of which several flows at once were measured too.
+/// Like [`fleet_of`], with measurements of several flows at once.
 pub fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
     alike(sample::loaded(), nodes)
 }
@@ -59,12 +59,12 @@ pub fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
     }
 }
 
-/// What is said of these, on the usual terms.
+/// Assesses these reports on the usual terms.
 pub fn assessed(gathered: &Gathered) -> Fleet {
     assess(gathered, &question())
 }
 
-/// Nothing asked beside the reports.
+/// Returns a question without a list, an earlier file or special terms.
 pub fn question() -> Question {
     Question {
         list: None,

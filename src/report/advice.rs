@@ -1,9 +1,9 @@
-//! Advice for programs.
+//! The advice for programs on the machine.
 
 use super::page::{Page, Paint};
 use model::report::Report;
 
-/// The advice of a report, a topic each; nothing where there is none.
+/// Writes the report's advice, one item per topic. Writes nothing if there is no advice.
 pub(super) fn write(page: &mut Page, report: &Report) {
     if report.advice.is_empty() {
         return;

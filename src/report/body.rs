@@ -1,5 +1,5 @@
-//! The page for people, shared by text and HTML: what must be known first, the verdict, what is wrong
-//! and what to do, then the figures. Without measurements it is the page of `topo`.
+//! The page for people, shared by text and HTML: caveats, the verdict, what is wrong and what to do, then the figures.
+//! Without measurements it is the page of `topo`.
 
 use super::digest::{Caveat, Digest};
 use super::matrices::Matrices;
@@ -35,20 +35,20 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     page
 }
 
-/// Whether the rates at the top stand beside what is expected of them.
+/// The place of the expected rates, relative to the rates at the top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// They do.
+    /// On the same line.
     Said,
-    /// That is said below.
+    /// Further down the page.
     Below,
 }
 
-/// What must be known before anything else, and the verdict.
+/// Writes the caveats, the verdict and the summary of rates.
 pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
     let report = digest.report;
     for (caveat, sentence) in &digest.caveats {
-        // What the plan left out is listed below with the rest of what was not tested.
+        // Omissions of the plan are listed below, with everything else that was not tested.
         match caveat {
             Caveat::Partial => {
                 let chosen = partial::chosen(report);
@@ -67,14 +67,14 @@ pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
     }
 }
 
-/// How what was tested stands to what is expected, where nothing is at fault.
+/// Compares the results with what is expected, if there is no finding.
 pub(super) fn standing(page: &mut Page, digest: &Digest<'_>) {
     if let Some(sentence) = digest.standing() {
         page.line(Paint::Faint, &sentence);
     }
 }
 
-/// The measurements. If all were skipped, there is nothing to show: the reason is at the top.
+/// Writes the measurements. If all were skipped, writes nothing: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, gpus: &[u32]) {
     if measurements
         .cells()
@@ -95,7 +95,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     }
 }
 
-/// The conclusion and its reason.
+/// Writes the conclusion and its reason.
 pub(super) fn verdict_line(page: &mut Page, digest: &Digest<'_>) {
     let paint = match digest.report.verdict.verdict {
         Conclusion::Healthy => Paint::Good,
@@ -105,8 +105,9 @@ pub(super) fn verdict_line(page: &mut Page, digest: &Digest<'_>) {
     page.verdict(digest.word(), paint, &digest.headline());
 }
 
-/// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical; 390 to 397 GB/s expected`, and the same of
-/// those that copy through the memory of the host; where no GPU copies to another, what host copies reach.
+/// Returns a sentence for direct pairs, such as `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical;
+/// 390 to 397 GB/s expected`, and one for pairs that copy through host memory. If no GPU copies to another, returns the
+/// rates of host copies.
 fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     let pairs = Pair::ordered(&digest.gpus()).len();
     let direct = digest
@@ -151,13 +152,13 @@ fn summary_of(figures: Figures, pairs: usize, how: &str, expected: Expected) -> 
     Some(text)
 }
 
-/// What could not be used, read or measured, and why.
+/// Lists everything that could not be used, read or measured, with the reasons.
 pub(super) fn not_tested(page: &mut Page, report: &Report) {
     let lines = gaps::list(report, page.verbose());
     gaps(page, lines);
 }
 
-/// The same without what the profile measures on some of the pairs only, where that is said beside the figures.
+/// Like [`not_tested`], without the measurements that the profile thinned out: the figures mention those.
 pub(super) fn not_tested_at_all(page: &mut Page, report: &Report) {
     let lines = gaps::list(report, false);
     let thinned = report
@@ -191,7 +192,7 @@ fn gaps(page: &mut Page, lines: Vec<(String, String)>) {
     }
 }
 
-/// The time of each stage, and the program that wrote the report.
+/// Writes the time of each stage, and the program that wrote the report.
 fn timing(page: &mut Page, report: &Report) {
     let timing = &report.timing;
     page.blank();

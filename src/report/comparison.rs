@@ -12,17 +12,17 @@ use diagnose::compare::Comparison;
 use model::report::{Conclusion, Report};
 use model::rounding::rate;
 
-/// For people: the conclusion, what is worse, what is different, and findings that are new or gone.
+/// Returns the comparison for people: the conclusion, what is worse, what is different, and new or resolved findings.
 pub fn text(comparison: &Comparison, reports: [&Report; 2], style: &Style) -> String {
     lay_out(&page(comparison, reports, style.verbose), style)
 }
 
-/// For a browser: the same, with a map of what changed.
+/// Returns the comparison for a browser: the same, with a map of the changes.
 pub fn html(comparison: &Comparison, reports: [&Report; 2]) -> String {
     html::comparison(comparison, reports[1], &page(comparison, reports, true))
 }
 
-/// For a ticket.
+/// Returns the comparison for a ticket.
 pub fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -30,10 +30,10 @@ pub fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
     out
 }
 
-/// What is worse by a warning only depends on the host.
+/// Rule for a figure that fell. As a warning, it concerns a figure that depends on the host.
 const FELL: &str = "fell-since-baseline";
 
-/// Pairs that changed most, in a ticket.
+/// Most pairs that a ticket lists, those that changed most.
 const CHANGES: usize = 12;
 
 fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std::fmt::Result {
@@ -99,7 +99,7 @@ fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std
     Ok(())
 }
 
-/// The page that text and HTML share.
+/// Builds the page that text and HTML share.
 fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     if let Some(simulated) = Digest::of(new).caveats.get(&Caveat::Simulated) {
@@ -185,7 +185,7 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     page
 }
 
-/// For scripts.
+/// Returns the comparison for scripts.
 pub fn json(comparison: &Comparison) -> String {
     super::json::tidy(comparison)
 }

@@ -1,5 +1,5 @@
-//! Machines with more GPUs than a matrix can show: GPUs with the same connections form a group,
-//! figures are by kind of link, and slow pairs are named.
+//! Machines with more GPUs than a matrix can show. GPUs with the same connections form a group, figures are by kind of
+//! link, and slow pairs are named.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,22 +18,22 @@ use model::rounding::{percent, range, rate};
 use model::snapshot::NumaNode;
 use model::topology::LinkClass;
 
-/// A matrix of more GPUs takes several blocks on a wide terminal, and pages on a narrow one.
+/// Most GPUs in a matrix. A larger matrix takes several blocks on a wide terminal, and pages on a narrow one.
 const MOST_IN_MATRIX: usize = 16;
 
-/// Number of pairs that are named; the rest is counted.
+/// Most pairs that are named; the rest is counted.
 const SHOWN: usize = 8;
 
-/// A pair is named if it reaches less than this share of the median of its kind: repeated
-/// measurements differ by 5 to 10% (cuda-samples issue 449).
+/// Share of the median of its kind below which a pair is named. Repeated measurements differ by 5 to 10% (cuda-samples
+/// issue 449).
 const BEHIND: f64 = 0.9;
 
-/// Whether these are too many for a matrix.
+/// Returns true if these GPUs are too many for a matrix.
 pub(super) const fn is_one<T>(gpus: &[T]) -> bool {
     gpus.len() > MOST_IN_MATRIX
 }
 
-/// Class by ordered pair.
+/// Link class by ordered pair.
 type Classes = HashMap<(u32, u32), LinkClass>;
 
 fn class(classes: &Classes, source: u32, destination: u32) -> LinkClass {
@@ -50,7 +50,7 @@ fn by_pair(report: &Report) -> Classes {
         .collect()
 }
 
-/// GPUs in groups whose members have the same class to and from every other GPU.
+/// Groups the GPUs whose members have the same class to and from every other GPU.
 fn groups(classes: &Classes, gpus: &[u32]) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for &gpu in gpus {
@@ -71,7 +71,7 @@ fn groups(classes: &Classes, gpus: &[u32]) -> Vec<Vec<u32>> {
     groups
 }
 
-/// Replaces the class matrix.
+/// Writes the groups of GPUs in place of the class matrix.
 pub(super) fn classes(page: &mut Page, report: &Report, gpus: &[u32]) {
     if in_groups(page, report, gpus) {
         page.note(
@@ -81,7 +81,7 @@ pub(super) fn classes(page: &mut Page, report: &Report, gpus: &[u32]) {
     }
 }
 
-/// The same without a word about groups; says whether they are in a table.
+/// Writes the groups without explaining them. Returns true if they are in a table.
 pub(super) fn in_groups(page: &mut Page, report: &Report, gpus: &[u32]) -> bool {
     let classes = by_pair(report);
     let groups = groups(&classes, gpus);
@@ -122,7 +122,7 @@ pub(super) fn in_groups(page: &mut Page, report: &Report, gpus: &[u32]) -> bool 
     false
 }
 
-/// If there are many groups too: how many other GPUs each GPU reaches by each class.
+/// Writes how many other GPUs each GPU reaches by each class. Used if there are many groups too.
 fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
     let mut by_class: BTreeMap<LinkClass, Vec<usize>> = BTreeMap::new();
     for &gpu in gpus {
@@ -159,7 +159,7 @@ fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
     }
 }
 
-/// NUMA nodes, those of the same size in one line.
+/// Writes the NUMA nodes, those of the same size in one line.
 pub(super) fn numa_nodes(page: &mut Page, report: &Report) {
     let mut by_size: Vec<(Vec<u32>, &NumaNode)> = Vec::new();
     for node in &report.snapshot.numa_nodes {
@@ -204,7 +204,7 @@ pub(super) fn numa_nodes(page: &mut Page, report: &Report) {
     }
 }
 
-/// Theoretical rates by class.
+/// Writes the theoretical rates by class.
 pub(super) fn theoretical(page: &mut Page, report: &Report) {
     page.heading("Theoretical, by kind of link, GB/s");
     let mut table = Table::of_figures(4);
@@ -231,7 +231,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report) {
     page.table(table);
 }
 
-/// The PCIe paths without addresses, one line for all GPUs with the same path.
+/// Writes the PCIe paths without addresses, one line for all GPUs with the same path.
 pub(super) fn pcie_paths(page: &mut Page, report: &Report) {
     let mut shapes: Vec<(Vec<u32>, paths::PathText)> = Vec::new();
     for gpu in &report.snapshot.gpus {
@@ -255,7 +255,7 @@ pub(super) fn pcie_paths(page: &mut Page, report: &Report) {
     page.note(Paint::Faint, "--verbose shows every GPU's own path");
 }
 
-/// The rates of the pairs in the reference configuration, by class; pairs without a figure, and slow
+/// Writes the rates of the pairs in the reference configuration by class, the pairs without a figure, and the slow
 /// pairs.
 pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
     page.heading("Achieved, by kind of link, GB/s and % of theoretical");
@@ -360,7 +360,7 @@ mod tests {
     fn gpus_with_the_same_connections_are_one_group() {
         let (classes, gpus) = table(72, |_, _| LinkClass::NvLink(18));
         assert_eq!(groups(&classes, &gpus), [(0..72).collect::<Vec<_>>()]);
-        // Two switches, GPU 0 with fewer links to the others of its own.
+        // Two switches; GPU 0 has fewer links to the others on its own switch.
         let (classes, gpus) = table(20, |one, other| {
             match (one / 10 == other / 10, one.min(other)) {
                 (true, 0) => LinkClass::NvLink(16),
@@ -381,7 +381,7 @@ mod tests {
                 LinkClass::Node
             }
         });
-        // Both GPUs of the bridged pair have the same connections to the others, and so has the other pair.
+        // The bridged GPUs have the same connections to all others. So have the other two.
         assert_eq!(groups(&classes, &gpus), [vec![0, 1], vec![2, 3]]);
     }
 }

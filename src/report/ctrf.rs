@@ -1,7 +1,7 @@
 //! The report in the Common Test Report Format (<https://ctrf.io>), which AICR and test dashboards read.
 //!
-//! The cases are those of JUnit XML, so that the two never disagree: `failed` is a fault of the machine, `other`
-//! could not be tested, `skipped` was not tested.
+//! The cases are those of JUnit XML, so that the two formats never disagree: `failed` is a fault of the machine,
+//! `other` could not be tested, `skipped` was not tested.
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
@@ -12,13 +12,12 @@ use super::digest::Digest;
 use super::format::{Format, Of, Style};
 use super::{json, junit};
 
-/// CTRF.
 pub(super) const FORMAT: Format = Format {
     of: Of::One,
     ..Format::new("ctrf", &[], "Common Test Report Format, JSON", render)
 };
 
-/// The version of the specification that this is written by.
+/// Version of the specification that this file follows.
 const VERSION: &str = "1.0.0";
 
 #[derive(Debug, Serialize)]
@@ -45,7 +44,7 @@ struct Tool<'a> {
     version: &'a str,
 }
 
-/// Numbers of cases, and milliseconds since 1970.
+/// Numbers of cases, and times in milliseconds since 1970.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     tests: usize,
@@ -64,7 +63,7 @@ struct Summary {
 struct Test {
     name: String,
     status: &'static str,
-    /// Milliseconds. Cases share their copies, so that only the whole run has a time.
+    /// Milliseconds. Cases share their copies, so only the whole run has a time.
     duration: u32,
     suite: [String; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +72,7 @@ struct Test {
     stdout: Vec<String>,
 }
 
-/// What must be known before anything else.
+/// The caveats of the report.
 #[derive(Debug, Serialize)]
 struct Extra<'a> {
     machine: &'a str,
@@ -128,7 +127,7 @@ const fn status(case: &TestCase) -> &'static str {
             kind: NonSuccessKind::Failure,
             ..
         } => "failed",
-        // CTRF has no word for what could not be tested; a case that is `skipped` was not wanted.
+        // CTRF has no status for a test that could not run; `skipped` means that it was not requested.
         TestCaseStatus::NonSuccess {
             kind: NonSuccessKind::Error,
             ..

@@ -1,6 +1,5 @@
-//! The content that all formats share, computed once, so that no two formats disagree: what must be
-//! known before anything else, the headline, the findings by severity, and the figures that pairs are
-//! judged by.
+//! The content that all formats share, computed once, so that no two formats disagree: the caveats, the headline, the
+//! findings by severity, and the figures that pairs are judged by.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,19 +16,19 @@ use model::report::{Conclusion, Report};
 use model::timeline::Timeline;
 use model::topology::LinkClass;
 
-/// All severities, the worst first.
+/// All severities, worst first.
 pub(super) const SEVERITIES: [Severity; 3] = [Severity::Error, Severity::Warning, Severity::Info];
 
-/// What must be known of a report before anything else in it.
+/// A fact that a reader must know before anything else in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Caveat {
-    /// The machine is a simulated one.
+    /// The machine is simulated.
     Simulated,
     /// The run was interrupted.
     Interrupted,
     /// The run was cut off (killed, for example), and the report was made from its journal.
     Recovered,
-    /// Some of the machine or of the profile was left out on purpose.
+    /// Part of the machine or of the profile was left out on purpose.
     Partial,
     /// Rules were switched off or lowered.
     Silenced,
@@ -54,7 +53,7 @@ impl Caveat {
         }
     }
 
-    /// As a sentence without its full stop; none if it does not apply to this report.
+    /// Returns the caveat as a sentence without its full stop, or `None` if it does not apply to this report.
     fn sentence(self, report: &Report) -> Option<String> {
         let measured = report.measurements.as_ref();
         match self {
@@ -80,7 +79,7 @@ impl Caveat {
     }
 }
 
-/// How much of what a run was to measure was recorded: `20 of 96 measurements`.
+/// Returns how many of the planned measurements were recorded: `20 of 96 measurements`.
 pub fn held(measurements: &Measurements) -> String {
     match diagnose::outcomes(measurements) {
         (0, _) => "no measurement".to_owned(),
@@ -89,17 +88,17 @@ pub fn held(measurements: &Measurements) -> String {
     }
 }
 
-/// A report, with the content that all formats share.
+/// A report with the content that all formats share.
 pub(super) struct Digest<'a> {
     pub(super) report: &'a Report,
-    /// What must be known before anything else, in a sentence each.
+    /// A sentence for each caveat that applies.
     pub(super) caveats: BTreeMap<Caveat, String>,
-    /// The worst first; those of one severity as they are in the report.
+    /// Findings, worst first; within a severity, in the report's order.
     pub(super) findings: Vec<&'a Finding>,
-    /// The cell shown for every pair: its direct copy in the reference setup, or the staged one where
-    /// a direct one was not possible. A direct copy that failed stays visible.
+    /// The cell shown for each pair. It is the direct copy in the reference setup, or the staged copy if a direct one
+    /// was not possible. A direct copy that failed stays visible.
     pub(super) pairs: BTreeMap<Pair, &'a PeerBandwidth>,
-    /// What was seen of the rounds that a timeline follows; empty where none did.
+    /// Events of the rounds that `--trace` followed; empty if it followed none.
     pub(super) timelines: &'a [Timeline],
 }
 
@@ -120,12 +119,12 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// Whether this applies to the report.
+    /// Returns true if this caveat applies to the report.
     pub(super) fn is(&self, caveat: Caveat) -> bool {
         self.caveats.contains_key(&caveat)
     }
 
-    /// The number of findings of this severity.
+    /// Counts the findings of this severity.
     pub(super) fn count_of(&self, severity: Severity) -> usize {
         self.findings
             .iter()
@@ -133,7 +132,7 @@ impl<'a> Digest<'a> {
             .count()
     }
 
-    /// The verdict, for people.
+    /// Returns the verdict's word for people.
     pub(super) const fn word(&self) -> &'static str {
         match self.report.verdict.verdict {
             Conclusion::Healthy => "healthy",
@@ -142,7 +141,7 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// The reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
+    /// Returns the reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
     pub(super) fn headline(&self) -> String {
         let verdict = &self.report.verdict;
         let found: Vec<_> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
@@ -165,7 +164,7 @@ impl<'a> Digest<'a> {
         found + &self.tested() + self.without_load() + &self.less()
     }
 
-    /// What was left out or silenced by choice, to follow what was tested; else nothing.
+    /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.
     pub(super) fn less(&self) -> String {
         let mut less = String::new();
         let options = partial::options(&self.report.request);
@@ -181,8 +180,8 @@ impl<'a> Digest<'a> {
         less
     }
 
-    /// How what was tested stands to what is expected, where no finding says more than that: what is below, or, where
-    /// nothing is and nothing was left out, where to look if a program is slow here.
+    /// Compares the results with what is expected, unless a finding reports more than that. Lists what is below
+    /// expectation. If nothing is below and nothing was left out, says where to look if a program is slow here.
     pub(super) fn standing(&self) -> Option<String> {
         let measured = self
             .report
@@ -211,7 +210,7 @@ impl<'a> Digest<'a> {
         })
     }
 
-    /// Whether the machine is healthy and there is no warning.
+    /// Returns true if the machine is healthy and no finding is a warning or worse.
     fn is_without_complaint(&self) -> bool {
         self.report.verdict.verdict == Conclusion::Healthy
             && self
@@ -220,7 +219,7 @@ impl<'a> Digest<'a> {
                 .all(|finding| finding.severity < Severity::Warning)
     }
 
-    /// Whether nothing was left out: no GPU, no probe, no rule, nothing that the plan has elsewhere.
+    /// Returns true if nothing was left out: no GPU, no probe, no rule, and no flows under load.
     fn is_whole(&self) -> bool {
         !self.is(Caveat::Partial)
             && !self.is(Caveat::Silenced)
@@ -228,7 +227,7 @@ impl<'a> Digest<'a> {
             && self.gpus().len() > 1
     }
 
-    /// That it is not known what several flows reach at once, to follow what was tested; else nothing.
+    /// Returns a suffix of what was tested if the load of several flows was not measured, else an empty text.
     pub(super) fn without_load(&self) -> &'static str {
         let measured = self
             .report
@@ -240,7 +239,7 @@ impl<'a> Digest<'a> {
         if missing { "; load not measured" } else { "" }
     }
 
-    /// How many of the requested measurements were made.
+    /// Returns how many of the requested measurements were made.
     pub(super) fn tested(&self) -> String {
         let verdict = &self.report.verdict;
         match (&self.report.measurements, verdict.tested, verdict.untested) {
@@ -255,7 +254,7 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// The class of an ordered pair.
+    /// Returns the link class of an ordered pair.
     pub(super) fn class(&self, pair: Pair) -> LinkClass {
         self.report
             .topology
@@ -263,7 +262,7 @@ impl<'a> Digest<'a> {
             .map_or(LinkClass::Unknown, |route| route.class)
     }
 
-    /// The figures that pairs are judged by, direct before staged. Copies of wrong bytes have none.
+    /// Returns the figures that pairs are judged by, direct before staged. Copies with wrong bytes have none.
     pub(super) fn reference(&self) -> Vec<&'a PeerBandwidth> {
         let measured = self.report.measurements.iter();
         let cells = measured.flat_map(|measurements| {
@@ -272,12 +271,12 @@ impl<'a> Digest<'a> {
         cells.flatten().filter(|cell| is_sound(cell)).collect()
     }
 
-    /// Those of [`Self::pairs`] that have a figure.
+    /// Returns the cells of [`Self::pairs`] that have a figure.
     pub(super) fn figures(&self) -> impl Iterator<Item = &'a PeerBandwidth> {
         self.pairs.values().copied().filter(|cell| is_sound(cell))
     }
 
-    /// The rates of the pairs of each class on each path.
+    /// Returns the rates of each link class on each path.
     pub(super) fn by_class(&self) -> Vec<ClassFigures> {
         let mut groups: BTreeMap<_, (Vec<_>, Vec<f64>)> = BTreeMap::new();
         for cell in self.reference() {
@@ -305,7 +304,7 @@ impl<'a> Digest<'a> {
         figures.collect()
     }
 
-    /// The GPUs of this run: those requested from CUDA and those measured; all GPUs of the machine if
+    /// Returns the GPUs of this run: those requested from CUDA and those measured. Returns all GPUs of the machine if
     /// neither is known.
     pub(super) fn gpus(&self) -> Vec<u32> {
         let mut gpus: Vec<u32> = Vec::new();
@@ -345,7 +344,7 @@ fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
     pairs
 }
 
-/// Figures of one class of link and one path.
+/// Figures of one link class on one path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ClassFigures {
     pub(super) class: LinkClass,

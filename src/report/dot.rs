@@ -10,18 +10,17 @@ use model::node::NodeId;
 use model::rounding::rate;
 use model::topology::{Link, LinkKind, Node, NodeKind};
 
-/// Graphviz.
 pub(super) const FORMAT: Format = Format {
     is_looked_at: true,
     of: Of::Topology,
     ..Format::new("dot", &["dot", "gv"], "For Graphviz", render)
 };
 
-/// A link below this share of its possible rate counts as slower than it could be; above, the two
-/// figures differ by rounding only.
+/// Share of its possible rate below which a link counts as slower than possible. Above it, the two figures differ by
+/// rounding only.
 const AS_POSSIBLE: f64 = 0.99;
 
-/// The graph, narrow links in red.
+/// Returns the graph, with narrow links in red.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     let report = digest.report;
     let mut out = String::from("graph peerscope {\n");
@@ -44,7 +43,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     for node in &report.topology.nodes {
         put(&mut out, &node_statement(node));
     }
-    // GPUs side by side in their order, at any depth of the tree.
+    // GPUs are side by side in their order, at any depth of the tree.
     let leaves = report
         .topology
         .nodes
@@ -141,7 +140,7 @@ fn link_statement(link: &Link) -> String {
         LinkKind::RootComplex => ", style=dashed",
         LinkKind::Interconnect => ", style=dashed, constraint=false",
     };
-    // The PCIe tree is above the GPUs, the NVSwitches are below; links from GPU to GPU move neither.
+    // The PCIe tree is above the GPUs, the NVSwitches are below. Links between GPUs move neither.
     let (upper, lower) = if link.upper == NodeId::NvSwitch {
         (link.lower, link.upper)
     } else {
@@ -200,7 +199,7 @@ mod tests {
         assert!(!text.contains('\u{1b}'));
     }
 
-    /// Only where Graphviz is installed: the tests above hold everywhere.
+    /// Runs only if Graphviz is installed; the tests above always run.
     #[test]
     #[allow(
         clippy::disallowed_macros,

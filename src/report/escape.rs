@@ -1,12 +1,12 @@
-//! Names that come from a machine are shown, never obeyed: control characters become visible.
+//! Makes control characters visible in names that come from a machine, so that no terminal acts on them.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 
-/// Whether a terminal might act on this character rather than show it: controls (ESC, newline,
-/// the C1 range with its one-character CSI), marks that reorder or hide text, line separators,
-/// the invisible tag characters, and what is no character at all.
+/// Returns true if a terminal might act on this character instead of showing it. These are controls (ESC, newline, the
+/// C1 range with its one-character CSI), marks that reorder or hide text, line separators, the invisible tag
+/// characters, and noncharacters.
 pub const fn acts(c: char) -> bool {
     matches!(c,
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}'
@@ -15,7 +15,8 @@ pub const fn acts(c: char) -> bool {
         || c as u32 & 0xfffe == 0xfffe
 }
 
-/// The text with such characters written out: `\n`, `\u{1b}`.
+/// Returns the text with such characters written out: `
+/// `, `\u{1b}`.
 pub fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -32,11 +33,11 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Characters of a name, or of a line of a label, that are shown; Graphviz draws boxes as wide as their text.
+/// Most characters shown of a name or a label's line; Graphviz draws boxes as wide as their text.
 const LABEL: usize = 200;
 
-/// The name of a node as a quoted string of the dot language. Graphviz takes some 16 kB: a name
-/// that is too long keeps its beginning, and a hash makes it unique.
+/// Quotes a node's name for the dot language. Graphviz accepts about 16 kB: a longer name keeps its beginning, and a
+/// hash makes it unique.
 pub(super) fn dot_quoted(name: &str) -> String {
     match name.char_indices().nth(LABEL) {
         Some((at, _)) => {
@@ -49,14 +50,14 @@ pub(super) fn dot_quoted(name: &str) -> String {
 }
 
 fn dot_escaped(text: &str) -> String {
-    // Graphviz reads HTML entities in names and labels.
+    // Graphviz interprets HTML entities in names and labels.
     clean(text)
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('&', "&amp;")
 }
 
-/// A label of the dot language, line by line; lines that are too long end in dots.
+/// Quotes a label for the dot language, line by line. Lines that are too long end in dots.
 pub(super) fn dot_label(lines: &[&str]) -> String {
     let short = |line: &&str| match line.char_indices().nth(LABEL) {
         Some((at, _)) => dot_escaped(&line[..at]) + "...",
@@ -68,10 +69,9 @@ pub(super) fn dot_label(lines: &[&str]) -> String {
     )
 }
 
-/// Writes a part of a JSON string, with characters that a terminal obeys as escapes, also those that JSON would leave
-/// as they are.
+/// Writes part of a JSON string. Escapes characters that a terminal acts on, even if JSON would keep them.
 pub(super) fn json_fragment<W: ?Sized + Write>(to: &mut W, fragment: &str) -> io::Result<()> {
-    // Nearly all keys and names are plain, and a report of many GPUs has hundreds of thousands of them.
+    // Nearly all keys and names are plain ASCII, and a report of many GPUs contains hundreds of thousands of them.
     if fragment.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
         return to.write_all(fragment.as_bytes());
     }

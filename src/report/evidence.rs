@@ -10,17 +10,16 @@ use model::finding::Finding;
 use model::placement::Pair;
 use model::rounding::short;
 
-/// Number of elements of a list that are shown; the rest is counted. The JSON report has them all.
+/// Most elements of a list that are shown; the rest is counted. The JSON report contains all.
 const SHOWN: usize = 12;
 
-/// Number of pairs with one GPU in common that are listed; if there are more, they are counted.
+/// Most pairs with one GPU in common that are listed; if there are more, they are counted.
 const SHOWN_PAIRS: usize = 4;
 
-/// Facts that the place of a finding shows already.
+/// Facts that the location of a finding shows already.
 pub(super) const ELSEWHERE: [&str; 4] = ["device_address", "port_address", "slot", "bridges"];
 
-/// All facts of a finding in one line, without those in [`ELSEWHERE`] and those with lines of their
-/// own.
+/// Returns all facts of a finding in one line, except those in [`ELSEWHERE`] and those with lines of their own.
 pub(super) fn text(finding: &Finding) -> String {
     let sentences = sentences(finding).join(". ");
     if sentences.is_empty() {
@@ -30,7 +29,7 @@ pub(super) fn text(finding: &Finding) -> String {
     }
 }
 
-/// The facts of a finding, a sentence each without its full stop.
+/// Returns a sentence for each fact of a finding, without its full stop.
 pub(super) fn sentences(finding: &Finding) -> Vec<String> {
     said(&finding.evidence)
         .iter()
@@ -38,14 +37,14 @@ pub(super) fn sentences(finding: &Finding) -> Vec<String> {
         .collect()
 }
 
-/// What the facts say, by the phrases for them; what no phrase knows, such as a fact of a later version, by its name.
+/// Phrases the facts. A fact without a phrase, such as one of a later version, appears by its name.
 fn said(evidence: &Facts) -> Vec<String> {
     let shown = |(key, fact): &(&String, &Fact)| {
         !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_))
     };
     let mut left: BTreeMap<&str, (&str, &Fact)> = BTreeMap::new();
     for (key, fact) in evidence.into_iter().filter(shown) {
-        // Two of one name and different units: the second one is known by its whole key.
+        // Two facts with one name and different units: the second is known by its whole key.
         let name = if left.contains_key(fact.name(key)) {
             key
         } else {
@@ -77,7 +76,7 @@ fn said(evidence: &Facts) -> Vec<String> {
     sentences
 }
 
-/// The names of facts in a phrase, each once.
+/// Returns the names of the facts in a phrase, each once.
 pub(super) fn names(phrase: &'static str) -> Vec<&'static str> {
     let places = phrase
         .split('{')
@@ -101,7 +100,7 @@ fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
     for part in parts {
         let (place, after) = part.split_once('}').unwrap_or((part, ""));
         text += &match (place.split_once('#'), place.split_once("..")) {
-            // One or several: `is|are`.
+            // Singular or plural: `is|are`.
             (Some((name, words)), _) => {
                 let (one, several) = words.split_once('|').unwrap_or((words, words));
                 if is_one(fact(name)) {
@@ -118,13 +117,13 @@ fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
     text
 }
 
-/// `5.7 to 6.5 GB/s`, or one of them where both read the same.
+/// Returns `5.7 to 6.5 GB/s`, or one figure if both ends read the same.
 fn between(low: &Fact, high: &Fact) -> String {
     let (low, high) = (show(low), show(high));
     if low == high {
         return high;
     }
-    // The unit once.
+    // Write the unit once.
     let unit = high
         .split_once(GLUE)
         .map(|(_, unit)| format!("{GLUE}{unit}"))
@@ -143,7 +142,7 @@ const fn is_one(fact: &Fact) -> bool {
     }
 }
 
-/// A fact where its name says of what it is a number.
+/// Shows a fact; a count whose name is its unit gets that noun.
 fn named(name: &str, fact: &Fact) -> String {
     match fact {
         Fact::Count(number) if name == "gpus" => {
@@ -160,7 +159,7 @@ fn plain(key: &str, fact: &Fact) -> String {
     format!("{}: {}", words(fact.name(key)), show(fact))
 }
 
-/// A key as words, names of things as they are written.
+/// Turns a key into words, with names such as CUDA in their usual form.
 fn words(key: &str) -> String {
     let word = |word| match word {
         "cuda" => "CUDA",
@@ -180,12 +179,12 @@ fn capital(text: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The symptoms that are attributed to this finding.
+/// Returns the symptoms that are attributed to this finding.
 pub(super) fn effects(finding: &Finding) -> &[Effect] {
     finding.evidence.effects()
 }
 
-/// The facts of a table, by their names.
+/// Returns the facts of a table with their names.
 fn items(facts: &Facts) -> String {
     let item = |(key, fact): (&String, &Fact)| format!("{} {}", words(fact.name(key)), show(fact));
     facts.into_iter().map(item).collect::<Vec<_>>().join(", ")
@@ -238,7 +237,7 @@ fn list<T: ToString>(all: &[T]) -> String {
     }
 }
 
-/// Pairs in short: `pairs 0→1 and 1→0`, or `14 pairs with GPU 5` where many have one GPU in common.
+/// Lists pairs in short: `pairs 0→1 and 1→0`, or `14 pairs with GPU 5` if many have one GPU in common.
 fn of_pairs(pairs: &[Pair]) -> String {
     let ends = pairs
         .first()
@@ -265,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of facts that a report has in JSON.
+    /// Phrases the facts of a JSON report.
     fn read(evidence: serde_json::Value) -> String {
         said(&serde_json::from_value(evidence).unwrap())
             .join("; ")
@@ -330,7 +329,7 @@ mod tests {
                 json!({"removed": {"A": "1"}}),
                 "taken out of the environment of copies: A 1",
             ),
-            // What no phrase knows: of a later version.
+            // Facts of a later version have no phrase.
             (json!({"before_gbps": null}), "before gbps: unknown"),
             (json!({"free_bytes": 1_073_741_824_u64}), "free: 1 GiB"),
             (

@@ -10,7 +10,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// None when there is no figure.
+    /// Returns `None` if there is no finite figure.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values
             .into_iter()
@@ -33,7 +33,7 @@ impl Spread {
     }
 }
 
-/// Indices as people write them: `0-3,6`.
+/// Returns indices as people write them: `0-3,6`.
 pub fn ranges(indices: &[u32]) -> String {
     let range = |run: &[u32]| match run {
         [first, .., last] => format!("{first}-{last}"),
@@ -43,7 +43,7 @@ pub fn ranges(indices: &[u32]) -> String {
     runs.map(range).collect::<Vec<_>>().join(",")
 }
 
-/// `1 pair`, `2 pairs`.
+/// Returns a number with its noun: `1 pair`, `2 pairs`.
 pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

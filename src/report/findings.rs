@@ -12,13 +12,13 @@ use model::report::Report;
 use model::snapshot::{Gpu, Snapshot};
 use topology::pcie;
 
-/// Number of findings of one rule that are shown in full; the rest is listed by subject.
+/// Most findings of one rule that are shown in full; the rest is listed by subject.
 const SHOWN_PER_RULE: usize = 3;
 
-/// Number of symptoms of a root cause that are listed; the JSON report has them all.
+/// Most symptoms of a root cause that are listed; the JSON report contains all.
 const SHOWN_EFFECTS: usize = 3;
 
-/// Parts that are identified below a finding; if there are more, none is.
+/// Most parts that are identified below a finding; if there are more, none is.
 const SHOWN_PARTS: usize = 2;
 
 /// Findings of one rule and severity.
@@ -28,7 +28,7 @@ pub(super) struct Alike<'a> {
     pub(super) findings: Vec<&'a Finding>,
 }
 
-/// All findings, the worst first, those that are alike together.
+/// Returns all findings, worst first, grouped by rule and severity.
 pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     let mut findings: Vec<_> = report.findings.iter().collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -49,12 +49,12 @@ pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     all
 }
 
-/// Every finding, the worst first.
+/// Writes every finding, worst first.
 pub(super) fn write(page: &mut Page, report: &Report) {
     these(page, report, by_rule(report));
 }
 
-/// Those that are more than good to know.
+/// Writes the findings that are warnings or errors.
 pub(super) fn worse(page: &mut Page, report: &Report) {
     these(
         page,
@@ -73,7 +73,7 @@ fn these(page: &mut Page, report: &Report, all: Vec<Alike<'_>>) {
         findings: alike,
     } in all
     {
-        // One more than the limit takes no more space in full than in a list.
+        // One more than the limit takes no more space in full than as a list.
         let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 {
             alike.len()
         } else {
@@ -101,13 +101,13 @@ fn these(page: &mut Page, report: &Report, all: Vec<Alike<'_>>) {
 fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     let text = format!("{} [{}]", sentence(finding, snapshot), finding.code);
     let mut below: Vec<(&'static str, String)> = Vec::new();
-    // Where no more than the subject is known, the message has said it.
+    // A location that only repeats the subject is already in the message.
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below.push(("where", finding.location.clone()));
     }
     let parts = parts(finding, snapshot);
     below.extend(parts.iter().map(|part| ("part", part.clone())));
-    // What to do comes before what led to it: the first step must be seen without scrolling.
+    // The next step comes before the evidence: the reader must see it without scrolling.
     below.push(("do", finding.next_step.clone()));
     below.push(("seen", evidence::text(finding)));
     let effects = evidence::effects(finding);
@@ -137,7 +137,7 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     page.finding(label(finding.severity), &text, below);
 }
 
-/// The subject and its place, unless the message names it.
+/// Returns the subject and its place, unless the message names the subject.
 fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     let gpus = match finding.subject {
         Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => return None,
@@ -156,7 +156,7 @@ fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// Whether a sentence names this GPU: "GPU 10" is not GPU 1.
+/// Returns true if the sentence names this GPU: "GPU 10" is not GPU 1.
 fn names(sentence: &str, gpu: u32) -> bool {
     let name = format!("GPU {gpu}");
     sentence
@@ -165,7 +165,7 @@ fn names(sentence: &str, gpu: u32) -> bool {
         .any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
-/// The word for a severity.
+/// Returns the word for a severity, and its paint.
 pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
     let word = match severity {
         Severity::Info => "info",
@@ -175,7 +175,7 @@ pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
     (word, paint(severity))
 }
 
-/// What identifies the parts that are suspected, where they are few: model, slot and what is printed on them.
+/// Identifies the suspected parts if they are few: model, slot and what is printed on them.
 pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
     let behind = finding
         .evidence
@@ -201,7 +201,7 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`
+/// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`
 fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
     let address = gpu.pci.get();
     let known = [
@@ -225,7 +225,7 @@ fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
     )
 }
 
-/// The place of the subject in the chassis: PCI address, and slot if the firmware names it.
+/// Returns the subject's place in the chassis: its PCI address, and its slot if the firmware names it.
 fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     let of = |index: u32| {
         let address = *snapshot.gpu(index)?.pci.known()?;
@@ -250,7 +250,7 @@ fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     }
 }
 
-/// A finding in one sentence, with its subject unless the sentence names it.
+/// Returns a finding in one sentence, with its subject unless the sentence names it.
 pub(super) fn sentence(finding: &Finding, snapshot: &Snapshot) -> String {
     match subject(finding, snapshot) {
         Some(subject) => format!("{subject}: {}", finding.message),

@@ -1,8 +1,8 @@
-//! The report as one JSON object on one line, without objects or lists in it, for agents that read single values:
+//! The report as one JSON object on one line, without nested objects or lists, for agents that read single values:
 //! gpud's plugins, log shippers, shell scripts with jq.
 //!
-//! A value that is not known has no key. The findings themselves are in the other formats; here are the worst one and
-//! how many there are.
+//! An unknown value has no key. The object contains the worst finding and the number of findings; other formats contain
+//! all findings.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,6 @@ use diagnose::Ending;
 use model::finding::Severity;
 use model::report::Conclusion;
 
-/// One flat JSON object.
 pub(super) const FORMAT: Format = Format {
     of: Of::One,
     ..Format::new(
@@ -29,10 +28,10 @@ pub(super) const FORMAT: Format = Format {
     )
 };
 
-/// The name and version of this form.
+/// Name and version of this format.
 const SCHEMA: &str = "peerscope.flat/1";
 
-/// What is written; docs/formats.md says what the keys mean.
+/// The object; docs/formats.md explains the keys.
 #[derive(Debug, Serialize)]
 struct Flat<'a> {
     schema: &'static str,
@@ -80,7 +79,7 @@ struct Flat<'a> {
     total_seconds: f64,
 }
 
-/// The report on one line, with a newline.
+/// Returns the report on one line, with a newline.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     json::one_line(&flat(digest))
 }
@@ -143,7 +142,7 @@ fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
     }
 }
 
-/// The word of a Nagios plugin.
+/// Returns the status word of a Nagios plugin.
 pub(super) const fn state(ending: Ending) -> &'static str {
     match ending {
         Ending::Healthy => "OK",
@@ -153,7 +152,7 @@ pub(super) const fn state(ending: Ending) -> &'static str {
     }
 }
 
-/// The codes of all findings but information, each once, with commas between.
+/// Returns the codes of all findings except information, each once, separated by commas.
 fn codes(digest: &Digest<'_>) -> String {
     let found = digest
         .findings

@@ -1,23 +1,23 @@
-//! What a format is, and the style of text. The table of all formats is in the parent module.
+//! The definition of a format, and the style of text. The table of all formats is in the parent module.
 
 use super::digest::Digest;
 
 /// The style of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of the terminal; no line is longer. Fewer than 60 are taken as 60.
+    /// Columns of the terminal; no line is longer. Values below 60 count as 60.
     pub width: usize,
-    /// Whether ANSI colours may be used. Nothing is shown by colour alone.
+    /// True if ANSI colours may be used. Nothing is shown by colour alone.
     pub color: bool,
-    /// Whether every matrix is shown, not only those most people need.
+    /// True if every matrix is shown, not only those most people need.
     pub verbose: bool,
-    /// Whether it is no more than the verdict and a line for each finding.
+    /// True if the text is only the verdict and a line for each finding.
     pub brief: bool,
-    /// Whether it goes to a terminal, where the beginning of a long page scrolls away.
+    /// True if the text goes to a terminal, where the beginning of a long page scrolls away.
     pub terminal: bool,
-    /// Whether what is drawn has to do with ASCII.
+    /// True if drawings use ASCII only.
     pub ascii: bool,
-    /// Whether metrics have series for every pair, in addition to those for the machine.
+    /// True if metrics have series for every pair, in addition to those for the machine.
     pub pairs: bool,
 }
 
@@ -37,22 +37,22 @@ impl Style {
 /// A format for reports.
 #[derive(Debug)]
 pub struct Format {
-    /// Its name for `--format`.
+    /// The name for `--format`.
     pub name: &'static str,
     /// File extensions, without the dot; empty if the format is for stdout only.
     pub extensions: &'static [&'static str],
-    /// Its purpose, for the help of `--format`.
+    /// The purpose, for the help of `--format`.
     pub purpose: &'static str,
-    /// The reports that can be written in it.
+    /// The reports that the format supports.
     pub of: Of,
-    /// Whether a person waits for it: `topo` then leaves out facts that are slow to read.
+    /// True if a person waits for it: `topo` then leaves out facts that are slow to read.
     pub is_looked_at: bool,
-    /// Writes it.
+    /// Renders a report.
     pub(super) render: fn(&Digest<'_>, &Style) -> String,
 }
 
 impl Format {
-    /// A format for every report that is kept for later.
+    /// Creates a format for every report that is kept for later.
     pub(super) const fn new(
         name: &'static str,
         extensions: &'static [&'static str],
@@ -71,22 +71,22 @@ impl Format {
 }
 
 impl Format {
-    /// Whether it shows more on request: the two made of a page for people.
+    /// Returns true if the format shows more on request: the two formats made of a page for people.
     pub fn has_verbose(&self) -> bool {
         matches!(self.name, "text" | "html")
     }
 }
 
-/// The reports that can be written in a format.
+/// The reports that a format supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// Every report.
     All,
-    /// Every report of one machine, that is all but those of `fleet`.
+    /// Every report of one machine: all except those of `fleet`.
     One,
-    /// Those of `topo`: the format shows no measurements.
+    /// Reports of `topo`: the format shows no measurements.
     Topology,
-    /// Those of `fleet`: see [`crate::formats`].
+    /// Reports of `fleet`: see [`crate::formats`].
     Fleet,
 }
 

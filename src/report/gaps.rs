@@ -1,4 +1,4 @@
-//! What could not be used, read or measured, and why.
+//! The gaps of a report: everything that could not be used, read or measured, with the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use model::flow::Flow;
 use model::measurement::{Measurements, Status};
 use model::report::Report;
 
-/// Number of reasons for missing measurements that are shown.
+/// Most reasons for missing measurements that are shown.
 const SHOWN_REASONS: usize = 6;
 
-/// Number of flows that are shown with a reason.
+/// Most flows that are shown with a reason.
 const SHOWN_FLOWS: usize = 8;
 
-/// Why CUDA or single GPUs could not be used, what else went wrong, what was left out on purpose, and
-/// which measurements have no figure, by reason: what each is about, and a sentence.
+/// Lists the gaps, each as a topic and a sentence: why CUDA or single GPUs could not be used, what else went wrong,
+/// what was left out on purpose, and measurements without a figure by reason.
 pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     let mut lines: Vec<(String, String)> = Vec::new();
     let none = Measurements::default();
@@ -76,7 +76,7 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     lines
 }
 
-/// Measurements without a figure, by status and reason, with the flows they concern.
+/// Returns measurements without a figure by status and reason, with the flows they concern.
 fn missing(measurements: &Measurements) -> Vec<(String, String)> {
     let mut groups: BTreeMap<(u8, &str), (usize, BTreeSet<Flow>)> = BTreeMap::new();
     let mut all: BTreeSet<Flow> = BTreeSet::new();
@@ -109,7 +109,7 @@ fn missing(measurements: &Measurements) -> Vec<(String, String)> {
     groups.into_iter().map(line).collect()
 }
 
-/// `GPU 2→5, 5→2`, and the number of others.
+/// Returns `GPU 2→5, 5→2`, and the number of other flows.
 fn named(flows: &BTreeSet<Flow>) -> String {
     let name = |flow: &Flow| match flow.pair() {
         Some(pair) => format!("{}→{}", pair.source, pair.destination),

@@ -11,13 +11,13 @@ pub type Labels<'a> = Vec<(&'static str, std::borrow::Cow<'a, str>)>;
 pub struct Metrics(pub String);
 
 impl Metrics {
-    /// A metric without labels.
+    /// Adds a metric without labels.
     pub fn plain(&mut self, name: &str, help: &str, value: impl Into<f64>) {
         self.gauge(name, help, [(Labels::new(), value.into())]);
     }
 
-    /// A metric with its samples; nothing where there are none. What a report says may fall as well
-    /// as rise, so every metric is a gauge.
+    /// Adds a metric with its samples, or nothing if there are none. Values of a report may fall as well as rise, so
+    /// every metric is a gauge.
     pub fn gauge<'a>(
         &mut self,
         name: &str,
@@ -51,12 +51,12 @@ impl Metrics {
     }
 }
 
-/// A label's value: control characters made visible, then what the format gives a meaning to.
+/// Escapes a label's value: makes control characters visible, then escapes the characters that the format interprets.
 fn escaped(value: &str) -> String {
     clean(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// Nine decimal places, a nanosecond, without the noise behind them.
+/// Rounds to nine decimal places (a nanosecond) and drops trailing zeros.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.9}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

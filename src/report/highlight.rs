@@ -1,5 +1,5 @@
-//! Which GPUs and pairs the findings are about, so that matrices can mark them in colour. The
-//! findings themselves are above, in words.
+//! The GPUs and pairs that findings are about, so that matrices can mark them in colour. The findings themselves are
+//! above, in words.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::page::Paint;
 use model::finding::{Finding, Severity, Subject};
 use model::placement::Pair;
 
-/// The worst that the findings say of each GPU and pair.
+/// The worst severity of the findings about each GPU and pair.
 #[derive(Debug, Default)]
 pub(super) struct Highlights {
     gpus: HashMap<u32, Paint>,
@@ -43,13 +43,13 @@ impl Highlights {
         self.pairs.get(&pair).copied().unwrap_or_default()
     }
 
-    /// A row or column label as nvidia-smi writes it.
+    /// Returns a row or column label as nvidia-smi writes it.
     pub(super) fn label(&self, index: u32) -> Cell {
         Cell::new(format!("GPU{index}"), self.gpu(index))
     }
 }
 
-/// The pairs that a finding is about, one by one.
+/// Returns the pairs that a finding is about.
 pub(super) fn pairs(finding: &Finding) -> Vec<Pair> {
     let subject = match finding.subject {
         Subject::Pair(pair) => Some(pair),
@@ -64,7 +64,7 @@ pub(super) fn pairs(finding: &Finding) -> Vec<Pair> {
     subject.into_iter().chain(others).collect()
 }
 
-/// The GPUs that a finding is about by themselves.
+/// Returns the GPUs that a finding is about, not counting those of its pairs.
 pub(super) fn gpus(finding: &Finding) -> Vec<u32> {
     match finding.subject {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
@@ -73,7 +73,7 @@ pub(super) fn gpus(finding: &Finding) -> Vec<u32> {
     }
 }
 
-/// The paint of a severity; what is only good to know stays plain.
+/// Returns the paint of a severity; information stays plain.
 pub(super) const fn paint(severity: Severity) -> Paint {
     match severity {
         Severity::Info => Paint::Plain,

@@ -1,4 +1,4 @@
-//! Copies between the memory of the host and GPUs, and what page-locking costs: figures over all GPUs, and their tables.
+//! Copies between host memory and GPUs, and the cost of page-locking: figures over all GPUs, and their tables.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,30 @@ use model::host::{HostCopy, HostDirection, HostWay, Pinning};
 use model::measurement::Measurements;
 use model::rounding::{percent, range, rate, short};
 
-/// Nodes whose rates differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
+/// Difference of rates, in per cent, below which NUMA nodes count as alike. Repeats spread by as much (cuda-samples
+/// issue 449).
 const ALIKE_PERCENT: f64 = 5.0;
 
-/// Figures of one way to copy, over all GPUs that copied so.
+/// Figures of one kind of host copy, over all GPUs that made such copies.
 #[derive(Debug, Clone)]
 pub(super) struct Ways {
     pub(super) way: HostWay,
-    /// GPUs that copied at the same time; 1 is each by itself.
+    /// Number of GPUs that copied at the same time; 1 means each alone.
     pub(super) at_once: u32,
-    /// GPUs that were to be measured.
+    /// Number of GPUs in the plan.
     pub(super) planned: usize,
-    /// GB/s of one GPU and one direction. Of several NUMA nodes the best of each GPU.
+    /// GB/s of one GPU in one direction. With several NUMA nodes, the best of each GPU.
     pub(super) rates: Option<Spread>,
-    /// Their sum, where every GPU has a figure.
+    /// Sum of the rates, GB/s, if every GPU has a figure.
     pub(super) sum: Option<f64>,
     /// Achieved as per cent of theoretical.
     percents: Option<Spread>,
-    /// The lowest and the highest rate that is expected, GB/s.
+    /// The lowest and the highest expected rate, GB/s.
     pub(super) expected: Option<[f64; 2]>,
 }
 
 impl Ways {
-    /// All ways of a report, in its order, each alone and at once.
+    /// Returns all kinds of a report in its order, each alone and at once.
     pub(super) fn of(measurements: &Measurements) -> Vec<Self> {
         let mut keys: Vec<(HostWay, u32)> = Vec::new();
         for copy in &measurements.host {
@@ -76,7 +77,7 @@ impl Ways {
         }
     }
 
-    /// `pinned, to device; 8 GPUs at once`
+    /// Returns `pinned, to device; 8 GPUs at once`.
     pub(super) fn label(&self) -> String {
         let at_once = if self.at_once > 1 {
             format!("; {} GPUs at once", self.at_once)
@@ -87,7 +88,8 @@ impl Ways {
     }
 }
 
-/// Where no GPU copies to another: `Pinned copies reach 55.3 GB/s to device and 55.1 GB/s to host, 88% of theoretical`
+/// Returns a summary if no GPU copies to another: `Pinned copies reach 55.3 GB/s to device and 55.1 GB/s to host, 88%
+/// of theoretical`.
 pub(super) fn summary(measurements: &Measurements) -> Option<String> {
     let ways: Vec<Ways> = [HostDirection::ToDevice, HostDirection::ToHost]
         .map(|direction| Ways::of_way(measurements, HostWay::PINNED.with_direction(direction), 1))
@@ -123,14 +125,14 @@ pub(super) fn summary(measurements: &Measurements) -> Option<String> {
     })
 }
 
-/// Everything there is to show.
+/// Writes all tables about host copies.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     copies(page, measurements);
     nodes(page, measurements);
     pinning(page, &measurements.pinning);
 }
 
-/// One row for each way to copy, over all GPUs; on request one for each GPU.
+/// Writes one row for each kind of copy over all GPUs; on request also one for each GPU.
 pub(super) fn copies(page: &mut Page, measurements: &Measurements) {
     let ways = Ways::of(measurements);
     if ways.is_empty() {
@@ -192,7 +194,7 @@ fn of_each_gpu(table: &mut Table, measurements: &Measurements, way: &Ways) {
     }
 }
 
-/// What GPUs reach in all at once, beside what they reach one at a time.
+/// Compares the sum of GPUs that copy at once with the sum of GPUs that copy alone.
 fn sums(ways: &[Ways]) -> Vec<(&'static str, String)> {
     let together = ways.iter().filter(|way| way.at_once > 1);
     let text = |way: &Ways| {
@@ -223,7 +225,8 @@ fn sums(ways: &[Ways]) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// The narrowest hops of GPUs that copied alone: `GPU 0's slot 0000:03:00.0 (Gen4 x16)`, the same for many as a number.
+/// Returns the narrowest hops of GPUs that copied alone: `GPU 0's slot 0000:03:00.0 (Gen4 x16)`. Several GPUs with the
+/// same limit appear as a number.
 fn limits(measurements: &Measurements) -> String {
     let mut rates: Vec<(f64, BTreeSet<u32>, &str)> = Vec::new();
     for copy in measurements.host.iter().filter(|copy| copy.at_once == 1) {
@@ -250,14 +253,14 @@ fn limits(measurements: &Measurements) -> String {
     rates.iter().map(text).collect::<Vec<_>>().join("; ")
 }
 
-/// The nodes that were measured, where there are several: what each GPU reaches with each.
+/// Writes the rates of each GPU with each NUMA node, if several nodes were measured.
 fn nodes(page: &mut Page, measurements: &Measurements) {
     if let Some((table, apart)) = by_node(measurements) {
         show_nodes(page, table, apart);
     }
 }
 
-/// The same only where the node makes a difference.
+/// Like [`nodes`], but only if the node makes a difference.
 pub(super) fn apart(page: &mut Page, measurements: &Measurements) {
     if let Some((table, apart)) = by_node(measurements).filter(|(_, apart)| *apart >= ALIKE_PERCENT)
     {
@@ -279,7 +282,7 @@ fn show_nodes(page: &mut Page, table: Table, apart: f64) {
     );
 }
 
-/// The table, and how far the nodes are apart at most, per cent.
+/// Returns the table and the largest difference between nodes, in per cent.
 fn by_node(measurements: &Measurements) -> Option<(Table, f64)> {
     let cells = || measurements.host.iter().filter(|copy| copy.at_once == 1);
     let all: BTreeSet<u32> = cells().filter_map(|copy| copy.numa_node).collect();
@@ -323,7 +326,7 @@ fn by_node(measurements: &Measurements) -> Option<(Table, f64)> {
     Some((table, apart))
 }
 
-/// What page-locking costs, node by node.
+/// Writes the cost of page-locking for each NUMA node.
 fn pinning(page: &mut Page, nodes: &[Pinning]) {
     let Some(first) = nodes.first() else { return };
     page.heading(&format!(

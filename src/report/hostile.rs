@@ -1,4 +1,4 @@
-//! Reports whose every name is hostile: what is written of them shows the names, and obeys none.
+//! Tests with reports whose every name is hostile: the output shows the names and no reader acts on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::{FORMATS, Style, escape};
 use model::report::Report;
 
-/// Which place, which of those alike, and the name there.
+/// A place, one of the pointers to it, and the name to put there.
 type Named = (Index, Index, String);
 
-/// A report with the places of all strings in it that may be any string.
+/// A report with the places of all its free-form strings.
 struct Base {
     report: Value,
-    /// By the name of the place, without the numbers of list elements: the pointers of all of them.
+    /// Pointers by place; a place is a pointer without the indices of list elements.
     places: BTreeMap<String, Vec<String>>,
 }
 
@@ -60,7 +60,7 @@ impl Base {
                 .join("/");
             places.entry(name).or_default().push(pointer);
         }
-        // Words of a list are not free, nor are addresses: the report would not be read.
+        // Enum words and addresses are not free-form: the report would not parse with other text there.
         places.retain(|_, pointers| {
             let mut tried = report.clone();
             *tried.pointer_mut(&pointers[0]).unwrap() = Value::String("no word of any list".into());
@@ -69,7 +69,7 @@ impl Base {
         Self { report, places }
     }
 
-    /// The report with the names at these places.
+    /// Returns the report with these names in their places.
     fn with(&self, names: &[Named]) -> Report {
         let mut report = self.report.clone();
         let places: Vec<_> = self.places.values().collect();
@@ -102,8 +102,8 @@ fn strings(value: &Value, pointer: &mut String, found: &mut Vec<String>) {
     }
 }
 
-/// Names for a report: the same places with hostile ones and with tame ones, alike in which of
-/// them are equal, so that what is grouped by name is grouped alike.
+/// Returns the same places with hostile names and with tame ones. Equal names stay equal, so that grouping by name
+/// gives the same groups.
 fn named(names: &[Named]) -> [Vec<Named>; 2] {
     let hostile = names
         .iter()
@@ -134,7 +134,7 @@ fn render(report: &Report, format: &str) -> String {
     super::render(report, super::named(format).unwrap(), &style(false))
 }
 
-/// Nothing that acts, but line ends.
+/// Checks that the text contains no acting character except newlines.
 fn is_inert(text: &str) -> Result<(), String> {
     match text.chars().find(|&c| c != '\n' && escape::acts(c)) {
         Some(c) => Err(format!("{c:?} in {text:?}")),
@@ -142,7 +142,7 @@ fn is_inert(text: &str) -> Result<(), String> {
     }
 }
 
-/// The text without this tool's own colours.
+/// Removes this tool's own colours from the text.
 fn without_colors(text: &str) -> String {
     const OWN: [&str; 6] = ["[0m", "[1m", "[2m", "[31m", "[32m", "[33m"];
     let mut parts = text.split('\u{1b}');
@@ -156,7 +156,7 @@ fn without_colors(text: &str) -> String {
     plain
 }
 
-/// How often each element occurs in a page, and the errors that a browser's parser reports.
+/// Counts each element and attribute of a page, and returns the errors that a browser's parser reports.
 fn elements(page: &str) -> (BTreeMap<String, u32>, Vec<String>) {
     let parsed = scraper::Html::parse_document(page);
     let mut elements: BTreeMap<String, u32> = BTreeMap::new();
@@ -174,7 +174,7 @@ fn elements(page: &str) -> (BTreeMap<String, u32>, Vec<String>) {
     )
 }
 
-/// A graph without its quoted strings: what of it is syntax.
+/// Returns a graph's syntax: the graph without the contents of its quoted strings.
 fn syntax(graph: &str) -> Result<String, String> {
     let mut syntax = String::new();
     let mut characters = graph.chars();
@@ -241,7 +241,7 @@ fn fuzz_names_in_every_format() {
     });
 }
 
-/// Every string of a report, and its place.
+/// Returns every string of a report with its place.
 fn texts(report: &Value) -> Vec<(String, Option<&Value>)> {
     let mut found = Vec::new();
     strings(report, &mut String::new(), &mut found);
@@ -301,7 +301,7 @@ fn pages_are_valid() {
     }
 }
 
-/// Each place of a report separately: none may be forgotten.
+/// Tests each place of a report separately, so that none is forgotten.
 #[test]
 fn no_place_of_a_report_is_shown_as_it_is() {
     let mut tried = BTreeSet::new();
@@ -322,7 +322,7 @@ fn no_place_of_a_report_is_shown_as_it_is() {
         }
     }
     assert!(tried.len() > 40, "{tried:?}");
-    // Those of the command line and the configuration too.
+    // Also test the strings of the command line and the configuration.
     for place in [
         "gpus",
         "only",

@@ -1,4 +1,4 @@
-//! What is refused, by the cell that it is found in.
+//! Tests of refused reports, by the cell that contains the impossible value.
 
 use model::impossible::*;
 use model::measurement::{Measurements, Status};

@@ -11,10 +11,9 @@ use super::format::{Format, Style};
 use model::report::Report;
 use model::rounding::four_places;
 
-/// JSON.
 pub const FORMAT: Format = Format::new("json", &["json"], "For scripts", render);
 
-/// The report as indented JSON with a newline at the end, keys in the order of the contract.
+/// Returns the report as indented JSON with a newline at the end, keys in the order of the contract.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     let mut bytes = Vec::new();
     let written = write(digest.report, &mut bytes);
@@ -34,7 +33,7 @@ fn put(value: &impl Serialize, mut to: &mut dyn Write) -> io::Result<()> {
     Ok(value.serialize(&mut Serializer::with_formatter(&mut to, form))?)
 }
 
-/// Anything as JSON in the same form.
+/// Returns any value as JSON in the same form.
 pub fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let written = put(value, &mut bytes);
@@ -42,7 +41,7 @@ pub fn tidy(value: &impl Serialize) -> String {
     as_text(written, bytes)
 }
 
-/// Anything as JSON on one line.
+/// Returns any value as JSON on one line.
 pub(super) fn one_line(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, OneLine));
@@ -50,7 +49,7 @@ pub(super) fn one_line(value: &impl Serialize) -> String {
     as_text(written.map_err(io::Error::from), bytes)
 }
 
-/// Like [`Tidy`], without line ends and blanks.
+/// A formatter like [`Tidy`], without line ends and blanks.
 struct OneLine;
 
 impl Formatter for OneLine {
@@ -67,9 +66,9 @@ impl Formatter for OneLine {
     }
 }
 
-/// What was written into memory.
+/// Converts the bytes to text; an error becomes JSON too.
 fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
-    // Neither can happen to plain data; should it, the error is valid JSON too.
+    // Plain data cannot fail here. If it did, the error is still valid JSON.
     match written.map(|()| String::from_utf8(bytes)) {
         Ok(Ok(text)) => text,
         Ok(Err(error)) => serde_json::json!({ "error": error.to_string() }).to_string() + "\n",
@@ -77,7 +76,7 @@ fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
     }
 }
 
-/// Indents.
+/// A formatter that indents.
 struct Tidy(PrettyFormatter<'static>);
 
 impl Formatter for Tidy {
@@ -117,12 +116,12 @@ impl Formatter for Tidy {
         self.0.end_object_value(to)
     }
 
-    /// Keeps the noise out of floating-point numbers.
+    /// Rounds floating-point numbers to four places.
     fn write_f64<W: ?Sized + Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
         CompactFormatter.write_f64(to, four_places(value))
     }
 
-    /// Writes characters that a terminal obeys as escapes, also those that JSON would leave as they are.
+    /// Escapes characters that a terminal acts on, even if JSON would keep them.
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         to: &mut W,

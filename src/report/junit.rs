@@ -1,10 +1,9 @@
 //! The report as JUnit XML, for CI systems.
 //!
-//! A suite for the verdict, one for the rules, one for the GPUs as CUDA sees them, and one for each
-//! probe with a case for each ordered pair. `failure`: the machine is not what it should be.
-//! `error`: something could not be tested. `skipped`: it was not tested, with the reason. Where
-//! nothing was measured no case passes. The verdict's case fails when the exit code does, so that a
-//! run is red by the same terms.
+//! One suite for the verdict, one for the rules, one for the GPUs as CUDA sees them, and one for each probe with a case
+//! for each ordered pair. `failure`: the machine is not as it should be. `error`: something could not be tested.
+//! `skipped`: it was not tested, with the reason. If nothing was measured, no case passes. The verdict's case fails
+//! when the exit code does, so that a run is red under the same conditions.
 
 use std::collections::BTreeMap;
 
@@ -26,19 +25,18 @@ use model::measurement::{Status, Verified};
 use model::report::{Conclusion, Report};
 use model::rounding::{percent, rate};
 
-/// JUnit XML.
 pub(super) const FORMAT: Format =
     Format::new("junit", &["xml"], "JUnit XML, for CI systems", render);
 
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     match suites(digest).to_string() {
         Ok(text) => without_skipped_in_root(&text),
-        // Cannot happen to plain data written into memory; should it, no CI system takes this for a pass.
+        // Writing plain data into memory cannot fail. If it did, no CI system takes this for a pass.
         Err(error) => format!("<!-- cannot be written as XML: {error} -->\n"),
     }
 }
 
-/// All cases. The verdict's is the first.
+/// Returns all suites, the verdict's first.
 pub(super) fn suites(digest: &Digest<'_>) -> quick_junit::Report {
     let mut junit = quick_junit::Report::new("peerscope");
     junit.add_test_suite(verdict(digest));
@@ -48,8 +46,8 @@ pub(super) fn suites(digest: &Digest<'_>) -> quick_junit::Report {
     junit
 }
 
-/// Takes out an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not have.
-/// The suites keep theirs.
+/// Removes an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not allow. The suites keep
+/// theirs.
 pub fn without_skipped_in_root(text: &str) -> String {
     let Some((before, root)) = text.split_once("<testsuites ") else {
         return text.to_owned();
@@ -64,7 +62,7 @@ pub fn without_skipped_in_root(text: &str) -> String {
     format!("{before}<testsuites {}>{after}", kept.join(" "))
 }
 
-/// The conclusion, as one case.
+/// Returns the conclusion as one case.
 fn verdict(digest: &Digest<'_>) -> TestSuite {
     let report = digest.report;
     let mut suite = suite(report, "verdict");
@@ -118,7 +116,7 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
     suite
 }
 
-/// One case for each rule, so that names stay the same from run to run.
+/// Returns one case for each rule, so that names stay the same from run to run.
 fn rules(digest: &Digest<'_>) -> TestSuite {
     let report = digest.report;
     let mut by_code: BTreeMap<&str, Vec<&Finding>> = diagnose::RULES
@@ -191,7 +189,7 @@ fn finding_text(report: &Report, finding: &Finding) -> String {
     lines.join("\n")
 }
 
-/// The GPUs requested from CUDA; none if CUDA could not be used at all.
+/// Returns the GPUs requested from CUDA, or `None` if CUDA could not be used at all.
 fn gpus(report: &Report) -> Option<TestSuite> {
     let devices = &report.measurements.as_ref()?.driver.devices;
     if devices.is_empty() {
@@ -217,7 +215,7 @@ fn gpus(report: &Report) -> Option<TestSuite> {
     Some(suite)
 }
 
-/// One suite for each probe, with a case for each pair.
+/// Returns one suite for each probe, with a case for each pair.
 fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
     let report = digest.report;
     let mut probes: BTreeMap<Probe, BTreeMap<Flow, Vec<Cell<'_>>>> = BTreeMap::new();
@@ -261,7 +259,7 @@ fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
     suites.collect()
 }
 
-/// The worst result of a pair's measurements by one probe.
+/// Returns the worst result of a pair's measurements by one probe.
 fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     let number = |wanted: &dyn Fn(&Cell<'_>) -> bool| {
         let found: Vec<_> = cells.iter().filter(|cell| wanted(cell)).collect();
@@ -318,7 +316,7 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
 
 fn suite(report: &Report, name: &str) -> TestSuite {
     let mut suite = TestSuite::new(format!("peerscope.{name}"));
-    // Only a valid one: for another text, readers refuse the whole file.
+    // Set only a valid timestamp: readers refuse the whole file for any other text.
     if OffsetDateTime::parse(&report.started_at, &Rfc3339).is_ok() {
         suite
             .extra
@@ -338,7 +336,7 @@ fn case(class: &str, name: &str, status: TestCaseStatus) -> TestCase {
     case
 }
 
-/// A pass, if anything was measured to support it.
+/// Returns a pass if a measurement supports it.
 fn passed(report: &Report) -> TestCaseStatus {
     match (&report.measurements, report.verdict.tested) {
         (Some(_), 1..) => TestCaseStatus::success(),
@@ -366,7 +364,7 @@ fn shown(text: &str) -> String {
     clean(text).into_owned()
 }
 
-/// The same of text whose newlines are ours.
+/// Cleans each line of a text whose newlines are our own.
 fn shown_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }

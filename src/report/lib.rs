@@ -1,8 +1,7 @@
-//! A report as text, JSON, HTML or a graph: one file per format, each a pure function of the digest
-//! of a report.
+//! A report as text, JSON, HTML or a graph: one file per format, each a pure function of the digest of a report.
 //!
-//! Nothing here prints or judges. Every string that came from a machine passes through [`escape`]
-//! on its way into text or dot, so that a device name cannot steer the terminal.
+//! Nothing here prints or judges. Every string that came from a machine passes through [`escape`] on its way into text
+//! or dot, so that a device name cannot steer the terminal.
 
 use std::io::Write;
 use std::path::Path;
@@ -86,7 +85,7 @@ pub const FORMATS: &[&Format] = &[
     &picture::tree::FORMAT,
 ];
 
-/// The formats that these reports can be written as.
+/// Returns the formats that these reports can be written in.
 pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
     FORMATS
         .iter()
@@ -102,7 +101,7 @@ pub fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().copied().find(|format| format.name == name)
 }
 
-/// What file names may end in: `.txt`, `.json`, ....
+/// Returns the possible endings of file names: `.txt`, `.json`, ....
 pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
     let all: Vec<_> = formats
         .flat_map(|format| format.extensions)
@@ -111,11 +110,11 @@ pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
     all.join(", ")
 }
 
-/// The format that a file's extension means.
+/// Returns the format for a file's extension.
 ///
 /// # Errors
 ///
-/// A sentence that names the file and lists the extensions there are.
+/// Returns a sentence that names the file and lists the known extensions.
 pub fn for_path(path: &Path) -> Result<&'static Format, String> {
     let extension = path
         .extension()
@@ -136,12 +135,12 @@ pub fn for_path(path: &Path) -> Result<&'static Format, String> {
     })
 }
 
-/// Writes the report in this format; what is read by programs goes out as it is made. A report without measurements reads
-/// as `topo` shows it.
+/// Writes the report in this format. Formats for programs are written as they are produced. A report without
+/// measurements reads as `topo` shows it.
 ///
 /// # Errors
 ///
-/// Those of the writer.
+/// Returns the errors of the writer.
 pub fn write(
     report: &Report,
     format: &Format,
@@ -151,11 +150,11 @@ pub fn write(
     write_seen(report, &[], format, style, to)
 }
 
-/// The same with what was seen of the rounds that a timeline follows, which formats that have a place for it show.
+/// Like [`write()`], with the events of traced rounds. Formats with a timeline show them.
 ///
 /// # Errors
 ///
-/// Those of the writer.
+/// Returns the errors of the writer.
 pub fn write_seen(
     report: &Report,
     timelines: &[Timeline],
@@ -173,8 +172,8 @@ pub fn write_seen(
     to.write_all((format.render)(&digest, style).as_bytes())
 }
 
-/// What its verdict does not hold for, or on which terms it holds, a sentence each without its full stop: what was
-/// interrupted, left out or silenced.
+/// Returns the limits of a report's verdict, a sentence each without its full stop: what was interrupted, left out or
+/// silenced.
 pub fn caveats(report: &Report) -> Vec<String> {
     let caveats = digest::Digest::of(report).caveats.into_iter();
     caveats

@@ -1,8 +1,8 @@
 //! The report in one line, for node health checkers: LBNL NHC, Slurm's reasons, Nagios plugins.
 //!
 //! `PEERSCOPE CRITICAL - pcie-narrow: The PCIe link of GPU 5 ... (and 3 more) | errors=2 ...`: the word is that of a
-//! Nagios plugin with every exit contract, then come the worst finding and the number of others;
-//! after the bar figures in Nagios' form for performance data.
+//! Nagios plugin with every exit contract. The worst finding and the number of others follow. After the bar come
+//! figures in Nagios' form for performance data.
 
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
@@ -15,19 +15,18 @@ use diagnose::Ending;
 use model::finding::Severity;
 use model::rounding::percent;
 
-/// One line.
 pub(super) const FORMAT: Format = Format {
     of: Of::One,
     ..Format::new("line", &[], "One line, for node health checkers", render)
 };
 
-/// Longest line in bytes, its newline apart. Slurm, pagers and tables cut what is longer; chosen.
+/// Most bytes of a line, without its newline. Slurm, pagers and tables cut longer lines; chosen.
 const LONGEST: usize = 200;
 
-/// The least that is left of a message before the figures behind it are left out; chosen.
+/// Fewest characters that a message keeps before the figures after it are left out; chosen.
 const SHORTEST_MESSAGE: usize = 40;
 
-/// The report in one line of ASCII, at most 200 bytes, and a newline.
+/// Returns the report in one line of ASCII, at most 200 bytes, and a newline.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     let mut start = format!("PEERSCOPE {} - ", state(Ending::of(digest.report)));
     let request = &digest.report.request;
@@ -59,7 +58,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     }
 }
 
-/// The worst finding, and how many more there are.
+/// Returns the worst finding, and how many more there are.
 fn said(digest: &Digest<'_>) -> (String, String) {
     let mut findings = digest
         .findings
@@ -82,7 +81,7 @@ fn said(digest: &Digest<'_>) -> (String, String) {
     )
 }
 
-/// How much was tested, and what it reached.
+/// Returns how much was tested, and the rates reached.
 fn coverage(digest: &Digest<'_>) -> String {
     let verdict = &digest.report.verdict;
     let gpus = count(digest.report.snapshot.gpus.len(), "GPU");
@@ -109,7 +108,7 @@ fn coverage(digest: &Digest<'_>) -> String {
     )
 }
 
-/// Performance data: `'label'=value[unit]`, blanks between.
+/// Returns performance data: `'label'=value[unit]`, separated by blanks.
 fn figures(digest: &Digest<'_>) -> String {
     let mut items = vec![
         format!("errors={}", digest.count_of(Severity::Error)),
@@ -126,8 +125,8 @@ fn figures(digest: &Digest<'_>) -> String {
     items.join(" ")
 }
 
-/// ASCII without what a reader of such a line gives a meaning to: the bar that begins the figures,
-/// newlines, and quotes and dollars that a careless shell script would expand.
+/// Replaces non-ASCII characters, and those that a reader of such a line interprets. These are the bar that begins the
+/// figures, newlines, and quotes and dollars that a careless shell script would expand.
 fn plain(text: &str) -> String {
     let text = clean(text)
         .replace('→', "->")
@@ -143,7 +142,7 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// At most this many bytes of ASCII text, with dots if it was cut.
+/// Returns at most this many bytes of ASCII text, with dots if it was cut.
 fn shortened(text: &str, longest: usize) -> String {
     if text.len() <= longest {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Several flows at once: what each pattern reached beside what it should, and what counters saw of it.
+//! Several flows at once: the rates of each pattern beside the expected ones, and the counters read around them.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,16 @@ use model::units::Bytes;
 
 /// Figures of all patterns of one kind.
 pub(super) struct Kind<'a> {
-    /// What they have in common.
+    /// The kind of pattern.
     pub(super) pattern: Pattern,
-    /// The patterns, as the report has them.
+    /// The patterns, in the report's order.
     pub(super) all: Vec<&'a LoadPattern>,
     /// Their sums, GB/s.
     pub(super) rates: Option<Spread>,
 }
 
 impl<'a> Kind<'a> {
-    /// All kinds of a report, in its order.
+    /// Returns all kinds of a report, in its order.
     pub(super) fn of(measurements: &'a Measurements) -> Vec<Self> {
         let mut kinds: Vec<Self> = Vec::new();
         for load in &measurements.load {
@@ -41,7 +41,7 @@ impl<'a> Kind<'a> {
         kinds
     }
 
-    /// Those with a figure.
+    /// Returns the patterns with a figure.
     fn sound(&self) -> impl Iterator<Item = &'a LoadPattern> {
         self.all
             .iter()
@@ -49,19 +49,19 @@ impl<'a> Kind<'a> {
             .filter(|load| load.rate().is_some())
     }
 
-    /// The one that reaches least of what it should.
+    /// Returns the pattern with the lowest share of its expected rate.
     pub(super) fn worst(&self) -> Option<&'a LoadPattern> {
         let part = |load: &LoadPattern| load.expected_percent.unwrap_or(f64::INFINITY);
         self.sound()
             .min_by(|one, other| part(one).total_cmp(&part(other)))
     }
 
-    /// The least and the most that is expected, GB/s.
+    /// Returns the range of expected rates, GB/s.
     pub(super) fn expected(&self) -> Option<Spread> {
         Spread::of(self.sound().filter_map(|load| Some(load.expected_gbps?.0)))
     }
 
-    /// `399 GB/s in all, 101% of expected`, of several patterns the range.
+    /// Returns `399 GB/s in all, 101% of expected`, or the ranges over several patterns.
     pub(super) fn text(&self) -> Option<String> {
         let rates = self.rates?;
         let shares = Spread::of(self.sound().filter_map(|load| load.expected_percent));
@@ -75,14 +75,14 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Everything there is to show.
+/// Writes all tables about several flows.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     patterns(page, measurements);
     counted(page, &measurements.counted);
     around(page, &measurements.around_load);
 }
 
-/// A row for each kind of pattern; on request one for each pattern.
+/// Writes a row for each kind of pattern; on request also one for each pattern.
 pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
     let kinds = Kind::of(measurements);
     if kinds.is_empty() {
@@ -171,7 +171,7 @@ fn fairness(index: f64) -> String {
     format!("{index:.2}")
 }
 
-/// What counters saw, over all GPUs; on request of each.
+/// Writes the counters over all GPUs; on request also of each GPU.
 fn counted(page: &mut Page, counted: &[Counted]) {
     let summary = summary(counted);
     if counted.is_empty() || (summary.is_empty() && !page.verbose()) {
@@ -207,7 +207,7 @@ fn counted(page: &mut Page, counted: &[Counted]) {
     }
 }
 
-/// On request heat, clocks and counters of each GPU before, while and after several flows ran.
+/// Writes heat, clocks and counters of each GPU before, while and after several flows ran. Only on request.
 fn around(page: &mut Page, around: &[AroundLoad]) {
     if around.is_empty() || !page.verbose() {
         return;
@@ -253,7 +253,7 @@ fn whole(value: f64) -> String {
     format!("{value:.0}")
 }
 
-/// What the counts come to, a sentence each.
+/// Summarizes the counts, a sentence each.
 pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
     let sound = || counted.iter().filter(|seen| !seen.disturbed);
     let part = |counted: Option<Bytes>, known: Bytes| {
@@ -264,7 +264,7 @@ pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
         [part(seen.nvlink_sent_bytes, seen.sent_bytes), received]
     });
     let gpus = |is_meant: fn(&Counted) -> bool| {
-        // One row for each GPU of each pattern.
+        // There is one row for each GPU of each pattern.
         let gpus: BTreeSet<u32> = sound()
             .filter(|seen| is_meant(seen))
             .map(|seen| seen.gpu)
@@ -302,7 +302,8 @@ pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
     nvlink.into_iter().chain(links).chain(unread).collect()
 }
 
-/// The share of each link as per cent of an equal one, where all lead to the switches: all carry something.
+/// Returns the share of each link as per cent of an equal share. It applies if all links lead to the switches: then all
+/// carry traffic.
 #[allow(clippy::cast_precision_loss, reason = "a number of links")]
 fn even(links: &[LinkShare], direction: fn(&LinkShare) -> Option<f64>) -> Option<Vec<f64>> {
     let shares: Option<Vec<f64>> = links.iter().map(direction).collect();

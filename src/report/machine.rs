@@ -11,10 +11,10 @@ use model::report::Report;
 use model::snapshot::{Gpu, Host};
 use model::units::{MIB, PcieLink};
 
-/// Labels wider than this run into their text rather than push all texts to the right.
+/// Most columns of labels; wider ones run into their text rather than push all texts to the right.
 const LABELS: usize = 16;
 
-/// Host, driver and GPUs.
+/// Writes host, driver and GPUs.
 pub(super) fn write(page: &mut Page, report: &Report) {
     page.heading("Machine");
     let host = &report.snapshot.host;
@@ -84,7 +84,7 @@ pub(super) fn host_text(report: &Report) -> String {
     parts.join(", ")
 }
 
-/// The versions that are known, then those that are not, with each reason once.
+/// Returns the known versions, then the unknown ones, with each reason once.
 pub(super) fn software(host: &Host) -> String {
     let readings = [
         ("driver", &host.driver_version),
@@ -114,7 +114,7 @@ pub(super) fn software(host: &Host) -> String {
     parts.join(", ")
 }
 
-/// GPUs with the same facts, with their common text, in order of their first index.
+/// Groups GPUs with the same facts, each group with its text, in order of their first index.
 pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
     let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
     let loads = report
@@ -147,7 +147,7 @@ fn model(gpu: &Gpu) -> String {
     }
 }
 
-/// The PCIe link under load if it was read then, otherwise as it was at rest.
+/// Returns the PCIe link under load if it was read then, otherwise at rest.
 fn pcie(link: Option<&Connection>, load: Option<&LinkUnderLoad>) -> String {
     let loaded = load.and_then(|load| {
         let ([_, generation], [width, _]) = (load.generation?, load.width?);
@@ -175,7 +175,7 @@ fn pcie(link: Option<&Connection>, load: Option<&LinkUnderLoad>) -> String {
     }
 }
 
-/// `NVLink 18 of 18`; nothing for a GPU without NVLink.
+/// Returns `NVLink 18 of 18 active`, or `None` for a GPU without NVLink.
 fn nvlinks(gpu: &Gpu) -> Option<String> {
     let links = gpu.nvlinks.known()?;
     if links.is_empty() {
@@ -188,7 +188,7 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
     Some(format!("NVLink {active} of {} active", links.len()))
 }
 
-/// The facts that identify this board.
+/// Returns the facts that identify this board.
 fn identity(gpu: &Gpu) -> String {
     let pci = gpu.pci.get().map(|pci| pci.to_string());
     let serial = gpu.serial.known().map(|serial| format!("serial {serial}"));

@@ -1,7 +1,7 @@
-//! The report as Markdown, for a ticket: what is wrong, on which machine, how to see it again.
+//! The report as Markdown, for a ticket: what is wrong, on which machine, and how to reproduce it.
 //!
-//! Short on purpose: the JSON report has everything. What a reader of the ticket may want later is folded away. Text
-//! that came from a machine is escaped, so that it makes no link, no HTML, no mention, and breaks no table.
+//! It is short on purpose: the JSON report contains everything. Details for later are folded. Text that came from a
+//! machine is escaped, so that it makes no link, no HTML, no mention, and breaks no table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,22 +19,20 @@ use model::measurement::PeerBandwidth;
 use model::report::Report;
 use model::rounding::{percent, range, rate};
 
-/// Markdown.
 pub(super) const FORMAT: Format = Format::new("markdown", &["md"], "For a ticket", render);
 
-/// Number of findings that are shown in full; the rest is counted by code.
+/// Most findings that are shown in full; the rest is counted by code.
 const SHOWN_FINDINGS: usize = 8;
 
-/// Number of pairs that are shown.
+/// Most pairs that are shown.
 const SHOWN_PAIRS: usize = 5;
 
-/// Number of lines of the other lists that are shown.
+/// Most lines of each other list.
 const SHOWN_LINES: usize = 16;
 
-/// Longest text of one item, in characters. A finding's sentence is shorter by far; chosen.
+/// Most characters of one item. A finding's sentence is shorter by far; chosen.
 const LONGEST: usize = 600;
 
-/// The report for a ticket.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     let mut page = String::new();
     // Writing to a String cannot fail.
@@ -66,7 +64,7 @@ fn verdict(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     )
 }
 
-/// What is to be folded away, below a title that is not the machine's. Forges know these two elements of HTML.
+/// Writes content folded below a title that does not come from the machine. Forges know these two HTML elements.
 fn folded(
     page: &mut String,
     title: &str,
@@ -77,7 +75,7 @@ fn folded(
     writeln!(page, "\n</details>")
 }
 
-/// A row for each kind of finding.
+/// Writes a row for each kind of finding.
 fn summary(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let all = by_rule(digest.report);
     if all.is_empty() {
@@ -114,7 +112,7 @@ fn summary(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     Ok(())
 }
 
-/// What a finding is about; of a link, where it is.
+/// Returns the subject of a finding; for a link, its location.
 fn subject(finding: &Finding) -> String {
     match finding.subject {
         Subject::PcieLink { .. } if !finding.location.is_empty() => finding.location.clone(),
@@ -122,7 +120,7 @@ fn subject(finding: &Finding) -> String {
     }
 }
 
-/// Those that matter in full, then those that are good to know, folded.
+/// Writes warnings and errors in full, then information, folded.
 fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let (notes, worse): (Vec<&Finding>, Vec<&Finding>) = digest
         .findings
@@ -170,7 +168,7 @@ fn these(page: &mut String, digest: &Digest<'_>, all: &[&Finding]) -> std::fmt::
     Ok(())
 }
 
-/// A finding, what to do, which part it is about, and the suspects as a list to tick off.
+/// Writes a finding, its next step, the part it is about, and the suspects as a checklist.
 fn one_finding(
     page: &mut String,
     report: &Report,
@@ -205,7 +203,7 @@ fn one_finding(
     Ok(())
 }
 
-/// What could not be used, read or measured, and why.
+/// Lists everything that could not be used, read or measured, with the reasons.
 fn not_tested(page: &mut String, report: &Report) -> std::fmt::Result {
     let lines = gaps::list(report, false);
     if lines.is_empty() {
@@ -260,7 +258,7 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     Ok(())
 }
 
-/// The pairs with the least share of their theoretical rate.
+/// Writes the pairs with the lowest share of their theoretical rate.
 fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let cells = digest
         .figures()
@@ -311,7 +309,7 @@ fn pairs_table(
     Ok(())
 }
 
-/// What programs on this machine should do.
+/// Writes the advice for programs on this machine.
 fn advice(page: &mut String, report: &Report) -> std::fmt::Result {
     if report.advice.is_empty() {
         return Ok(());
@@ -333,7 +331,7 @@ fn advice(page: &mut String, report: &Report) -> std::fmt::Result {
     })
 }
 
-/// The options that chose what was tested and how it was judged.
+/// Writes the options that chose what was tested and how it was judged.
 fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let report = digest.report;
     let mut command = match &report.measurements {
@@ -355,8 +353,8 @@ fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     )
 }
 
-/// Text that cannot be taken for Markdown: nothing in it is bold, a link, HTML, a mention or a
-/// reference. `@` and `#` are put in code, where forges look for neither.
+/// Escapes text so that nothing in it is Markdown: bold, a link, HTML, a mention or a reference. `@` and `#` become
+/// code, where forges look for neither mentions nor references.
 pub fn text(text: &str) -> String {
     let cleaned = clean(text);
     let short: String = cleaned.chars().take(LONGEST).collect();
@@ -371,7 +369,7 @@ pub fn text(text: &str) -> String {
             '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '~' | '&' | '$' | '!' => {
                 escaped.extend(['\\', c]);
             }
-            // Bare links are found by these.
+            // Forges find bare links by these.
             ':' if after.starts_with("//") => escaped.push_str("\\:"),
             '.' if escaped.to_ascii_lowercase().ends_with("www") => escaped.push_str("\\."),
             _ => escaped.push(c),
@@ -384,12 +382,12 @@ pub fn text(text: &str) -> String {
     escaped
 }
 
-/// The same for a cell of a table, which a bar would end.
+/// Escapes text for a table cell, which a bar would end.
 pub fn cell(words: &str) -> String {
     text(words).replace('|', "\\|")
 }
 
-/// A value as one word of a shell.
+/// Returns a value as one word of a shell.
 fn word(value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:+=@%".contains(c);
     if !value.is_empty() && value.chars().all(is_plain) {
@@ -398,7 +396,7 @@ fn word(value: &str) -> String {
     format!("'{}'", value.replace('\'', "'\\''"))
 }
 
-/// A command as inline code, for any content.
+/// Returns a command as inline code, for any content.
 fn code(command: &str) -> String {
     format!("`{}`", clean(command).replace('`', "'"))
 }

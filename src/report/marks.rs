@@ -8,14 +8,14 @@ use model::measurement::{PeerBandwidth, Status, Verified};
 use model::placement::{Pair, Path};
 use model::rounding::{percent, tight_rate};
 
-/// The content of a cell: a figure with its mark and per cent, or a word.
+/// Content of a cell: a figure with its mark and per cent, or a word.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Figure {
     Number { value: String, percent: Option<f64> },
     Word(&'static str),
 }
 
-/// Words and marks, with what they mean. Printed below a matrix where they occur.
+/// Words and marks with their meaning. Each is explained below a matrix that contains it.
 const MARKS: [(&str, &str); 8] = [
     ("hung", "did not end before its deadline"),
     ("fail", "the copy failed"),
@@ -39,7 +39,7 @@ const MARKS: [(&str, &str); 8] = [
     ),
 ];
 
-/// The meaning of a word or mark.
+/// Returns the meaning of a word or mark.
 pub(super) fn meaning(mark: &str) -> &'static str {
     MARKS
         .iter()
@@ -47,7 +47,7 @@ pub(super) fn meaning(mark: &str) -> &'static str {
         .map_or("", |(_, meaning)| meaning)
 }
 
-/// The word of a measurement that has no figure.
+/// Returns the word for a measurement without a figure.
 pub(super) const fn word(status: Status) -> &'static str {
     match status {
         Status::Hung => "hung",
@@ -56,7 +56,7 @@ pub(super) const fn word(status: Status) -> &'static str {
     }
 }
 
-/// The paint of a word: a measurement that was not requested is not a fault.
+/// Returns the paint of a word: a measurement that was not requested is not a fault.
 pub(super) fn paint(word: &str) -> Paint {
     if matches!(word, "-" | "skip") {
         Paint::Faint
@@ -93,7 +93,7 @@ impl Figure {
         }
     }
 
-    /// The [`MARKS`] that it has.
+    /// Returns true if the figure has this one of the [`MARKS`].
     fn bears(&self, mark: &str) -> bool {
         match self {
             Self::Word(word) => *word == mark,
@@ -102,7 +102,7 @@ impl Figure {
     }
 }
 
-/// The marks of these figures, with their meaning.
+/// Returns the marks of these figures, with their meaning.
 pub(super) fn legend<'a>(
     figures: impl IntoIterator<Item = &'a Figure>,
 ) -> Vec<(&'static str, &'static str)> {
@@ -113,7 +113,7 @@ pub(super) fn legend<'a>(
         .collect()
 }
 
-/// Figures as cells in which values and per cent are aligned separately.
+/// Returns figures as cells in which values and per cent are aligned separately.
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
     let text =
         |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| percent(value) + "%");

@@ -1,4 +1,4 @@
-//! Matrices of measured figures: the one that matters, and with `verbose` every other.
+//! Matrices of measured figures: the reference one, and with `verbose` all others.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,7 +15,6 @@ use model::measurement::{Measurements, PeerBandwidth, Status};
 use model::placement::{Pair, Path, Placement, Side};
 use model::rounding::{percent, range, rate, short};
 
-/// The data for the matrices.
 pub(super) struct Matrices<'a> {
     digest: &'a Digest<'a>,
     measurements: &'a Measurements,
@@ -37,7 +36,7 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// The rate of every pair in the reference configuration.
+    /// Writes the rate of every pair in the reference configuration.
     pub(super) fn reference(&self, page: &mut Page) {
         if crowd::is_one(self.gpus) && !page.verbose() {
             return crowd::rates(page, self.digest, self.gpus);
@@ -51,7 +50,7 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// The same with no more below it than the meaning of its words and marks.
+    /// Like [`Self::reference`], with only the meaning of its words and marks below it.
     pub(super) fn bare(&self, page: &mut Page) {
         if crowd::is_one(self.gpus) {
             return crowd::rates(page, self.digest, self.gpus);
@@ -67,7 +66,7 @@ impl<'a> Matrices<'a> {
             .filter(move |peer| peer.setup.of_any_size() == setup)
     }
 
-    /// The rates of healthy machines on these routes.
+    /// Returns the rates of healthy machines on these routes.
     fn expected(&self) -> Option<String> {
         let of = |peer: &PeerBandwidth| {
             let expected = Figures::of([peer])
@@ -78,7 +77,7 @@ impl<'a> Matrices<'a> {
         let arrived = self
             .of_setup(Setup::REFERENCE)
             .filter(|peer| !peer.verified.is_wrong());
-        // Of a route with a degraded link, what is expected is that of a sound one.
+        // For a route with a degraded link, the expected rate is that of a sound one.
         let mut routes: Vec<(f64, [f64; 2])> = arrived
             .filter_map(of)
             .filter(|(theory, [low, _])| low <= theory)
@@ -102,7 +101,7 @@ impl<'a> Matrices<'a> {
         })
     }
 
-    /// The size of a copy, what it costs beside its bytes, and how many pairs were copied at once.
+    /// Returns the size of a copy, its fixed cost, and how many pairs were copied at once.
     fn method(&self, setup: Setup) -> Option<String> {
         let arrived = || {
             self.of_setup(setup)
@@ -128,7 +127,7 @@ impl<'a> Matrices<'a> {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// How many pairs were copied at the same time, and what difference that made.
+    /// Returns how many pairs were copied at the same time, and how much that changed the rates.
     fn at_once(&self, setup: Setup) -> Option<String> {
         let compared: Vec<_> = self
             .measurements
@@ -153,7 +152,7 @@ impl<'a> Matrices<'a> {
         ))
     }
 
-    /// Every other matrix there is.
+    /// Writes every other matrix.
     pub(super) fn all(&self, page: &mut Page) {
         for setup in self
             .measurements
@@ -216,7 +215,7 @@ impl<'a> Matrices<'a> {
         });
     }
 
-    /// The figures of all pairs, what is to stand `below` them, and what their marks mean.
+    /// Writes the figures of all pairs, then `below`, then the meaning of the marks.
     fn matrix(
         &self,
         page: &mut Page,
@@ -238,7 +237,7 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// A matrix of bare numbers; nothing when there are none.
+    /// Writes a matrix of bare numbers, or nothing if there are none.
     fn plain(
         &self,
         page: &mut Page,

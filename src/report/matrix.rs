@@ -1,5 +1,5 @@
-//! Tables without borders: arranged by comfy-table, split into column blocks where the terminal is
-//! too narrow, coloured afterwards so that escape codes never count as width.
+//! Tables without borders. Comfy-table arranges them; they split into column blocks if the terminal is too narrow.
+//! Colours are added last, so that escape codes never count as width.
 
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -13,7 +13,7 @@ use model::placement::Pair;
 pub struct Cell {
     pub text: String,
     pub paint: Paint,
-    /// Share of the possible value, in per cent: drawn as a shade where there are enough colours.
+    /// Share of the possible value, in per cent. Drawn as a shade if there are enough colours.
     pub share: Option<u8>,
 }
 
@@ -26,7 +26,7 @@ impl Cell {
         }
     }
 
-    /// The same cell with its share of the possible value, in per cent.
+    /// Returns the cell with its share of the possible value, in per cent.
     pub fn with_share(self, percent: Option<f64>) -> Self {
         #[allow(
             clippy::cast_possible_truncation,
@@ -44,26 +44,26 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// Which side a column's text keeps to.
+/// The alignment of a column's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// A table. The first `labels` columns are repeated at the left of every block it is split into.
+/// A table. The first `labels` columns repeat at the left of every block it is split into.
 #[derive(Debug, Clone)]
 pub struct Table {
     pub labels: usize,
-    /// Number of rows at the top that are captions.
+    /// Number of caption rows at the top.
     pub head: usize,
     pub align: Vec<Align>,
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// A label is cut into lines of at least this many columns; chosen.
+/// Least columns of a label that is cut into lines; chosen.
 const SHORTEST_LABEL: usize = 16;
 
 /// Columns between two columns of a table.
@@ -79,14 +79,14 @@ impl Table {
         }
     }
 
-    /// A table with `columns` columns: one of words, the others of figures.
+    /// Creates a table with `columns` columns: one of words, the others of figures.
     pub fn of_figures(columns: usize) -> Self {
         let mut align = vec![Align::Right; columns];
         align[..1].fill(Align::Left);
         Self::new(1, align)
     }
 
-    /// The same table with every column on this side.
+    /// Aligns every column to this side.
     pub fn aligned(mut self, align: Align) -> Self {
         self.align.fill(align);
         self
@@ -122,8 +122,8 @@ impl Table {
             .unwrap_or(0)
     }
 
-    /// The table in blocks of lines, each block at most `width` columns wide if a label and one
-    /// column fit at all.
+    /// Returns the table in blocks of lines. Each block is at most `width` columns wide if a label and one column fit
+    /// at all.
     pub fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
         let widths: Vec<_> = (0..self.align.len())
             .map(|column| self.column_width(column))
@@ -146,8 +146,8 @@ impl Table {
             .collect()
     }
 
-    /// The same table with its labels in several lines, so that no column of figures goes to another block; none where
-    /// that takes more than the labels can give.
+    /// Returns the table with its labels in several lines, so that no column of figures goes to another block. Returns
+    /// `None` if the labels cannot give enough room.
     fn with_shorter_labels(&self, widths: &[usize], width: usize) -> Option<Self> {
         let figures: usize = widths.get(1..)?.iter().map(|width| width + 1).sum();
         let room = width
@@ -182,7 +182,7 @@ impl Table {
         Some(shorter)
     }
 
-    /// The columns of each block, spread evenly.
+    /// Returns the columns of each block, spread evenly.
     fn blocks(&self, widths: &[usize], gap: usize, width: usize) -> Vec<Vec<usize>> {
         let label_width: usize = widths[..self.labels].iter().map(|width| width + gap).sum();
         let room = (width + gap).saturating_sub(label_width);
@@ -205,7 +205,7 @@ impl Table {
             blocks
         };
         let fewest = split(usize::MAX);
-        // 8 + 8 columns rather than 12 + 4.
+        // Prefer 8 + 8 columns to 12 + 4.
         let even = split((self.align.len() - self.labels).div_ceil(fewest.len().max(1)));
         let chosen = if even.len() == fewest.len() {
             even
@@ -244,7 +244,7 @@ impl Table {
     }
 }
 
-/// Colours the cells of a finished line, each by its place.
+/// Colours the cells of a finished line by their columns.
 fn paint_line(
     line: &str,
     columns: &[usize],
@@ -268,7 +268,7 @@ fn paint_line(
     painted.trim_end().to_owned()
 }
 
-/// The first `columns` columns of the text, and the rest.
+/// Splits the text after its first `columns` columns.
 fn split_columns(text: &str, columns: usize) -> (&str, &str) {
     let mut used = 0;
     let at = text.char_indices().find(|(_, c)| {
@@ -278,8 +278,8 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
     text.split_at(at.map_or(text.len(), |(at, _)| at))
 }
 
-/// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in
-/// nvidia-smi. Labels come from `label`, cells from `cell`.
+/// Returns a matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in nvidia-smi. `label`
+/// makes the labels, `cell` the cells.
 pub fn pair_matrix(
     gpus: &[u32],
     label: impl Fn(u32) -> Cell,
@@ -364,7 +364,7 @@ mod tests {
           side/default/non-blocking  394     395  396     56
         ");
         assert!(blocks.iter().flatten().all(|line| line.width() <= 52));
-        // Where there is no room for labels either, blocks it is.
+        // Without room for labels, the table splits into blocks.
         assert!(table.render(30, false).len() > 1);
     }
 

@@ -1,8 +1,7 @@
-//! The report as a feature file of Kubernetes' Node Feature Discovery, which makes labels of a node from it.
+//! The report as a feature file of Kubernetes' Node Feature Discovery, which turns it into labels of a node.
 //!
 //! A file in /etc/kubernetes/node-feature-discovery/features.d: `name=value` in each line, comments after `#`. NFD
-//! ignores the file when it is older than its expiry time, so that a node does not stay healthy for ever because
-//! nobody checks it.
+//! ignores a file after its expiry time, so that a node does not stay healthy for ever because nobody checks it.
 
 use std::fmt::Write as _;
 
@@ -16,7 +15,6 @@ use model::finding::Severity;
 use model::report::Conclusion;
 use model::topology::LinkClass;
 
-/// A feature file.
 pub(super) const FORMAT: Format = Format {
     of: Of::One,
     ..Format::new(
@@ -27,10 +25,11 @@ pub(super) const FORMAT: Format = Format {
     )
 };
 
-/// How long after the start of its run a report makes labels: two days, so that a daily check may be late. Chosen.
+/// Time for which a report makes labels, from the start of its run: two days, so that a daily check may be late.
+/// Chosen.
 const KEPT: Duration = Duration::hours(48);
 
-/// Longest value of a label in Kubernetes.
+/// Most characters of a label's value in Kubernetes.
 const LONGEST: usize = 63;
 
 fn render(digest: &Digest<'_>, _: &Style) -> String {
@@ -40,14 +39,14 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         plain(&digest.report.tool.version)
     );
     for caveat in digest.caveats.values() {
-        // Writing to a String cannot fail. A comment must not become an order to NFD, which begins with `# +`.
+        // Writing to a String cannot fail. A comment must not become a directive of NFD, which begins with `# +`.
         let _ = writeln!(out, "# Note: {}", clean(caveat));
     }
     let started = OffsetDateTime::parse(&digest.report.started_at, &Rfc3339).ok();
     let end = started
         .and_then(|started| started.checked_add(KEPT))
         .and_then(|end| end.format(&Rfc3339).ok());
-    // A report that does not say when it was made is out of date.
+    // A report without a valid start time counts as expired.
     let _ = writeln!(
         out,
         "# +expiry-time={}",
@@ -93,7 +92,7 @@ fn labels(digest: &Digest<'_>) -> Vec<(&'static str, String)> {
     labels
 }
 
-/// The class of the link between all pairs, or `mixed`.
+/// Returns the class of the links if all pairs share it, or `mixed`.
 fn links(digest: &Digest<'_>) -> String {
     let mut classes: Vec<LinkClass> = digest
         .report
@@ -111,14 +110,14 @@ fn links(digest: &Digest<'_>) -> String {
     }
 }
 
-/// Letters, digits, `-`, `_` and `.`; a letter or digit at both ends; 63 at most.
+/// Returns a valid label value: letters, digits, `-`, `_` and `.`; a letter or digit at both ends; 63 at most.
 fn value_of_label(text: &str) -> String {
     let kept: String = plain(text).chars().take(LONGEST).collect();
     kept.trim_matches(|c: char| !c.is_ascii_alphanumeric())
         .to_owned()
 }
 
-/// What may not be in a value becomes `_`.
+/// Replaces characters that a value may not contain with `_`.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|c| {

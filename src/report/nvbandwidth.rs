@@ -1,8 +1,8 @@
-//! The figures in the JSON of NVIDIA's nvbandwidth, so that what reads its matrices reads peerscope's.
+//! The figures in the JSON of NVIDIA's nvbandwidth, so that readers of its matrices can read peerscope's.
 //!
-//! Written as json_output.cpp of nvbandwidth 0.8 does: rates as text, the diagonal and what has no rate as `N/A`, the
-//! arrows of the descriptions as they are there. In all matrices of writes the row is the source, in those of reads
-//! the row is the destination, whose device issues the copy.
+//! The format follows json_output.cpp of nvbandwidth 0.8: rates as text, `N/A` on the diagonal and for pairs without a
+//! rate, the arrows of the descriptions as they are there. In matrices of writes the row is the source. In matrices of
+//! reads the row is the destination, whose device issues the copy.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,6 @@ use model::measurement::Measurements;
 use model::placement::{Engine, Side};
 use model::snapshot::Gpu;
 
-/// nvbandwidth's JSON.
 pub(super) const FORMAT: Format = Format {
     of: Of::One,
     ..Format::new(
@@ -99,7 +98,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     })
 }
 
-/// `13000` for `13.0`, as the driver gives it.
+/// Returns `13000` for `13.0`, the driver's form of a version.
 fn cuda(version: &str) -> Option<u32> {
     let (major, minor) = version.split_once('.')?;
     major
@@ -109,7 +108,7 @@ fn cuda(version: &str) -> Option<u32> {
         .checked_add(minor.parse::<u32>().ok()?.checked_mul(10)?)
 }
 
-/// `0: NVIDIA H200 (00000000:06:00): (host)`.
+/// Returns `0: NVIDIA H200 (00000000:06:00): (host)`.
 fn device(digest: &Digest<'_>, gpu: &Gpu) -> String {
     let name = gpu.name.known().map_or("unknown", String::as_str);
     let address = gpu
@@ -192,7 +191,7 @@ fn testcases(digest: &Digest<'_>) -> Vec<Testcase> {
     ]
 }
 
-/// Direct copies one way. The issuer is the row.
+/// Returns direct copies in one direction. The issuer is the row.
 fn between(measured: &Measurements, engine: Engine, issuer: Side) -> Rates {
     let cells = measured.in_setup(Setup::REFERENCE.with_engine(engine).with_issuer(issuer));
     let rates = cells
@@ -208,7 +207,7 @@ fn between(measured: &Measurements, engine: Engine, issuer: Side) -> Rates {
     rates.collect()
 }
 
-/// Copies of each GPU alone between it and pinned memory that is used again; of several NUMA nodes the best.
+/// Returns copies of each GPU alone to or from reused pinned memory; with several NUMA nodes, the best.
 fn with_host(measured: &Measurements, direction: HostDirection) -> Rates {
     let mut best = Rates::new();
     for copy in measured.host_alone(HostWay::PINNED.with_direction(direction)) {
@@ -227,7 +226,7 @@ fn within(measured: &Measurements) -> Rates {
         .collect()
 }
 
-/// A matrix, or a test that was waived where there is no figure.
+/// Returns a matrix, or a waived test if there is no figure.
 fn testcase(
     name: &'static str,
     description: &'static str,

@@ -1,5 +1,4 @@
-//! A page for people: its text and the meaning of each piece, before the layout as text or as HTML.
-//! Cleans every text.
+//! A page for people: its texts with their meaning, before the layout as text or HTML. Cleans every text.
 
 use super::escape::clean;
 use super::matrix::Table;
@@ -9,9 +8,9 @@ pub use super::wrap::GLUE;
 /// A piece of a page. Its texts are clean.
 #[derive(Debug, Clone)]
 pub enum Block {
-    /// Empty space, unless there is some already.
+    /// An empty line, unless the line above is empty.
     Blank,
-    /// What must be known before anything else.
+    /// A caveat.
     Banner(String),
     Verdict {
         word: String,
@@ -25,13 +24,13 @@ pub enum Block {
         text: String,
         below: Vec<(&'static str, String)>,
     },
-    /// The title of what follows.
+    /// A heading.
     Heading(String),
     /// Text from the left margin.
     Line(Paint, String),
     /// Text below a heading.
     Note(Paint, String),
-    /// A label and its text; `at` are the columns of both.
+    /// A label and its text; `at` contains the columns of both.
     Item {
         at: (usize, usize),
         label: String,
@@ -41,7 +40,7 @@ pub enum Block {
     Table(Table),
 }
 
-/// A page in the making.
+/// A page under construction.
 pub struct Page {
     verbose: bool,
     blocks: Vec<Block>,
@@ -55,7 +54,7 @@ impl Page {
         }
     }
 
-    /// Whether every matrix is wanted.
+    /// Returns true if every matrix is wanted.
     pub const fn verbose(&self) -> bool {
         self.verbose
     }
@@ -64,17 +63,17 @@ impl Page {
         &self.blocks
     }
 
-    /// One empty line, and none at the top or after another.
+    /// Adds an empty line, except at the top or after another.
     pub fn blank(&mut self) {
         self.blocks.push(Block::Blank);
     }
 
-    /// What must be known before anything else.
+    /// Adds a caveat.
     pub fn banner(&mut self, text: &str) {
         self.blocks.push(Block::Banner(cleaned(text)));
     }
 
-    /// The conclusion in a word, and the reason for it.
+    /// Adds the conclusion's word and its reason.
     pub fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
         self.blocks.push(Block::Verdict {
             word: cleaned(word),
@@ -83,7 +82,7 @@ impl Page {
         });
     }
 
-    /// A finding, and the labelled texts below it; empty ones are left out.
+    /// Adds a finding with the labelled texts below it; empty ones are left out.
     pub fn finding(
         &mut self,
         (word, paint): (&'static str, Paint),
@@ -100,22 +99,22 @@ impl Page {
         });
     }
 
-    /// A heading, separated from what is above.
+    /// Adds a heading, separated from what is above.
     pub fn heading(&mut self, text: &str) {
         self.blocks.push(Block::Heading(cleaned(text)));
     }
 
-    /// Text from the left margin, in one paint.
+    /// Adds text from the left margin, in one paint.
     pub fn line(&mut self, paint: Paint, text: &str) {
         self.blocks.push(Block::Line(paint, cleaned(text)));
     }
 
-    /// Text below a heading, indented by two.
+    /// Adds text below a heading, indented by two.
     pub fn note(&mut self, paint: Paint, text: &str) {
         self.blocks.push(Block::Note(paint, cleaned(text)));
     }
 
-    /// A label in its paint, at `indent`, then text that wraps at the column `hang`.
+    /// Adds a label in its paint at `indent`, then text that wraps at the column `hang`.
     pub fn item(&mut self, indent: usize, hang: usize, label: &str, paint: Paint, text: &str) {
         let (label, text) = (cleaned(label), cleaned(text));
         self.blocks.push(Block::Item {

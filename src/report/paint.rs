@@ -1,27 +1,26 @@
-//! What a piece of text means, so that colour can underline it.
+//! The meaning of a piece of text, so that colour can underline it.
 
 use anstyle::{AnsiColor, Effects};
 
-/// What a piece of text means. The words must say it too.
+/// The meaning of a piece of text. Its words must express it too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Paint {
-    /// Nothing special.
     #[default]
     Plain,
-    /// Of lesser weight: captions, placeholders.
+    /// Less important: captions, placeholders.
     Faint,
     /// A heading.
     Strong,
-    /// As it should be.
+    /// As expected.
     Good,
-    /// To be looked into.
+    /// Needs a look.
     Warning,
-    /// Wrong.
+    /// A fault.
     Error,
 }
 
 impl Paint {
-    /// The text in this paint; the text itself without colour.
+    /// Returns the text in this paint; unchanged without colour.
     pub fn apply(self, text: &str, color: bool) -> String {
         if !color || self == Self::Plain || text.is_empty() {
             return text.to_owned();

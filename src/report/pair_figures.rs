@@ -1,4 +1,4 @@
-//! Figures over some pairs, as far as they are sound.
+//! Figures over some pairs. Only sound cells count.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ pub(super) struct Figures {
     pub(super) rates: Option<Spread>,
     /// Achieved as per cent of theoretical.
     pub(super) percents: Option<Spread>,
-    /// The lowest and the highest rate that is expected of them, GB/s.
+    /// The lowest and the highest rate that is expected of these pairs, GB/s.
     pub(super) expected: Option<[f64; 2]>,
 }
 
 impl Figures {
-    /// The figures of these cells, as far as they are sound.
+    /// Computes the figures of the sound cells.
     pub(super) fn of<'a>(cells: impl IntoIterator<Item = &'a PeerBandwidth>) -> Self {
         let cells: Vec<_> = cells.into_iter().collect();
         let sound = || cells.iter().filter(|cell| is_sound(cell));
@@ -33,7 +33,7 @@ impl Figures {
     }
 }
 
-/// Rates of copies within a GPU, over all GPUs.
+/// Returns the rates of copies within a GPU, over all GPUs.
 pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
     let sound = measurements
         .local
@@ -42,8 +42,8 @@ pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
     Spread::of(sound.filter_map(|local| Some(local.achieved_gbps?.0)))
 }
 
-/// The range of what healthy machines reach where these cells were measured: what they are known to have
-/// reached, or the figure that is expected where that is all there is.
+/// Returns the range that healthy machines reach at these cells: the recorded range if it is known, else the expected
+/// figure.
 fn expected<'a>(cells: impl Iterator<Item = &'a PeerBandwidth>) -> Option<[f64; 2]> {
     let ranges = cells.filter_map(|cell| {
         let low = cell.expected_low_gbps.or(cell.expected_gbps)?;
@@ -52,12 +52,12 @@ fn expected<'a>(cells: impl Iterator<Item = &'a PeerBandwidth>) -> Option<[f64; 
     ranges.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
 }
 
-/// Whether a cell has a valid rate: it was measured, the bytes arrived, and no other program disturbed it.
+/// Returns true if a cell has a valid rate: it was measured, the bytes arrived, and no other program disturbed it.
 pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
     cell.cell().tested() && !cell.verified.is_wrong()
 }
 
-/// Pairs whose bytes did not arrive on this path: what else was measured of such copies means nothing.
+/// Returns pairs whose bytes did not arrive on this path: other measurements of such copies mean nothing.
 pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pair> {
     let wrong = measurements
         .peer
@@ -66,7 +66,7 @@ pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pa
     wrong.map(|cell| cell.pair).collect()
 }
 
-/// The times of small copies that were measured, between pairs whose bytes arrive.
+/// Returns the measured times of small copies between pairs whose bytes arrive.
 pub(super) fn sound_latencies(measurements: &Measurements) -> impl Iterator<Item = &Latency> {
     let [direct, staged] = [Path::Direct, Path::Staged].map(|path| wrong_pairs(measurements, path));
     let arrives = move |cell: &&Latency| match cell.path {

@@ -1,11 +1,10 @@
-//! What a report leaves out because somebody chose so, in words: GPUs, probes, rules.
+//! The parts that a report leaves out by choice, in words: GPUs, probes, rules.
 
 use super::figures::count;
 use model::report::Report;
 use model::request::Request;
 
-/// What was not looked at, a sentence each without its full stop: what the command line left out, then what the
-/// plan did.
+/// Returns what was left out, a sentence each without its full stop: first by the command line, then by the plan.
 pub(super) fn left_out(report: &Report) -> Vec<String> {
     let planned = report
         .measurements
@@ -14,7 +13,7 @@ pub(super) fn left_out(report: &Report) -> Vec<String> {
     chosen(report).into_iter().chain(planned).collect()
 }
 
-/// What the command line left out.
+/// Returns what the command line left out.
 pub(super) fn chosen(report: &Report) -> Vec<String> {
     let request = &report.request;
     let mut parts = Vec::new();
@@ -39,7 +38,7 @@ pub(super) fn chosen(report: &Report) -> Vec<String> {
     parts
 }
 
-/// The rules that were silenced: `pcie-narrow is off, not-tested is info`.
+/// Returns the silenced rules: `pcie-narrow is off, not-tested is info at most`.
 pub(super) fn silenced(request: &Request) -> Option<String> {
     let rules = request.silenced.iter().map(|rule| match rule.severity {
         None => format!("{} is off", rule.code),
@@ -49,7 +48,7 @@ pub(super) fn silenced(request: &Request) -> Option<String> {
     (!rules.is_empty()).then(|| rules.join(", "))
 }
 
-/// The options that make a report partial, for a few words: `--gpus 0,1 --skip latency`.
+/// Returns the options that make a report partial, in short: `--gpus 0,1 --skip latency`.
 pub(super) fn options(request: &Request) -> String {
     let mut options = Vec::new();
     if request.gpus_left_out > 0 {
@@ -61,7 +60,7 @@ pub(super) fn options(request: &Request) -> String {
     options.join(" ")
 }
 
-/// Every option that chose something, whether or not it left something out.
+/// Returns every option that chose something, even if it left nothing out.
 pub(super) fn every_option(request: &Request) -> Vec<[String; 2]> {
     let lists = [
         ("--gpus", &request.gpus),

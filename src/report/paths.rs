@@ -6,9 +6,9 @@ use model::snapshot::Gpu;
 use model::topology::NodeKind;
 use model::units::{Lanes, PcieLink};
 
-/// `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`, `Gen3 of Gen4 x16 ✗ narrow`, `Gen1 (idle? can do Gen5) x16`: idle
-/// devices lower their generation, so a low one is a hint and not a fault. `Gen4 x16 (shows Gen1 x16)` where
-/// copies refute what it shows. `None` where the link is not known.
+/// Describes a link: `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`, `Gen3 of Gen4 x16 ✗ narrow`, `Gen1 (idle? can do Gen5)
+/// x16`. Idle devices lower their generation, so a low one is a hint and not a fault. `Gen4 x16 (shows Gen1 x16)` if
+/// copies refute what it shows. Returns `None` if the link is not known.
 pub(super) fn link_text(link: &Connection) -> Option<String> {
     if !link.refuted.is_empty() {
         let narrow = if link.narrow.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn link_text(link: &Connection) -> Option<String> {
     ))
 }
 
-/// A link as it was under load: `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`.
+/// Describes a link under load: `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`.
 pub(super) fn lanes_text(link: PcieLink, width_possible: Option<Lanes>) -> String {
     let possible = width_possible.filter(|&possible| link.width < possible);
     let narrow = if possible.is_some() {
@@ -62,16 +62,16 @@ fn width_text(width: Lanes, of: Option<Lanes>) -> String {
     format!("x{width}{of}")
 }
 
-/// One GPU's way from the root, and whether a link of it is narrow.
+/// One GPU's path from the root.
 pub(super) struct PathText {
     /// `pci0000:40 → 0000:40:01.1 root port → [Gen4 x4 of x16 ✗ narrow] → 0000:43:00.0`.
     pub(super) text: String,
-    /// Whether a link trained to less than both of its ends can do.
+    /// True if a link trained to less than both of its ends can do.
     pub(super) narrow: bool,
 }
 
-/// The way from the host bridge to this GPU; unless `named` without addresses and slots, in which GPUs that
-/// are connected alike are alike.
+/// Describes the path from the host bridge to this GPU. Without `named`, omits addresses and slots, so that GPUs with
+/// the same connections have the same text.
 pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
     let path = report.topology.gpu_path(gpu.index);
     let mut parts: Vec<String> = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
         let role = match node.kind {
             NodeKind::HostBridge => "host bridge",
             NodeKind::RootPort => "root port",
-            // Above a downstream port is the inside of the switch.
+            // A link above a downstream port would be the inside of the switch.
             NodeKind::SwitchPort if link.is_some() => "switch",
             NodeKind::SwitchPort => "switch port",
             NodeKind::Bridge => "bridge",

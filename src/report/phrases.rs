@@ -1,10 +1,10 @@
-//! What each fact of a finding is called in a sentence.
+//! The phrases for the facts of a finding.
 //!
-//! The names of facts stand in braces, without their units: `{a}` is the fact, `{a..b}` a range of two. A phrase is
-//! used where all its facts are there, and the first one of the table is that says a fact: those that put several
-//! together stand above those of single ones. A test compares the table with what the rules write.
+//! The names of facts are in braces, without their units: `{a}` is the fact, `{a..b}` a range of two. A phrase is used
+//! if all its facts are present. The first matching phrase of the table wins, so phrases for several facts come before
+//! those for single ones. A test compares the table with the facts that the rules write.
 
-/// A phrase for yes and one for no; an empty one is not said.
+/// A phrase for yes and one for no; an empty phrase is omitted.
 pub(super) const FLAGS: &[(&str, &str, &str)] = &[
     (
         "answers_on_the_bus",
@@ -49,9 +49,9 @@ pub(super) const FLAGS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Phrases, in the order in which they are said.
+/// Phrases, in their order of use.
 pub(super) const PHRASES: &[&str] = &[
-    // What is affected.
+    // Affected GPUs and pairs.
     "{gpus} {gpus#is|are} affected",
     "{gpus_behind} {gpus_behind#is|are} behind it",
     "affected: {pairs}",
@@ -197,7 +197,7 @@ pub(super) const PHRASES: &[&str] = &[
     "reasons: {reasons}",
     "the clock of the multiprocessors was {sm_clock}",
     "the highest temperature was {highest_temperature_c} degrees Celsius",
-    // What was and was not measured.
+    // Measured and unmeasured parts.
     "{tested} measurements were made, {untested} were not, {unverified} were not verified",
     "{tested} measurements were made, {untested} were not",
     "measurements that were not made: {untested}",
@@ -210,7 +210,7 @@ pub(super) const PHRASES: &[&str] = &[
     "GPUs not watched: {unwatched}",
     "expectations not checked: {unchecked}",
     "changes: {changes}",
-    // Which parts there are.
+    // Identities and states of parts.
     "the error is: {error}",
     "its power state is {pci_power_state}",
     "its last Xid is {last_xid_code}, {last_xid_seconds} s after boot",
@@ -263,7 +263,8 @@ mod tests {
     use super::{FLAGS, PHRASES};
     use crate::evidence::{ELSEWHERE, names};
 
-    /// Every name of a fact in the code of the rules: `.fact("name", …)`, and the two that have a call of their own.
+    /// Collects every name of a fact in the code of the rules. These are `.fact("name", …)`, and the two that have a
+    /// call of their own.
     fn written(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             let path = entry.path();
@@ -318,7 +319,7 @@ mod tests {
             Vec::<&String>::new(),
             "phrases without a fact"
         );
-        // Alone, each fact must be said too, whatever stands beside it in some report.
+        // Each fact must have a phrase of its own, whatever other facts a report contains.
         let alone = PHRASES
             .iter()
             .map(|phrase| names(phrase))

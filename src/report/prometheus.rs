@@ -1,8 +1,8 @@
 //! The report in Prometheus' text format, for node_exporter's textfile collector.
 //!
-//! Base units in the names, no timestamps (the collector refuses them; the time of the run is a
-//! metric). By default there are series for the machine only; series for every pair, whose number grows
-//! with the square of the number of GPUs, are on request.
+//! Names contain base units. Samples have no timestamps, since the collector refuses them; the time of the run is a
+//! metric. By default there are series for the machine only. Series for every pair, whose number grows with the square
+//! of the number of GPUs, are written on request.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,6 @@ use model::one_gpu::OneGpu;
 use model::placement::Pair;
 use model::report::{Conclusion, Report};
 
-/// Prometheus' text format.
 pub const FORMAT: Format = Format::new(
     "prometheus",
     &["prom"],
@@ -29,7 +28,7 @@ pub const FORMAT: Format = Format::new(
     render,
 );
 
-/// The report as metrics, with those of every pair on request.
+/// Returns the report as metrics, with those of every pair on request.
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let mut metrics = Metrics(String::new());
     run(&mut metrics, digest);
@@ -183,7 +182,7 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
     );
 }
 
-/// Name and help of a metric by class, and its value.
+/// Name, help and value of a metric by class.
 type ClassSeries = (&'static str, &'static str, fn(&ClassFigures) -> Option<f64>);
 
 fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
@@ -243,7 +242,7 @@ fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
     }
 }
 
-/// What the GPUs reach in themselves.
+/// Writes the rates of copies within GPUs.
 fn within_gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
     let rates = digest.report.measurements.as_ref().and_then(local_rates);
     let help = "Bytes copied per second within a GPU, not read plus written";
@@ -267,10 +266,10 @@ fn within_gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
     }
 }
 
-/// Name and help of a metric by way to copy, and its value.
+/// Name, help and value of a metric by kind of host copy.
 type WaySeries = (&'static str, &'static str, fn(&Ways) -> Option<f64>);
 
-/// What GPUs exchange with the host, and what page-locking its memory costs.
+/// Writes the rates of host copies, and the cost of page-locking host memory.
 fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
     let measurements = digest.report.measurements.as_ref();
     let ways = measurements.map(Ways::of).unwrap_or_default();
@@ -333,7 +332,7 @@ fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
     );
 }
 
-/// What several flows reach at once, and what counters saw of it.
+/// Writes the rates of several flows at once, and the counters read around them.
 fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
     let measurements = digest.report.measurements.as_ref();
     let kinds = measurements.map(Kind::of).unwrap_or_default();
@@ -486,7 +485,7 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
     );
 }
 
-/// Pipelines and copy engines of each GPU.
+/// Writes pipelines and copy engines of each GPU.
 fn on_one_gpu(metrics: &mut Metrics, report: &Report) {
     let pipelines = report
         .measurements

@@ -1,4 +1,4 @@
-//! What the metrics say, and that they say nothing of what was not measured.
+//! Tests of the metrics: their values, and that unmeasured ones are absent.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn metrics(report: &Report, pairs: bool) -> String {
     )
 }
 
-/// The value of a sample, labels and all.
+/// Returns the value of a sample; `sample` includes its labels.
 fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
     text.lines()
         .find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
@@ -136,7 +136,7 @@ fn the_text_is_well_formed_whatever_the_machine_is_called() {
     }
 }
 
-/// `{a="…",b="…"}` or nothing, with every quote inside a value escaped.
+/// Checks that labels are empty or `{a="…",b="…"}`, with every quote inside a value escaped.
 fn assert_labels(text: &str) {
     if text.is_empty() {
         return;

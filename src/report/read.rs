@@ -10,14 +10,14 @@ use super::html;
 use model::report::{MOST_GPUS, Report, SCHEMA};
 use model::{impossible, restore};
 
-/// The name that stands for standard input.
+/// The name of standard input.
 const STDIN: &str = "-";
 
-/// Refuses more than one report from standard input, which can be read once.
+/// Refuses more than one report from standard input, which can be read only once.
 ///
 /// # Errors
 ///
-/// A sentence.
+/// Returns a sentence.
 pub fn at_most_one_stdin<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
     match paths
         .into_iter()
@@ -35,7 +35,7 @@ pub fn at_most_one_stdin<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Resul
 ///
 /// # Errors
 ///
-/// A sentence that names the file and what is wrong with it.
+/// Returns a sentence that names the file and its defect.
 pub fn load(path: &Path) -> Result<Report, String> {
     let is_stdin = path.as_os_str() == STDIN;
     let name = if is_stdin {
@@ -62,13 +62,13 @@ struct Head {
 ///
 /// # Errors
 ///
-/// What is wrong with it, to follow the file's name.
+/// Returns its defect, worded to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
     if !html::embed::is_page(text) {
         return from_json(text);
     }
     let json = html::embed::json_of(text, recording::LONGEST)?;
-    // A page may be made that unpacks to itself.
+    // A crafted page can unpack to itself.
     if html::embed::is_page(&json) {
         Err("is a page with another page in it".into())
     } else {
@@ -81,7 +81,7 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
     let head = if text.trim_ascii_start().starts_with(b"{") {
         serde_json::from_slice(text).map_err(not_json)?
     } else {
-        // Serde would take a list for an object.
+        // Serde would accept a list for an object.
         serde_json::from_slice::<IgnoredAny>(text).map_err(not_json)?;
         Head { schema: None }
     };
@@ -110,11 +110,11 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
     Ok(report)
 }
 
-/// The report, unless it has more GPUs than tables are made of.
+/// Returns the report, unless it has more GPUs than tables support.
 ///
 /// # Errors
 ///
-/// How many it has, to follow the file's name.
+/// Returns its number of GPUs, worded to follow the file's name.
 pub fn bounded(report: Report) -> Result<Report, String> {
     match report.gpus().len() {
         0..=MOST_GPUS => Ok(report),

@@ -1,4 +1,4 @@
-//! What was measured of single GPUs, in a line for each way to do it.
+//! The measurements of single GPUs, in a line for each kind.
 
 use super::figures::Spread;
 use super::host::Ways;
@@ -8,7 +8,7 @@ use super::streams;
 use model::measurement::Measurements;
 use model::rounding::{range, rate, short};
 
-/// What was measured, and its range over the GPUs.
+/// Returns each kind of measurement, and its range over the GPUs.
 pub(super) fn measured(measurements: &Measurements) -> Vec<(String, String)> {
     let between =
         |Spread { min, max, .. }: Spread| format!("{} GB/s", range(min, max, rate, " to "));

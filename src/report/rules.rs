@@ -1,4 +1,4 @@
-//! The list of rules, a sentence each, for people.
+//! The list of rules for people, a sentence each.
 
 use super::format::Style;
 use super::page::{Page, Paint};
@@ -8,7 +8,7 @@ use model::finding::Severity;
 /// Column at which the sentences start: the longest code, the longest severity, and room between.
 const SENTENCE: usize = 36;
 
-/// One entry for each rule: code, severity, what it means.
+/// Lists one entry for each rule: code, severity, meaning.
 pub fn list<'a>(
     rules: impl IntoIterator<Item = (&'a str, Severity, String)>,
     style: &Style,

@@ -1,4 +1,4 @@
-//! How figures stand to what is expected of them, in a word; and of everything that is judged, how it stands.
+//! Compares figures with what is expected of them, in a word; and does so for everything that is judged.
 
 use super::figures::Spread;
 use super::load::Kind;
@@ -8,26 +8,27 @@ use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Path, Placement, Side};
 use model::rounding::percent;
 
-/// Figures that differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
+/// Difference, in per cent, below which figures count as alike: repeats spread by as much (cuda-samples issue 449).
 pub(super) const ALIKE_PERCENT: f64 = 5.0;
 
-/// Below the lowest rate that is expected by less than this share is as expected: figures are rounded.
+/// Share of the lowest expected rate above which a figure still counts as expected: figures are rounded.
 const JUST_BELOW: f64 = 0.99;
 
-/// Above the highest one by less than this share too: repeats spread by 5 to 10% (cuda-samples issue 449).
+/// Share of the highest expected rate below which a figure still counts as expected: repeats spread by 5 to 10%
+/// (cuda-samples issue 449).
 const JUST_ABOVE: f64 = 1.05;
 
-/// Figures beside what is expected of them: where they stand lowest and highest.
+/// Figures relative to what is expected of them: the lowest and the highest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Standing {
-    /// The least share of the lowest rate that is expected.
+    /// Smallest figure, as a share of its lowest expected rate.
     low: f64,
-    /// The largest share of the highest one.
+    /// Largest figure, as a share of its highest expected rate.
     high: f64,
 }
 
 impl Standing {
-    /// Of rates, each with the lowest and the highest that is expected of it; none where nothing is.
+    /// Compares rates, each with its lowest and highest expected rate. Returns `None` if there are no rates.
     pub(super) fn of(rates: impl IntoIterator<Item = (f64, [f64; 2])>) -> Option<Self> {
         let (mut low, mut high) = (Vec::new(), Vec::new());
         for (rate, [least, most]) in rates {
@@ -40,17 +41,17 @@ impl Standing {
         })
     }
 
-    /// Whether none is below.
+    /// Returns true if no figure is below expectation.
     pub(super) fn is_fine(self) -> bool {
         self.low >= JUST_BELOW
     }
 
-    /// How far the lowest lies below, as people read it: `6%`.
+    /// Returns how far the lowest figure is below expectation, as people read it: `6%`.
     pub(super) fn below(self) -> String {
         format!("{}%", percent(100.0 - 100.0 * self.low))
     }
 
-    /// In words.
+    /// Returns the comparison in words.
     pub(super) fn words(self) -> String {
         if !self.is_fine() {
             return format!("{} below expected", self.below());
@@ -64,15 +65,15 @@ impl Standing {
     }
 }
 
-/// `, as expected`, or nothing where nothing is expected.
+/// Returns `, as expected`, or an empty text if nothing is expected.
 pub(super) fn after_comma(standing: Option<Standing>) -> String {
     standing
         .map(|standing| format!(", {}", standing.words()))
         .unwrap_or_default()
 }
 
-/// The rate of a copy with the lowest and the highest that is expected of it. Of staged copies no figure says what healthy
-/// machines reach: that of their route is the most that they can, and no rule judges them by it.
+/// Returns the rate of a copy with its lowest and highest expected rate. Staged copies have none. No figure tells what
+/// healthy machines reach: the route's figure is the most they can, and no rule judges them by it.
 fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
     if cell.setup.path == Path::Staged {
         return None;
@@ -80,7 +81,7 @@ fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
     Some((cell.achieved_gbps?.0, Figures::of([cell]).expected?))
 }
 
-/// How copies between GPUs stand.
+/// Compares copies between GPUs with expectation.
 pub(super) fn of_copies(cells: &[&PeerBandwidth]) -> Option<Standing> {
     Standing::of(
         cells
@@ -90,7 +91,7 @@ pub(super) fn of_copies(cells: &[&PeerBandwidth]) -> Option<Standing> {
     )
 }
 
-/// How copies between host and GPU stand.
+/// Compares copies between host and GPU with expectation.
 pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
     Standing::of(measurements.host.iter().filter_map(|copy| {
         let low = copy.expected_low_gbps.or(copy.expected_gbps)?;
@@ -99,7 +100,7 @@ pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
     }))
 }
 
-/// How the sums of several flows at once stand.
+/// Compares the sums of several flows at once with expectation.
 pub(super) fn of_load(kinds: &[Kind<'_>]) -> Option<Standing> {
     let shares = kinds
         .iter()
@@ -108,7 +109,7 @@ pub(super) fn of_load(kinds: &[Kind<'_>]) -> Option<Standing> {
     Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])))
 }
 
-/// The sound copies between GPUs of each way, over all its placements and sizes.
+/// Groups the sound copies between GPUs by how they were made, over all placements and sizes.
 pub(super) fn by_way(measurements: &Measurements) -> Vec<(Setup, Vec<&PeerBandwidth>)> {
     let mut groups: Vec<(Setup, Vec<&PeerBandwidth>)> = Vec::new();
     for setup in measurements.setups() {
@@ -125,7 +126,7 @@ pub(super) fn by_way(measurements: &Measurements) -> Vec<(Setup, Vec<&PeerBandwi
     groups
 }
 
-/// A way of copying between GPUs in few words; empty for that of the reference setup.
+/// Describes a kind of copy between GPUs in a few words; empty for that of the reference setup.
 pub(super) fn way(setup: Setup) -> String {
     let mover = match (setup.engine, setup.issuer) {
         (Engine::Copy, Side::Source) => None,
@@ -142,19 +143,19 @@ pub(super) fn way(setup: Setup) -> String {
         .join(" ")
 }
 
-/// Something that was measured and has an expectation.
+/// A measurement with an expectation.
 pub(super) struct Judged {
     /// The test that it belongs to.
     pub(super) test: &'static str,
-    /// What it is, where the test has several.
+    /// The part of the test, if it has several.
     what: Option<String>,
     pub(super) standing: Standing,
-    /// How far the lowest lies below, as the rest of the page has it.
+    /// Distance of the lowest figure below expectation, in the form of the rest of the page.
     below: String,
 }
 
 impl Judged {
-    /// `copies between GPUs by up to 6%`.
+    /// Returns `copies between GPUs by up to 6%`.
     pub(super) fn below(&self) -> String {
         format!(
             "{} by up to {}",
@@ -164,7 +165,7 @@ impl Judged {
     }
 }
 
-/// Everything that was measured and has an expectation, in the order of the page.
+/// Returns every measurement with an expectation, in the order of the page.
 pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
     let copies = by_way(measurements)
         .into_iter()
@@ -179,7 +180,7 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
             })
         });
     let load = of_load(&Kind::of(measurements)).map(|standing| {
-        // The table beside it has the share of what is expected, without a margin.
+        // The table next to it shows the share of what is expected, without a margin.
         let least = Spread::of(
             measurements
                 .load

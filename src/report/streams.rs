@@ -1,4 +1,4 @@
-//! Tables of what runs at the same time on each GPU, and of how long calls hold the host.
+//! Tables of concurrency on each GPU, and of how long calls block the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use model::one_gpu::OneGpu;
 use model::pipeline::{Engines, Pipeline};
 use model::rounding::{percent, short};
 
-/// All tables that have something to show.
+/// Writes all tables that have data.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     pipelines(page, measurements);
     engines(page, measurements);
@@ -21,7 +21,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     hazards(page, measurements);
 }
 
-/// Cells that are alike, in the order in which they came.
+/// Groups cells by name, in their order of first appearance.
 fn alike<T: OneGpu>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Vec<&T>)> {
     let mut groups: Vec<(String, Vec<&T>)> = Vec::new();
     for cell in cells {
@@ -34,7 +34,7 @@ fn alike<T: OneGpu>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Ve
     groups
 }
 
-/// A figure over the GPUs whose cells count.
+/// Returns the range of a figure over the GPUs whose cells count.
 fn over<T: OneGpu>(cells: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
     Spread::of(
         cells
@@ -44,7 +44,7 @@ fn over<T: OneGpu>(cells: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<S
     )
 }
 
-/// How many times as fast pipelines of each kind are in several streams, over the GPUs.
+/// Returns the speed-up of each kind of pipeline in several streams, over the GPUs.
 pub(super) fn speed_ups(measurements: &Measurements) -> Vec<(String, Spread)> {
     let groups = alike(&measurements.pipeline, name_of).into_iter();
     groups
@@ -52,7 +52,7 @@ pub(super) fn speed_ups(measurements: &Measurements) -> Vec<(String, Spread)> {
         .collect()
 }
 
-/// A pipeline in words: `pinned, 8 MiB, 3 streams`.
+/// Describes a pipeline: `pinned, 8 MiB, 3 streams`.
 pub(super) fn name_of(cell: &Pipeline) -> String {
     format!("{}, {}, {} streams", cell.memory, cell.bytes, cell.streams)
 }
@@ -234,7 +234,7 @@ fn loops(page: &mut Page, measurements: &Measurements) {
     }
 }
 
-/// Why a turn takes what it takes.
+/// Explains the duration of a turn.
 fn explained(same: f64, other: f64, kernel: f64) -> String {
     let between = short((same - kernel).max(0.0));
     let hidden = if other < same {

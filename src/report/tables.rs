@@ -9,7 +9,7 @@ use model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
 use model::placement::{Path, Placement, Side};
 use model::rounding::{percent, range, rate, short};
 
-/// All tables that have something to show.
+/// Writes all tables that have data.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     placements(page, measurements);
     latency(page, measurements);
@@ -20,7 +20,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     }
 }
 
-/// Bandwidth, overlap and host time of the eight placements, over all pairs.
+/// Writes bandwidth, overlap and host time of the eight placements, over all pairs.
 pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let wrong = wrong_pairs(measurements, path);
@@ -104,7 +104,7 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     page.item(2, 11, "host", Paint::Strong, host);
 }
 
-/// If no pair has a direct path, the staged one.
+/// Returns the staged path if no pair has a direct one.
 pub(super) fn path_of_placements(measurements: &Measurements) -> Path {
     let has_direct = measurements
         .peer
@@ -117,7 +117,7 @@ pub(super) fn path_of_placements(measurements: &Measurements) -> Path {
     }
 }
 
-/// Time that the host spent in the copy call: from the bandwidth probe, else from the overlap one.
+/// Returns the time that the host spent in the copy call: from the bandwidth probe, else from the overlap probe.
 fn host_blocked(
     measurements: &Measurements,
     overlaps: &[&Overlap],
@@ -135,7 +135,7 @@ fn host_blocked(
         .or_else(|| Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us)))
 }
 
-/// One row for each other configuration.
+/// Writes one row for each other configuration.
 pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let is_placement = |setup: &Setup| {
@@ -144,7 +144,7 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
                 .with_path(path)
                 .with_placement(setup.placement)
     };
-    // A way of which every pair's bytes were wrong has no figure, and its finding says so.
+    // A setup whose copies are wrong for every pair has no figure; a finding reports it.
     let all_wrong = |setup: &Setup| {
         measurements
             .in_setup(*setup)
@@ -166,7 +166,7 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     let mut table = Table::of_figures(7);
     table.captions(["", "", "GB/s", "", "% of", "GB/s", ""]);
     table.captions(["", "min", "median", "max", "theory", "expected", "pairs"]);
-    // Placements of one way to copy stand below its name: in one label they would leave figures no room.
+    // Placements of one setup are below its name: in one label they would leave no room for figures.
     let alike = |setup: &Setup| setup.with_placement(Setup::REFERENCE.placement);
     let mut groups: Vec<(Setup, Vec<Setup>)> = Vec::new();
     for setup in setups {
@@ -205,7 +205,7 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     page.table(table);
 }
 
-/// Small-copy latency, direct and staged.
+/// Writes the latency of small copies, direct and staged.
 fn latency(page: &mut Page, measurements: &Measurements) {
     let of = |path: Path| -> Vec<&Latency> {
         let wrong = wrong_pairs(measurements, path);
@@ -241,7 +241,7 @@ fn latency(page: &mut Page, measurements: &Measurements) {
     page.table(table);
 }
 
-/// Copies within each GPU: over all of them, and on request of each.
+/// Writes copies within each GPU: over all of them, and on request also of each.
 fn local(page: &mut Page, measurements: &Measurements) {
     let Some(first) = measurements.local.first() else {
         return;
@@ -271,7 +271,7 @@ fn local(page: &mut Page, measurements: &Measurements) {
     page.table(table);
 }
 
-/// PCIe links and counters while copies ran.
+/// Writes PCIe links and counters while copies ran.
 fn links(page: &mut Page, measurements: &Measurements) {
     if measurements.links.is_empty() {
         return;
@@ -312,7 +312,7 @@ fn links(page: &mut Page, measurements: &Measurements) {
     }
 }
 
-/// The pairs of a table: with many GPUs, not everything is measured on all of them.
+/// Returns which pairs a table covers: with many GPUs, not everything is measured on all of them.
 const fn pairs_meant(measurements: &Measurements) -> &'static str {
     if measurements.left_out.is_empty() {
         "all pairs"
@@ -321,7 +321,7 @@ const fn pairs_meant(measurements: &Measurements) -> &'static str {
     }
 }
 
-/// Rates, and the median of the per cent of theoretical.
+/// Returns rates, and the median of the per cent of theoretical.
 fn rate_cells(figures: Figures) -> Vec<Cell> {
     let mut cells = spread_cells(figures.rates, rate).to_vec();
     cells.push(median(figures.percents, percent));
@@ -335,7 +335,7 @@ pub(super) fn spread_cells(spread: Option<Spread>, text: fn(f64) -> String) -> [
     values.map(|value| or_dash(value.map(text)))
 }
 
-/// The number of pairs with a figure, and the number of all pairs if some have none.
+/// Returns the number of pairs with a figure, and the number of all pairs if some have none.
 pub(super) fn done_cell(spread: Option<Spread>, planned: usize) -> Cell {
     match spread.map_or(0, |spread| spread.count) {
         done if done < planned => Cell::new(format!("{done} of {planned}"), Paint::Warning),

@@ -1,4 +1,4 @@
-//! What holds for every page: it fits, it is tidy, it cannot be steered by a name.
+//! Properties of every page: it fits, it is tidy, and no name in it can act.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -14,7 +14,7 @@ fn text(report: &Report, style: &Style) -> String {
     render(report, named("text").unwrap(), style)
 }
 
-/// The report as `topo` has it.
+/// Returns the report of `topo`.
 fn facts(report: &Report) -> Report {
     Report {
         measurements: None,
@@ -106,7 +106,7 @@ fn colour_adds_nothing_but_colour() {
     }
 }
 
-/// Takes out the colours: `ESC [ … m`.
+/// Removes the colours: `ESC [ … m`.
 fn without_sgr(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -121,7 +121,7 @@ fn without_sgr(text: &str) -> String {
     plain
 }
 
-/// What is set in a report, and the words for it, one of which every format has.
+/// A change of a report, and words for it; every format contains one of them.
 type Case = (fn(&mut Report), &'static [&'static str]);
 
 #[test]
@@ -221,7 +221,7 @@ fn every_format_says_alike_what_must_be_known_first() {
             assert_eq!(said, [false, true, true], "{words:?} in {}", format.name);
         }
     }
-    // Where nothing was left out, the verdict is said as that of the whole machine, and else never so.
+    // The verdict covers the whole machine only if nothing was left out.
     let whole = ["nothing is at fault; all", "PEERSCOPE OK - 2 GPUs"];
     for set in cases.iter().skip(4).map(|(set, _)| set) {
         let mut one = sample::healthy(2);
@@ -345,7 +345,7 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
         page.find(words)
             .unwrap_or_else(|| panic!("no '{words}' in {page}"))
     };
-    // What to do first stands below the line of the worst finding, then a line for each other finding, then the figures.
+    // The next step follows the line of the worst finding. Then come a line for each other finding and the figures.
     let order = [
         "FAULTY: 4 errors, 1 warning;",
         "\nERROR ",
@@ -414,7 +414,7 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
         })
         .collect();
     let page = text(&report, &STYLE);
-    // In a line that stands for all, and in full.
+    // Once in the summary line for all, and three times in full.
     assert_eq!(
         page.matches("a direct copy never ended").count(),
         1 + 3,
@@ -526,8 +526,8 @@ fn verbose_shows_every_matrix() {
     assert_eq!(page.matches("\nOverlap with a kernel").count(), 16);
 }
 
-/// What a copy takes, and what runs beside it, says nothing where its bytes did not arrive: whatever was measured of
-/// such pairs, every page for people and every gauge is the same.
+/// Checks that latency and overlap do not appear if the bytes of a pair did not arrive. Every page for people and every
+/// gauge stays the same, whatever was measured of such pairs.
 #[test]
 fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
     let pages = |verified: Verified, latency: f64, overlap: f64| -> Vec<(String, String)> {
@@ -547,7 +547,7 @@ fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
             .overlap
             .iter_mut()
             .for_each(|cell| cell.overlap_percent = Some(overlap));
-        // Whoever reads those two has verified beside each figure.
+        // The other two formats contain the result of verification beside each figure.
         let names = FORMATS
             .iter()
             .map(|format| format.name)
@@ -555,7 +555,7 @@ fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
         let shown = names.flat_map(|name| {
             [false, true].map(|verbose| {
                 let page = render(&report, named(name).unwrap(), &Style { verbose, ..STYLE });
-                // The page has the report inside, packed.
+                // The page contains the packed report.
                 let lines = page
                     .lines()
                     .filter(|line| !line.contains("application/gzip"));

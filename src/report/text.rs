@@ -1,4 +1,4 @@
-//! For people: a page as text, wrapped to the width, coloured if it may be.
+//! The text format for people: a page wrapped to the width, coloured if allowed.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -9,7 +9,6 @@ use super::page::{Block, Page, Paint};
 pub(super) use super::wrap::wrap;
 use super::{body, terse};
 
-/// Text.
 pub(super) const FORMAT: Format = Format {
     is_looked_at: true,
     ..Format::new("text", &["txt"], "For people", render)
@@ -34,8 +33,8 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     text
 }
 
-/// Minimum width of a line, also on narrower terminals: below it, hanging indents and the first
-/// columns of tables leave no space for the rest.
+/// Least width of a line, even on narrower terminals. Below it, hanging indents and the first columns of tables leave
+/// no space for the rest.
 pub(super) const MINIMUM_WIDTH: usize = 60;
 
 /// Column at which the text of a finding starts.
@@ -44,7 +43,7 @@ const FINDING: usize = 9;
 /// Column at which its place, evidence, suspects and next step start.
 const BELOW_FINDING: usize = 18;
 
-/// The page as text.
+/// Lays out the page as text.
 pub fn lay_out(page: &Page, style: &Style) -> String {
     let mut out = Text {
         width: style.width.max(MINIMUM_WIDTH),
@@ -91,7 +90,7 @@ pub fn lay_out(page: &Page, style: &Style) -> String {
     out.text
 }
 
-/// Text that is being written.
+/// Text under construction.
 struct Text {
     width: usize,
     color: bool,
@@ -99,28 +98,28 @@ struct Text {
 }
 
 impl Text {
-    /// One empty line, and none at the top or after another.
+    /// Adds an empty line, except at the top or after another.
     fn blank(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with("\n\n") {
             self.text.push('\n');
         }
     }
 
-    /// Text from the left margin, in one paint.
+    /// Adds text from the left margin, in one paint.
     fn line(&mut self, paint: Paint, text: &str) {
         for line in wrap(text, self.width, 0, 0) {
             self.push(&paint.apply(&line, self.color));
         }
     }
 
-    /// Text below a heading, indented by two.
+    /// Adds text below a heading, indented by two.
     fn note(&mut self, paint: Paint, text: &str) {
         for line in wrap(text, self.width - 2, 0, 0) {
             self.push(&format!("  {}", paint.apply(&line, self.color)));
         }
     }
 
-    /// A label at a column, then text that wraps at the column `hang`.
+    /// Adds a label at a column, then text that wraps at the column `hang`.
     fn item(&mut self, (indent, hang): (usize, usize), label: &str, paint: Paint, text: &str) {
         // A label that reaches into the text pushes it on; the lines below still start at `hang`.
         let start = (indent + label.width() + 1).max(hang);
@@ -144,7 +143,7 @@ impl Text {
         }
     }
 
-    /// A table indented by two, in as many column blocks as the width needs.
+    /// Adds a table indented by two, in as many column blocks as the width needs.
     fn table(&mut self, table: &Table) {
         for (number, block) in table.render(self.width - 2, self.color).iter().enumerate() {
             if number > 0 {

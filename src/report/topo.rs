@@ -1,4 +1,4 @@
-//! `topo`: how GPUs are connected, and the theoretical rates; nothing is measured.
+//! The page of `topo`: the connections of GPUs, and the theoretical rates. Nothing is measured.
 
 use super::figures::ranges;
 use super::highlight::Highlights;
@@ -14,7 +14,7 @@ use model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
 use model::topology::{LinkClass, LinkKind};
 use model::units::{GbPerSecond, PciAddress};
 
-/// The graph and its parts.
+/// Writes the graph and its parts.
 pub(super) fn write(page: &mut Page, report: &Report) {
     let gpus: Vec<_> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     if !gpus.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     }
 }
 
-/// The class matrix of `check`: GPUs only.
+/// Writes the class matrix of `check`: GPUs only.
 pub(super) fn class_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     if crowd::is_one(gpus) && !page.verbose() {
         return crowd::classes(page, report, gpus);
@@ -47,7 +47,7 @@ struct Device {
     numa: Option<u32>,
 }
 
-/// GPUs and network adapters, with the NUMA node of each.
+/// Writes GPUs and network adapters, with the NUMA node of each.
 fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     let snapshot = &report.snapshot;
     if crowd::is_one(gpus) && !page.verbose() {
@@ -143,7 +143,7 @@ fn class_between(report: &Report, from: &Device, to: &Device) -> LinkClass {
     }
 }
 
-/// Network adapters by PCI address: a card is one column even if the kernel gives it several names.
+/// Returns network adapters by PCI address: a card is one column even if the kernel gives it several names.
 fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
     let mut adapters: Vec<(PciAddress, Vec<&str>)> = Vec::new();
     for adapter in &snapshot.adapters {
@@ -156,7 +156,7 @@ fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
     adapters
 }
 
-/// The meaning of the classes that occur.
+/// Writes the meaning of the classes that occur.
 pub(super) fn legend(page: &mut Page, classes: &[LinkClass]) {
     let nvlink = |class: &LinkClass| matches!(class, LinkClass::NvLink(_));
     let meanings: [(&str, bool, &str); 7] = [
@@ -202,7 +202,7 @@ pub(super) fn legend(page: &mut Page, classes: &[LinkClass]) {
     }
 }
 
-/// Theoretical rates: one sentence if all pairs have the same, otherwise a matrix.
+/// Writes theoretical rates: one sentence if all pairs have the same, otherwise a matrix.
 pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
     let routes = || {
         report
@@ -253,7 +253,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
         .collect();
     slowest.sort_unstable();
     slowest.dedup();
-    // One line per bottleneck helps while there are few, and not when every pair has its own.
+    // One line per bottleneck helps if there are few, but not if every pair has its own.
     if page.verbose() || slowest.len() <= 4 {
         page.blank();
         for bottleneck in slowest {
@@ -262,7 +262,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
     }
 }
 
-/// Every GPU's PCIe path from the root, with the narrow hop marked.
+/// Writes every GPU's PCIe path from the root, with the narrow hop marked.
 fn pcie_paths(page: &mut Page, report: &Report) {
     page.heading("PCIe paths, root first");
     if crowd::is_one(&report.snapshot.gpus) && !page.verbose() {
@@ -280,7 +280,7 @@ fn pcie_paths(page: &mut Page, report: &Report) {
     }
 }
 
-/// Column at which the text after `GPU n` starts.
+/// Returns the column at which the text after `GPU n` starts.
 fn hang(report: &Report) -> usize {
     report
         .snapshot
@@ -291,7 +291,7 @@ fn hang(report: &Report) -> usize {
         .unwrap_or(8)
 }
 
-/// The NVLinks of each GPU, one line for all GPUs with the same text.
+/// Writes the NVLinks of each GPU, one line for all GPUs with the same text.
 fn nvlinks(page: &mut Page, report: &Report) {
     let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
     for gpu in &report.snapshot.gpus {
@@ -320,7 +320,7 @@ fn nvlinks(page: &mut Page, report: &Report) {
     }
 }
 
-/// `18 of 18 links active, NVLink 4.0, to NVSwitch; payload 450 GB/s per direction`.
+/// Returns `18 of 18 links active, NVLink 4.0, to NVSwitch; payload 450 GB/s per direction`.
 fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
     let active: Vec<_> = links
         .iter()

@@ -1,11 +1,11 @@
-//! Text in lines.
+//! Wrapping of text into lines.
 
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-/// Holds a number and its unit on one line; written as a space.
+/// A space that keeps a number and its unit on one line; written as a plain space.
 pub const GLUE: char = '\u{a0}';
 
-/// The text in lines of at most `width` columns, the first indented by `first`, the others by `rest`;
+/// Wraps the text into lines of at most `width` columns, the first indented by `first`, the others by `rest`. Returns
 /// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.
 pub(super) fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
     let (first, rest) = (" ".repeat(first), " ".repeat(rest));

@@ -1,13 +1,13 @@
-//! What the page says of a machine that has no fault: "as expected" where all of it is, and nothing was left out.
+//! Tests of the page for a machine without a fault: "as expected" if every figure is, and nothing was left out.
 
 use std::fmt::Write;
 
 use crate::common::{check, place, run, with, write};
 
-/// Where the page sends whoever has a slow program on a machine that is as expected.
+/// Advice for a user with a slow program on a machine that is as expected.
 const LOOK_ABOVE: &str = "If a program is slow, look above";
 
-/// 8 x H100 behind NVSwitch whose copies between GPUs all reach this share of what is usual.
+/// Describes 8 x H100 behind NVSwitch whose copies between GPUs all reach this share of the usual rate.
 fn all_at(share: f64) -> String {
     let mut text =
         "summary = \"8 x H100\"\nnuma_nodes = [{ cpus = \"0-47\" }, { cpus = \"48-95\" }]\n"
@@ -115,7 +115,7 @@ fn no_page_says_as_expected_beside_a_figure_below() {
     assert!(said > 4, "{said}");
 }
 
-/// 8 x H100 of which copies from GPU 0 to GPU 5 arrive wrong while a third copy runs.
+/// Describes 8 x H100 on which copies from GPU 0 to GPU 5 deliver wrong bytes while a third copy runs.
 fn wrong_beside_a_third() -> String {
     let healthy = all_at(1.0);
     let healthy = healthy.split("[[faults").next().unwrap();

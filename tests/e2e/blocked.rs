@@ -1,4 +1,4 @@
-//! Outputs whose reader does not come, or reads no more: the first signal ends the wait, and nothing is lost.
+//! Tests of outputs whose reader never comes or stops reading: the first signal ends the wait, and nothing is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::common::{check, peerscope, place, read_json, run, signal, text_of, wait, with};
 use crate::worker_faults::{PATIENCE, child_of, until};
 
-/// A reader that is late has a second after the signal.
+/// Most time from the signal to the end. A late reader has a second after the signal.
 const SOON: Duration = Duration::from_secs(8);
 
 fn fifo(folder: &Path, name: &str) -> PathBuf {
@@ -28,7 +28,7 @@ fn fifo(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Its code and stderr after one signal, which must not take long.
+/// Sends one signal, which must end the run soon, and returns the exit code and stderr.
 fn ended_by(name: &str, mut run: Child) -> (Option<i32>, String) {
     signal(name, run.id());
     let sent = Instant::now();
@@ -58,13 +58,13 @@ fn start(args: &[String], state: &Path, stdout: impl Into<Stdio>) -> Child {
     command.spawn().unwrap()
 }
 
-/// The report of a run is there.
+/// Waits for the report of a run and reads it.
 fn written(path: &Path) -> Value {
     until("a report", PATIENCE, || path.exists().then_some(()));
     read_json(path)
 }
 
-/// What `recover` makes of the journal in this folder has every measurement.
+/// Checks that `recover` gets every measurement from the journal in this folder.
 fn assert_recoverable(state: &Path, told: &str, code: i32) {
     assert!(
         told.contains("The measurements are kept") && told.contains("peerscope recover "),
@@ -86,7 +86,7 @@ fn a_pipe_without_a_reader_does_not_swallow_a_signal() {
         let (folder, report) = place("report.json");
         let state = folder.path().join("state");
         let pipe = fifo(folder.path(), "pipe");
-        // The pipe comes first, and holds nothing else up.
+        // The pipe is listed first, and must not delay the other output.
         let args = with(
             check("h200x2", "quick"),
             &["-o", &text_of(&pipe), "-o", &text_of(&report)],
@@ -186,7 +186,7 @@ fn a_reader_that_reads_no_more_does_not_swallow_a_signal() {
     drop(reader);
 }
 
-/// The signal comes while copies run, as `timeout` sends it, and the output would wait after that.
+/// The signal arrives while copies run, as `timeout` sends it, and the output would wait afterwards.
 #[test]
 fn an_interrupted_run_does_not_wait_for_a_reader_either() {
     let (folder, report) = place("report.json");
@@ -214,7 +214,7 @@ fn an_interrupted_run_does_not_wait_for_a_reader_either() {
     assert_eq!(read_json(&report)["measurements"]["interrupted"], true);
 }
 
-/// Without a signal a reader may come as late as it likes, and read as slowly.
+/// Without a signal a reader may arrive as late and read as slowly as it likes.
 #[test]
 fn a_reader_of_a_pipe_that_is_late_gets_everything() {
     let (folder, _) = place("");
@@ -234,7 +234,7 @@ fn a_reader_of_a_pipe_that_is_late_gets_everything() {
         (wait(&mut run).code(), &report["verdict"]["exit_code"]),
         (Some(1), &Value::from(1))
     );
-    // The other way round, a reader that closes its end has read what it wanted.
+    // A reader that closes its end has read what it wanted.
     let run = run_with_closed_reader(&pipe);
     assert_eq!(run, Some(0));
 }

@@ -1,5 +1,5 @@
-//! The HTML report as a browser shows it: nothing is fetched, no script fails, no text lies over another, and all of it
-//! can be read. Only where Debian's chromium-headless-shell or chromium is installed.
+//! Tests of the HTML report in a browser. Nothing is fetched, no script fails, no text overlaps another, and all text
+//! is readable. They run only if Debian's chromium-headless-shell or chromium is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::common::{check, place, redact, run, skipped_for_want_of, text_of, with};
 
-/// Looks at a page and writes what it found into it.
+/// A script that checks a page and writes its results into it.
 const CHECK: &str = include_str!("../data/page-check.js");
 
-/// Machines of one and of many GPUs, with PCIe alone and with NVLink, healthy and not.
+/// Machines of one and of many GPUs, with PCIe alone and with NVLink, healthy and faulty.
 const MACHINES: [&str; 5] = ["demo", "h200x8", "two-sockets", "rtx3090x4", "single"];
 
-/// The browser; none where it is not installed.
+/// Returns the browser, or `None` if it is not installed.
 fn browser() -> Option<PathBuf> {
     let known = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"];
     let found = known.iter().map(PathBuf::from).find(|path| path.exists());
@@ -25,7 +25,7 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// The page as the browser has it in the end.
+/// Opens the page and returns its final state in the browser.
 fn open(browser: &Path, page: &Path, options: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let data = format!("--user-data-dir={}", folder.path().display());
@@ -48,7 +48,7 @@ fn open(browser: &Path, page: &Path, options: &[&str]) -> Output {
         .unwrap()
 }
 
-/// A report of this machine, from a standard check, with its timeline.
+/// Makes a report of this machine from a standard check, with its timeline.
 fn report(machine: &str) -> (tempfile::TempDir, PathBuf) {
     let (folder, file) = place("report.html");
     let trace = text_of(&folder.path().join("trace.json"));
@@ -59,7 +59,7 @@ fn report(machine: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, file)
 }
 
-/// What the script found in a page of this width.
+/// Returns the script's results for a page of this width.
 fn look(browser: &Path, page: &Path, width: u32, dark: bool) -> Value {
     let size = format!("--window-size={width},2000");
     let scheme = format!("--blink-settings=preferredColorScheme={}", u8::from(!dark));
@@ -78,7 +78,7 @@ fn look(browser: &Path, page: &Path, width: u32, dark: bool) -> Value {
     serde_json::from_str(&result).unwrap()
 }
 
-/// The page without its policy, all of it open, with the script that looks at it.
+/// Removes the page's policy, opens all of it, and adds the script that checks it.
 fn with_check(page: &Path) {
     let text = fs::read_to_string(page).unwrap();
     let (before, after) = text.split_once("<meta http-equiv").unwrap();
@@ -116,7 +116,7 @@ fn a_page_fetches_nothing_and_its_script_runs_under_its_policy() {
         .skip(1)
         .filter_map(|rest| rest.split('"').next())
         .collect();
-    // The browser asks its maker for news of itself; a page cannot make it.
+    // The browser contacts its maker by itself; a page cannot cause that.
     let own = ["google", "gvt1", "gstatic", "chrome"];
     let of_page =
         |url: &&&str| !own.iter().any(|name| url.contains(name)) && !url.starts_with("file:");
@@ -132,7 +132,7 @@ fn no_text_lies_over_another_and_all_can_be_read() {
         for (width, dark) in [(1280, false), (1280, true), (400, false), (400, true)] {
             let result = look(&browser, &file, width, dark);
             assert!(result["texts"].as_u64() > Some(50), "{result}");
-            // Of one GPU there are no placements.
+            // One GPU has no placements.
             let most = if machine == "single" { 0 } else { 8 };
             assert!(
                 result["charts"].as_u64() >= Some(most),

@@ -1,4 +1,4 @@
-//! Running the binary, and looking at what it wrote.
+//! Helpers that run the binary and read its output.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// No run takes a tenth of this; one that does has hung, and must not take the suite with it.
+/// Most time of a run. Normal runs take less than a tenth of it; a hung one must not block the suite.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A report from 8 x H200, identifiers blanked.
@@ -19,7 +19,7 @@ pub const HARDWARE_REPORT: &str = concat!(
     "/tests/data/h200x8-standard.json"
 );
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -29,33 +29,34 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// stdout as JSON, all of it.
+    /// Parses all of stdout as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("stdout is not JSON: {error}: {self:?}"))
     }
 
-    /// stdout with every run of white space as one blank, so that a line break hides no sentence.
+    /// Returns stdout with every run of white space as one blank, so that a line break hides no sentence.
     pub fn flowing(&self) -> String {
         flowing(&self.stdout)
     }
 }
 
-/// Every run of white space as one blank.
+/// Replaces every run of white space with one blank.
 pub fn flowing(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Names another build of the program for tests/machines, whose runs compute for minutes without optimisation.
+/// Variable that names another build of the program for tests/machines, whose runs compute for minutes without
+/// optimisation.
 pub const PROGRAM: &str = "PEERSCOPE_TEST_PROGRAM";
 
-/// The program that is tested: as cargo builds it with these tests, or of tests/machines the one that is named.
+/// Returns the program under test: cargo's build of these tests, or for tests/machines the named one.
 pub fn program() -> PathBuf {
     let named = std::env::var_os(PROGRAM).filter(|_| env!("CARGO_CRATE_NAME") == "machines");
     named.map_or_else(|| env!("CARGO_BIN_EXE_peerscope").into(), PathBuf::from)
 }
 
-/// The binary, with nothing of the caller's environment that changes what it says.
+/// Returns a command for the binary without any environment of the caller that changes its output.
 pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     let mut command = Command::new(program());
     command
@@ -71,10 +72,10 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
         command.env_remove(variable);
     }
     command.env("COLUMNS", "100");
-    // Journals of its own: the next run would announce what one leaves behind.
+    // Each run gets its own journals: the next run would announce one left behind.
     let state = fresh_state();
     command.env("XDG_STATE_HOME", &state);
-    // Nor does one test wait for another that checks this machine.
+    // Its own lock keeps a test from waiting for another that checks this machine.
     command.env(
         "PEERSCOPE_LOCK",
         state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap(),
@@ -82,12 +83,12 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     command
 }
 
-/// A folder for the state of one run, which is made only if the run wants one.
+/// Returns a folder for the state of one run, which is created only if the run needs it.
 pub fn fresh_state() -> PathBuf {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     static ALL: LazyLock<PathBuf> = LazyLock::new(|| {
         let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("state");
-        // What earlier test processes have left.
+        // Remove what earlier test processes left.
         for old in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             if !Path::new("/proc").join(old.file_name()).exists() {
                 let _ = std::fs::remove_dir_all(old.path());
@@ -98,12 +99,12 @@ pub fn fresh_state() -> PathBuf {
     ALL.join(RUNS.fetch_add(1, Ordering::Relaxed).to_string())
 }
 
-/// Runs it with these arguments.
+/// Runs the binary with these arguments.
 pub fn run<S: AsRef<str>>(args: &[S]) -> Ran {
     finish(&mut peerscope(args))
 }
 
-/// Runs a command to its end. Whatever happens, it must not panic.
+/// Runs a command to its end. The command must never panic.
 pub fn finish(command: &mut Command) -> Ran {
     let started = Instant::now();
     let child = command
@@ -123,7 +124,7 @@ pub fn finish(command: &mut Command) -> Ran {
     ran
 }
 
-/// Its output, as far as it goes to pipes; it is killed when it takes too long.
+/// Returns a child's output, as far as it goes to pipes. Kills a child that takes too long.
 pub fn wait_with_output(child: Child) -> Output {
     let pid = child.id();
     let (sender, ended) = mpsc::channel();
@@ -159,7 +160,7 @@ pub fn signal(name: &str, pid: u32) {
     assert!(sent.is_ok(), "there is no kill(1)");
 }
 
-/// `check --profile quick` of a machine; the one that hangs is given up after a second.
+/// Returns the arguments of `check` for a machine and a profile; the machine that hangs gets a deadline of one second.
 pub fn check(machine: &str, profile: &str) -> Vec<String> {
     let mut args = vec!["check", "--machine", machine, "--profile", profile];
     if machine == "pair-hangs" {
@@ -168,27 +169,27 @@ pub fn check(machine: &str, profile: &str) -> Vec<String> {
     args.into_iter().map(String::from).collect()
 }
 
-/// The same with more arguments.
+/// Appends arguments.
 pub fn with(mut args: Vec<String>, more: &[&str]) -> Vec<String> {
     args.extend(more.iter().copied().map(String::from));
     args
 }
 
-/// `check --profile standard` of the machine that shows faults, run once.
+/// Report of `check --profile standard` for the machine that shows faults, run once.
 pub static DEMO: LazyLock<Value> =
     LazyLock::new(|| run(&with(check("demo", "standard"), &["--format", "json"])).json());
 
-/// `check --profile standard` of the simulated H200 server, run once.
+/// Report of `check --profile standard` for the simulated H200 server, run once.
 pub static H200X8: LazyLock<Value> =
     LazyLock::new(|| run(&with(check("h200x8", "standard"), &["--format", "json"])).json());
 
-/// Holds a text against the file of this name in `snapshots`.
+/// Compares a text with the file of this name in `snapshots`.
 pub fn golden(name: &str, text: &str) {
     let mut settings = insta::Settings::new();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     let compare = || settings.bind(|| insta::assert_snapshot!(name, text));
-    // insta prints the difference; its own message names neither the file nor what to do.
+    // insta prints the difference, but its message names neither the file nor the next step.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(compare));
     assert!(
         result.is_ok(),
@@ -197,7 +198,7 @@ pub fn golden(name: &str, text: &str) {
     );
 }
 
-/// Takes out what differs from run to run: the version, and what a clock said.
+/// Removes what differs from run to run: the version, and times.
 pub fn redact(text: &str) -> String {
     let mut lines = Vec::new();
     let mut in_time = false;
@@ -218,7 +219,7 @@ pub fn redact(text: &str) -> String {
     lines.join("\n")
 }
 
-/// A JSON file.
+/// Reads a JSON file.
 pub fn read_json(path: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
@@ -228,7 +229,7 @@ pub fn write_json(folder: &Path, name: &str, value: &Value) -> String {
     write(folder, name, &value.to_string())
 }
 
-/// The report as it would be if NVML had not listed this GPU.
+/// Changes the report as if NVML had not listed this GPU.
 pub fn without_gpu(report: &mut Value, gpu: u32) {
     let is_of = |row: &Value| {
         ["index", "gpu", "source", "destination"]
@@ -264,11 +265,11 @@ pub fn without_gpu(report: &mut Value, gpu: u32) {
             }
         }
     }
-    // All that is left was measured.
+    // The remaining cells were all measured.
     report["verdict"]["tested"] = every_cell(report).count().into();
 }
 
-/// The report from hardware after a change, as a file in a folder that vanishes with its guard.
+/// Changes the report from hardware and writes it to a file. The folder is deleted with its guard.
 pub fn changed_report(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, String) {
     let mut report = read_json(HARDWARE_REPORT);
     change(&mut report);
@@ -277,40 +278,38 @@ pub fn changed_report(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, St
     (folder, path)
 }
 
-/// Writes a file into a folder and says where it is.
+/// Writes a file into a folder and returns its path.
 pub fn write(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     text_of(&path)
 }
 
-/// A path as text.
 pub fn text_of(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A folder that vanishes with its guard, and a file name in it.
+/// Returns a folder that is deleted with its guard, and a file name in it.
 pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     (folder, path)
 }
 
-/// The elements of a list.
 pub fn list(value: &Value) -> &[Value] {
     value
         .as_array()
         .unwrap_or_else(|| panic!("not a list: {value}"))
 }
 
-/// The cells of the tables that have one for every pair.
+/// Returns the cells of the tables with one cell for every pair.
 pub fn cells(report: &Value) -> impl Iterator<Item = &Value> {
     ["peer", "overlap", "latency"]
         .into_iter()
         .flat_map(|table| list(&report["measurements"][table]))
 }
 
-/// Everything that was to be measured.
+/// Returns every cell that was to be measured.
 pub fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
     let others = [
         "local",
@@ -323,7 +322,7 @@ pub fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
         "hazard",
     ]
     .map(|table| report["measurements"][table].as_array());
-    // Of several flows at once each is one.
+    // Each flow of several at once is a measurement.
     let load = report["measurements"]["load"]
         .as_array()
         .into_iter()
@@ -334,7 +333,7 @@ pub fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
         .chain(flows)
 }
 
-/// Source and destination of a cell.
+/// Returns source and destination of a cell.
 pub fn pair(cell: &Value) -> (u64, u64) {
     (
         cell["source"].as_u64().unwrap(),
@@ -342,7 +341,7 @@ pub fn pair(cell: &Value) -> (u64, u64) {
     )
 }
 
-/// The codes of the findings.
+/// Returns the codes of the findings.
 pub fn codes(report: &Value) -> Vec<&str> {
     list(&report["findings"])
         .iter()
@@ -350,7 +349,7 @@ pub fn codes(report: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Skips a test for want of a tool; fails it where all tools were promised, as in .ci/run.
+/// Skips a test because a tool is missing; fails it if all tools were promised, as in .ci/run.
 pub fn skipped_for_want_of(tool: &str) {
     let promised = std::env::var_os("PEERSCOPE_ALL_TOOLS").is_some_and(|value| !value.is_empty());
     assert!(
@@ -360,7 +359,7 @@ pub fn skipped_for_want_of(tool: &str) {
     skipped(&format!("there is no {tool}"));
 }
 
-/// Whether a program can be started.
+/// Returns true if a program can be started.
 pub fn is_there(program: &str) -> bool {
     Command::new(program)
         .arg("--version")
@@ -370,13 +369,12 @@ pub fn is_there(program: &str) -> bool {
         .is_ok()
 }
 
-/// A skipped test must be seen.
+/// Reports a skipped test visibly.
 pub fn skipped(why: &str) {
     say(&format!("\n*** SKIPPED: {why} ***\n"));
 }
 
-/// Tells what is worth knowing of a test that passes: cargo test holds back what the print macros
-/// write, not this.
+/// Prints a remark about a passing test: cargo test captures the print macros, but not this.
 #[allow(clippy::explicit_write, reason = "eprintln! is held back")]
 pub fn say(what: &str) {
     writeln!(std::io::stderr(), "{what}").unwrap();

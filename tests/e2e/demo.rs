@@ -1,4 +1,4 @@
-//! The machine that shows faults.
+//! Tests with the machine that shows faults.
 
 use crate::common::DEMO;
 

@@ -1,8 +1,8 @@
-//! Machines that are described in a file.
+//! Tests with machines that are described in a file.
 
 use crate::common::{check, codes, list, place, read_json, run, text_of, with, write};
 
-/// A desktop as one would write it down.
+/// A desktop as a user would describe it.
 const DESKTOP: &str = r#"
 summary = "two cards"
 pci = [

@@ -1,4 +1,4 @@
-//! Exit codes (docs/exit-codes.md), and the sentence that goes with each failure.
+//! Tests of exit codes (docs/exit-codes.md), and of the sentence with each failure.
 
 use crate::common::{
     HARDWARE_REPORT, Ran, changed_report, check, place, read_json, run, text_of, with, write,
@@ -45,7 +45,7 @@ fn a_run_without_a_verdict_is_unknown_to_nagios() {
         Some(HEALTHY)
     );
 
-    // What was interrupted, and says so in its report.
+    // An interrupted run, according to its report.
     let (_folder, path) =
         changed_report(|report| report["measurements"]["interrupted"] = true.into());
     assert_eq!(run(&["diagnose", &path]).code, Some(130));
@@ -80,7 +80,7 @@ fn fail_on_moves_the_line() {
         let ran = run(&["diagnose", &path, "--fail-on", severity]);
         assert_eq!(ran.code, Some(expected), "{severity}: {ran:?}");
         assert!(ran.stdout.contains("placement-serialises"), "{ran:?}");
-        // Below the line a warning stays one; at or above it, it is critical.
+        // Below the `--fail-on` severity a warning stays one; at or above it, it is critical.
         let nagios = run(&[
             "diagnose",
             &path,
@@ -102,7 +102,7 @@ fn fail_on_moves_the_line() {
     );
 }
 
-/// Exit code 2, nothing on stdout, and one sentence of ours that names `what`.
+/// Checks for exit code 2, nothing on stdout, and one sentence of ours that names `what`.
 fn assert_refused(args: &[&str], what: &str) -> Ran {
     let ran = run(args);
     assert_eq!(ran.code, Some(USAGE), "{args:?}: {ran:?}");
@@ -126,7 +126,7 @@ fn assert_one_line(args: &[&str], what: &str) {
 
 #[test]
 fn wrong_usage_is_named() {
-    // clap says these, with a line of help after the sentence.
+    // clap reports these, with a line of help after the sentence.
     for (args, what) in [
         (&["--bogus"][..], "--bogus"),
         (&["check", "--bogus"], "--bogus"),
@@ -172,7 +172,7 @@ fn wrong_usage_is_named() {
         let ran = assert_refused(args, what);
         assert!(ran.stderr.starts_with("error: "), "{ran:?}");
     }
-    // And these are peerscope's own.
+    // peerscope reports these itself.
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
     assert_one_line(
@@ -308,9 +308,9 @@ fn help_and_version_are_no_errors() {
 #[test]
 fn every_code_is_explained() {
     let list = run(&["explain"]).stdout;
-    // Sentences that are longer than the line go on below, indented.
+    // Sentences that are longer than the line continue below, indented.
     let codes: Vec<_> = list.lines().filter(|line| !line.starts_with(' ')).collect();
-    // As many as have a page: the index of docs/rules has a row for each.
+    // Every rule with a page: the index of docs/rules has a row for each.
     let index = include_str!("../../docs/rules/README.md");
     let pages = index.lines().filter(|line| line.starts_with("| [")).count();
     assert!(
@@ -333,7 +333,7 @@ fn every_code_is_explained() {
     }
 }
 
-/// Every option that cannot have an effect, as docs/exit-codes.md lists them.
+/// Tries every option that cannot have an effect, as docs/exit-codes.md lists them.
 #[test]
 fn options_without_effect_are_refused() {
     let machine = ["--machine", "demo"];
@@ -368,7 +368,7 @@ fn options_without_effect_are_refused() {
                 );
             }
         }
-        // Those two mean the same everywhere.
+        // These two options mean the same for every command.
         if command[0] != "recover" {
             let args = [command, &["--color", "never", "--exit-contract", "nagios"]].concat();
             assert_eq!(run(&args).code, Some(0), "{args:?}");
@@ -432,7 +432,7 @@ fn options_without_effect_are_refused() {
     ] {
         assert_one_line(&[args, &machine].concat(), what);
     }
-    // clap's part: one value, given twice; and options that exclude each other.
+    // clap refuses these: a single-valued option given twice, and options that exclude each other.
     for more in [
         &["--format", "text", "--format", "json"][..],
         &["--profile", "quick", "--profile", "full"],

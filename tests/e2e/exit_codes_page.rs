@@ -1,5 +1,5 @@
-//! docs/exit-codes.md against the program: every row of its tables and every console block is run, or names the test
-//! that has its situation.
+//! Tests docs/exit-codes.md against the program. Every row of its tables and every console block is run, or names the
+//! test that covers it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,15 +15,15 @@ const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
 /// A table of the page.
 struct Table {
-    /// Where it begins, for people.
+    /// First line number, for messages.
     line: usize,
     header: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// The line above it, if that is a comment.
+    /// The line above the table, if it is a comment.
     above: Option<&'static str>,
 }
 
-/// The tables, and the console blocks: a prompt or what it showed, line by line.
+/// Returns the tables, and the console blocks line by line: a prompt or its output.
 fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
     let (mut tables, mut blocks) = (Vec::<Table>::new(), Vec::new());
     let (mut fence, mut last, mut above) = (None, "", None);
@@ -65,7 +65,7 @@ fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
             }
             (None, None) => {}
         }
-        // An empty line between a comment and its table.
+        // Allow an empty line between a comment and its table.
         above = if line.is_empty() {
             above
         } else {
@@ -76,7 +76,7 @@ fn parsed() -> (Vec<Table>, Vec<Vec<&'static str>>) {
     (tables, blocks)
 }
 
-/// Reports and journals that commands of the page name.
+/// Creates the reports and journals that commands of the page name.
 fn files() -> tempfile::TempDir {
     let (folder, _) = place("");
     for (machine, name) in [
@@ -108,7 +108,7 @@ fn files() -> tempfile::TempDir {
     folder
 }
 
-/// A whole journal of this machine, whose report could not be written.
+/// Creates a whole journal of this machine, from a run whose report could not be written.
 fn journal(folder: &Path, machine: &str) {
     let file = folder.join(machine).with_extension("jsonl");
     let mut run = peerscope(
@@ -138,7 +138,7 @@ fn code(line: &str, folder: &Path) -> Option<i32> {
     finish(&mut command(line, folder)).code
 }
 
-/// `FILE FUNCTION -->`: a test that is there.
+/// Checks that `FILE FUNCTION -->` names an existing test.
 fn assert_is_test(named: &str, what: &str) {
     let named = named
         .split_once("-->")
@@ -156,7 +156,7 @@ fn assert_is_test(named: &str, what: &str) {
     );
 }
 
-/// The first number of a cell such as `1 warning`.
+/// Returns the first number of a cell such as `1 warning`.
 fn number(cell: &str) -> Option<i32> {
     cell.split_whitespace().next()?.parse().ok()
 }
@@ -203,7 +203,7 @@ fn every_row_of_the_page_is_what_the_program_does() {
                 .strip_prefix('`')
                 .and_then(|cell| cell.strip_suffix('`'));
             let shown = shown.unwrap_or_else(|| panic!("{what}: no command: {cell}"));
-            // Where the table has no codes, all of it is refused.
+            // If the table has no codes, all of its commands are refused.
             let expected = match column("code").or(column("default")) {
                 Some(codes) => number(&row[codes]),
                 None => Some(2),
@@ -227,7 +227,8 @@ fn every_row_of_the_page_is_what_the_program_does() {
     );
 }
 
-/// Every command of the table has exactly the codes that it says: each is shown by a run, and none is missing.
+/// Checks that every command of the table can end with exactly its listed codes: runs show each code, and no other
+/// occurs.
 fn assert_commands(rows: &[Vec<String>], folder: &Path) {
     let mut seen: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
     for machine in ["demo", "h200x2"] {
@@ -298,7 +299,7 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         documented, seen,
         "docs/exit-codes.md, By command; and what the commands do"
     );
-    // All that there are, but for those that only a package or peerscope itself starts.
+    // All commands, except those that only a package or peerscope itself starts.
     let help = finish(&mut peerscope(&["--help"])).stdout;
     let list = help
         .split("Commands:\n")
@@ -322,12 +323,12 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
     );
 }
 
-/// A line of the list of commands may be the rest of a sentence.
+/// Returns true if the name is a command: a line of the list of commands may be the rest of a sentence.
 fn peerscope_has(name: &str) -> bool {
     finish(&mut peerscope(&[name, "--help"])).code == Some(0)
 }
 
-/// What differs from run to run.
+/// Removes what differs from run to run.
 fn without_time(line: &str) -> String {
     line.split(' ')
         .map(|word| {

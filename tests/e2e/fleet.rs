@@ -1,4 +1,4 @@
-//! `peerscope fleet` over reports of simulated machines, from the command line to the exit code.
+//! Tests of `peerscope fleet` over reports of simulated machines, from the command line to the exit code.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn report(machine: &str) -> String {
     run(&with(check(machine, "quick"), &["--format", "json"])).stdout
 }
 
-/// The report as if it were of this node.
+/// Changes the report's node.
 fn named(report: &str, node: &str) -> String {
     let named = report.replace(
         "\"hostname\": \"simulated\"",
@@ -29,9 +29,9 @@ fn named(report: &str, node: &str) -> String {
     named
 }
 
-/// A folder with a report of each of these nodes.
+/// Creates a folder with a report of each of these nodes.
 fn folder(healthy: &[&str], faulty: &[&str]) -> tempfile::TempDir {
-    // Not below TMPDIR, whose length would be seen in where lines of text are broken.
+    // A folder below TMPDIR would make line breaks depend on the length of its path.
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     for (report, nodes) in [(&*HEALTHY, healthy), (&*FAULTY, faulty)] {
         for node in nodes {
@@ -238,7 +238,7 @@ fn what_is_different_since_an_earlier_file_is_shown() {
         (&Value::from("n4"), &Value::from("n3"))
     );
     assert_eq!(changes["appeared"]["pcie-narrow"], "n2");
-    // The fleet file lies among the reports and is none.
+    // The fleet file is in the folder with the reports and is not one.
     let again = fleet(before.path(), &["--since", &text_of(&file)]);
     assert_eq!(again.code, Some(0));
     assert!(again.flowing().contains("none"), "{}", again.stdout);
@@ -262,18 +262,18 @@ fn of_several_reports_of_a_node_the_newest_counts() {
 #[test]
 fn what_is_said_of_a_small_fleet() {
     let reports = folder(&["r1n1", "r1n2", "r1n3", "r1n4", "r2n1"], &["r2n2", "r2n3"]);
-    // Cut off where the words of the error do not depend on how long a report is.
+    // Cut at a place where the words of the error do not depend on the length of a report.
     let (begin, _) = HEALTHY.split_once(",\n  \"verdict\"").unwrap();
     std::fs::write(reports.path().join("broken.json"), begin).unwrap();
     let ran = fleet(reports.path(), &["--nodes", "r1n[1-4],r2n[1-4]"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let place = text_of(reports.path());
-    // The place of the files, the time, and where JSON ends that was cut off.
+    // Remove the path of the files, the time, and the position at which the cut JSON ends.
     let made = redacted(&ran.stdout.replace(&place, "[reports]"));
     golden("fleet", &made);
 }
 
-/// Without what differs from run to run.
+/// Removes what differs from run to run.
 fn redacted(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("made 20"));
     lines

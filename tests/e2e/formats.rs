@@ -1,4 +1,4 @@
-//! Forms of a report that other programs read, held against those programs where they are there.
+//! Tests of formats for other programs, against those programs if they are installed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -61,7 +61,7 @@ fn every_command_with_a_report_writes_every_format() {
     }
 }
 
-/// Names, labels and values of all samples.
+/// Returns names, labels and values of all samples.
 fn samples(text: &str) -> BTreeMap<String, f64> {
     let lines = text
         .lines()
@@ -72,14 +72,14 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// A node_exporter with its textfile collector alone; ended with its guard.
+/// A node_exporter with its textfile collector alone; it ends with its guard.
 struct NodeExporter {
     child: Child,
     address: String,
 }
 
 impl NodeExporter {
-    /// On a port of the kernel's choice, which it tells in its log.
+    /// Starts on a port of the kernel's choice, which the log reports.
     fn start(folder: &Path) -> Self {
         let mut child = Command::new("prometheus-node-exporter")
             .args([
@@ -113,7 +113,7 @@ impl NodeExporter {
                 _ => {}
             }
         };
-        // What nobody reads would block it.
+        // An unread log would block it.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { child, address }
     }
@@ -161,7 +161,7 @@ fn node_exporter_serves_the_file_as_it_was_written() {
         served.contains("\nnode_textfile_scrape_error 0\n"),
         "{served}"
     );
-    // It sorts labels by name, as peerscope need not: compare them sorted.
+    // The exporter sorts labels by name, peerscope need not: compare them sorted.
     let sorted = |samples: BTreeMap<String, f64>| -> BTreeMap<String, f64> {
         let sort = |name: String| match name.split_once('{') {
             Some((name, labels)) => {
@@ -181,7 +181,7 @@ fn node_exporter_serves_the_file_as_it_was_written() {
     assert_eq!(sorted(samples(&served)), written);
     assert_eq!(written["peerscope_exit_code"], 1.0);
 
-    // The next run replaces it.
+    // The next run replaces the file.
     run(&with(check("h200x2", "quick"), &["-o", &text_of(&file)]));
     let served = samples(&exporter.metrics());
     assert_eq!(

@@ -1,10 +1,10 @@
-//! The profile `full` over labelled machines: tests/machines runs them with `standard`.
+//! Tests of the profile `full` over labelled machines; tests/machines runs them with `standard`.
 
 use serde_json::Value;
 
 use crate::common::{codes, finish, list, peerscope, text_of};
 
-/// A report of `full` over a machine of tests/cases, and the exit code.
+/// Returns a report of `full` over a machine of tests/cases, and the exit code.
 fn full(case: &str, more: &[&str]) -> (Value, Option<i32>) {
     let file =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cases/{case}.toml"));
@@ -25,7 +25,7 @@ fn full(case: &str, more: &[&str]) -> (Value, Option<i32>) {
     (ran.json(), ran.code)
 }
 
-/// Codes at warning and above.
+/// Returns the codes of findings at warning and above.
 fn complaints(report: &Value) -> Vec<&str> {
     let all = list(&report["findings"])
         .iter()
@@ -35,7 +35,7 @@ fn complaints(report: &Value) -> Vec<&str> {
 
 #[test]
 fn buffers_of_unlike_sizes_accuse_nobody() {
-    // The group async fills the buffers anew.
+    // The group async fills the buffers again.
     for more in [&[][..], &["--skip", "async"]] {
         let (report, code) = full("healthy-one-gpu-nearly-full", more);
         assert_eq!(

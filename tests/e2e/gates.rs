@@ -1,11 +1,11 @@
-//! GPUs that come late to the gates of a row, over the fake driver: its kernel says when it waits.
+//! Tests of GPUs that are late at the gates of a row, over the fake driver: its kernel reports when it waits.
 
 use serde_json::Value;
 
 use crate::common::{Ran, codes, finish, list};
 use crate::fake::Fake;
 
-/// A quick check of a machine of tests/cases behind the fake driver.
+/// Runs a quick check of a machine of tests/cases over the fake driver.
 fn live(case: &str) -> Ran {
     let fake = Fake::new(&format!(
         "{}/tests/cases/{case}.toml",
@@ -14,7 +14,7 @@ fn live(case: &str) -> Ran {
     finish(&mut fake.command(&["check", "--profile", "quick", "--format", "json"]))
 }
 
-/// Pairs without a figure, each with its status and its reason.
+/// Returns pairs without a figure, each with its status and its reason.
 fn without(report: &Value) -> Vec<(u64, u64, &str, &str)> {
     let pairs = list(&report["measurements"]["peer"])
         .iter()

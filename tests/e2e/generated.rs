@@ -1,4 +1,4 @@
-//! Files that are made from others.
+//! Tests of files that are generated from others.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Output that no other test crate has a golden file of, as it was last looked at.
+//! Tests of output without a golden file in another test crate, against its last reviewed version.
 //!
 //! `INSTA_UPDATE=always cargo test --test e2e golden` writes the files again; look at `git diff`.
 
@@ -84,7 +84,7 @@ fn the_hardware_report() {
     golden("hardware-verbose-80", &redact(&narrow.stdout));
 }
 
-/// Every path to a key, `[]` for the elements of a list. What lies below `open` keys is data.
+/// Returns every path to a key, with `[]` for the elements of a list. Keys below `open` ones are data and left out.
 fn keys(value: &Value, open: &[&str]) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, open: &[&str], found: &mut BTreeSet<String>) {
         match value {

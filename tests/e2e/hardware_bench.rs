@@ -1,7 +1,7 @@
-//! scripts/hardware-bench over a simulated machine, with stand-ins that print what the references print.
+//! Tests of scripts/hardware-bench over a simulated machine, with stand-ins that print the output of the references.
 //!
-//! `tests/hardware-bench` has output in the form of nvbandwidth 0.8, p2pBandwidthLatencyTest of the CUDA samples
-//! 13.0 and nvidia-smi 580: the forms were seen on one H200, the figures of two are those of
+//! `tests/hardware-bench` contains output in the form of nvbandwidth 0.8, p2pBandwidthLatencyTest of the CUDA samples 13.0
+//! and nvidia-smi 580. The forms were seen on one H200; the figures of two are those of
 //! docs/facts.md, "Other tools on the same machines".
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::provisioning::stand_in;
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hardware-bench");
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hardware-bench");
 
-/// Every reference is looked for by these.
+/// Environment variables that locate the references.
 const REFERENCES: [&str; 5] = [
     "NVBANDWIDTH",
     "P2PBANDWIDTHLATENCYTEST",
@@ -40,7 +40,7 @@ fn bench(references: &[(&str, &Path)]) -> Ran {
     finish(&mut command)
 }
 
-/// The row of a figure.
+/// Returns the row of a figure.
 fn row<'a>(ran: &'a Ran, figure: &str) -> &'a str {
     let rows: Vec<_> = ran
         .stdout
@@ -83,7 +83,7 @@ fn every_reference_has_its_rows() {
     if !is_there("python3") {
         return skipped_for_want_of("python3");
     }
-    // With -j as JSON; versions that know no -j print text all the same.
+    // -j makes JSON; versions without -j print text anyway.
     for form in ["json", "txt"] {
         let (folder, _) = place("");
         let folder = folder.path();
@@ -115,11 +115,11 @@ fn every_reference_has_its_rows() {
         for (figure, says) in FIGURES {
             let row = row(&ran, figure);
             assert!(row.contains(says), "{form}: {row}");
-            // 'standard' has no kernel that reads, and no reads both ways.
+            // The profile 'standard' has no kernel that reads, and no reads both ways.
             let has_none = figure.ends_with("read, kernel") || figure.ends_with("in all, reads");
             assert!(has_none || !row.contains("not measured"), "{form}: {row}");
         }
-        // Every cell of the table of placements is compared, and simulated GPUs do as real ones.
+        // Every cell of the table of placements is compared. Simulated GPUs behave like real ones.
         assert!(
             row(&ran, "PyTorch, overlap").contains("points at most"),
             "{}",

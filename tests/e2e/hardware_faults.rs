@@ -1,4 +1,4 @@
-//! Reports of real hardware on which something went wrong on purpose.
+//! Tests with reports of real hardware on which a fault was caused on purpose.
 
 use std::collections::BTreeSet;
 

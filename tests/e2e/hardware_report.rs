@@ -1,4 +1,4 @@
-//! A report of real hardware, 8 x H200: what it shows, and what is found once it is tampered with.
+//! Tests with a report of real hardware, 8 x H200: its figures, and the findings after changes to it.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::common::{HARDWARE_REPORT, Ran, changed_report, codes, list, pair, read_json, run};
 
-/// The copy engine, issued by the source, one way, direct; side streams, host not waiting.
+/// Returns true for the reference setup: the copy engine, issued by the source, one way; side streams, host not
+/// waiting.
 fn is_reference(cell: &Value) -> bool {
     let placement = json!({"source": "side", "destination": "side", "host": "non-blocking"});
     is_in(cell, "copy", "direct")
@@ -71,7 +72,7 @@ fn every_pair_reaches_what_h200_should() {
         assert_eq!(cell["verified"], "ok");
         rows.entry(pair(cell).0).or_default().push(achieved(cell));
     }
-    // A tool that does not warm up reads its first row low.
+    // A tool without a warm-up reads its first row low.
     let medians: Vec<_> = rows.into_values().map(median).collect();
     let (least, most) = medians
         .iter()
@@ -127,7 +128,7 @@ fn it_was_fast_enough() {
     assert!(discover < 0.5 && total < 20.0, "{timing}");
 }
 
-/// `diagnose` of the report after a change.
+/// Runs `diagnose` on the report after a change.
 fn after(change: impl FnOnce(&mut Value)) -> (Ran, Value) {
     let (_folder, path) = changed_report(change);
     let ran = run(&["diagnose", &path, "--format", "json"]);
@@ -149,7 +150,7 @@ fn slow_down(cell: &mut Value, gbps: f64) {
     cell["percent"] = (gbps / 450.0 * 100.0).into();
 }
 
-/// Exit code 1 and one finding of this code.
+/// Checks for exit code 1 and one finding of this code, and returns the finding.
 fn one_finding<'a>(ran: &Ran, report: &'a Value, code: &str) -> &'a Value {
     assert_eq!(ran.code, Some(1), "{:?}", codes(report));
     assert_eq!(codes(report), [code]);
@@ -179,7 +180,8 @@ fn one_slow_pair_is_named() {
 
 #[test]
 fn a_pair_just_above_the_floor_is_fine() {
-    // An H200 reaches 396 of 450 GB/s, and its floor is 370; copies of 301 MiB may take 5 us beside their bytes, so 367.8.
+    // An H200 reaches 396 of 450 GB/s, and its floor is 370. Copies of 301 MiB may take 5 us beside their bytes, so the
+    // floor here is 367.8.
     for (gbps, code) in [(369.0, 0), (367.0, 1)] {
         let (ran, report) = after(|report| slow_down(cells_of(report, is_reference)[0], gbps));
         assert_eq!(ran.code, Some(code), "{gbps}: {:?}", codes(&report));
@@ -214,7 +216,7 @@ fn narrow_slot(virtual_machine: bool) -> (Ran, Value) {
             .find(|function| function["address"] == pci)
             .unwrap();
         function["width"] = 8.into();
-        // Faster copies would refute what the link reads.
+        // Faster copies would refute the link's readings.
         for cell in cells_of(report, |cell| {
             cell["path"] == "staged" && [pair(cell).0, pair(cell).1].contains(&6)
         }) {
@@ -235,7 +237,7 @@ fn a_narrow_slot_is_named() {
         ),
         (&json!(8), &json!(16))
     );
-    // A virtual machine does not show the slot: there it is worth a look, not a verdict.
+    // A virtual machine hides the slot: the finding is then a warning, not a fault.
     let (ran, report) = narrow_slot(true);
     assert_eq!(ran.code, Some(0));
     assert_eq!(codes(&report), ["pcie-narrow"]);
@@ -266,7 +268,7 @@ fn a_report_without_a_single_figure_never_passes() {
     assert_eq!(codes(&report), ["nothing-measured"]);
 }
 
-/// Four H200 of which CUDA_VISIBLE_DEVICES named three, out of order.
+/// Tests a report of four H200 of which CUDA_VISIBLE_DEVICES named three, out of order.
 #[test]
 fn devices_that_were_masked_and_reordered_are_the_right_ones() {
     let masked = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x4-masked.json");
@@ -293,7 +295,7 @@ fn devices_that_were_masked_and_reordered_are_the_right_ones() {
     }
 }
 
-/// One H100 alone, a full check: host and GPU are judged by what its link carries, and nothing is missing without a peer.
+/// Tests a full check of one H100 alone: the rate of its link judges host and GPU, and no peer counts as missing.
 #[test]
 fn one_h100_is_healthy_by_its_host_copies() {
     let alone = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h100x1-full.json");
@@ -309,7 +311,7 @@ fn one_h100_is_healthy_by_its_host_copies() {
         "{said}"
     );
     assert!(!said.contains("Between GPUs"), "{said}");
-    // A link of half the lanes is no longer what it should be.
+    // A link with half the lanes is below what is expected.
     let mut slow = read_json(alone);
     for copy in slow["measurements"]["host"].as_array_mut().unwrap() {
         if let Some(reached) = copy["achieved_gbps"].as_f64() {

@@ -1,5 +1,5 @@
-//! Figures of host and GPU in expectations and comparisons: what is slower is found, what scatters is not, and what one
-//! side lacks is said.
+//! Tests of figures of host and GPU in expectations and comparisons. Slower figures are found, scattered ones are not,
+//! and figures that one side lacks are reported.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn compare(old: &str, new: &str, more: &[&str]) -> Ran {
     run(&with(vec!["compare".into(), old.into(), new.into()], more))
 }
 
-/// The report with this change, as a file in this folder.
+/// Writes the report with this change to a file in this folder.
 fn changed(folder: &std::path::Path, name: &str, change: impl Fn(&mut Value)) -> String {
     let mut report = read_json(FULL);
     change(&mut report);
@@ -29,7 +29,7 @@ fn each(report: &mut Value, probe: &str, change: impl Fn(&mut Value)) {
         .for_each(change);
 }
 
-/// Makes a figure this many times what it was.
+/// Multiplies a figure.
 fn times(cell: &mut Value, key: &str, by: f64) {
     if let Some(figure) = cell[key].as_f64() {
         cell[key] = json!(figure * by);
@@ -54,7 +54,7 @@ fn scale_pipelines(report: &mut Value, by: impl Fn(&Value) -> f64) {
     });
 }
 
-/// The findings of this rule.
+/// Returns the findings of this rule.
 fn of<'a>(report: &'a Value, code: &str) -> Vec<&'a Value> {
     list(&report["findings"])
         .iter()
@@ -62,7 +62,7 @@ fn of<'a>(report: &'a Value, code: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-/// The worst that healthy machines are known to differ by from one run to the next (docs/measurement.md).
+/// Applies the largest difference between runs of healthy machines (docs/measurement.md).
 fn noise(report: &mut Value) {
     scale_copies(report, |copy| {
         let shared = copy["direction"] == "both-ways" || copy["at_once"].as_u64().unwrap() > 1;
@@ -108,13 +108,13 @@ fn a_slower_slot_is_one_finding() {
     );
     let fall = fell["evidence"]["fall_percent"].as_f64().unwrap();
     assert!((9.9..10.1).contains(&fall), "{fell}");
-    // Back again it rose, which is information.
+    // Compared the other way, the figure rose, which is information.
     let back = compare(&new, FULL, &[]);
     assert!(
         back.code == Some(0) && back.flowing().contains("figures rose"),
         "{back:?}"
     );
-    // The same as expectations, and through the options of diagnose.
+    // Expectations and the options of diagnose give the same result.
     let expected = write(folder.path(), "expect.toml", &run(&["expect", FULL]).stdout);
     let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
     assert_eq!(judged.code, Some(1), "{judged:?}");
@@ -226,7 +226,7 @@ fn what_depends_on_the_host_fell_as_a_warning_in_words_of_its_own() {
             !text.contains("no figure fell by more than its noise"),
             "{text}"
         );
-        // A buyer's floor is a floor, whatever is behind it.
+        // A buyer's floor is a floor, whatever the cause of a low figure.
         let expected = write(folder.path(), "expect.toml", &run(&["expect", FULL]).stdout);
         let judged = run(&["diagnose", &new, "--expect", &expected, "--format", "json"]);
         assert_eq!(judged.code, Some(1), "{judged:?}");
@@ -242,7 +242,7 @@ fn a_figure_that_one_side_lacks_is_said() {
         for probe in ["host", "pipeline", "calls", "launch_loop"] {
             report["measurements"][probe] = json!([]);
         }
-        // As a version without these probes counted.
+        // Count as a version without these probes would.
         report["verdict"]["tested"] = json!(every_cell(report).count());
     });
     let whole = compare(FULL, FULL, &["--format", "json"]).json();
@@ -252,7 +252,7 @@ fn a_figure_that_one_side_lacks_is_said() {
     ];
     assert_eq!([then.code, now.code], [Some(0); 2]);
     let missing = then.json()["not_compared"].as_u64().unwrap();
-    // 14 ways of copying, 2 at once, 8 pipelines, 9 calls that need not wait and 2 loops on each of four GPUs.
+    // 14 kinds of copies, 2 at once, 8 pipelines, 9 calls that need not wait and 2 loops on each of four GPUs.
     assert_eq!(missing, 4 * (14 + 2 + 8 + 9 + 2), "{}", then.json());
     assert_eq!(
         whole["compared"],
@@ -279,7 +279,8 @@ fn a_figure_that_one_side_lacks_is_said() {
         "{text}"
     );
 
-    // Expectations that peerscope wrote ask only for what the run was to measure; those that somebody wrote, for all.
+    // Expectations that peerscope wrote require only what the run was to measure; those that a person wrote require
+    // everything.
     let file = run(&["expect", FULL]).stdout;
     let expected = write(folder.path(), "expect.toml", &file);
     let judged = run(&["diagnose", &none, "--expect", &expected, "--format", "json"]);
@@ -308,7 +309,7 @@ fn a_figure_that_one_side_lacks_is_said() {
     );
     assert_eq!(run(&["diagnose", FULL, "--expect", &written]).code, Some(0));
 
-    // One that was to be measured and has no figure is a gap, whoever wrote the file.
+    // A planned measurement without a figure is a gap, whoever wrote the file.
     let failed = changed(folder.path(), "failed.json", |report| {
         each(report, "host", |copy| {
             if copy["gpu"] == 3 && copy["memory"] == "pageable" {

@@ -1,16 +1,15 @@
-//! Reports that no run can have written are refused with the cell, and rates that their links rule out are
-//! never healthy.
+//! Tests that reports which no run can write are refused with the cell, and that rates above their links are never
+//! healthy.
 
 use serde_json::{Value, json};
 
 use crate::common::{HARDWARE_REPORT, changed_report, codes, list, place, run, write};
 
-/// The first cell of a table, which goes from GPU 0 to GPU 1.
+/// Returns the first cell of a table, which goes from GPU 0 to GPU 1.
 fn first<'a>(report: &'a mut Value, table: &str) -> &'a mut Value {
     &mut report["measurements"][table][0]
 }
 
-/// A change to the report.
 type Change = fn(&mut Value);
 
 #[test]
@@ -89,7 +88,7 @@ fn an_infinity_is_no_number_of_json() {
 
 #[test]
 fn rates_above_their_links_are_inconclusive() {
-    // 2.33 times what is expected, of one cell or of all.
+    // 2.33 times the expected rate, in one cell or in all.
     for all in [false, true] {
         let (_folder, path) = changed_report(|report| {
             let cells = report["measurements"]["peer"].as_array_mut().unwrap();

@@ -1,5 +1,5 @@
-//! What goes wrong while several pairs copy at once, and works when each is tried by itself: a loose link and a weak
-//! supply look like this.
+//! Tests of failures that occur while several pairs copy at once, but not when each pair is tried alone. A loose link
+//! and a weak power supply look like this.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const FOUR: [&str; 8] = [
     "--no-journal",
 ];
 
-/// A check of four GPUs, or of all of them, on which these calls go wrong.
+/// Checks four GPUs, or all of them, with faults at these calls.
 fn run(faults: &str, args: &[&str], more: &[&str]) -> Ran {
     let fake = Fake::new("h200x8");
     finish(
@@ -39,7 +39,7 @@ fn json(faults: &str, more: &[&str]) -> (Ran, Value) {
     (ran, report)
 }
 
-/// The findings but information.
+/// Returns the findings except information.
 fn serious(report: &Value) -> Vec<&Value> {
     list(&report["findings"])
         .iter()
@@ -71,7 +71,7 @@ fn what_happens_once_in_company_is_a_warning_and_the_verdict_inconclusive() {
             broken[0]["again"]["result"], "worked",
             "{fault}: {broken:?}"
         );
-        // Both pairs are named, in the message and as data.
+        // The message and the data name both pairs.
         let flows = list(&broken[0]["flows"]);
         assert_eq!(flows.len(), 2, "{fault}: {broken:?}");
         let facts = list(&finding["evidence"]["pairs"]);
@@ -129,7 +129,7 @@ fn what_happens_again_in_company_is_an_error() {
     }
 }
 
-/// As it was seen: five events in one run, and "healthy: nothing is at fault".
+/// Repeats an observed case: five events in one run, and "healthy: nothing is at fault".
 #[test]
 fn five_events_in_one_run_are_no_healthy_machine() {
     let faults = "cuMemcpyPeerAsync@20=hang;cuMemcpyPeerAsync@60=abort;cuMemcpyPeerAsync@100=code:719;\
@@ -162,7 +162,7 @@ fn five_events_in_one_run_are_no_healthy_machine() {
         .find(|finding| finding["code"] == "load-copy-failed")
         .unwrap();
     let message = found["message"].as_str().unwrap();
-    // The four flows of the first of them, and as data.
+    // The message names the four flows of the first event, and so does the data.
     let four = [
         "GPU 0 → GPU 7",
         "GPU 1 → GPU 6",
@@ -202,7 +202,7 @@ fn a_worker_that_crashes_once_by_itself_is_a_warning_with_one_pair_at_a_time_too
     );
 }
 
-/// The report has all that the rules need, whoever reads it, and every format says it.
+/// The report contains everything that the rules need, so every reader and every format reports the event.
 #[test]
 fn every_format_and_a_second_reading_say_the_same() {
     let (_folder, file) = place("report.json");
@@ -245,7 +245,7 @@ fn every_format_and_a_second_reading_say_the_same() {
     );
 }
 
-/// A journal has an event as soon as it happened: the run is killed while the rest is measured.
+/// A journal contains an event as soon as it happened: the run is killed while the rest is measured.
 #[test]
 fn the_journal_of_a_run_that_was_killed_has_the_event() {
     let fake = Fake::new("h200x8");

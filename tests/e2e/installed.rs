@@ -1,4 +1,5 @@
-//! What packages install beside the program: completions, given to the shells, and manual pages, to groff.
+//! Tests of files that packages install beside the program: the shells load the completions, and groff the manual
+//! pages.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Runs that are cut off, and what is made of their journals.
+//! Tests of runs that are cut off, and of reports made from their journals.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::common::{
 };
 use crate::worker_faults::{PATIENCE, child_of, is_running, until};
 
-/// The command, with its state in this folder.
+/// Returns the command, with its state in this folder.
 fn with_state<S: AsRef<str>>(args: &[S], state: &Path) -> Command {
     let mut command = peerscope(args);
     command.env("XDG_STATE_HOME", state);
@@ -24,7 +24,7 @@ fn run_in<S: AsRef<str>>(args: &[S], state: &Path) -> Ran {
     finish(&mut with_state(args, state))
 }
 
-/// The journals that lie in the folder for state.
+/// Returns the journals in the folder for state.
 fn journals(state: &Path) -> Vec<PathBuf> {
     let found = std::fs::read_dir(state.join("peerscope"))
         .into_iter()
@@ -32,7 +32,7 @@ fn journals(state: &Path) -> Vec<PathBuf> {
     found.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The events of this kind in a journal, read by other means; the last line may be torn.
+/// Returns the events of this kind in a journal, parsed without peerscope; the last line may be incomplete.
 fn entries(journal: &Path, kind: &str) -> Vec<Value> {
     let text = std::fs::read(journal).unwrap();
     let lines = text
@@ -44,7 +44,7 @@ fn entries(journal: &Path, kind: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A run that was killed after its journal had at least so many outcomes.
+/// Kills a run after its journal contains at least this many outcomes, and returns the journal.
 fn killed_after(outcomes: usize, state: &Path) -> PathBuf {
     let mut run = with_state(&check("pcie16", "standard"), state);
     let mut run = run
@@ -79,7 +79,7 @@ fn a_run_killed_at_any_moment_loses_nothing() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Closer together at the beginning, where facts and driver come.
+        // Moments are closer together at the beginning, where facts and driver come.
         std::thread::sleep(
             (whole * moment * moment / (MOMENTS * MOMENTS)).saturating_sub(began.elapsed()),
         );
@@ -106,7 +106,7 @@ fn a_run_killed_at_any_moment_loses_nothing() {
                 .any(|round| round["task"]["action"] == "host")
         };
         let figures = |line: &Value| match line["outcome"]["outcome"].as_str().unwrap() {
-            // Of the host's, several GPUs at once have a cell each, and both ways of one GPU are one.
+            // For host copies, several GPUs at once have a cell each, and both ways of one GPU are one cell.
             "rows" if of_host(line) => {
                 let gpus = list(&line["outcome"]["rows"])
                     .iter()
@@ -135,7 +135,7 @@ fn a_run_killed_at_any_moment_loses_nothing() {
         assert_eq!(report["schema"], "peerscope.report/1");
         assert_eq!(report["machine"], "demo");
         assert_eq!(report["measurements"]["cut_off"], true);
-        // What was asked for follows the facts.
+        // The journal records the request after the facts.
         let known = entries(&journal, "asked").len();
         assert_eq!(
             report["request"]["gpus_left_out"],
@@ -160,7 +160,7 @@ fn a_run_killed_at_any_moment_loses_nothing() {
         reports += 1;
         with_figures += u32::from(outcomes > 0);
     }
-    // A machine that other tests load runs at another speed each time.
+    // The speed of the machine varies with the load of other tests.
     assert!(
         reports >= MOMENTS / 3 && with_figures > 0,
         "of {MOMENTS} only {reports} left a journal"
@@ -191,7 +191,7 @@ fn the_next_run_tells_of_it_and_recover_takes_it() {
         "the second run took its own away, and this alone"
     );
 
-    // Looking at it does not take it away.
+    // Showing the report does not remove the journal.
     let looked = run_in(&["recover"], &state);
     assert_eq!(looked.code, Some(3), "{looked:?}");
     assert!(
@@ -212,7 +212,7 @@ fn the_next_run_tells_of_it_and_recover_takes_it() {
             .count()
             >= 100
     );
-    // What was recovered is judged alike wherever it is judged again.
+    // A recovered report gets the same verdict each time it is judged.
     let again = finish(&mut peerscope(&[
         "diagnose",
         &text_of(&file),
@@ -344,8 +344,8 @@ fn what_could_not_be_written_at_the_end_is_kept() {
     assert_eq!(list(&recovered["measurements"]["links"]).len(), 2);
 }
 
-/// A disk of so many KiB in a name space of its own, on which a script runs, with journals there and `$elsewhere` on
-/// another disk, which has the folder for temporary files.
+/// Runs a script on a disk of this many KiB in a name space of its own. Journals are on that disk. `$elsewhere` is on
+/// another disk, with the folder for temporary files.
 fn on_a_small_disk(kib: u32, script: &str, elsewhere: &Path) -> Option<std::process::Output> {
     let (folder, _) = place("disk");
     let mount = format!(
@@ -427,7 +427,7 @@ fn a_full_disk_is_reported_and_the_text_printed() {
     assert!(journal.exists());
 }
 
-/// What is behind `before` in a text, up to `after`.
+/// Returns the text between `before` and `after`.
 fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
     let begin = text
         .split_once(before)
@@ -439,7 +439,7 @@ fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
         .0
 }
 
-/// The measurements of a report that have an outcome, and all of them.
+/// Counts the measurements of a report that have an outcome, and all measurements.
 fn recorded(report: &Value) -> (usize, usize) {
     (
         every_cell(report)
@@ -449,7 +449,7 @@ fn recorded(report: &Value) -> (usize, usize) {
     )
 }
 
-/// Nothing else takes a report.
+/// Leaves no other place that can hold a report.
 const ALL_FULL: &str = "mount -t tmpfs -o size=4k tmpfs /var/tmp; mount -t tmpfs -o size=4k tmpfs /dev/shm; \
                         export TMPDIR=$PWD; ";
 
@@ -520,7 +520,7 @@ fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
             "{what}"
         );
     }
-    // Nor is it written twice: another -o has all of it.
+    // The report is not written a second time if another -o contains all of it.
     let script = r#""$1" check --machine demo -o r.md -o "$elsewhere/whole.json""#;
     let Some(output) = on_a_small_disk(64, script, elsewhere.path()) else {
         return;
@@ -543,7 +543,7 @@ fn a_report_that_a_full_disk_refuses_goes_to_another_place() {
 fn where_every_disk_is_full_the_journal_is_kept_and_counted() {
     let (elsewhere, recovered) = place("recovered.json");
     for kib in [1200, 64] {
-        // Twice: what recover could not use in full it must not take away.
+        // Run it twice: recover must not remove a journal that it could not use in full.
         let recover = r#"XDG_STATE_HOME=$PWD/state "$1" recover -o "$elsewhere/recovered.json""#;
         let script = format!(
             r#"{ALL_FULL}"$1" check --machine demo -o r.json; echo "code $?"; ls /var/tmp /dev/shm; {recover}; echo "code $?"; {recover} >/dev/null 2>&1; ls -A state/peerscope"#

@@ -1,5 +1,5 @@
-//! Limits of the process: each ends with its name and code 3, or does no harm; none accuses hardware, and
-//! none is a panic or a signal.
+//! Tests of process limits. Each run ends with the limit's name and code 3, or is unaffected. None accuses hardware,
+//! panics or dies by a signal.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::two_checks::{as_nobody, is_root};
 
 const QUICK: [&str; 5] = ["check", "--profile", "quick", "--format", "json"];
 
-/// The same command under a limit, which a shell sets.
+/// Runs the command under a limit, which a shell sets.
 fn under(limit: &str, command: &Command) -> Command {
     let mut limited = Command::new("bash");
     limited.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
@@ -35,7 +35,7 @@ fn simulated(machine: &str) -> Command {
     peerscope(&with(check(machine, "quick"), &["--format", "json"]))
 }
 
-/// It accuses nothing; and where not all was tested, it names the limit.
+/// Checks that the run accuses nothing, and names the limit if not everything was tested.
 fn assert_no_accusation(ran: &Ran, limit: &str, what: &str) {
     assert!([Some(0), Some(3)].contains(&ran.code), "{what}: {ran:?}");
     if ran.code == Some(3) {
@@ -93,7 +93,7 @@ fn gpus_for_which_there_are_no_files_are_not_accused() {
     }
 }
 
-/// Contexts that CUDA cannot make for want of files, where NVML had enough.
+/// Tests contexts that CUDA cannot create because no file descriptor is left, while NVML had enough.
 #[test]
 fn what_cuda_says_under_a_limit_accuses_no_gpu() {
     let fake = Fake::new("h200x8");
@@ -114,7 +114,7 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
         "304 under a limit",
     );
     assert_eq!(limited.code, Some(3), "{limited:?}");
-    // A library that crashes for want of files, twice in the same round.
+    // A library crashes for lack of file descriptors, twice in the same round.
     let crashing = |limit: &str| {
         let mut command = fake.command(&[
             "check",
@@ -139,13 +139,13 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
         (Some(3), Some(1)),
         "{crashed:?}"
     );
-    // The same errors where no limit explains them.
+    // The same errors without a limit that explains them.
     let unlimited = run("-n 4096");
     assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
     assert!(!unlimited.stdout.contains("ulimit"), "{unlimited:?}");
 }
 
-/// Peer access that CUDA grants and then cannot switch on for want of files.
+/// Tests peer access that CUDA grants and then cannot enable because no file descriptor is left.
 #[test]
 fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
     let fake = Fake::new("h200x2");
@@ -175,7 +175,7 @@ fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
     );
 }
 
-/// What the driver calls a lack of files is not always an error of the system.
+/// Tests the driver's errors for a lack of file descriptors, which are not always system errors.
 #[test]
 fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
     let fake = Fake::new("h200x2");
@@ -212,7 +212,7 @@ fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
     }
 }
 
-/// A limit that leaves room for everything explains nothing.
+/// Tests that a limit with room for everything explains nothing.
 #[test]
 fn address_space_without_end_excuses_no_crash() {
     let crash = || peerscope(&with(check("crash", "quick"), &["--format", "json"]));
@@ -256,7 +256,7 @@ fn what_nvml_says_without_a_limit_stays_what_it_is() {
 fn any_number_of_open_files_will_do_or_is_named() {
     let fake = Fake::new("nvlink12");
     let mut seen = Vec::new();
-    // From 8 on, the loader and the shell get what they need.
+    // From 8 on, the loader and the shell have enough file descriptors.
     for files in [8, 10, 12, 14, 17, 20, 28, 40, 60, 100] {
         let limit = format!("the limit of open files (ulimit -n) is {files}");
         for (what, command) in [
@@ -264,7 +264,7 @@ fn any_number_of_open_files_will_do_or_is_named() {
             ("simulated", simulated("h200x8")),
         ] {
             let ran = finish(&mut under(&format!("-n {files}"), &command));
-            // What the fake's own machine has is no question of limits.
+            // A limit does not decide what the fake's own machine has: only its exit code is checked.
             if what == "simulated" || ran.code != Some(0) {
                 seen.push((files, what, ran.code));
             }
@@ -327,7 +327,7 @@ fn without_threads_or_processes_it_ends_with_that_reason() {
     assert_no_accusation(&ran, "container (pids.max) is 32", "container");
 }
 
-/// A control group for processes of this test's own, in which so many may be; gone when this goes.
+/// A control group for this test's processes, with a limit on their number; removed on drop.
 struct Group(std::path::PathBuf);
 
 impl Group {
@@ -350,7 +350,7 @@ impl Drop for Group {
     }
 }
 
-/// The kernel's own control group, as a container has it.
+/// Tests with a real control group, like that of a container.
 #[test]
 fn a_container_that_is_full_is_named() {
     let mut seen = Vec::new();
@@ -384,7 +384,7 @@ fn a_container_that_is_full_is_named() {
     );
 }
 
-/// As a user of its own, so that nothing else of it counts.
+/// Runs as a user of its own, so that no other process of the user counts.
 fn as_limited_nobody(most: u32, command: &Command, binary: &Path) -> Command {
     let mut plain = Command::new(binary);
     plain.args(command.get_args());
@@ -394,7 +394,7 @@ fn as_limited_nobody(most: u32, command: &Command, binary: &Path) -> Command {
             None => plain.env_remove(name),
         };
     }
-    // The limit last: a shell needs processes too.
+    // The limit comes last: a shell needs processes too.
     let mut other = as_nobody(plain, binary);
     let arguments: Vec<_> = other.get_args().map(std::ffi::OsStr::to_owned).collect();
     let at = arguments
@@ -417,11 +417,11 @@ fn as_limited_nobody(most: u32, command: &Command, binary: &Path) -> Command {
     limited
 }
 
-/// Without memory the program aborts, or the loader, the kernel or the standard library ends it: there is no report
-/// then. Where only the worker ends, the report says why.
+/// Without memory the program aborts, or the loader, the kernel or the standard library ends it. Then there is no
+/// report. If only the worker ends, the report gives the reason.
 #[test]
 fn running_out_of_memory_accuses_nothing() {
-    // peerscope does not look at the limit of data (-d): the error codes alone have to do.
+    // peerscope does not read the limit of data (-d): there is only the error code.
     for (option, limit) in [
         ("-v", Some("the limit of address space (ulimit -v) is")),
         ("-d", None),
@@ -430,7 +430,7 @@ fn running_out_of_memory_accuses_nothing() {
         for mib in [
             4, 8, 12, 16, 18, 20, 24, 28, 40, 64, 80, 130, 200, 260, 700, 3000,
         ] {
-            // Not over the fake driver: its libraries may crash without memory.
+            // Do not use the fake driver: its libraries may crash without memory.
             let output = under(&format!("{option} {}", mib << 10), &simulated("h200x8"))
                 .output()
                 .unwrap();
@@ -490,7 +490,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
         ("fake", fake.command(&QUICK)),
         ("simulated", simulated("h200x2")),
     ] {
-        // The journal alone: everything is tested, and stderr says what there is no journal of.
+        // Only the journal is missing: everything is tested, and stderr reports what the journal lacks.
         let ran = finish(&mut under("-f 1", &command));
         assert_eq!(ran.code, Some(0), "{what}: {ran:?}");
         assert!(
@@ -528,7 +528,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
             "{what}: {stderr}"
         );
     }
-    // A disk that is full is no limit of the process.
+    // A full disk is not a limit of the process.
     if Path::new("/dev/full").exists() {
         let mut command = simulated("h200x2");
         let full = std::fs::OpenOptions::new()

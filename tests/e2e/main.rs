@@ -1,8 +1,8 @@
-//! The real binary, from its command line to its exit code, over simulated machines, over a report
-//! of real hardware, and on this machine.
+//! Tests of the real binary, from its command line to its exit code, over simulated machines, over a report of real
+//! hardware, and on this machine.
 //!
-//! One crate, so that it links once and its tests run side by side. Golden files are under
-//! `snapshots`; `scripts/goldens` writes them again.
+//! They form one crate, so that it links once and its tests run side by side. Golden files are under `snapshots`;
+//! `scripts/goldens` writes them again.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,11 +1,11 @@
-//! This machine, when it has no NVIDIA driver, as most that build this have none.
+//! Tests on this machine if it has no NVIDIA driver, like most build machines.
 
 use crate::common::{finish, flowing, list, peerscope, run, skipped};
 
 const SENTENCE: &str = "no NVIDIA driver: libnvidia-ml.so.1 was not found; install the driver, or in a container start \
                         it with the NVIDIA runtime";
 
-/// The same question that the binary asks the dynamic loader.
+/// Returns true if the dynamic loader finds the driver, as the binary would.
 fn has_driver() -> bool {
     // SAFETY: NVIDIA's library does nothing of note in its initialisers.
     #[allow(unsafe_code, reason = "loading a library runs its code")]

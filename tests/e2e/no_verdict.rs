@@ -1,13 +1,13 @@
-//! What the scripts in scripts/provisioning make of a program that ends without a verdict, or that waited for another
-//! check: no node is taken out of service, and no server accepted, for a code alone.
+//! Tests of the scripts in scripts/provisioning with a program that ends without a verdict, or that waited for another
+//! check. A code alone takes no node out of service, and accepts no server.
 
 use crate::common::{Ran, finish, place};
 use crate::provisioning::{IN_SERVICE, health_check, script, stand_in};
 
-/// What a run says that waits for its turn, and one whose turn never comes.
+/// The message of a run that waits for its turn, and of one whose turn never comes.
 const WAITS: &str = "peerscope: another peerscope checks this machine: process 7 of user kim, since 16:40:12 UTC (3 s)";
 
-/// The health check and the prolog over a program that does this, and the reason that they gave Slurm.
+/// Runs the health check and the prolog with a program that does this. Returns the run and the reason given to Slurm.
 fn slurm(does: &str, job: Option<&str>) -> (Ran, Option<String>) {
     let (folder, _) = place("");
     let program = stand_in(folder.path(), "peerscope", does);
@@ -29,7 +29,7 @@ fn slurm(does: &str, job: Option<&str>) -> (Ran, Option<String>) {
     (ran, reason)
 }
 
-/// The step of a provisioning run over a program that does this.
+/// Runs the step of a provisioning run with a program that does this.
 fn accept(does: &str, limit: &str) -> Ran {
     let (folder, _) = place("");
     let program = stand_in(folder.path(), "peerscope", does);
@@ -79,7 +79,7 @@ fn a_code_without_a_verdict_drains_and_accepts_nothing() {
             );
         }
     }
-    // A word that says something else than the code.
+    // A word that contradicts the code.
     for (word, code) in [("OK", 1), ("UNKNOWN", 1)] {
         let (ran, reason) = slurm(
             &format!("echo 'PEERSCOPE {word} - 8 GPUs | errors=0'; exit {code}"),
@@ -132,7 +132,7 @@ fn what_could_not_be_tested_drains_with_what_was_said_of_it() {
 #[test]
 fn a_wait_that_used_up_the_limit_says_nothing_about_the_node() {
     let waits = format!("echo '{WAITS}; waiting for up to 1 s' >&2");
-    // Ended in the wait, after it, or not even by a signal that can be refused.
+    // The run ends in the wait, after it, or not even on a signal that it may refuse.
     let ended = "trap 'echo PEERSCOPE UNKNOWN - interrupted; exit 130' TERM; sleep 30 & wait";
     for hangs in ["exec sleep 30", ended] {
         for job in [None, Some("1")] {
@@ -165,7 +165,7 @@ fn a_wait_that_used_up_the_limit_says_nothing_about_the_node() {
             "{ran:?}"
         );
     }
-    // What was found after the wait is found.
+    // A finding after the wait counts.
     let found = "echo 'PEERSCOPE CRITICAL - pcie-narrow: x4 | errors=1'; exit 1";
     assert_eq!(
         slurm(&format!("{waits}\n{found}"), None).1.as_deref(),
@@ -178,7 +178,7 @@ fn a_wait_that_used_up_the_limit_says_nothing_about_the_node() {
     );
 }
 
-/// A health check and a prolog write the same files: what one of them says decides for it, not what is in the files.
+/// A health check and a prolog write the same files: the check's own output decides, not the files.
 #[test]
 fn the_report_of_another_run_decides_nothing() {
     let theirs = "PEERSCOPE UNKNOWN - nothing-measured: Nothing was measured: another peerscope checks this machine";

@@ -1,4 +1,4 @@
-//! Where output goes: stdout that closes or is full, files, colour, progress.
+//! Tests of output: stdout that closes or is full, files, colour, progress.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -11,7 +11,7 @@ use crate::common::{
 
 #[test]
 fn a_reader_that_goes_away_changes_no_verdict() {
-    // More than a pipe holds, so that the writer meets the closed end in the middle.
+    // The output exceeds a pipe's buffer, so that the writer meets the closed end in the middle.
     for (machine, more, code) in [
         ("demo", &[][..], 1),
         ("h200x2", &[], 0),
@@ -58,7 +58,7 @@ fn a_reader_that_goes_away_changes_no_verdict() {
     }
 }
 
-/// A caller may hand over a pipe that does not wait for its reader.
+/// A caller may pass a non-blocking pipe.
 #[test]
 fn a_reader_that_is_late_gets_everything() {
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -70,7 +70,7 @@ fn a_reader_that_is_late_gets_everything() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Its end of the pipe.
+    // Drop our copy of the pipe's write end.
     drop(command);
     // The report is larger than the pipe; nobody reads for a while.
     std::thread::sleep(std::time::Duration::from_secs(3));
@@ -175,7 +175,7 @@ fn files_hold_what_stdout_has() {
         &html,
     ]);
     assert_eq!(ran.code, Some(1));
-    // The time of the run stands in two lines at the top and in the last ones.
+    // The time of the run is in two lines at the top and in the last ones.
     let page = |page: &str| {
         let page = page.split("<footer>").next().unwrap();
         let timed =
@@ -187,7 +187,7 @@ fn files_hold_what_stdout_has() {
     };
     let shown = run(&["topo", "--machine", "demo", "--format", "html"]).stdout;
     assert_eq!(page(&shown), page(&std::fs::read_to_string(&html).unwrap()));
-    // The graph's own label has the time of the run.
+    // The graph's own label contains the time of the run.
     let graph = |graph: &str| {
         graph
             .lines()
@@ -222,13 +222,13 @@ fn files_hold_what_stdout_has() {
         without_time(&run(&args[..2]).stdout)
     );
 
-    // Another file of that name is replaced as a whole.
+    // The whole of an existing file is replaced.
     std::fs::write(&json, "x".repeat(10_000_000)).unwrap();
     run(&with(check("single", "quick"), &["-o", &text_of(&json)]));
     assert_eq!(read_json(&json)["machine"], "single");
 }
 
-/// `diagnose` measures its own time.
+/// Removes the time: `diagnose` measures its own.
 fn without_time(text: &str) -> String {
     text.split("\nTime ").next().unwrap().to_owned()
 }
@@ -259,7 +259,7 @@ fn colour_is_asked_for_or_absent() {
     assert!(!escapes(&mut peerscope(&json)), "JSON has no colours");
 }
 
-/// Runs a shell command on a terminal of its own and gives what was shown there.
+/// Runs a shell command on a terminal of its own and returns what the terminal showed.
 fn on_a_terminal(command: &str, environment: &[(&str, &str)]) -> Option<String> {
     let mut script = Command::new("script");
     script
@@ -270,7 +270,7 @@ fn on_a_terminal(command: &str, environment: &[(&str, &str)]) -> Option<String> 
     script
         .env("XDG_STATE_HOME", fresh_state())
         .envs(environment.iter().copied());
-    // Not finish(): the terminal echoes what it likes, and script may be missing.
+    // Do not use finish(): the terminal echoes unpredictably, and script may be missing.
     script
         .output()
         .ok()
@@ -373,7 +373,7 @@ fn hostile_names_on_the_command_line_are_shown_and_not_obeyed() {
             );
         }
     }
-    // A report by such a name is one like any other.
+    // A report with such a name is read like any other.
     let (_folder, report) = place("a\u{1b}[2J\nb.json");
     assert_eq!(
         run(&with(check("single", "quick"), &["-o", &text_of(&report)])).code,

@@ -1,4 +1,4 @@
-//! What the buyer expects, and what changed between two reports.
+//! Tests of a buyer's expectations, and of comparisons of two reports.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::common::{
     with, without_gpu, write, write_json,
 };
 
-/// A quick report of a machine.
+/// Returns a quick report of a machine.
 fn report(machine: &str) -> Value {
     run(&with(check(machine, "quick"), &["--format", "json"])).json()
 }
@@ -149,7 +149,7 @@ fn scale(report: &mut Value, share: f64, which: impl Fn(&Value) -> bool) {
 
 #[test]
 fn what_fell_is_reported_once_with_its_place() {
-    // 12% is well above the floor of what is healthy: only the earlier report shows it.
+    // A fall of 12% stays well above the floor for healthy machines: only the earlier report shows it.
     let (_folder, new) = changed_report(|report| {
         scale(report, 0.88, |cell| {
             cell["source"] == 3 || cell["destination"] == 3
@@ -165,7 +165,7 @@ fn what_fell_is_reported_once_with_its_place() {
     assert_eq!(fell.len(), 1, "{fell:#?}");
     assert_eq!(fell[0]["subject"], json!({"kind": "gpu", "index": 3}));
     assert!(fell[0]["evidence"]["fall_percent"].as_f64().unwrap() > 11.9);
-    // The same through check's own option.
+    // The option `--baseline` gives the same result.
     let ran = run(&[
         "diagnose",
         &new,
@@ -176,7 +176,7 @@ fn what_fell_is_reported_once_with_its_place() {
     ]);
     assert_eq!(ran.code, Some(1));
     assert!(codes(&ran.json()).contains(&"fell-since-baseline"));
-    // And back: what rose is information.
+    // Compared the other way, a rise is information.
     let ran = compare(&new, HARDWARE_REPORT, &[]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.flowing().contains("figures rose"), "{}", ran.stdout);
@@ -192,7 +192,7 @@ fn noise_is_not_reported() {
 #[test]
 fn what_vanished_is_reported() {
     let (_folder, new) = changed_report(|report| {
-        // Copies that are faster than eight lanes, or more lanes under load, would refute what the link reads.
+        // Copies that are faster than eight lanes, or more lanes under load, would refute the link's readings.
         report["measurements"]["links"][2]["width"] = json!([8, 8]);
         scale(report, 0.6, |cell| {
             cell["path"] == "staged" && [pair(cell).0, pair(cell).1].contains(&2)
@@ -220,7 +220,7 @@ fn what_vanished_is_reported() {
     }
 }
 
-/// A quick report of these GPUs of a machine, as a file.
+/// Writes a quick report of these GPUs of a machine to a file.
 fn report_of(machine: &str, gpus: &str, folder: &std::path::Path) -> String {
     let file = text_of(&folder.join(format!("{machine}-{gpus}.json")));
     let ran = run(&with(
@@ -231,7 +231,7 @@ fn report_of(machine: &str, gpus: &str, folder: &std::path::Path) -> String {
     file
 }
 
-/// The findings of a comparison, or of a report, on what is gone, new, or worse.
+/// Returns the findings of a comparison, or of a report, about what is gone, new, or worse.
 fn over_time(report: &Value) -> Vec<&str> {
     let found = list(&report["findings"]).iter().filter(|finding| {
         ["fell-since-baseline", "changed-since-baseline"]
@@ -253,7 +253,7 @@ fn gpus_that_the_options_left_out_are_neither_gone_nor_new() {
             let comparison = ran.json();
             assert_eq!(over_time(&comparison), [""; 0], "{old}, {new}");
             assert_eq!(comparison["appeared"], json!([]), "{old}, {new}");
-            // Where they have no pair in common nothing was compared.
+            // Without a common pair nothing was compared.
             let wanted = if comparison["compared"] == 0 { 3 } else { 0 };
             assert_eq!(ran.code, Some(wanted), "{old}, {new}: {ran:?}");
             let judged = run(&["diagnose", new, "--baseline", old, "--format", "json"]);
@@ -293,7 +293,7 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
         change(&mut report);
         write_json(folder.path(), "changed.json", &report)
     };
-    // NVML no longer lists GPU 5, wherever it stood in the list.
+    // NVML no longer lists GPU 5, regardless of its place in the list.
     let lost = changed(&some, &|report| {
         report["request"]["gpus_left_out"] = json!(3);
         report["request"]["left_out_gpus"]
@@ -313,7 +313,7 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
         "{}",
         ran.stdout
     );
-    // And was not there when some were looked at.
+    // GPU 5 did not exist yet when only some GPUs were checked, so it is new.
     let ran = compare(&lost, &whole, &[]);
     assert_eq!(
         (ran.code, ran.flowing().matches("is new").count()),
@@ -321,7 +321,7 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
         "{}",
         ran.stdout
     );
-    // Of those that were chosen one is missing: what was left out says nothing of it.
+    // A chosen GPU is missing; the list of left-out GPUs does not explain that.
     let missing = changed(&some, &|report| without_gpu(report, 2));
     let ran = compare(&whole, &missing, &[]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -332,7 +332,7 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
         ran.stdout
     );
     assert!(ran.flowing().contains("GPU 2 (0000:"), "{}", ran.stdout);
-    // Without addresses the UUID tells, without both the index.
+    // Without addresses the UUID identifies a GPU, without both the index does.
     for unknown in [&["pci"][..], &["pci", "uuid"]] {
         let blank = changed(&some, &|report| {
             for gpu in report["request"]["left_out_gpus"].as_array_mut().unwrap() {
@@ -362,7 +362,7 @@ fn a_fault_of_a_gpu_that_was_left_out_is_not_gone() {
     };
     // GPU 5 is in a slot of four lanes.
     assert_eq!([gone(&without), gone(&with_it)], [0, 0]);
-    // Unless somebody looked and it is.
+    // The finding is gone once a check of GPU 5 finds the slot mended.
     let shown = run(&["machines", "--show", "demo"]).stdout;
     let machine = shown.replace("trained = \"Gen4 x4\"", "trained = \"Gen4 x16\"");
     assert_ne!(machine, shown);
@@ -425,7 +425,7 @@ fn expectations_of_a_partial_report_say_so() {
             Some(0)
         );
     }
-    // A machine without the others would meet them.
+    // A machine without the other GPUs would meet these expectations.
     let ran = run(&with(
         check("h200x8", "quick"),
         &["--gpus", "0-5", "-o", &file, "--no-journal"],
@@ -442,7 +442,7 @@ fn expectations_of_a_partial_report_say_so() {
     let said = "PARTIAL: 2 of 8 GPUs were left out (--gpus 0-5)";
     assert_eq!(caveats(&taken.stdout), [format!("# {said}")]);
     assert_eq!(taken.stderr, format!("peerscope: {file}: {said}\n"));
-    // They hold for the same choice.
+    // The expectations hold for the same choice.
     let expected = write(folder.path(), "expect.toml", &taken.stdout);
     let ran = run(&with(
         check("h200x8", "quick"),

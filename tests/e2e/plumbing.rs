@@ -1,4 +1,4 @@
-//! Input and output that are no plain files: pipes, links, standard input, names of any length.
+//! Tests of input and output that are not plain files: pipes, links, standard input, names of any length.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -11,11 +11,11 @@ use crate::common::{
     HARDWARE_REPORT, Ran, check, finish, peerscope, place, read_json, run, text_of, with, write,
 };
 
-/// Far more than any of these takes in a debug build on a machine that is busy, and less than something that grows
-/// with the square of a name's length.
+/// Far more than these tests take in a debug build on a busy machine. An algorithm whose time grows with the square of
+/// a name's length takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A shell command, in which `peerscope` is the program.
+/// Runs a shell command in which `peerscope` is the program.
 fn shell(script: &str) -> Ran {
     let mut command = Command::new("bash");
     let function = format!(
@@ -47,7 +47,7 @@ fn a_file_that_is_replaced_keeps_its_mode_and_owner() {
         assert_eq!(after.mode(), before.mode(), "{mode:o}");
         assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
         assert!(!is_root || after.uid() == 65534);
-        // As a whole: it is another file, and nothing else is left.
+        // The file is replaced as a whole: it has another inode, and nothing else is left.
         assert_ne!(after.ino(), before.ino());
         assert_eq!(read_json(&file)["machine"], "single");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -144,7 +144,7 @@ fn pipes_and_devices_are_written_to() {
             "peerscope topo --machine single -o >(jq -r .machine >$HERE/o) >/dev/null; sleep 1; cat $HERE/o",
             "single\n",
         ),
-        // What stdout has already been given stays, also where it is a file.
+        // Output already written to stdout stays, even if stdout is a file.
         (
             "peerscope topo --machine single --format line -o /dev/stdout >$HERE/f; grep -c '^PEER\\|^{' $HERE/f",
             "2\n",
@@ -157,7 +157,7 @@ fn pipes_and_devices_are_written_to() {
             "peerscope topo --machine demo -o /dev/full >/dev/null; echo $?",
             "2\n",
         ),
-        // A reader that goes away changes no verdict.
+        // A reader that closes early changes no verdict.
         (
             "peerscope topo --machine demo -o >(true) >/dev/null; echo $?",
             "1\n",
@@ -339,7 +339,7 @@ fn a_name_of_a_megabyte_takes_no_time() {
             }
         }
     }
-    // What an option is called is compared with every option there is.
+    // clap compares an unknown option with every existing one.
     let began = Instant::now();
     assert_eq!(
         run(&["check", &format!("--{}", "x".repeat(120_000))]).code,

@@ -1,4 +1,4 @@
-//! The scripts in scripts/provisioning, started as their callers start them, over simulated machines.
+//! Tests of the scripts in scripts/provisioning, started as their callers start them, over simulated machines.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::common::{
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning");
 
-/// Shell scripts among the examples; a test holds the list against the folder.
+/// Shell scripts among the examples; a test compares the list with the folder.
 const SCRIPTS: [&str; 9] = [
     "accept-node",
     "aicr-validator",
@@ -30,7 +30,7 @@ pub fn script(name: &str) -> Command {
     command
 }
 
-/// A program that does this, in a folder.
+/// Creates a program that does this, in a folder.
 pub fn stand_in(folder: &Path, name: &str, does: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = PathBuf::from(write(folder, name, &format!("#!/bin/bash\n{does}\n")));
@@ -43,7 +43,7 @@ fn shellcheck_has_nothing_to_say() {
     let mut found: Vec<_> = std::fs::read_dir(FOLDER)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        // What is in its folders, and what is Python, scripts/provisioning-test starts.
+        // scripts/provisioning-test starts the scripts in subfolders, and those in Python.
         .filter(|path| {
             path.is_file()
                 && std::fs::read_to_string(path)
@@ -120,7 +120,7 @@ fn assert_line(ran: &Ran, code: i32, start: &str) {
     assert_eq!(ran.stdout.trim_end().lines().count(), 1, "{ran:?}");
 }
 
-/// A folder of state with the journal of a run that was killed.
+/// Creates a folder of state with the journal of a run that was killed.
 fn state_with_a_journal() -> (tempfile::TempDir, PathBuf) {
     let (folder, state) = place("state");
     let host = finish(Command::new("uname").arg("-n")).stdout;
@@ -159,7 +159,7 @@ fn plugins_say_the_verdict_and_no_remark() {
             );
         }
     }
-    // Remarks before and after it, and none without a verdict.
+    // Remarks before and after the verdict, and output without a verdict.
     let (folder, _) = place("");
     let verdict = "PEERSCOPE OK - 8 GPUs | errors=0";
     for (says, exit, nagios, detector, line) in [
@@ -200,7 +200,7 @@ fn plugins_say_the_verdict_and_no_remark() {
                 "{ran:?}"
             );
         }
-        // Only a verdict marks the node; strictly, so does want of one.
+        // Only a verdict marks the node; with `strict`, a missing verdict does too.
         let is_verdict = line.starts_with("PEERSCOPE");
         for (argument, code) in [("", 0), ("strict", i32::from(!is_verdict))] {
             let ran = node_health_check(&program, argument);
@@ -218,9 +218,9 @@ fn plugins_say_the_verdict_and_no_remark() {
     }
 }
 
-/// The check of Node Health Check over this program.
+/// Runs the check of Node Health Check with this program.
 pub fn node_health_check(program: &Path, argument: &str) -> Ran {
-    // NHC sources the file and has these two.
+    // NHC sources the file and provides these two functions.
     let nhc = format!(
         "die() {{ echo \"died $*\"; }}; log() {{ echo \"logged $*\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope {argument}"
     );
@@ -271,8 +271,8 @@ fn the_node_problem_detector_hears_of_problems_alone() {
     );
 }
 
-/// The health check over this machine, on a node of which Slurm's `scontrol show node` says this, and what the
-/// check asked of Slurm. What it logged is in its `stderr`; the folder has its reports.
+/// Runs the health check over this machine, on a node for which Slurm's `scontrol show node` prints `node`. Returns the
+/// run with its log in `stderr`, its requests to Slurm, and the folder with its reports.
 fn slurm_health_check(
     machine: &str,
     node: &str,
@@ -283,7 +283,7 @@ fn slurm_health_check(
     })
 }
 
-/// The same over whatever machine or program `with` gives it.
+/// Like [`slurm_health_check`], over the machine or program that `with` sets.
 pub fn health_check(
     node: &str,
     job: Option<&str>,
@@ -348,7 +348,7 @@ fn slurm_drains_with_the_finding_as_its_reason() {
     ] {
         for job in [None, Some("1")] {
             let (ran, asked, folder) = slurm_health_check(machine, IN_SERVICE, job);
-            // A prolog fails too, after it has given the reason.
+            // A prolog also fails, after it has given the reason.
             assert_eq!(
                 ran.code,
                 Some(i32::from(reason.is_some() && job.is_some())),
@@ -375,7 +375,7 @@ fn slurm_drains_with_the_finding_as_its_reason() {
 #[test]
 fn slurm_keeps_what_somebody_else_set() {
     let ours = "Reason=peerscope: SIMULATED demo: pcie-narrow: x4 [root@2026-11-21T16:57:32]";
-    // State, the line of the reason, whether it is drained with a reason of ours.
+    // State, the line of the reason, and true if the check drains it with a reason of ours.
     for (state, reason, drained) in [
         ("IDLE", "", true),
         ("MIXED+PLANNED", "", true),
@@ -444,10 +444,10 @@ fn slurm_keeps_what_somebody_else_set() {
             assert_eq!(ran.stderr.contains("somebody else"), !drained, "{ran:?}");
         }
     }
-    // Slurm does not answer: nothing is set, and slurmd asks again before the node is in service.
+    // If Slurm does not answer, nothing is set, and slurmd asks again before the node is in service.
     let (ran, asked, _) = slurm_health_check("demo", "", None);
     assert_eq!((ran.code, asked.as_str()), (Some(1), ""), "{ran:?}");
-    // What is mended stays drained until a person gives it back.
+    // A repaired node stays drained until a person gives it back.
     let (ran, asked, _) =
         slurm_health_check("h200x2", &format!("   State=IDLE+DRAIN\n   {ours}\n"), None);
     assert_eq!((ran.code, asked.as_str()), (Some(0), ""), "{ran:?}");
@@ -479,7 +479,7 @@ fn a_node_is_accepted_or_rejected_with_its_reports() {
 #[test]
 fn runs_of_accept_node_do_not_overwrite_each_other() {
     let (folder, _) = place("");
-    // All in one second, for certain: the clock stands still.
+    // The clock stands still, so that all runs fall into one second.
     stand_in(folder.path(), "date", "echo 20261121T120000Z");
     let reports = folder.path().join("reports");
     let start = |machine: &str| {
@@ -517,7 +517,7 @@ fn runs_of_accept_node_do_not_overwrite_each_other() {
     });
     let mut seen: Vec<_> = json.map(read_json).collect();
     assert_eq!((files.len(), seen.len()), (8, 4));
-    // The caller's profile took the place of the script's.
+    // The caller's profile replaced the script's.
     assert!(
         seen.iter()
             .all(|report| report["measurements"]["profile"] == "quick")
@@ -532,7 +532,7 @@ fn runs_of_accept_node_do_not_overwrite_each_other() {
         .map(|report| report["machine"].as_str().unwrap())
         .collect();
     assert_eq!(seen, machines);
-    // A run that comes to no report leaves no file.
+    // A run without a report leaves no file.
     assert_eq!(wait(&mut start("nosuch")).code(), Some(2));
     assert_eq!(std::fs::read_dir(&reports).unwrap().count(), 8);
 }
@@ -588,7 +588,7 @@ fn systemd_takes_the_units() {
         std::fs::read_to_string(Path::new(FOLDER).join("peerscope-textfile.service")).unwrap();
     let timer =
         std::fs::read_to_string(Path::new(FOLDER).join("peerscope-textfile.timer")).unwrap();
-    // systemd looks whether the program is there.
+    // systemd checks that the program exists.
     let program = "/usr/local/bin/peerscope";
     assert!(service.contains(&format!("ExecStart={program} topo ")));
     let service = service.replace(program, env!("CARGO_BIN_EXE_peerscope"));
@@ -604,7 +604,7 @@ fn systemd_takes_the_units() {
         .collect();
     assert!(about_ours.is_empty(), "{ran:?}");
 
-    // And its command does what it says, on a machine of ours.
+    // The service's command works on a machine of ours.
     let file = folder.path().join("peerscope.prom");
     let line = service
         .lines()

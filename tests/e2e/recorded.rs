@@ -1,4 +1,4 @@
-//! The simulated H200 server against what was recorded on the real one.
+//! Compares the simulated H200 server with the recordings of the real one.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::common::{H200X8, HARDWARE_REPORT, list, read_json};
 
-/// How far a simulated figure may lie from the recorded one, per cent.
+/// Largest difference between a simulated figure and the recorded one, per cent.
 const AGREES: f64 = 2.0;
 
-/// Medians over all pairs of `p2pBandwidthLatencyTest` on the same server, microseconds: small
-/// writes with peer access, and without. A row of small copies, as `check` times it, cost 2.3 and
-/// 15.8; the sample's kernel-written flags are what the machine was made from.
+/// Medians over all pairs of `p2pBandwidthLatencyTest` on the same server, microseconds: small writes with peer access,
+/// and without. A row of small copies, as `check` times it, cost 2.3 and 15.8. The machine was made from the sample's
+/// kernel-written flags.
 const LATENCY_US: [(&str, f64); 2] = [("direct", 2.785), ("staged", 16.44)];
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -24,7 +24,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The median over all pairs of every configuration of a table.
+/// Returns the median over all pairs of every configuration of a table.
 fn medians(report: &Value, table: &str, figure: &str, axes: &[&str]) -> BTreeMap<String, f64> {
     let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for cell in list(&report["measurements"][table]) {
@@ -46,7 +46,7 @@ fn every_rate_agrees_with_the_recorded_one() {
     let recorded = medians(&read_json(HARDWARE_REPORT), "peer", "achieved_gbps", &axes);
     let simulated = medians(&H200X8, "peer", "achieved_gbps", &axes);
     assert!(recorded.len() >= 12, "{recorded:?}");
-    // Since it was recorded, kernels that read are timed as well.
+    // Kernels that read have been timed only since the recording.
     let more: Vec<_> = simulated
         .keys()
         .filter(|key| !recorded.contains_key(*key))

@@ -1,4 +1,4 @@
-//! Saved reports whose rows were removed, or that have rows of GPUs that they do not have: never healthy.
+//! Tests that saved reports with removed rows, or with rows of GPUs that they do not list, are never healthy.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ const TABLES: [&str; 12] = [
 /// A healthy report of two GPUs.
 static TWO: LazyLock<Value> = LazyLock::new(|| healthy("h200x2", "standard"));
 
-/// One of three, with several flows at once.
+/// A healthy report of three GPUs, with several flows at once.
 static THREE: LazyLock<Value> = LazyLock::new(|| healthy("rtx3090x4", "standard"));
 
 fn healthy(machine: &str, profile: &str) -> Value {
@@ -38,10 +38,9 @@ fn rows<'a>(report: &'a mut Value, table: &str) -> &'a mut Vec<Value> {
     report["measurements"][table].as_array_mut().unwrap()
 }
 
-/// A change to the report.
 type Change = fn(&mut Value);
 
-/// Ways to take rows out.
+/// Different removals of rows.
 const REMOVALS: [(&str, Change); 5] = [
     ("the rows of source 1", |report| {
         rows(report, "peer").retain(|row| row["source"] == 0)
@@ -91,7 +90,7 @@ fn a_report_that_lacks_rows_is_inconclusive() {
             "{what}: {}",
             judged["verdict"]
         );
-        // What was judged is read again as it was.
+        // A judged report gets the same verdict when it is read again.
         let again = write_json(folder.path(), "again.json", &judged);
         let again = run(&["diagnose", &again, "--format", "json"]);
         assert_eq!(
@@ -125,7 +124,7 @@ fn without_a_record_of_what_was_asked_the_pairs_of_the_gpus_are() {
         let ran = run(&["diagnose", &write_json(folder.path(), "cut.json", &report)]);
         assert_eq!(ran.code, Some(3), "{what}: {ran:?}");
     }
-    // What was not asked for lacks nothing.
+    // Rows that were not requested are not missing.
     for more in [
         &["--only", "host"][..],
         &["--skip", "peers"],

@@ -1,4 +1,4 @@
-//! Machines of as many GPUs as there can be, and of more.
+//! Tests of machines with the largest number of GPUs, and of larger ones.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn as_many_gpus_as_there_can_be_are_read_again_and_more_are_refused() {
             .contains("73 are more than can be simulated, which is 72"),
         "{refused:?}"
     );
-    // A report of one more, made by somebody else.
+    // An edited report with one GPU more.
     let mut edited: Value = written;
     let mut gpu = edited["snapshot"]["gpus"][71].clone();
     gpu["index"] = 72.into();

@@ -1,5 +1,4 @@
-//! What a second reading found missing once: reports that look healthy and are not, and gaps that were
-//! silent.
+//! Tests of defects that a second review found: reports that look healthy and are not, and gaps that were not reported.
 
 use std::process::Stdio;
 
@@ -11,7 +10,7 @@ use crate::common::{
 };
 use crate::worker_faults::busy_worker;
 
-/// `diagnose` of the hardware report after a change to every cell of a table.
+/// Runs `diagnose` on the hardware report after a change to every cell of a table.
 fn judged(table: &str, change: impl Fn(&mut Value)) -> Ran {
     let (_folder, path) = changed_report(|report| {
         report["measurements"][table]
@@ -23,7 +22,6 @@ fn judged(table: &str, change: impl Fn(&mut Value)) -> Ran {
     run(&["diagnose", &path, "--format", "json"])
 }
 
-/// A change to a cell.
 type Change = fn(&mut Value);
 
 #[test]
@@ -100,8 +98,8 @@ fn pairs_of_a_lost_gpu_are_counted_as_untested() {
 fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     let (folder, report) = place("report.json");
     let binary = folder.path().join("peerscope");
-    // Not by this process: a child that another test forks meanwhile would hold the file open for writing,
-    // and a file that is written to cannot be run.
+    // Do not copy in this process. A child that another test forks meanwhile would hold the file open for writing, and
+    // such a file cannot be run.
     let copied = std::process::Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_peerscope"))
         .arg(&binary)

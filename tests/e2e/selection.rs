@@ -1,4 +1,4 @@
-//! What is looked at and measured: `--gpus`, `--only`, `--skip`, `--memory`, `--overlap-bytes`.
+//! Tests of what is checked and measured: `--gpus`, `--only`, `--skip`, `--memory`, `--overlap-bytes`.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -116,16 +116,16 @@ fn only_the_chosen_gpus_are_measured_and_judged() {
             .collect();
         assert_eq!(measured, wanted, "{table}");
     }
-    // One that is at fault, and a healthy one.
+    // A selection with the faulty GPU, and a healthy one.
     assert_eq!(
         run(&with(check("demo", "quick"), &["--gpus", "0,5"])).code,
         Some(1)
     );
-    // Of a pair by itself it cannot be told that others like it have peer access: a warning.
+    // A pair alone does not show that others like it have peer access, so this is a warning.
     let denied = with(check("demo", "quick"), &["--gpus", "1,6"]);
     assert_eq!(run(&denied).code, Some(0));
     assert_eq!(run(&with(denied, &["--fail-on", "warning"])).code, Some(1));
-    // Nothing to copy to but the host.
+    // The host is the only partner for copies.
     let alone = run(&with(
         check("h200x8", "quick"),
         &["--gpus", "4", "--format", "json"],
@@ -136,7 +136,7 @@ fn only_the_chosen_gpus_are_measured_and_judged() {
         copies.len() == 2 && copies.iter().all(|copy| copy["gpu"] == 4),
         "{copies:?}"
     );
-    // A GPU that is lost, alone and among others.
+    // A lost GPU, alone and among others.
     assert_eq!(
         run(&with(check("gpu-lost", "quick"), &["--gpus", "0,2,3"])).code,
         Some(0)
@@ -151,7 +151,7 @@ fn only_the_chosen_gpus_are_measured_and_judged() {
     );
 }
 
-/// Host copies of a GPU that was left out pass an uplink of those that were not, or do not.
+/// Host copies of a left-out GPU use an uplink of the selected GPUs, or do not.
 #[test]
 fn other_programs_on_gpus_that_were_left_out_are_seen() {
     let machine = concat!(
@@ -215,7 +215,7 @@ fn other_programs_on_gpus_that_were_left_out_are_seen() {
             .all(|seen| seen["gpu"] != 2),
         "{report}"
     );
-    // The advice of the whole machine leads to a healthy verdict.
+    // The advice for the whole machine leads to a healthy verdict.
     let (code, report) = check(&[]);
     let busy = list(&report["findings"])
         .iter()
@@ -296,19 +296,19 @@ const FORMATS: [&str; 7] = [
     "json",
 ];
 
-/// What a report says of which nothing was left out, and nothing is at fault.
+/// Words of a report without a fault from which nothing was left out.
 const WHOLE: [&str; 2] = [
     "nothing is at fault; all",
     "PEERSCOPE OK - SIMULATED nvlink12: 4 GPUs",
 ];
 
-/// What was chosen, and how a report must say so.
+/// A selection, and how a report must describe it.
 #[derive(Default)]
 struct Choice<'a> {
     options: &'a [&'a str],
     /// The options that left something out, in short.
     short: &'a str,
-    /// What they left out, a sentence each.
+    /// The parts that they left out, a sentence each.
     left_out: &'a [&'a str],
     gpus_left_out: u64,
     probes_left_out: &'a [&'a str],
@@ -317,7 +317,7 @@ struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// What this format has where something was left out, and its counterpart where nothing was.
+    /// Returns the words of this format if something was left out, and the words that must be absent.
     fn partial(&self, format: &str) -> (Vec<String>, &'static [&'static str]) {
         let (all, short) = (self.left_out.join("; "), self.short);
         match format {
@@ -361,7 +361,7 @@ impl Choice<'_> {
         }
     }
 
-    /// The same where a rule was switched off.
+    /// Like [`Self::partial`], for a rule that was switched off.
     fn silenced(&self, format: &str) -> (Vec<String>, &'static [&'static str]) {
         let sentence = format!(
             "SILENCED by {}: persistence-off is off",
@@ -389,12 +389,12 @@ impl Choice<'_> {
         }
     }
 
-    /// Holds what a format says against what was chosen: all of it, and nothing else.
+    /// Compares the words of a format with the selection: all of it, and nothing else.
     fn assert_said(&self, format: &str, written: &str) {
         if format == "json" {
             return self.assert_requested(&serde_json::from_str(written).unwrap());
         }
-        // Without escapes and what metrics mean, on one line.
+        // Without escapes and the help texts of metrics, on one line.
         let lines = written
             .lines()
             .filter(|line| format != "prometheus" || !line.starts_with('#'));
@@ -473,8 +473,8 @@ impl Choice<'_> {
     }
 }
 
-/// A run that left something out is healthy for what was asked, says so in every format, also when its saved report
-/// is judged again, and names the command that repeats it. One that left nothing out says nothing of it.
+/// A run that left something out is healthy for what was requested. Every format says so, also when the saved report is
+/// judged again, and names the command that repeats the run. A run that left nothing out does not mention it.
 #[test]
 fn a_partial_run_never_reads_as_a_complete_one() {
     let (folder, report) = place("report.json");
@@ -550,7 +550,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
         choice.assert_said("text", &ran.stdout);
         let first = read_json(&report);
         choice.assert_requested(&first);
-        // A report is judged by the configuration of the day.
+        // A report is judged by the current configuration.
         let config = choice
             .config
             .map_or_else(Vec::new, |config| vec!["--config", config]);
@@ -582,7 +582,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
         ]
         .concat();
         assert_eq!(command, chosen);
-        // And it does repeat it.
+        // The command repeats the run.
         let repeated = run(&[&command[..], &["--format", "json"]].concat()).json();
         assert_eq!(repeated["request"], first["request"]);
         assert_eq!(repeated["verdict"], first["verdict"]);
@@ -597,7 +597,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
             .stdout
             .contains("SILENCED")
     );
-    // The facts alone.
+    // The same for facts alone.
     for (gpus, partial) in [("0", true), ("0-7", false)] {
         let text = run(&["topo", "--machine", "demo", "--gpus", gpus]).stdout;
         assert_eq!(
@@ -609,7 +609,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
     }
 }
 
-/// Nor does the report of a run that was killed, which is made from its journal.
+/// The report of a killed run, made from its journal, does not read as complete either.
 #[test]
 fn a_partial_run_that_was_killed_stays_partial() {
     let (folder, _) = place("");
@@ -690,7 +690,7 @@ fn a_gpu_that_is_lost_has_its_address_and_what_nvml_does_not_list_was_not_chosen
     assert_eq!(list(&topo(case, "0,2").json()["findings"]).len(), 0);
 }
 
-/// The report of a case, the facts alone, with these GPUs.
+/// Returns the facts of a case with these GPUs.
 fn facts(case: &str, gpus: &[&str]) -> Value {
     let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
     run(&[
@@ -730,7 +730,7 @@ fn to_name_every_gpu_that_nvml_lists_hides_nothing() {
             "{text}"
         );
     }
-    // Whatever is missing, or is not there on purpose, or is lost.
+    // Try every case: GPUs may be missing, left out on purpose, or lost.
     let mut tried = 0;
     for file in std::fs::read_dir(format!("{}/tests/cases", env!("CARGO_MANIFEST_DIR"))).unwrap() {
         let path = file.unwrap().path();
@@ -783,7 +783,7 @@ fn what_nvml_does_not_list_counts_among_what_was_left_out() {
             8,
             &["03", "23", "24", "25", "26"],
         ),
-        // A container: what the host did not give it is none of its GPUs.
+        // A container: GPUs that the host did not pass in are not its GPUs.
         (
             "container-with-one-gpu-not-listed",
             "0,1",
@@ -791,7 +791,7 @@ fn what_nvml_does_not_list_counts_among_what_was_left_out() {
             4,
             &["05", "06"],
         ),
-        // GPUs 1 and 5 are lost and have their places; nouveau has the third.
+        // GPUs 1 and 5 are lost and keep their positions; nouveau drives the third.
         (
             "two-gpus-lost-and-one-with-nouveau",
             "0,2",

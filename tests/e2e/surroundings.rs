@@ -1,11 +1,11 @@
-//! What surrounds a run and is no fault of the hardware: variables of the environment.
+//! Tests of environment variables, which affect a run but are no fault of the hardware.
 
 use crate::common::{Ran, cells, codes, finish, list, say};
 use crate::fake::Fake;
 
 const QUICK: [&str; 5] = ["check", "--profile", "quick", "--format", "json"];
 
-/// A healthy machine as the live one, with these variables set.
+/// Checks a healthy machine as the live one, with these variables set.
 fn with_environment(machine: &str, profile: &str, variables: &[(&str, &str)]) -> Ran {
     let fake = Fake::new(machine);
     let mut args = QUICK;
@@ -65,8 +65,8 @@ fn every_format_names_what_was_taken_away() {
     }
 }
 
-/// What the removal is for: with launches that block, no gate holds, and nothing can be timed. That
-/// accuses no pair.
+/// Shows why the variables are removed: with blocking launches, no gate holds, and nothing can be timed. That accuses
+/// no pair.
 #[test]
 fn a_gate_that_opens_by_itself_is_inconclusive() {
     for (machine, profile) in [("h200x2", "standard"), ("nvlink12", "quick")] {
@@ -133,7 +133,7 @@ fn the_worker_keeps_away_from_an_mps_daemon() {
     );
 }
 
-/// CUDA's ordinals of the GPUs that were asked for, and the exit code.
+/// Returns CUDA's ordinals of the requested GPUs, and the exit code.
 fn ordinals(
     machine: &str,
     gpus: &str,
@@ -161,7 +161,7 @@ fn cuda_shows_the_worker_only_the_gpus_that_were_chosen() {
         (vec![0.into(), 1.into()], Some(0))
     );
     assert_eq!(ordinals("h200x8", "0-7", None).0[7], 7);
-    // What the user has set stays, and what it hides is said.
+    // The user's setting stays, and the GPUs that it hides are reported.
     assert_eq!(
         ordinals("h200x8", "2,5", Some("7,5,2")),
         (vec![2.into(), 1.into()], Some(0))

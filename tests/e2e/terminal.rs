@@ -1,4 +1,4 @@
-//! What a person sees in a terminal: how long it is, how wide, and what moves while it is measured.
+//! Tests of a terminal's page: its length, its width, and the progress during measurements.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use crate::common::{
     redact, skipped_for_want_of, with, write_json,
 };
 
-/// What `diagnose` says of a report to a terminal of this width.
+/// Returns the text of `diagnose` for a report on a terminal of this width.
 fn diagnosed(report: &serde_json::Value, width: usize, more: &[&str]) -> String {
     let folder = place("").0;
     let path = write_json(folder.path(), "report.json", report);
@@ -55,7 +55,7 @@ fn a_faulty_machine_says_first_what_is_wrong() {
             );
         }
         let page = diagnosed(&DEMO, width, &[]);
-        // What is wrong, what to do, and with which part: before any figure, and on one screen.
+        // The fault, the next step and the part come before any figure, and on one screen.
         let top: Vec<&str> = page.lines().take(40).collect();
         for words in [
             "FAULTY: ",
@@ -94,7 +94,7 @@ fn brief_has_a_line_for_each_finding() {
     );
 }
 
-/// Runs a shell command at a pseudo-terminal of 100 columns, and prints all that is written to it.
+/// A script that runs a shell command on a pseudo-terminal of 100 columns, and prints everything written to it.
 const AT_A_TERMINAL: &str = r#"
 import fcntl, os, pty, struct, sys, termios
 pid, terminal = pty.fork()
@@ -137,7 +137,7 @@ fn at_a_terminal(script: &str) -> Option<Ran> {
     ))
 }
 
-/// What a terminal shows in the end: each line after the last return to its beginning, without control sequences.
+/// Returns the final content of a terminal: each line after its last carriage return, without control sequences.
 fn shown(seen: &str) -> String {
     let line = |line: &str| {
         let last = line
@@ -165,7 +165,7 @@ fn while_a_pair_hangs_the_time_left_is_shown_and_the_line_is_cleared_in_the_end(
         assert!(ran.stdout.contains(words), "{words}: {:?}", ran.stdout);
     }
     assert_eq!(shown(&ran.stdout).trim(), "", "{:?}", ran.stdout);
-    // Nothing where stderr is no terminal.
+    // Nothing is printed if stderr is not a terminal.
     let quiet = crate::common::run(&with(check("pair-hangs", "quick"), &[]));
     assert_eq!(quiet.stderr, "", "{quiet:?}");
 }
@@ -189,7 +189,7 @@ fn at_a_terminal_the_verdict_is_the_last_line() {
     assert_eq!(verdicts[1], lines.len() - 1, "{lines:#?}");
 }
 
-/// Ten faulty machines of different kinds: part, place and first step are known within ten lines of 80 columns.
+/// Ten faulty machines of different kinds: part, place and first step appear within ten lines of 80 columns.
 #[test]
 fn part_place_and_first_step_of_ten_faulty_machines_are_known_in_ten_lines() {
     let mut complaints = Vec::new();

@@ -1,5 +1,5 @@
-//! `topo` leaves slow facts out of what it prints for people. It must conclude from the rest what it
-//! concludes from everything.
+//! Tests that `topo`, which omits slow facts in output for people, reaches the same conclusions from the rest as from
+//! everything.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sim::builtin;
 
 use crate::common::{codes, flowing, run, text_of};
 
-/// The codes that a text names, in brackets behind the sentence of each finding.
+/// Returns the codes that a text names, in brackets behind the sentence of each finding.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text
         .split('[')

@@ -1,4 +1,4 @@
-//! `check --trace`: the file read back, and compared with the report of the same run.
+//! Tests of `check --trace`: the file is read back and compared with the report of the same run.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -19,13 +19,13 @@ fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-/// When a slice begins and ends, microseconds.
+/// Returns the beginning and the end of a slice, microseconds.
 fn ends(slice: &Value) -> [f64; 2] {
     let start = slice["ts"].as_f64().unwrap();
     [start, start + slice["dur"].as_f64().unwrap()]
 }
 
-/// Share of a kernel on this GPU that ran beside the copy of a part, per cent, from the slices alone.
+/// Computes from the slices alone the share of a kernel on this GPU that ran beside the copy of a part, per cent.
 fn overlap(file: &Value, part: &str, gpu: u64) -> f64 {
     let of = |kind: &str, gpu: Option<u64>| {
         let is = |slice: &&&Value| {
@@ -76,7 +76,7 @@ fn compare(file: &Value, report: &Value) {
     );
 }
 
-/// What holds for every file.
+/// Checks what holds for every file.
 fn is_sound(file: &Value) {
     let (slices, leaves, arrives) = (events(file, "X"), events(file, "s"), events(file, "f"));
     for slice in &slices {
@@ -166,7 +166,7 @@ fn the_live_driver_draws_the_same() {
     ]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let (file, report) = (read_json(&trace), read_json(&report));
-    // Its events have a clock of their own, which knows nothing of this machine's: the gates hold them together.
+    // Its events have a clock of their own, which is unrelated to this machine's: the gates hold them together.
     assert_eq!(events(&file, "s").len(), 24);
     compare(&file, &report);
     assert_eq!(file["otherData"]["simulated"], false);
@@ -209,8 +209,8 @@ fn pipelines_and_calls_are_drawn_too() {
             parts.iter().collect::<BTreeSet<_>>()
         );
     }
-    // From the first copy in to the last copy out of each pipeline, as the report has it; the events between stages
-    // cost some time.
+    // The report times each pipeline from the first copy in to the last copy out; the events between stages take some
+    // time.
     let pipeline = &report["measurements"]["pipeline"][0];
     for (streams, key) in [("1", "one_stream_us"), ("3", "several_streams_us")] {
         let of = |slice: &&&Value| {
@@ -246,7 +246,7 @@ fn pipelines_and_calls_are_drawn_too() {
     assert!(tracks >= 3, "a track for each stream");
 }
 
-/// A page of the same run.
+/// Returns a page of the same run.
 fn page(path: &str) -> Html {
     Html::parse_document(&std::fs::read_to_string(path).unwrap())
 }
@@ -324,7 +324,7 @@ fn the_page_of_the_run_draws_the_same_slices() {
             "{took:?} {widths:?}"
         );
     }
-    // It is of the run alone: a saved report has none.
+    // Only the run itself has a timeline: a saved report has none.
     run(&["diagnose", &report, "-o", &again]);
     assert_eq!(select(&page(&again), "svg.lane").len(), 0);
     assert!(!select(&page(&again), ".maps table.heat").is_empty());
@@ -381,7 +381,7 @@ fn a_timeline_changes_no_figure_and_is_asked_for_by_its_name() {
         "/nowhere/at/all.json",
     ]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    // Of a machine without peer access there is nothing to draw, and nothing else changes.
+    // A machine without peer access has nothing to draw, and nothing else changes.
     let nothing = at("nothing.json");
     let ran = run(&["check", "--machine", "none", "--trace", &nothing]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
@@ -391,7 +391,7 @@ fn a_timeline_changes_no_figure_and_is_asked_for_by_its_name() {
     );
 }
 
-/// The parts that a file shows, by their names.
+/// Returns the names of the parts in a file.
 fn parts(file: &Value) -> BTreeSet<String> {
     let slices = events(file, "X")
         .into_iter()
@@ -436,7 +436,7 @@ fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
         std::fs::read_to_string(&trace).unwrap()
     );
 
-    // Cut off within a line, after more and more of them.
+    // Cut within a line, after an increasing number of lines.
     let text = std::fs::read(&kept).unwrap();
     let ends: Vec<usize> = text
         .iter()
@@ -447,7 +447,7 @@ fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     let is_drawn = |line: &usize| {
         let entry: Value = serde_json::from_slice(lines[*line]).unwrap_or_default();
-        // Some have clocks alone.
+        // Some entries contain only clocks.
         entry["event"]["timeline"]["timeline"]["parts"]
             .as_array()
             .is_some_and(|parts| !parts.is_empty())
@@ -485,7 +485,7 @@ fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
         (seen, _) = (there.len(), std::fs::remove_file(&partly).unwrap());
     }
     assert_eq!(seen, parts(&whole).len(), "what was lost last is no slice");
-    // One file for both.
+    // One file for both outputs.
     let ran = run(&["recover", &kept, "--trace", &again, "-o", &again]);
     assert!(
         ran.code == Some(2) && ran.stderr.contains("same file"),

@@ -1,5 +1,5 @@
-//! Two checks of one machine at once: the second says who is there, waits or ends, and measures nothing.
-//! Live machines are locked, so these are over the fake driver, whose machines have a lock each.
+//! Tests of two checks of one machine at once: the second names the first, waits or ends, and measures nothing. Live
+//! machines are locked, so these tests use the fake driver, whose machines have a lock each.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ const QUICK: [&str; 7] = [
     "3",
 ];
 
-/// A check that hangs in one copy for three seconds, and so holds the machine; it has its worker.
+/// Starts a check that hangs in one copy for three seconds, and so holds the machine. Returns once it has a worker.
 fn holder(fake: &Fake) -> Child {
     let mut command = fake.command(&QUICK);
     command
@@ -40,7 +40,7 @@ fn second(fake: &Fake, more: &[&str]) -> Ran {
     finish(&mut fake.command(&[&QUICK[..], more].concat()))
 }
 
-/// It measured nothing, says so in its report, and names this process.
+/// Checks that the run measured nothing, reports so, and names this process.
 fn assert_refused(ran: &Ran, holder: u32) {
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let words = format!("another peerscope checks this machine: process {holder} of user ");
@@ -86,7 +86,7 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
             "{line:?}"
         );
         assert_eq!(read_json(&file)["verdict"]["exit_code"], 3);
-        // Facts disturb nobody, and a simulated machine is nobody else's.
+        // Facts disturb nobody, and a simulated machine is never shared.
         let topo = finish(&mut fake.command(&["topo", "--format", "json"]));
         assert_ne!(topo.code, Some(3), "{topo:?}");
         let simulated =
@@ -96,7 +96,7 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
             first.try_wait().unwrap().is_none(),
             "the first had ended already"
         );
-        // The hang is the first one's own.
+        // The hang belongs to the first check.
         assert_eq!(wait(&mut first).code(), Some(1));
         assert_ne!(second(&fake, &[]).code, Some(3), "it was not given back");
     }
@@ -217,7 +217,7 @@ fn a_wait_can_be_interrupted() {
     wait(&mut first);
 }
 
-/// Another user's check is seen as well, in both directions.
+/// A check of another user is seen as well, in both directions.
 #[test]
 fn users_see_each_other() {
     if !is_root() || !is_there("setpriv") {
@@ -255,7 +255,7 @@ pub fn is_root() -> bool {
     id.is_ok_and(|output| output.stdout == b"0\n")
 }
 
-/// The same command as a user without rights, with this copy of the program.
+/// Returns the same command for a user without rights, with this copy of the program.
 pub fn as_nobody(command: Command, binary: &Path) -> Command {
     let mut other = Command::new("setpriv");
     other
@@ -268,7 +268,7 @@ pub fn as_nobody(command: Command, binary: &Path) -> Command {
             None => other.env_remove(name),
         };
     }
-    // The test's own state folder is not this user's.
+    // The test's own state folder does not belong to this user.
     other
         .env("XDG_STATE_HOME", binary.parent().unwrap().join("state"))
         .stdin(Stdio::null());
@@ -339,7 +339,7 @@ fn slurm_does_not_drain_a_node_that_somebody_checks() {
     wait(&mut first);
 }
 
-/// The check that waited hangs in its turn, and its time is over: nobody knows whether it would have ended.
+/// The check that waited hangs in its turn until its time is over: it is unknown if it would have ended.
 #[test]
 fn slurm_does_not_drain_a_node_whose_check_had_to_wait() {
     let fake = Fake::new("h200x2");

@@ -1,4 +1,4 @@
-//! Workers that hang, crash or are killed, and users who have seen enough.
+//! Tests of workers that hang, crash or are killed, and of users who interrupt a run.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
@@ -16,7 +16,7 @@ use crate::fake::Fake;
 #[derive(Debug)]
 struct Process {
     parent: u32,
-    /// A zombie has ended, even where nobody asks for its exit code.
+    /// True unless it is a zombie, which has ended even if nobody asks for its exit code.
     running: bool,
     /// Processor time used, in ticks of 10 ms.
     ticks: u64,
@@ -24,7 +24,7 @@ struct Process {
 
 fn process(pid: u32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, brackets too.
+    // The name may contain anything, even brackets.
     let fields: Vec<_> = stat
         .get(stat.rfind(')')? + 1..)?
         .split_whitespace()
@@ -50,7 +50,7 @@ pub fn child_of(parent: u32) -> Option<u32> {
     })
 }
 
-/// Waits until something is so.
+/// Waits until `look` returns a value.
 pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
@@ -64,7 +64,7 @@ pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The worker of a run, once it has used so much processor time that it must be measuring.
+/// Returns the worker of a run, once it has used so much processor time that it must be measuring.
 pub fn busy_worker(run: &Child) -> u32 {
     until("a worker that measures", PATIENCE, || {
         let worker = child_of(run.id())?;
@@ -72,7 +72,7 @@ pub fn busy_worker(run: &Child) -> u32 {
     })
 }
 
-/// A run that takes seconds, reporting to a file.
+/// Starts a run that takes seconds and reports to a file.
 fn long_run(report: &str) -> Child {
     let args = with(check("pcie16", "standard"), &["-o", report]);
     peerscope(&args)
@@ -86,7 +86,7 @@ fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &
     every_cell(report).filter(move |cell| cell["status"] == status)
 }
 
-/// The pairs that lack a figure.
+/// Returns the pairs without a figure.
 fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
     cells(report)
         .filter(|cell| cell["status"] != "measured")
@@ -94,7 +94,7 @@ fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
         .collect()
 }
 
-/// One ordered pair lost figures, and the opposite one at most those with both directions busy.
+/// Checks that one ordered pair lost figures, and the opposite one at most those with both directions busy.
 fn assert_one_pair_lost(report: &Value) {
     let failed: BTreeSet<_> = with_status(report, "failed").map(pair).collect();
     assert_eq!(failed.len(), 1, "{failed:?}");
@@ -148,7 +148,7 @@ fn a_hang_in_a_longer_profile_costs_no_other_pair() {
     ))
     .json();
     let lost = lost_pairs(&report);
-    // Both ways at once, the copy that hangs runs for the opposite pair too.
+    // With both directions at once, the copy that hangs also runs for the opposite pair.
     assert!(
         lost.contains(&(1, 2)) && lost.is_subset(&BTreeSet::from([(1, 2), (2, 1)])),
         "{lost:?}"
@@ -195,7 +195,7 @@ fn a_worker_that_is_killed_once_costs_nothing() {
     }
 }
 
-/// The next worker of a run, in its place in the same round.
+/// Returns the next worker of a run, which hangs in the same round.
 fn next_hanging_worker(parent: u32, before: u32) -> u32 {
     let worker = until("another worker", PATIENCE, || {
         child_of(parent).filter(|&worker| worker != before)
@@ -232,7 +232,7 @@ fn a_worker_that_is_killed_again_and_again_accuses_nothing() {
     );
 }
 
-/// A fake machine whose driver hangs, and the run's worker there.
+/// Starts a fake machine whose driver hangs. Returns the run and its worker.
 fn hanging_fake(fake: &Fake, faults: &str, args: &[&str]) -> (Child, u32) {
     let mut command = fake.command(args);
     command
@@ -259,7 +259,7 @@ const LONG: [&str; 9] = [
 
 #[test]
 fn a_worker_that_is_killed_while_the_driver_starts_is_started_again() {
-    // At no GPU yet, and at one.
+    // Before any GPU, and at one GPU.
     for place in ["cuInit@1", "cuMemAlloc_v2@4"] {
         let fake = Fake::new("h200x2");
         let (run, worker) = hanging_fake(&fake, &format!("{place}=hang"), &LONG);
@@ -290,10 +290,10 @@ fn a_worker_that_is_killed_while_the_driver_starts_is_started_again() {
     }
 }
 
-/// The kernel's own counters say that it was the lack of memory.
+/// The kernel's own counters show that memory ran out.
 #[test]
 fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
-    // One pair hangs for as long as it is let.
+    // One pair hangs until its deadline.
     let fake = Fake::new("pair-hangs");
     let events = |kills: u32| {
         let group = fake.root().join("sys/fs/cgroup/job");
@@ -333,7 +333,7 @@ fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
     assert_eq!(output.status.code(), Some(3), "{}", report["findings"]);
 }
 
-/// A copy that failed may have left another under way, which would land in the next pair's check.
+/// A copy that failed may have left another in progress, which would write into the next pair's check.
 #[test]
 fn a_worker_that_cannot_wait_for_what_an_error_left_is_replaced() {
     let fake = Fake::new("h200x2");
@@ -354,7 +354,7 @@ fn a_worker_that_cannot_wait_for_what_an_error_left_is_replaced() {
     assert!(said.contains("the worker was replaced"), "{said}");
 }
 
-/// What crashes by itself twice accuses a pair; once leaves the verdict open.
+/// A crash that occurs twice by itself accuses a pair; a single crash leaves the verdict open.
 #[test]
 fn a_driver_that_crashes_twice_in_the_same_round_is_reported() {
     let fake = Fake::new("h200x2");
@@ -421,7 +421,7 @@ fn an_interrupted_run_keeps_what_it_has() {
             0,
             "{name}"
         );
-        // What was kept can be judged again, and is still a part.
+        // A kept part can be judged again, and is still a part.
         assert_eq!(
             report["verdict"]["untested"].as_u64(),
             Some(skipped.len() as u64),
@@ -430,7 +430,7 @@ fn an_interrupted_run_keeps_what_it_has() {
     }
 }
 
-/// `check` of the machine that hangs, with hours of patience, and its worker.
+/// Starts `check` on the machine that hangs, with a deadline of an hour. Returns the run and its worker.
 pub fn hanging_run(report: &str) -> (Child, u32) {
     let args = [
         "check",
@@ -453,7 +453,7 @@ pub fn hanging_run(report: &str) -> (Child, u32) {
     (run, worker)
 }
 
-/// A worker hangs when it uses no more processor time.
+/// Waits until a worker hangs, that is, until it uses no more processor time.
 fn until_it_hangs(worker: u32) {
     let mut last = (0, Instant::now());
     until("a worker that hangs", PATIENCE, || {

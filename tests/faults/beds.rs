@@ -1,4 +1,4 @@
-//! Machines on which faults are tried, with what a run without any gives.
+//! Machines on which faults are injected, with the result of a run without further faults.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,13 +13,13 @@ use sim::spec::{LateGate, MachineSpec};
 use crate::common::finish;
 use crate::fake::{CUDA, Fake, NVML, library, unexpected};
 
-/// A machine and a run of it.
+/// A machine with one kind of run on it.
 pub struct Bed {
     pub name: &'static str,
     fake: Fake,
     /// Faults that belong to the bed.
     faults: &'static str,
-    /// What is measured.
+    /// Arguments that choose the measurements.
     probes: &'static [&'static str],
     /// The report without further faults.
     pub report: Value,
@@ -31,26 +31,25 @@ pub struct Bed {
     _description: tempfile::TempDir,
 }
 
-/// How often each function was called in the process that calls it: before the first copy, and in
-/// all.
+/// Number of calls of each function in the calling process: before the first copy, and in all.
 #[derive(Default)]
 pub struct Counts {
     pub start: Vec<u64>,
     pub all: Vec<u64>,
 }
 
-/// What is measured on most beds.
+/// Arguments of the measurements on most beds.
 const QUICK: &[&str] = &["--profile", "quick"];
-/// Seconds that one may take: a fault that hangs costs as long, and where none does, a machine that
-/// has other things to do must not look like one that hangs.
+/// Deadline of a copy, seconds. A fault that hangs costs as much; without one, a busy machine must not look like a
+/// hanging one.
 const DEADLINE: &str = "20";
 const HANG_DEADLINE: &str = "2";
 
-/// The beds, made once.
+/// Returns all beds; call it once.
 pub fn all() -> Vec<Bed> {
     vec![
         Bed::new("nvlink", three_h200(), "", &[], &[]),
-        // More peers than may be enabled at a time, so that access is taken back.
+        // There are more peers than may be enabled at a time, so that access is revoked.
         Bed::new("crowded", three_l40s(), "", &[], &[]),
         Bed::new(
             "older",
@@ -73,7 +72,7 @@ pub fn all() -> Vec<Bed> {
             &[],
             &[],
         ),
-        // The driver is asked for a stream whose device has not come to its gate.
+        // The driver is asked about a stream whose device has not reached its gate.
         Bed::new("late", late(three_h200()), "", &[], &[]),
         Bed::with(
             "load",
@@ -103,7 +102,7 @@ pub fn all() -> Vec<Bed> {
     ]
 }
 
-/// Functions of NVML that replaced others, which are asked where these are missing.
+/// Newer NVML functions. If they are missing, the older functions that they replaced are called.
 const OLDER_NVML: [&str; 3] = [
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetGpuFabricInfoV",
@@ -114,17 +113,17 @@ fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
 }
 
-/// Two pairs that share nothing are copied at once.
+/// Returns a machine on which two disjoint pairs are copied at once.
 fn four_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 4)
 }
 
-/// One that works, and one to wait for.
+/// Returns a machine with a GPU that works, and one to wait for.
 fn two_h200() -> MachineSpec {
     sparing(keep(Simulated::find("h200x8").unwrap().spec, 2))
 }
 
-/// The same where a GPU comes late to its first gate.
+/// Makes a GPU late at its first gate.
 fn late(mut spec: MachineSpec) -> MachineSpec {
     spec.faults.late_gates.push(LateGate {
         gpu: 1,
@@ -138,7 +137,7 @@ fn one_h200() -> MachineSpec {
     sparing(keep(Simulated::find("h200x8").unwrap().spec, 1))
 }
 
-/// The same with a host that lets little memory go, so that copies with it are small.
+/// Gives the host little available memory, so that copies with it are small.
 fn sparing(mut spec: MachineSpec) -> MachineSpec {
     spec.host.memory_available = Bytes(200 * MIB);
     spec
@@ -151,7 +150,7 @@ fn three_l40s() -> MachineSpec {
     spec
 }
 
-/// The machine with its first GPUs alone.
+/// Keeps only the first GPUs of the machine.
 fn keep(mut spec: MachineSpec, gpus: usize) -> MachineSpec {
     let gone: Vec<_> = spec.gpus.drain(gpus..).map(|gpu| gpu.pci).collect();
     spec.pci
@@ -218,8 +217,7 @@ impl Bed {
         bed
     }
 
-    /// A run with a fault, its state in this folder, and with libraries of its own where they are
-    /// given.
+    /// Returns the command of a run with a fault, its state in this folder, and with libraries of its own if given.
     pub fn command(
         &self,
         state: &Path,
@@ -237,7 +235,7 @@ impl Bed {
             command.args(["--driver-deadline", HANG_DEADLINE]);
         }
         command.env(fake_machine::STATE, state);
-        // The runs of a bed share its machine and not the lock.
+        // The runs of a bed share its machine but not the lock.
         command.env("PEERSCOPE_LOCK", state);
         command.env(fake_machine::FAULTS, [faults, self.faults].join(";"));
         if let Some(libraries) = libraries {
@@ -246,7 +244,7 @@ impl Bed {
         command
     }
 
-    /// A folder of libraries of which one lacks a function.
+    /// Creates a folder of libraries of which one lacks a function.
     pub fn libraries_without(&self, function: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (names, library, prefix) in [(CUDA, "cuda", "cu"), (NVML, "nvml", "nvml")] {
@@ -269,7 +267,7 @@ impl Bed {
     }
 }
 
-/// The libraries without what a debugger needs, which is nine tenths of them.
+/// The libraries without debug information, which is nine tenths of them.
 static STRIPPED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     for name in ["cuda", "nvml"] {
@@ -286,7 +284,7 @@ static STRIPPED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     folder
 });
 
-/// A library in which some functions have another name.
+/// Writes a library in which some functions have another name.
 fn write_without(library: &str, functions: &[&str], to: &PathBuf) {
     let from = STRIPPED.path().join(library);
     if functions.is_empty() {

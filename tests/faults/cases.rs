@@ -1,4 +1,4 @@
-//! The cases: which function, at which call, what goes wrong.
+//! The cases: the function, the call and the fault.
 
 use fake_machine::plan::Action;
 
@@ -7,10 +7,10 @@ use crate::beds::Bed;
 /// Functions that peerscope looks up and never calls.
 pub const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
 
-/// Codes of CUDA that any call may give: undocumented; context errors that last; the system not
-/// ready; memory; device gone; the driver's own "unknown".
+/// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
+/// gone; the driver's own "unknown".
 const CUDA_CODES: [u32; 12] = [919, 700, 719, 802, 2, 46, 101, 999, 1, 214, 304, 400];
-/// Codes that fit one function.
+/// Codes that only one function returns.
 const CUDA_SPECIAL: [(&str, &[u32]); 7] = [
     ("cuInit", &[34, 100, 803]),
     ("cuDevicePrimaryCtxRetain", &[216]),
@@ -25,10 +25,10 @@ const CUDA_SPECIAL: [(&str, &[u32]); 7] = [
 /// structure's version, unknown.
 const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 25, 999];
 
-/// The beds on which several flows run at once, tried beside what the first beds call, and how: a code, one that breaks the
-/// context, a worker that ends, a lie.
+/// Beds with several flows at once, tried in addition to the calls of the first beds. The actions: a code, one that
+/// breaks the context, a worker that ends, a lie.
 const LOAD: [&str; 2] = ["load", "at-once"];
-/// The beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
+/// Beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
 pub const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
 const LOAD_ACTIONS: [Action; 4] = [
     Action::Code(999),
@@ -37,7 +37,7 @@ const LOAD_ACTIONS: [Action; 4] = [
     Action::Skip,
 ];
 
-/// What kind of fault a case has.
+/// The kind of fault of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     CudaCode,
@@ -55,16 +55,16 @@ pub enum Class {
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Which of the beds.
+    /// Index of the bed.
     pub bed: usize,
     pub function: &'static str,
-    /// What happens; nothing where the function is missing.
+    /// The fault; `None` if the function is missing.
     pub action: Option<Action>,
-    /// The number of the call.
+    /// Number of the call.
     pub call: u64,
-    /// At every later call too.
+    /// True if every later call is affected too.
     pub lasting: bool,
-    /// How many such calls come before the first copy; all of NVML's.
+    /// Number of such calls before the first copy; for NVML, all of them.
     pub start: u64,
 }
 
@@ -73,7 +73,7 @@ impl Case {
         self.function.starts_with("cu")
     }
 
-    /// Whether it comes when copies have begun.
+    /// Returns true if the fault occurs after copies have begun.
     pub fn while_measuring(&self) -> bool {
         self.is_cuda() && self.call > self.start
     }
@@ -97,7 +97,7 @@ impl Case {
         }
     }
 
-    /// The fault as the libraries read it.
+    /// Returns the fault in the form that the libraries read.
     pub fn plan(&self) -> String {
         let action = match self.action {
             None => return String::new(),
@@ -124,7 +124,7 @@ impl Case {
     }
 }
 
-/// Every case, function by function. A function is tried on the first bed that calls it.
+/// Returns every case, function by function. A function is tried on the first bed that calls it.
 pub fn all(beds: &[Bed]) -> Vec<Case> {
     let mut cases = Vec::new();
     for (index, &function) in fake_cuda::FUNCTIONS.iter().enumerate() {
@@ -198,12 +198,12 @@ pub fn all(beds: &[Bed]) -> Vec<Case> {
     cases
 }
 
-/// Every function that several flows at once need, at the first, a middle and the last of its calls.
+/// Returns every function that several flows at once need, at the first, a middle and the last of its calls.
 pub fn of_load(beds: &[Bed]) -> Vec<Case> {
     on(beds, &LOAD)
 }
 
-/// The same of what one GPU and the host need.
+/// Like [`of_load`], for one GPU and the host.
 pub fn of_one_gpu(beds: &[Bed]) -> Vec<Case> {
     on(beds, &ONE_GPU)
 }
@@ -218,7 +218,7 @@ fn on(beds: &[Bed], names: &[&str]) -> Vec<Case> {
         .collect()
 }
 
-/// What goes wrong once the first round of this bed has begun.
+/// Returns faults after the first round of this bed has begun.
 fn while_measuring(beds: &[Bed], bed: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for (index, &function) in fake_cuda::FUNCTIONS.iter().enumerate() {
@@ -253,7 +253,7 @@ fn while_measuring(beds: &[Bed], bed: usize) -> Vec<Case> {
     cases
 }
 
-/// Every function of either library missing.
+/// Returns a case for every missing function of either library.
 pub fn missing(beds: &[Bed]) -> Vec<Case> {
     let functions = fake_cuda::FUNCTIONS.iter().chain(fake_nvml::FUNCTIONS);
     functions
@@ -269,7 +269,7 @@ pub fn missing(beds: &[Bed]) -> Vec<Case> {
                     || there(fake_nvml::FUNCTIONS, &bed.nvml.all)
             };
             let bed = beds.iter().position(calls).unwrap_or(0);
-            // Beds with libraries of their own lack other functions already.
+            // Beds with libraries of their own already lack other functions.
             let bed = if beds[bed].name == "older" { 0 } else { bed };
             Case {
                 bed,

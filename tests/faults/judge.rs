@@ -1,4 +1,4 @@
-//! What a run with a fault must come to.
+//! Judges the result of a run with a fault.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::beds::Bed;
 use crate::cases::Case;
 use crate::common::{Ran, finish, list};
 
-/// A run without hangs: it takes a tenth of a second by itself, and shares two processors.
+/// Most time of a run without hangs: it takes a tenth of a second alone, and shares two processors.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A run with one: until NVML is given up, and again.
+/// Most time of a run with a hang: until NVML is given up, and again.
 const HANG_LIMIT: Duration = Duration::from_secs(50);
 
-/// How much a fault may cost.
+/// Most that a fault may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Cost {
     /// No measurement.
@@ -24,11 +24,11 @@ enum Cost {
     Pair,
     /// The pairs of one GPU.
     Gpu,
-    /// All.
+    /// All measurements.
     Everything,
 }
 
-/// Runs a case and looks at what came.
+/// Runs a case and judges the result.
 pub fn judge(bed: &Bed, case: &Case) -> Result<(), String> {
     let state = tempfile::tempdir().unwrap();
     let libraries = case
@@ -65,7 +65,7 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
         return Err(format!("exit code {code}, verdict {}", report["verdict"]));
     }
     if !shown && case.action.is_some() {
-        // What comes at the end of a run may come sooner or later than in the run that was counted.
+        // Calls at the end of a run may be earlier or later than in the run that was counted.
         return if !case.is_cuda() && case.call > 1 {
             Ok(())
         } else {
@@ -96,8 +96,7 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
     one_cause_is_one_finding(bed, case, &report)?;
     let named = is_named(case, code, &ran.stdout);
     let same = code == bed.code.unwrap_or(-1) && same_figures(&report, &bed.report);
-    // Every answer a "no" is a driver that grants nothing, and then the copies through host memory
-    // are what there is to test.
+    // If every answer is "no", the driver grants no access, and copies through host memory are what remains to test.
     let refused = case.function == "cuDeviceCanAccessPeer"
         && case.lasting
         && case.action == Some(Action::Skip);
@@ -125,10 +124,10 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// On the beds of one GPU and the host: a fault that happens once costs one round and those that it took with it, is one
-/// finding that the exit code follows, and what was measured before it stays.
+/// Checks faults that happen once on the beds of one GPU and the host. Such a fault costs one round and those that it
+/// took with it. It is one finding, the exit code follows from it, and earlier measurements stay.
 fn one_cause_is_one_finding(bed: &Bed, case: &Case, report: &Value) -> Result<(), String> {
-    // What follows of a lie may be several things.
+    // A lie may have several consequences.
     let lie = case.action == Some(Action::Skip);
     if !crate::cases::ONE_GPU.contains(&bed.name) || case.lasting || lie || !case.while_measuring()
     {
@@ -156,8 +155,8 @@ fn one_cause_is_one_finding(bed: &Bed, case: &Case, report: &Value) -> Result<()
     Ok(())
 }
 
-/// What broke off and worked when it was tried again has a figure in every cell. It must be a finding all the same, and
-/// the list must have what `problems` says of rounds at once and of workers that ended by themselves.
+/// Checks that a round that broke off is a finding, even if the retry worked and every cell has a figure. The list must
+/// match what `problems` reports about rounds at once and workers that ended by themselves.
 fn what_went_wrong_in_company_is_a_finding(report: &Value) -> Result<(), String> {
     let broken = report["measurements"]["broken_off"]
         .as_array()
@@ -207,7 +206,7 @@ fn what_went_wrong_in_company_is_a_finding(report: &Value) -> Result<(), String>
     Ok(())
 }
 
-/// The exit code that the cells of a report ask for.
+/// Returns the exit code that follows from the cells of a report.
 fn expected_code(report: &Value) -> i32 {
     let error = list(&report["findings"])
         .iter()
@@ -224,14 +223,14 @@ fn expected_code(report: &Value) -> i32 {
     let failed = cells(report).any(|cell| {
         ["failed", "hung"].contains(&cell["status"].as_str().unwrap()) || is_wrong(cell)
     });
-    // Figures that cannot be, where NVML hides the links that they came over.
+    // Figures are impossible if NVML hides the links that they used.
     let possible = list(&report["findings"])
         .iter()
         .all(|finding| finding["code"] != "bandwidth-impossible");
     let failed =
         failed || statuses(report, "pinning").any(|status| ["failed", "hung"].contains(&status));
     let whole = whole && is_pinning_whole(report);
-    // It proves nothing, and a sound machine does not do it.
+    // A copy that failed once proves nothing, and a sound machine does not do it.
     let possible = possible
         && list(&report["findings"])
             .iter()
@@ -249,7 +248,7 @@ fn is_wrong(cell: &Value) -> bool {
         .is_some_and(|verified| ["dropped", "corrupt"].contains(&verified))
 }
 
-/// The tables of probes on one GPU, which verify no bytes.
+/// Tables of probes on one GPU, which verify no bytes.
 const ON_ONE_GPU: [&str; 5] = ["pipeline", "engines", "calls", "launch_loop", "hazard"];
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
@@ -264,10 +263,11 @@ fn list_of<'a>(report: &'a Value, table: &str) -> impl Iterator<Item = &'a Value
         .flatten()
 }
 
-/// Where the numbers begin that stand for load patterns among GPUs.
+/// First number that represents a load pattern among GPUs.
 const PATTERNS: u64 = 1000;
 
-/// The pair of a cell; a GPU and its host are the GPU twice, and a pattern of several flows is a place of its own.
+/// Returns the pair of a cell. A GPU and its host are the GPU twice; a pattern of several flows gets a number of its
+/// own.
 fn pair(cell: &Value) -> (u64, u64) {
     if let Some(pattern) = cell["pattern"].as_str() {
         let name = [pattern, cell["of"].as_str().unwrap()].concat();
@@ -276,7 +276,7 @@ fn pair(cell: &Value) -> (u64, u64) {
         });
         return [PATTERNS + number % 1_000_000_007; 2].into();
     }
-    // A loop is of the GPU that it waits for too.
+    // A loop also belongs to the GPU that it waits for.
     if let Some(other) = cell["synchronized"].as_u64() {
         return (cell["gpu"].as_u64().unwrap(), other);
     }
@@ -295,12 +295,12 @@ fn statuses<'a>(report: &'a Value, table: &str) -> impl Iterator<Item = &'a str>
         .filter_map(|cell| cell["status"].as_str())
 }
 
-/// Whether page-locking was timed wherever that was asked for.
+/// Returns true if page-locking was timed wherever that was requested.
 fn is_pinning_whole(report: &Value) -> bool {
     statuses(report, "pinning").all(|status| status == "measured")
 }
 
-/// Whether a pattern was left out because another one failed of which it copies all and more.
+/// Returns true if a pattern was left out because it contains all copies of another pattern that failed.
 fn is_lost_with_another(report: &Value, cell: &Value) -> bool {
     let copies = |failed: &Value| {
         let mut flows = list(&failed["flows"]).iter();
@@ -319,7 +319,7 @@ fn is_lost_with_another(report: &Value, cell: &Value) -> bool {
         && cells(report).filter(failed).any(copies)
 }
 
-/// Ordered pairs that lack a figure which they have without the fault, and load patterns likewise.
+/// Returns ordered pairs, and load patterns, that lack a figure which they have without the fault.
 fn lost(bed: &Bed, report: &Value) -> BTreeSet<(u64, u64)> {
     let measured = |report: &Value| -> Vec<(u64, u64)> {
         let is_meant =
@@ -345,36 +345,37 @@ fn cost_of(lost: &BTreeSet<(u64, u64)>) -> Cost {
     }
 }
 
-/// The most that a case may cost.
+/// Returns the most that a case may cost.
 fn most(case: &Case) -> Cost {
     if case.lasting {
         return Cost::Everything;
     }
     if !case.is_cuda() {
         return match case.function {
-            // Without these there is no GPU to be measured.
+            // Without these functions there is no GPU to measure.
             "nvmlInit_v2" | "nvmlDeviceGetCount_v2" => Cost::Everything,
-            // nvml-wrapper's start asks for it.
+            // nvml-wrapper calls it at its start.
             "nvmlSystemGetDriverVersion" if case.action == Some(Action::Hang) => Cost::Everything,
-            // A call that hangs holds up all that is read after it, the GPU's name perhaps too.
+            // A call that hangs blocks all later readings, perhaps the GPU's name too.
             _ if case.action == Some(Action::Hang) => Cost::Gpu,
             "nvmlDeviceGetHandleByIndex_v2" => Cost::Gpu,
             _ => Cost::Nothing,
         };
     }
     if case.while_measuring() {
-        // Access that is still there and said to be gone takes one of the few places for good.
+        // Access that still exists but is reported as gone occupies one of the few places for good.
         let lie = case.function == "cuCtxDisablePeerAccess"
             && matches!(case.action, Some(Action::Code(705) | Action::Skip));
         return if lie { Cost::Gpu } else { Cost::Pair };
     }
-    // A broken context is one process's, and with it the start of every GPU.
+    // A broken context affects one process, and with it the start of every GPU.
     if let Some(Action::Code(214 | 700 | 719)) = case.action {
         return Cost::Everything;
     }
     match case.function {
         "cuInit" | "cuDeviceGetCount" | "cuDeviceGet" => Cost::Everything,
-        // Called once for all, or for one device after the other: a hang is the driver's start's.
+        // These are called once for all devices, or for one device after the other. A hang counts as a hang of the
+        // driver's start.
         "cuDeviceGetPCIBusId"
         | "cuDeviceGetUuid"
         | "cuDeviceGetUuid_v2"
@@ -388,23 +389,23 @@ fn most(case: &Case) -> Cost {
     }
 }
 
-/// Whether a fault may leave no trace where it has no consequence for anything measured.
+/// Returns true if a fault may leave no trace because it affects no measurement.
 fn may_go_unnamed(case: &Case) -> bool {
     match (case.function, case.action) {
-        // Already so: that is what was asked for.
+        // The access is already in the requested state.
         ("cuCtxEnablePeerAccess", Some(Action::Code(704)))
         | ("cuCtxDisablePeerAccess", Some(Action::Code(705))) => true,
-        // Too many peers: another is let go and this one tried again.
+        // Too many peers: another peer's access is released and this one is tried again.
         ("cuCtxEnablePeerAccess", Some(Action::Code(711))) => !case.lasting,
-        // A stream that cannot be held: one direction by itself is measured all the same.
+        // The stream cannot be held: one direction alone is still measured.
         ("cuStreamWaitValue32_v2", Some(Action::Code(801))) => true,
-        // Nobody knows then whether a device has come to its gate, and rows are as good as they were.
+        // It is then unknown if a device has reached its gate, and rows are as good as they were.
         ("cuStreamWriteValue32_v2", Some(Action::Code(801))) => true,
-        // Asked only so that the driver submits what it has; what went wrong comes to light when that is waited for.
+        // The call only makes the driver submit its work; the later wait shows the error.
         ("cuStreamQuery", Some(Action::Code(_))) => true,
-        // NVML's way to say that there is no such link.
+        // NVML reports in this way that there is no such link.
         ("nvmlDeviceGetNvLinkState", Some(Action::Code(2))) => true,
-        // Words for an error, or one of several ways to know a device by.
+        // These give words for an error, or one of several identifiers of a device.
         (
             "cuGetErrorName"
             | "cuGetErrorString"
@@ -413,15 +414,15 @@ fn may_go_unnamed(case: &Case) -> bool {
             | "cuDeviceGetPCIBusId",
             _,
         ) => true,
-        // Not needed where it is missing, or success with nothing done that was to be done.
+        // The function is not needed, or it succeeds without doing its work.
         (_, None | Some(Action::Skip)) => true,
-        // Newer functions that give way to older ones.
+        // Newer functions: the older ones that they replaced are called instead.
         (
             "nvmlDeviceGetFieldValues" | "nvmlDeviceGetGpuFabricInfoV",
             Some(Action::Code(3 | 13 | 25)),
         ) => true,
-        // The watch reads these again and again, and one reading more or less is no fact; the first
-        // readings are facts.
+        // The watch reads these repeatedly, and one reading more or less does not matter; only the first readings are
+        // facts.
         (
             "nvmlDeviceGetHandleByIndex_v2"
             | "nvmlDeviceGetFieldValues"
@@ -436,13 +437,13 @@ fn may_go_unnamed(case: &Case) -> bool {
             | "nvmlDeviceGetTemperature",
             _,
         ) => case.call > 1 && !case.lasting,
-        // nvml-wrapper asks for it when it starts, to know the numbers of fields that are not used here.
+        // nvml-wrapper calls it at its start, for the numbers of fields that are not used here.
         ("nvmlSystemGetDriverVersion", _) => case.call == 1,
         _ => false,
     }
 }
 
-/// Whether a report tells of the fault.
+/// Returns true if a report names the fault.
 fn is_named(case: &Case, code: i32, report: &str) -> bool {
     let any = |words: &[&str]| words.iter().any(|word| report.contains(word));
     match case.action {
@@ -460,9 +461,9 @@ fn is_named(case: &Case, code: i32, report: &str) -> bool {
             "did not answer",
         ]),
         Some(Action::Abort) => any(&["signal 6"]),
-        // A lie cannot be told from what follows of it; that something did is told by the exit code.
+        // A lie cannot be distinguished from its consequences; the exit code shows that there are some.
         Some(Action::Skip) => code != 0,
-        // A lie as well: NVML's way to say that there is no such link, of one that is there.
+        // This is also a lie: NVML reports in this way that there is no such link, but the link exists.
         Some(Action::Code(2)) if case.function == "nvmlDeviceGetNvLinkState" => code != 0,
         Some(Action::Code(705)) if case.function == "cuCtxDisablePeerAccess" => code != 0,
         Some(Action::Code(code)) if case.is_cuda() => {
@@ -474,20 +475,20 @@ fn is_named(case: &Case, code: i32, report: &str) -> bool {
     }
 }
 
-/// What was measured of each pair.
+/// A measurement of a pair.
 struct Figure {
     cell: String,
     is_staged: bool,
     is_pattern: bool,
     bytes: u64,
-    /// 0 where there is none.
+    /// GB/s; 0 if there is none.
     rate: f64,
 }
 
 impl Figure {
-    /// Whether it is the same to three digits; of patterns of several flows, whose time that counts begins and ends with
-    /// copies of all of them, and of copies of another size, on which the raw rate of a row depends,
-    /// within 3%.
+    /// Returns true if the rates are equal to three digits. Two kinds need only agree within 3%. One is patterns of
+    /// several flows, whose counted time begins and ends with copies of all of them. The other is copies of another
+    /// size, which changes the raw rate of a row.
     fn is_like(&self, other: &Self) -> bool {
         let (one, another) = (self.rate, other.rate);
         let near = match self.bytes == other.bytes && !self.is_pattern {
@@ -498,8 +499,9 @@ impl Figure {
     }
 }
 
-/// Whether a report has all cells that another has, with the same figures, and none beyond them. Where a fact is
-/// missing, copies have another size, and staged ones that are thinned out by the rates of routes are measured in full.
+/// Returns true if a report has all cells of another with the same figures, and only staged ones beyond them. If a fact
+/// is missing, copies have another size. Staged copies are then measured in full instead of being thinned out by the
+/// rates of routes.
 fn same_figures(one: &Value, other: &Value) -> bool {
     let mut left = figures(one);
     let mut take = |figure: &Figure| {
@@ -524,7 +526,7 @@ fn figures(report: &Value) -> Vec<Figure> {
         ]
         .map(|key| &cell[key]);
         let of_host = ["memory", "allocation", "numa_node"].map(|key| &cell[key]);
-        // Memory that is page-locked anew is timed by this machine's clock.
+        // This machine's clock times newly page-locked memory.
         let rate = cell["achieved_gbps"]
             .as_f64()
             .filter(|_| cell["allocation"] != "anew");

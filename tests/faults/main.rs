@@ -1,9 +1,9 @@
-//! Faults at every call of the driver's libraries: the real binary over the fake driver, once for
-//! every function, fault and place, and once for every function missing.
+//! Faults at every call of the driver's libraries: the real binary over the fake driver, once for every function, fault
+//! and place, and once for every missing function.
 //!
-//! Each run must end in time, without a panic, with a report that names the fault, the exit code
-//! that its cells ask for, and a figure for every pair that the fault did not touch. `cargo test`
-//! takes one in 61, the same ones every time; `scripts/fault-sweep` runs every case.
+//! Each run must end in time, without a panic. It needs a report that names the fault, the exit code that follows from
+//! its cells, and a figure for every pair that the fault did not touch. `cargo test` takes one case in 61, always the
+//! same ones; `scripts/fault-sweep` runs every case.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,15 +29,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use beds::Bed;
 use cases::{Case, Class};
 
-/// Set to `all`, runs every case; a number takes one case in so many. Without it, a sample.
+/// Variable: `all` runs every case; a number N runs one case in N. Without it, a sample runs.
 const EXTENT: &str = "PEERSCOPE_FAULTS";
-/// One case in so many, where nothing else is asked for. Prime, so that each kind of fault is among them: the kinds come
-/// round at every function.
+/// Runs one case in this many by default. A prime, so that each kind of fault is among them: the kinds repeat at every
+/// function.
 const SAMPLE: usize = 61;
-/// The same under load, and of what one GPU and the host need, which have fewer.
+/// Like [`SAMPLE`], for cases under load, and for one GPU and the host, which are fewer.
 const SMALL_SAMPLE: usize = 53;
 
-/// Runs these cases, those that sleep beside those that compute, and gives what was wrong.
+/// Runs these cases, those that sleep beside those that compute, and returns the errors.
 fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
     let (sleeping, computing): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.sleeps());
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -72,7 +72,7 @@ fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
     wrong
 }
 
-/// Runs these cases, says how many of each class there were, and fails where one went wrong.
+/// Runs these cases, prints the number of each class, and fails if one went wrong.
 fn sweep(what: &str, beds: &[Bed], cases: &[Case]) {
     let wrong = run(beds, cases);
     tell(what, cases);
@@ -85,7 +85,7 @@ fn sweep(what: &str, beds: &[Bed], cases: &[Case]) {
     );
 }
 
-/// The counts must be seen: cargo test holds back what the print macros write, not this.
+/// Prints the counts: cargo test captures the print macros, but not this.
 #[allow(clippy::explicit_write, reason = "eprintln! is held back")]
 fn tell(what: &str, cases: &[Case]) {
     let mut classes: BTreeMap<Class, usize> = BTreeMap::new();
@@ -131,7 +131,7 @@ fn every_fault_at_a_probe_of_one_gpu_and_the_host_ends_in_a_report_that_names_it
     );
 }
 
-/// One case in so many, as is asked for.
+/// Returns one case in `one_in`, or as [`EXTENT`] requests.
 fn sample(every: Vec<Case>, one_in: usize) -> Vec<Case> {
     let step = match std::env::var(EXTENT).as_deref() {
         Ok("all") => 1,
@@ -157,7 +157,7 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
             assert_eq!(tried, !cases::NEVER_CALLED.contains(function), "{function}");
         }
     }
-    // What the live code looks up in CUDA, from its own table.
+    // Functions that the live code looks up in CUDA, from its own table.
     let table = include_str!("../../src/hardware/live/cuda/table.rs");
     let mut used: Vec<_> = table
         .split("b\"")
@@ -168,8 +168,7 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
     used.sort_unstable();
     there.sort_unstable();
     assert_eq!(used, there);
-    // NVML is looked up by the wrapper, all of it: what it calls and the fake does not know leaves a
-    // note.
+    // The wrapper looks up all of NVML: a call that the fake does not know leaves a note.
     for bed in &beds {
         assert_eq!(bed.unexpected, Vec::<String>::new(), "{}", bed.name);
     }

@@ -1,5 +1,5 @@
-//! Hostile input for the tests of every room that reads what it did not write: valid input, broken
-//! in its structure. Such a test is named `fuzz_...` and ignored by `cargo test`; `scripts/fuzz` runs it.
+//! Hostile input for the tests of every room that reads foreign input: valid input with a broken structure. Such a test
+//! is named `fuzz_...` and ignored by `cargo test`; `scripts/fuzz` runs it.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -16,23 +16,22 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use serde_json::{Map, Value};
 
-/// How many cases make up a run of weight 1, and where it is not given.
+/// Variable with the number of cases in a run of weight 1, and its default.
 const CASES: &str = "PEERSCOPE_FUZZ_CASES";
 const CASES_BY_DEFAULT: u32 = 1000;
 
-/// Where the inputs start: the same seed gives the same inputs. A new one where it is not given.
+/// Variable with the seed: the same seed gives the same inputs. Without it, the seed is random.
 const SEED: &str = "PEERSCOPE_FUZZ_SEED";
 
-/// No case may take more processor time: some thousand times what most take. A busy machine makes
-/// nothing fail by it.
+/// Most processor time of a case: some thousand times what most cases take. A busy machine causes no failure.
 const CASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A case that takes this long hangs. Chosen so that a test ends before a CI job does.
+/// Time after which a case hangs. Chosen so that a test ends before a CI job does.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Runs `case` on inputs of this strategy, `weight` times as many as the environment says, with
-/// 1 for a target whose cases take about a millisecond. Fails on a panic, an error, or a case
-/// beyond its time, with the smallest input that shows it and the seed that repeats it; prints how many there were.
+/// Runs `case` on inputs of this strategy. The number of cases is `weight` times that of the environment. A weight of 1
+/// suits a target whose cases take about a millisecond. Fails on a panic, an error, or a case beyond its time. The
+/// failure shows the smallest input that causes it and the seed that repeats it. Prints the number of cases.
 pub fn run<S: Strategy>(
     target: &str,
     weight: f64,
@@ -54,7 +53,7 @@ pub fn run<S: Strategy>(
     run_from(target, (seed, weighted), &again, strategy, case);
 }
 
-/// A variable of the environment as a number.
+/// Parses a variable of the environment as a number.
 fn number<T: FromStr>(variable: &str) -> Option<T> {
     let text = std::env::var(variable).ok()?;
     let number = text.parse().ok();
@@ -62,7 +61,7 @@ fn number<T: FromStr>(variable: &str) -> Option<T> {
     number
 }
 
-/// Runs so many cases from this seed; `again` is the sentence for a failure.
+/// Runs this many cases from this seed; `again` is the sentence for a failure.
 fn run_from<S: Strategy>(
     target: &str,
     (seed, cases): (u64, u32),
@@ -92,7 +91,7 @@ fn run_from<S: Strategy>(
         result.map_err(TestCaseError::fail)
     });
     let took = began.elapsed().as_secs_f64();
-    // cargo test holds back what the print macros write, not this.
+    // cargo test captures the print macros, but not this.
     let _ = writeln!(
         std::io::stderr(),
         "fuzz: {target}: {} cases in {took:.1} s",
@@ -107,8 +106,8 @@ fn run_from<S: Strategy>(
     }
 }
 
-/// What this thread has had of a processor; nothing where the kernel does not tell, and the watchdog
-/// is what is left then.
+/// Returns the processor time of this thread. Returns zero if the kernel does not report it; then only the watchdog
+/// remains.
 fn processor_time() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(
@@ -121,7 +120,7 @@ fn processor_time() -> Duration {
 
 /// Ends the process when a case hangs, which no test could.
 struct Watchdog {
-    /// Milliseconds since the start when the case that runs began; 0 where none does.
+    /// Milliseconds from the start to the beginning of the running case; 0 if none runs.
     began: Arc<AtomicU64>,
     input: Arc<Mutex<String>>,
     start: Instant,
@@ -171,7 +170,7 @@ impl Watchdog {
     }
 }
 
-/// Pieces of names that try to steer what shows them.
+/// Pieces of names that try to control what displays them.
 const FRAGMENTS: [&str; 34] = [
     "\u{1b}[31m",
     "\u{1b}]0;title\u{7}",
@@ -209,7 +208,7 @@ const FRAGMENTS: [&str; 34] = [
     "\u{a0}",
 ];
 
-/// A name that nobody would give: pieces that steer, any characters, some of it long.
+/// Generates an implausible name: control pieces, any characters, some of it long.
 pub fn evil() -> impl Strategy<Value = String> + Clone {
     let piece = prop_oneof![
         8 => prop::sample::select(&FRAGMENTS[..]).prop_map(str::to_owned),
@@ -219,26 +218,26 @@ pub fn evil() -> impl Strategy<Value = String> + Clone {
     prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat())
 }
 
-/// What a value is replaced by, or what is done to it.
+/// A change of a value.
 #[derive(Debug, Clone)]
 pub enum Mutation {
-    /// This text stands there: a number, a word, another type.
+    /// Replaces it with this text: a number, a word, another type.
     Literal(&'static str),
-    /// This string.
+    /// Replaces it with this string.
     Text(String),
-    /// It goes.
+    /// Deletes it.
     Delete,
-    /// An element stands there so often.
+    /// Repeats an element this many times.
     Repeat(u16),
-    /// So many arrays around it.
+    /// Puts this many arrays around it.
     Nest(u16),
-    /// What stands elsewhere.
+    /// Replaces it with the value at this path.
     CopyOf(Vec<u16>),
-    /// Its key is another.
+    /// Changes its key.
     Rename(String),
 }
 
-/// Values that fit nowhere, or only just. JSON all of them, between blanks.
+/// Values that fit nowhere, or barely. All are JSON, separated by blanks.
 const LITERALS: &str = "null true false 0 -0.0 -1 1 2 7 63 255 256 65535 4000000000 4294967295 4294967296 9007199254740993 \
     9223372036854775807 18446744073709551615 1e-308 1e308 -1e308 0.1 1e40 [] {} \"\" \"0000:01:00.0\"";
 
@@ -246,7 +245,7 @@ fn words(list: &'static str) -> Vec<&'static str> {
     list.split(' ').collect()
 }
 
-/// A mutation.
+/// Generates a mutation.
 pub fn mutation() -> impl Strategy<Value = Mutation> {
     prop_oneof![
         6 => prop::sample::select(words(LITERALS)).prop_map(Mutation::Literal),
@@ -259,22 +258,22 @@ pub fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// A way down into a value: at each level one of its children, round and round.
+/// Generates a path into a value: at each level one of its children, modulo their number.
 pub fn path() -> impl Strategy<Value = Vec<u16>> {
     prop::collection::vec(any::<u16>(), 1..8)
 }
 
-/// Some mutations, each at its place.
+/// Generates some mutations, each with its path.
 pub fn mutations() -> impl Strategy<Value = Vec<(Vec<u16>, Mutation)>> {
     prop::collection::vec((path(), mutation()), 1..6)
 }
 
-/// How much longer the text of a value becomes by mutations that copy what is there, bytes. Without an end,
-/// repetitions of nests and of one another multiply: three mutations made 12 MB of a reply, four used up the memory of a
-/// machine, and such a case takes the time of making its own input. Chosen: the largest recorded reports have 0.7 MB.
+/// Most bytes that mutations which copy existing content add to a value's text. Without a limit, repetitions of nests
+/// and of each other multiply: three mutations made 12 MB of a reply, four used up the memory of a machine. Such a case
+/// spends its time on making its own input. Chosen: the largest recorded reports have 0.7 MB.
 const MOST_ADDED: usize = 1_000_000;
 
-/// The value with these mutations, one after the other.
+/// Applies these mutations to the value, one after the other.
 pub fn mutated(base: &Value, mutations: &[(Vec<u16>, Mutation)]) -> Value {
     let mut value = base.clone();
     let most = length(base) + MOST_ADDED;
@@ -285,7 +284,7 @@ pub fn mutated(base: &Value, mutations: &[(Vec<u16>, Mutation)]) -> Value {
     value
 }
 
-/// About how long the text of a value is, bytes.
+/// Estimates the length of a value's text, bytes.
 fn length(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,
@@ -298,7 +297,7 @@ fn length(value: &Value) -> usize {
     }
 }
 
-/// Does nothing where a copy of what is there would take more than `room` bytes of text.
+/// Applies a mutation. Does nothing if a copy of existing content would take more than `room` bytes of text.
 fn apply(root: &mut Value, path: &[u16], mutation: &Mutation, room: usize) {
     let copy = match mutation {
         Mutation::CopyOf(from) => {
@@ -378,7 +377,7 @@ fn replace(value: &mut Value, mutation: &Mutation, copy: Option<Value>) {
     }
 }
 
-/// What lies at the end of a way, or where it cannot go on.
+/// Returns the value at the end of a path, or at the last possible step.
 fn at_mut<'a>(value: &'a mut Value, path: &[u16]) -> &'a mut Value {
     let children = match value {
         Value::Array(elements) => elements.len(),
@@ -396,26 +395,26 @@ fn at_mut<'a>(value: &'a mut Value, path: &[u16]) -> &'a mut Value {
     }
 }
 
-/// What is done to a text, whatever it means.
+/// A change of a text, regardless of its meaning.
 #[derive(Debug, Clone)]
 pub enum Edit {
-    /// These bytes stand there.
+    /// Inserts these bytes.
     Insert(Vec<u8>),
-    /// So many bytes go.
+    /// Removes this many bytes.
     Remove(u16),
-    /// A bit is another.
+    /// Flips a bit.
     Flip(u8),
-    /// It ends there.
+    /// Cuts off the rest.
     Cut,
-    /// So many bytes from there come again at the end.
+    /// Appends this many bytes from there at the end.
     Again(u16),
 }
 
-/// Bytes that mean something to a parser, between blanks.
+/// Bytes that mean something to a parser, separated by blanks.
 const TOKENS: &str = "\" ' [ ] [[ { } = , : . # \n \\u0000 \\ud800 \\ nan -inf 1e999 -1 0x 99999999999999999999 true null \
     \u{feff} \0 \u{1b}[2J \"\"\" ''' GiB e _ - 10de: 18446744073709551615 1979-05-27T07:32:00Z";
 
-/// An edit and where it is made.
+/// Generates edits with their places.
 pub fn edits(most: usize) -> impl Strategy<Value = Vec<(u32, Edit)>> {
     let edit = prop_oneof![
         4 => prop::sample::select(words(TOKENS)).prop_map(|token| Edit::Insert(token.into())),
@@ -430,7 +429,7 @@ pub fn edits(most: usize) -> impl Strategy<Value = Vec<(u32, Edit)>> {
     prop::collection::vec((any::<u32>(), edit), 0..=most)
 }
 
-/// The text with these edits, one after the other.
+/// Applies these edits to the text, one after the other.
 pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
     let mut bytes = text.to_vec();
     for (place, edit) in edits {
@@ -457,7 +456,7 @@ pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
     bytes
 }
 
-/// An error for people: one that says something, and has an end.
+/// Checks an error for people: it must not be empty.
 pub fn assert_is_sentence(error: &str) -> Result<(), String> {
     if error.trim().is_empty() {
         Err("an error without a word".to_owned())
@@ -472,7 +471,7 @@ mod tests {
 
     use super::*;
 
-    /// What a run from this seed fails with, and the inputs that it tried.
+    /// Returns the failure of a run from this seed, and the inputs that it tried.
     fn failure(seed: u64) -> (String, Vec<String>) {
         let tried = Mutex::new(Vec::new());
         let run = || {
@@ -510,7 +509,7 @@ mod tests {
         ];
         let text = mutated(&serde_json::json!([0]), &mutations).to_string();
         assert!(text.len() < 2 * MOST_ADDED, "{} bytes", text.len());
-        // One alone is not held back.
+        // A single mutation is not limited.
         let text = mutated(&serde_json::json!([0]), &mutations[..2]).to_string();
         assert!(text.len() > 194 * 200, "{} bytes", text.len());
     }

@@ -1,5 +1,5 @@
-//! What each built-in machine gives: golden output, exit codes by both contracts, the report's JSON
-//! against its contract and schema, widths, and the formats that other programs read.
+//! Tests of each built-in machine: golden output, exit codes by both contracts, the report's JSON against its contract
+//! and schema, widths, and formats for other programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ use crate::common::{
 use crate::contract::{assert_contract, assert_nothing_left_out, assert_schema};
 use crate::{pages, trial};
 
-/// The machines whose texts are golden files, each of another kind: with faults, healthy with NVSwitches, of two sockets,
-/// without GPUs, with a lost one, with bridges. Of the others the findings and figures are, which a change of wording
-/// leaves as they are.
+/// Machines whose texts are golden files, each of another kind: with faults, healthy with NVSwitches, of two sockets,
+/// without GPUs, with a lost one, with bridges. For the others the findings and figures are golden files, which a
+/// change of wording does not affect.
 const SHOWN: [&str; 6] = [
     "demo",
     "h200x8",
@@ -30,9 +30,9 @@ const SHOWN: [&str; 6] = [
     "nvlink12",
 ];
 
-/// Machines with more GPUs are shown in few lines.
+/// Most GPUs of a machine without a limit of lines.
 const FEW_GPUS: usize = 8;
-/// The most lines of a machine with up to 16 GPUs, and of one with more.
+/// Most lines of a machine with up to 16 GPUs, and of one with more.
 const MOST_LINES: [usize; 2] = [150, 80];
 
 pub fn trials() -> Vec<Trial> {
@@ -57,15 +57,15 @@ pub fn trials() -> Vec<Trial> {
     builtin::names().flat_map(of).chain([table]).collect()
 }
 
-/// What docs/exit-codes.md says of a machine.
+/// The row of a machine in docs/exit-codes.md.
 struct Documented {
     topo: i32,
     check: i32,
-    /// Why `check` ends with that code: the last cell.
+    /// The reason for the code of `check`: the last cell.
     because: String,
 }
 
-/// Its table of examples.
+/// Reads the table of examples.
 fn documented() -> BTreeMap<String, Documented> {
     let text = include_str!("../../docs/exit-codes.md");
     let rows = text
@@ -97,7 +97,7 @@ fn documented() -> BTreeMap<String, Documented> {
     .collect()
 }
 
-/// The machines of which `check` finds nothing at warning and above.
+/// Returns the machines for which `check` finds nothing at warning and above.
 pub fn healthy() -> Vec<String> {
     let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/snapshots");
     let is_clean = |name: &String| {
@@ -106,7 +106,7 @@ pub fn healthy() -> Vec<String> {
         } else {
             "quick"
         };
-        // A new machine has none yet, and its own test says so.
+        // A new machine has no golden file yet, and its own test reports that.
         let found = std::fs::read_to_string(format!("{snapshots}/{name}-{command}.snap"));
         // As JSON, and as a line of a digest.
         let has = |found: &str, severity: &str| {
@@ -129,7 +129,7 @@ fn expected(machine: &str) -> Documented {
         .unwrap_or_else(|| panic!("docs/exit-codes.md has no example {machine}"))
 }
 
-/// The code of a run by `--exit-contract nagios` that ends with this one by the default contract.
+/// Returns the code by `--exit-contract nagios` of a run that ends with this code by the default contract.
 fn for_nagios(code: i32, report: &Value) -> i32 {
     let warned = list(&report["findings"])
         .iter()
@@ -141,7 +141,7 @@ fn for_nagios(code: i32, report: &Value) -> i32 {
     }
 }
 
-/// The report keeps its contract, and its code is the one that the process ended with.
+/// Checks that the report keeps its contract, and that its code is the exit code of the process.
 fn assert_report(report: &Value, machine: &str, code: i32) {
     assert_contract(report);
     assert_schema(report);
@@ -154,7 +154,7 @@ fn assert_ended(ran: &Ran, code: i32) {
     assert_eq!(ran.stderr, "");
 }
 
-/// Says first that it is simulated, and has the code of `topo` in every form.
+/// Checks that `topo` first says that the machine is simulated, and exits with its code in every form.
 fn topo(machine: &str) {
     let Documented { topo: code, .. } = expected(machine);
     let args = |more: &[&str]| {
@@ -241,7 +241,7 @@ fn quick(machine: &str) {
     assert_junit(&std::fs::read_to_string(junit).unwrap(), code, true);
     assert_metrics(&metrics, false);
 
-    // By the other contract, and what was written is what was shown.
+    // Check the other contract, and that the files equal the output.
     let nagios = for_nagios(code, &report);
     let pairs = with(
         check(machine, "quick"),
@@ -261,7 +261,7 @@ fn quick(machine: &str) {
     );
     assert_metrics(&metrics, !["none", "single"].contains(&machine));
 
-    // A saved report is judged as the machine was.
+    // A saved report gets the verdict of the machine.
     let diagnose = |more: &[&str]| run(&with(vec!["diagnose".into(), json.clone()], more));
     assert_ended(&diagnose(&["-o", &again]), code);
     let judged = read_json(&again);
@@ -279,7 +279,7 @@ fn quick(machine: &str) {
         machine,
         nagios,
     );
-    // A test that is missing never passes nor counts as a fault; and where nothing is found, nothing fails.
+    // A missing test neither passes nor counts as a fault; and without a finding, nothing fails.
     if codes(&report)
         .iter()
         .all(|code| ["not-tested", "nothing-measured"].contains(code))
@@ -315,14 +315,14 @@ fn standard(machine: &str) {
     }
 }
 
-/// `--show` prints what the machine is made from, sources included.
+/// Checks that `--show` prints the description of the machine, with its sources.
 fn description(machine: &str) {
     let shown = run(&["machines", "--show", machine]);
     assert_ended(&shown, 0);
     assert_eq!(Some(shown.stdout.as_str()), builtin::description(machine));
 }
 
-/// The golden file of a run: its text, or what its report comes to.
+/// Compares the golden file of a run: its text, or the digest of its report.
 fn shown_or_digest(machine: &str, command: &str, ran: &Ran, report: &Value) {
     let text = match SHOWN.contains(&machine) {
         true => redact(&ran.stdout),
@@ -331,13 +331,13 @@ fn shown_or_digest(machine: &str, command: &str, ran: &Ran, report: &Value) {
     golden(&format!("{machine}-{command}"), &text);
 }
 
-/// The tables of measurements by name.
+/// Returns the tables of measurements by name.
 fn tables(report: &Value) -> impl Iterator<Item = (&String, &[Value])> {
     let tables = report["measurements"].as_object().into_iter().flatten();
     tables.filter_map(|(name, table)| Some((name, table.as_array()?.as_slice())))
 }
 
-/// How many cells of each table ended how.
+/// Counts the cells of each table by status.
 fn cells(report: &Value) -> BTreeMap<String, u32> {
     let mut cells = BTreeMap::new();
     for (table, rows) in tables(report) {
@@ -347,7 +347,7 @@ fn cells(report: &Value) -> BTreeMap<String, u32> {
     cells
 }
 
-/// Findings as they are, verdict, and how many cells of each table ended how.
+/// Returns the complete findings, the verdict, and the counts of cells by status.
 fn whole(report: &Value) -> String {
     let whole = json!({
         "cells": cells(report),
@@ -358,8 +358,8 @@ fn whole(report: &Value) -> String {
     serde_json::to_string_pretty(&whole).unwrap()
 }
 
-/// Findings without their words, verdict, how the pairs are connected, how many cells of each table ended how, and
-/// the median of each of their figures.
+/// Returns findings without their words, the verdict, the connections of the pairs, the counts of cells by status, and
+/// the median of each figure.
 fn digest(report: &Value) -> String {
     let finding = |finding: &Value| {
         let Value::String(code) = &finding["code"] else {
@@ -402,7 +402,7 @@ fn digest(report: &Value) -> String {
     serde_json::to_string_pretty(&digest).unwrap()
 }
 
-/// No line is wider than the terminal. Gives the text.
+/// Checks that no line is wider than the terminal, and returns the text.
 pub fn assert_fits<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) -> String {
     let text = finish(peerscope(args).env("COLUMNS", columns.to_string())).stdout;
     for line in text.lines() {
@@ -420,7 +420,7 @@ pub fn assert_fits<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) 
     text
 }
 
-/// Many GPUs are shown in few lines.
+/// Checks that many GPUs are shown in few lines.
 fn assert_few_lines(machine: &str, command: &str, narrow: &str, wide: &str) {
     let gpus = builtin::get(machine).unwrap().gpus.len();
     if gpus > FEW_GPUS {
@@ -434,7 +434,7 @@ fn assert_few_lines(machine: &str, command: &str, narrow: &str, wide: &str) {
     }
 }
 
-/// Red where the exit code is, and never green for nothing.
+/// Checks that the result is red if the exit code is not 0, and never green for nothing.
 fn assert_junit(xml: &str, code: i32, measures: bool) {
     let junit = quick_junit::Report::deserialize_from_str(xml).unwrap();
     assert_eq!(junit.failures + junit.errors > 0, code != 0, "{xml}");
@@ -444,7 +444,7 @@ fn assert_junit(xml: &str, code: i32, measures: bool) {
     assert_eq!(passed == 0, !measures || nothing, "{passed} passed: {xml}");
 }
 
-/// One line, with the word of its Nagios code.
+/// Checks that the output is one line with the word of its Nagios code.
 fn assert_line(ran: &Ran, machine: &str, code: i32) {
     assert_ended(ran, code);
     let line = ran.stdout.strip_suffix('\n').unwrap();
@@ -459,7 +459,7 @@ fn assert_line(ran: &Ran, machine: &str, code: i32) {
     );
 }
 
-/// promtool finds nothing to complain of; series of pairs are there where they were asked for.
+/// Checks that promtool has no complaint, and that series of pairs exist only if requested.
 pub fn assert_metrics(file: &str, pairs: bool) {
     let text = std::fs::read_to_string(file).unwrap();
     assert_eq!(text.contains("\npeerscope_pair_"), pairs, "{text}");

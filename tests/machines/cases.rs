@@ -1,6 +1,6 @@
-//! The labelled set: machines of public cases under tests/cases, each with what must be found there and
-//! nothing else. Precision and recall over findings at warning and above must be 100%; they are printed
-//! where the cases run in one process, as with `cargo test`.
+//! The labelled set: machines of public cases under tests/cases, each with the findings that must occur and no others.
+//! Precision and recall over findings at warning and above must be 100%. They are printed if the cases run in one
+//! process, as with `cargo test`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,31 +20,31 @@ struct Labels {
     case: Vec<Case>,
 }
 
-/// What must be reported of one machine.
+/// The expected report of one machine.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    /// The file's name, without `.toml`.
+    /// Name of the file, without `.toml`.
     name: String,
-    /// Where the case comes from.
+    /// Source of the case.
     source: String,
     /// `code` or `code@subject`, each found exactly once.
     must: Vec<String>,
-    /// Codes that are tolerated at warning too.
+    /// Codes that are also tolerated at warning.
     #[serde(default)]
     may: Vec<String>,
-    /// Whether everything must be measured.
+    /// True if everything must be measured.
     #[serde(default)]
     complete: bool,
     /// `CUDA_VISIBLE_DEVICES` of the run.
     visible: Option<String>,
-    /// `code: severity` that every finding of this rule has, of which there is one.
+    /// `code: severity` of every finding of this rule, of which there is at least one.
     #[serde(default)]
     severity: Vec<String>,
-    /// `code: words` that a finding of this rule has in its message, its suspects or its next step.
+    /// `code: words` that a finding of this rule contains in its message, its suspects or its next step.
     #[serde(default)]
     says: Vec<String>,
-    /// `code: words` that no finding of this rule has there.
+    /// `code: words` that no finding of this rule contains there.
     #[serde(default)]
     never_says: Vec<String>,
     verdict: String,
@@ -60,7 +60,7 @@ fn labels() -> Vec<Case> {
     toml::from_str::<Labels>(&text).unwrap().case
 }
 
-/// The cases of which nothing must be found, as the machine is.
+/// Returns the cases without any expected finding, on the unchanged machine.
 pub fn healthy() -> Vec<String> {
     let healthy = |case: &Case| {
         case.must.is_empty() && case.may.is_empty() && case.exit == 0 && case.visible.is_none()
@@ -72,7 +72,7 @@ pub fn healthy() -> Vec<String> {
         .collect()
 }
 
-/// The steps that the advice of a rule must and may have on a case.
+/// The steps that the advice of a rule must and may contain for a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Advice {
@@ -94,7 +94,7 @@ fn advice() -> Vec<Advice> {
     toml::from_str::<AllAdvice>(text).unwrap().row
 }
 
-/// A line for each finding whose steps are not those of its facts.
+/// Returns a line for each finding whose steps do not fit its facts.
 fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
     let mut complaints = Vec::new();
     for row in advice().into_iter().filter(|row| row.case == case.name) {
@@ -152,7 +152,7 @@ fn check(case: &Case, into: &Path) -> Ran {
         "json",
     ];
     args.extend(["-o", &page, "-o", &picture]);
-    // Only a copy that never ends runs into it.
+    // Only a copy that never ends reaches this deadline.
     let hangs =
         |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("load-copy-failed");
     if case.must.iter().any(hangs) {
@@ -166,7 +166,7 @@ fn check(case: &Case, into: &Path) -> Ran {
     finish(&mut command)
 }
 
-/// How labels name a subject; a pair has two names.
+/// Returns the names of a subject in labels; a pair has two names.
 pub fn names(subject: &Value) -> Vec<String> {
     let number = |key: &str| {
         subject[key]
@@ -190,7 +190,7 @@ pub fn names(subject: &Value) -> Vec<String> {
     }
 }
 
-/// What was found against what must be, in numbers of findings.
+/// Numbers of findings, compared with the expected ones.
 #[derive(Default, Clone, Copy)]
 pub struct Score {
     pub right: usize,
@@ -205,7 +205,7 @@ pub fn count(rule: &str, add: impl FnOnce(&mut Score)) {
     add(SCORES.lock().unwrap().entry(rule.to_owned()).or_default());
 }
 
-/// A line for each thing that must be said and is not, or is said and must not be.
+/// Returns a line for each missing word, and for each forbidden one.
 fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
     let text = |finding: &Value| {
         let suspects = list(&finding["suspects"])
@@ -243,7 +243,7 @@ fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
     missing.chain(wrong).collect()
 }
 
-/// A line for each rule whose findings have another severity than they must, or that found nothing.
+/// Returns a line for each rule whose findings have the wrong severity, or that found nothing.
 fn severities(case: &Case, findings: &[Value]) -> Vec<String> {
     let complaint = |label: &String| {
         let (rule, wanted) = label.split_once(": ").expect("code: severity");
@@ -258,7 +258,7 @@ fn severities(case: &Case, findings: &[Value]) -> Vec<String> {
     case.severity.iter().filter_map(complaint).collect()
 }
 
-/// What the findings of a rule say, for a complaint.
+/// Returns the texts of a rule's findings, for a complaint.
 fn findings_in_words(
     findings: &[Value],
     rule_and_words: &str,
@@ -273,7 +273,7 @@ fn findings_in_words(
         .join(" || ")
 }
 
-/// A line for each thing that is not as it should be.
+/// Returns a line for each defect.
 fn judge(case: &Case, ran: &Ran) -> Vec<String> {
     let report = ran.json();
     let mut complaints = Vec::new();
@@ -325,7 +325,7 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
     complaints
 }
 
-/// What a finding lacks that everybody needs: place, evidence, next step.
+/// Returns the missing part of a finding that every reader needs: place, evidence, next step.
 fn incomplete(finding: &Value) -> Option<&'static str> {
     let text = |key: &str| {
         finding[key]
@@ -366,7 +366,7 @@ fn try_case(case: &Case) {
     }
 }
 
-/// What is healthy is not faulty where less is known of it: by facts alone, and by direct copies alone.
+/// Checks that a healthy machine is not faulty if less is known of it: by facts alone, and by direct copies alone.
 fn with_less_evidence(case: &Case) {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
     for args in [
@@ -383,8 +383,8 @@ fn with_less_evidence(case: &Case) {
     }
 }
 
-/// `topo` copies nothing: lanes that a link may show at rest only are a warning there, and an error on a link of a
-/// GPU that is awake.
+/// Checks lanes that a link may show at rest only: `topo` copies nothing, so they are a warning there. On a link of a
+/// GPU that is awake they are an error.
 fn lanes_at_rest_are_shown_by_topo() {
     for (case, severity, code) in [
         ("healthy-gpu-reads-four-lanes", "warning", 0),
@@ -429,7 +429,7 @@ fn lanes_at_rest_are_shown_by_topo() {
     }
 }
 
-/// A line for each label without its file, for each file without its label, and for what does not fit between the two.
+/// Returns a line for each label without its file, for each file without its label, and for each mismatch of the two.
 pub fn wrong_labels() -> Vec<String> {
     let labels = labels();
     let mut wrong = Vec::new();
@@ -475,7 +475,7 @@ pub fn wrong_labels() -> Vec<String> {
     wrong
 }
 
-/// What is wrong where the source of a label does not stand in the file: both texts, and the rule.
+/// Returns the defect if the file does not contain the source of its label: both texts, and the rule.
 fn wrong_source(case: &Case, file: &str) -> Option<String> {
     let Case { name, source, .. } = case;
     if !source.is_empty() && file.contains(source) {
@@ -492,7 +492,7 @@ fn wrong_source(case: &Case, file: &str) -> Option<String> {
     ))
 }
 
-/// Prints precision and recall, for every rule that was found or should have been, and over all.
+/// Prints precision and recall, for every rule that was found or expected, and over all.
 pub fn summarise() {
     let scores = SCORES.lock().unwrap();
     if scores.is_empty() {
@@ -525,7 +525,7 @@ pub fn summarise() {
     row("all", all);
 }
 
-/// The share of `part` in it and `rest`.
+/// Returns the share of `part` in `part` and `rest` together.
 fn percent(part: usize, rest: usize) -> String {
     #[allow(clippy::cast_precision_loss, reason = "a few hundred at most")]
     let share = 100.0 * part as f64 / (part + rest).max(1) as f64;

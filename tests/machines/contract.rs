@@ -1,5 +1,5 @@
-//! The report's JSON: its schema, which has the keys, kinds and words that scripts may rely on, and
-//! what no schema can say.
+//! Checks of the report's JSON. Its schema lists the keys, kinds and words that scripts may rely on; the code checks
+//! rules that no schema can express.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{list, pair, read_json};
 
-/// docs/report.schema.json, ready for use.
+/// Validator of docs/report.schema.json.
 static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     let schema = read_json(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -19,7 +19,7 @@ static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     jsonschema::draft202012::new(&schema).unwrap()
 });
 
-/// What in a report does not fit its schema, the first of it.
+/// Returns the first violations of the schema in a report.
 pub fn violations(report: &Value) -> Vec<String> {
     SCHEMA
         .iter_errors(report)
@@ -28,12 +28,12 @@ pub fn violations(report: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The report fits its schema.
+/// Checks that the report fits its schema.
 pub fn assert_schema(report: &Value) {
     assert_eq!(violations(report), [""; 0]);
 }
 
-/// Everything that holds of any report beyond its schema.
+/// Checks everything that holds for any report beyond its schema.
 pub fn assert_contract(report: &Value) {
     let started = report["started_at"].as_str().unwrap();
     let rfc3339 = &time::format_description::well_known::Rfc3339;
@@ -64,12 +64,12 @@ fn assert_snapshot(snapshot: &Value) {
         assert_reasons(pair, &[], "snapshot pair");
     }
     for function in list(&snapshot["pci"]) {
-        // A root port has no parent: that is an answer.
+        // A root port has no parent: null is its answer.
         assert_reasons(function, &["parent"], "pci");
     }
 }
 
-/// An unknown fact is null, and its reason stands beside it.
+/// Checks that an unknown fact is null and has a reason.
 fn assert_reasons(object: &Value, may_be_null: &[&str], place: &str) {
     let nulls = object
         .as_object()
@@ -161,7 +161,7 @@ fn assert_measurements(measurements: &Value) {
     }
 }
 
-/// A cell has a figure, or it says why not.
+/// Checks that a cell has a figure or a reason.
 fn assert_status(cell: &Value, figure: &str) {
     let measured = cell["status"] == "measured";
     assert_eq!(cell[figure].is_number(), measured, "{cell}");
@@ -192,8 +192,8 @@ fn ordered_pairs(report: &Value) -> Vec<(u64, u64)> {
     pairs
 }
 
-/// The reference set: copy engine, issued by the source, one way. A pair that CUDA denies access
-/// has it over the staged path.
+/// Checks the reference set: copy engine, issued by the source, one way. A pair without CUDA's access has it over the
+/// staged path.
 fn assert_reference_set(report: &Value) {
     let reference = [
         ("engine", "copy"),
@@ -227,10 +227,10 @@ fn assert_reference_set(report: &Value) {
     }
 }
 
-/// More GPUs have fewer placements of each pair measured.
+/// Most GPUs for which every placement of each pair is measured.
 const MOST_GPUS: usize = 16;
 
-/// Where nothing is left untested, every ordered pair has all eight placements and every other figure.
+/// Checks that every ordered pair has all eight placements and every other figure, if nothing is left untested.
 pub fn assert_nothing_left_out(report: &Value) {
     let (measurements, verdict) = (&report["measurements"], &report["verdict"]);
     let whole =
@@ -243,7 +243,7 @@ pub fn assert_nothing_left_out(report: &Value) {
         .iter()
         .filter(|route| route["peer_access"]["cuda"] == true);
     let direct: Vec<_> = direct.map(pair).collect();
-    // Overlap is measured where peer access is.
+    // Overlap is measured only with peer access.
     for (table, expected) in [
         ("peer", &ordered_pairs(report)),
         ("latency", &ordered_pairs(report)),
@@ -266,7 +266,7 @@ pub fn assert_nothing_left_out(report: &Value) {
         "hazard",
     ];
     let rows = |table: &str| measurements[table].as_array().map_or(0, Vec::len) as u64;
-    // Of several flows at once each is a measurement.
+    // Each flow of several at once is a measurement.
     let flows = list(&measurements["load"])
         .iter()
         .map(|load| list(&load["flows"]).len() as u64);

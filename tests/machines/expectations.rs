@@ -1,5 +1,5 @@
-//! What `expect` makes of a report, and `check --expect` with it, on every built-in machine: a file from one
-//! profile must fit the machine that it was made from, whatever the profile of the check.
+//! Tests of `expect` on a report, and of `check --expect` with its file, on every built-in machine. A file from one
+//! profile must fit its machine, whatever the profile of the check.
 
 use libtest_mimic::Trial;
 use sim::builtin;
@@ -9,8 +9,8 @@ use crate::trial;
 
 const PROFILES: [&str; 3] = ["quick", "standard", "full"];
 
-/// With more GPUs each profile is the one of the file once, and the one of the check once: all nine of 72
-/// GPUs take minutes.
+/// Most GPUs for which all pairs of profiles are tried. With more, each profile is used once for the file and once for
+/// the check. All nine pairs with 72 GPUs take minutes.
 const FEW_GPUS: usize = 16;
 
 pub fn trials() -> Vec<Trial> {
@@ -19,8 +19,7 @@ pub fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// What a machine says of itself, by profile: the report, its exit code, and the file of expectations where
-/// there is something to expect.
+/// The results of a machine by profile: the report, its exit code, and the file of expectations, if any.
 struct Own {
     report: String,
     code: Option<i32>,
@@ -61,7 +60,7 @@ fn agrees(machine: &str) {
             }
         }
     }
-    // `check` itself asks no other questions than `diagnose` does.
+    // `check` itself applies the same rules as `diagnose`.
     if let (Some(file), true) = (&own[1].file, few) {
         let again = text_of(&folder.path().join("again.json"));
         let ran = run(&with(

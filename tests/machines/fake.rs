@@ -1,5 +1,5 @@
-//! The real binary over the fake driver: its dynamic loading, its function tables and its unsafe
-//! code run as on a machine with GPUs. CONTRIBUTING.md says how to do the same by hand.
+//! The real binary over the fake driver. Its dynamic loading, its function tables and its unsafe code run as on a
+//! machine with GPUs. CONTRIBUTING.md explains how to do the same by hand.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use sim::Simulated;
 
 use crate::common::peerscope;
 
-/// The names under which the driver's libraries are looked for.
+/// File names of the driver's libraries.
 pub const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 pub const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// A machine with its libraries and the files of its kernel, in a folder that goes when this goes.
+/// A machine with its libraries and the files of its kernel, in a folder that is removed on drop.
 pub struct Fake {
     folder: tempfile::TempDir,
     machine: String,
 }
 
-/// A library as cargo builds it with these tests: beside them.
+/// Returns a library that cargo built with these tests, in the tests' folder.
 pub fn library(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let library = tests.parent().unwrap().join(format!("libfake_{name}.so"));
@@ -28,7 +28,7 @@ pub fn library(name: &str) -> PathBuf {
     library
 }
 
-/// Functions that the live code called and the fakes do not know, as they left word in the folder of state.
+/// Returns functions that the live code called and the fakes do not know, from their notes in the folder of state.
 pub fn unexpected(state: &Path) -> Vec<String> {
     let names = std::fs::read_dir(state)
         .unwrap()
@@ -37,7 +37,7 @@ pub fn unexpected(state: &Path) -> Vec<String> {
 }
 
 impl Fake {
-    /// A built-in machine, or the one of this description.
+    /// Creates a built-in machine, or one from this description.
     pub fn new(machine: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for place in ["lib", "root", "state"] {
@@ -62,24 +62,24 @@ impl Fake {
         self.folder.path().join(place)
     }
 
-    /// The folder with the machine's /sys and /proc.
+    /// Returns the folder with the machine's /sys and /proc.
     pub fn root(&self) -> PathBuf {
         self.path("root")
     }
 
-    /// The folder in which the libraries keep what they were asked.
+    /// Returns the folder in which the libraries record their calls.
     pub fn state(&self) -> PathBuf {
         self.path("state")
     }
 
-    /// Installs a library under this name, in the place of one that is there.
+    /// Installs a library under this name, and replaces an existing one.
     pub fn install(&self, name: &str, library: &Path) {
         let place = self.path("lib").join(name);
         let _ = std::fs::remove_file(&place);
         symlink(library, place).unwrap();
     }
 
-    /// The binary with this machine as the live one.
+    /// Returns a command for the binary with this machine as the live one.
     pub fn command<S: AsRef<str>>(&self, args: &[S]) -> Command {
         let mut command = peerscope(args);
         command

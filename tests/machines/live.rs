@@ -1,6 +1,6 @@
-//! One description, two ways: through the simulated machine (`--machine NAME`), and through the live
-//! code over the fake driver. Both must give the same report. A difference is a mistake in the live
-//! code, in the simulation or in the fake.
+//! One description, two ways: through the simulated machine (`--machine NAME`), and through the live code over the fake
+//! driver. Both must give the same report. A difference is a mistake in the live code, in the simulation or in the
+//! fake.
 
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -10,11 +10,11 @@ use crate::common::{check, finish, run, with};
 use crate::fake::{Fake, unexpected};
 use crate::trial;
 
-/// Figures may differ by this share and this much: CUDA gives times as milliseconds in 32 bits.
+/// Share and amount by which figures may differ: CUDA gives times as milliseconds in 32 bits.
 const SHARE: f64 = 1e-4;
 const MUCH: f64 = 0.005;
 
-/// Profiles with the most GPUs that they are tried on: more take a minute for nothing that fewer do not show.
+/// Profiles with their largest number of GPUs: more GPUs take a minute and show nothing new.
 const PROFILES: [(&str, usize); 3] = [("quick", 16), ("standard", 4), ("full", 2)];
 
 pub fn trials() -> Vec<Trial> {
@@ -39,7 +39,7 @@ pub fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// Cases whose functions on the PCI bus, and whose host, are read from files of a kernel.
+/// Cases whose PCI functions, and whose host, are read from files of a kernel.
 const CASES: [&str; 12] = [
     "four-of-eight-not-listed",
     "four-of-eight-without-device-file",
@@ -55,7 +55,7 @@ const CASES: [&str; 12] = [
     "iommu-translates-against-its-parameter",
 ];
 
-/// The facts and findings of a case are the same live, over files of its kernel and the fake NVML.
+/// Checks that the facts and findings of a case are the same live, over files of its kernel and the fake NVML.
 fn same_functions(case: &str) {
     let file = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
     let fake = Fake::new(&file);
@@ -127,7 +127,7 @@ fn a_process_that_sees_some_gpus_only() {
         (&devices[1]["failure"], &devices[1]["ordinal"]),
         (&Value::Null, &Value::from(0))
     );
-    // Another order than NVML's: nothing may be joined by index.
+    // This order differs from NVML's: nothing may be joined by index.
     let swapped = finish(fake.command(&args).env("CUDA_VISIBLE_DEVICES", "1,0"));
     assert_eq!(swapped.code, Some(0), "{swapped:?}");
     assert_eq!(
@@ -136,7 +136,7 @@ fn a_process_that_sees_some_gpus_only() {
     );
 }
 
-/// On a clock that is not the machine's own: what moved is there, how fast is not compared.
+/// Checks that traffic of other programs is found. The clock is not the machine's own, so its rate is not compared.
 fn work_of_other_programs_is_seen() {
     let fake = Fake::new("tests/cases/others-copy-between-two.toml");
     let ran = finish(
@@ -171,7 +171,7 @@ fn work_of_other_programs_is_seen() {
     );
 }
 
-/// What the NVLinks counted beyond the bytes of this program, while nobody was there before and after.
+/// Checks the excess of NVLink counts over this program's bytes, if no other program ran before or after.
 fn work_of_others_while_load_runs_is_seen() {
     let fake = Fake::new("tests/cases/others-copy-only-while-load-runs.toml");
     let args = [
@@ -204,7 +204,7 @@ fn work_of_others_while_load_runs_is_seen() {
     assert_eq!(busy, [(&Value::from(1), &Value::from("load"))]);
 }
 
-/// The same arguments for the live machine.
+/// Returns the same arguments for the live machine.
 fn live(args: &[String]) -> Vec<String> {
     let at = args.iter().position(|arg| arg == "--machine").unwrap();
     let mut args = args.to_vec();
@@ -227,7 +227,7 @@ fn assert_same(what: &str, mut simulated: Value, mut live: Value) {
     );
 }
 
-/// Takes out what must differ: times, the host's own clock, how often something was read.
+/// Removes what must differ: times, the host's own clock, numbers of readings.
 fn blank(report: &mut Value) {
     let top = report.as_object_mut().unwrap();
     for key in ["machine", "started_at", "timing"] {
@@ -261,7 +261,7 @@ fn blank(report: &mut Value) {
         ("launch_loop", "turn_us"),
         ("launch_loop", "spread_percent"),
         ("pipeline", "enqueue_us"),
-        // By the time that enqueueing takes, among others.
+        // The bound depends on the time of enqueueing, among others.
         ("pipeline", "bound"),
         ("hazard", "copy_us"),
     ] {
@@ -273,7 +273,7 @@ fn blank(report: &mut Value) {
     }
 }
 
-/// Takes out the figures of memory that is page-locked anew, which the host's own clock gives.
+/// Removes the figures of newly page-locked memory, which the host's own clock times.
 fn blank_anew(report: &mut Value) {
     let copies = report["measurements"]["host"].as_array_mut();
     for copy in copies
@@ -318,7 +318,7 @@ fn blank_anew(report: &mut Value) {
     }
 }
 
-/// Takes out the times of pipelines whose calls wait: the length of their kernels goes by the host's own clock.
+/// Removes the times of pipelines whose calls wait: the length of their kernels depends on the host's own clock.
 fn blank_pageable_pipelines(report: &mut Value) {
     let pipelines = report["measurements"]["pipeline"].as_array_mut();
     for pipeline in pipelines
@@ -370,8 +370,8 @@ fn compare(path: &str, simulated: &Value, live: &Value, differences: &mut Vec<St
     }
 }
 
-/// Whether two sentences tell of the same error: the live code puts CUDA's own name of it and the
-/// way out beside call and code.
+/// Returns true if two sentences report the same error. The live code adds CUDA's own name for it and the remedy to
+/// call and code.
 fn same_error(one: &str, other: &str) -> bool {
     let essence = |text: &str| -> Vec<String> {
         let words = text

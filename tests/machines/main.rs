@@ -1,8 +1,9 @@
-//! One test for every machine and file: built-in machines, labelled cases, injected faults, saved
-//! reports. Each is named after it, so that a failure says which: `cargo test --test machines live::demo case::acs-slows`.
+//! One test for every machine and file: built-in machines, labelled cases, injected faults, saved reports. Each is
+//! named after its machine or file, so that a failure identifies it: `cargo test --test machines live::demo
+//! case::acs-slows`.
 //!
 //! The names are found when the tests start, so this has a harness of its own. Golden files are those of
-//! tests/e2e/snapshots. Labels that are wrong end it before the first test.
+//! tests/e2e/snapshots. Wrong labels end it before the first test.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +32,7 @@ use std::path::Path;
 use clap::Parser;
 use libtest_mimic::{Arguments, Trial};
 
-/// The arguments of libtest's harness, which takes several filters.
+/// The arguments of libtest's harness, extended to several filters.
 #[derive(Parser)]
 struct Given {
     #[command(flatten)]
@@ -42,8 +43,7 @@ struct Given {
 }
 
 impl Given {
-    /// The tests that one of the filters names, and what is left for the harness to choose by. A test that is named is
-    /// not ignored.
+    /// Returns the tests that match a filter, and the remaining arguments of the harness. A named test is not ignored.
     fn choose(mut self, trials: Vec<Trial>) -> (Arguments, Vec<Trial>) {
         self.arguments.include_ignored |=
             self.arguments.filter.is_some() && !self.arguments.ignored;
@@ -97,7 +97,7 @@ fn several_filters_choose_the_tests_of_each() {
     );
 }
 
-/// A test of this name.
+/// Creates a test of this name.
 fn trial(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
     Trial::test(name, || {
         run();
@@ -105,17 +105,18 @@ fn trial(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
     })
 }
 
-/// Of a room with many tests of the same kind one in so many runs with a plain `cargo test`, which ends within minutes so;
-/// the others are ignored. `--include-ignored` runs them, as `.ci/run sweep` does.
+/// Runs one test in this many with a plain `cargo test`, in rooms with many tests of the same kind; the others are
+/// ignored. So the run ends within minutes. `--include-ignored` runs them all, as `.ci/run sweep` does.
 const SAMPLE: usize = 10;
 
-/// A sample of them, and the others as ignored.
+/// Marks all but a sample of the tests as ignored.
 fn sampled(trials: Vec<Trial>) -> Vec<Trial> {
     let flagged = |(number, trial): (usize, Trial)| trial.with_ignored_flag(number % SAMPLE != 0);
     trials.into_iter().enumerate().map(flagged).collect()
 }
 
-/// A program that is named must be of this very source: no file that cargo made it from is younger. Files of tests may be.
+/// Checks that a named program is built from this very source: none of its source files is younger. Files of tests may
+/// be.
 fn assert_is_of_this_source(program: &Path) {
     let time = |file: &Path| std::fs::metadata(file).and_then(|known| known.modified());
     let built = time(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));

@@ -1,5 +1,5 @@
-//! What holds for the page and the picture of every report: each is well-formed, what a finding is about is marked, no
-//! text of the picture lies over another, many GPUs fold, and the page is judged as its report.
+//! Checks of the page and the picture of every report: both are well-formed, what a finding is about is marked, texts
+//! of the picture do not overlap, many GPUs fold, and the page gets the verdict of its report.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::common::{list, run, text_of, write_json};
 
-/// A page of a server is mailed.
+/// Most bytes of a server's page, which may be mailed.
 const MOST_BYTES: usize = 500_000;
-/// GPUs of a server.
+/// Most GPUs of a server.
 const SERVER: usize = 8;
-/// A picture of more GPUs than a server has folds until it is not much wider than a screen.
+/// Most width of a picture with more GPUs than a server: it folds until it is not much wider than a screen.
 const WIDEST: f64 = 1600.0;
 
-/// Page and picture of a report, in a folder.
+/// Returns the paths of page and picture in a folder.
 pub fn files(folder: &Path) -> [PathBuf; 2] {
     ["report.html", "report.svg"].map(|name| folder.join(name))
 }
 
-/// Looks at both.
+/// Checks both files.
 pub fn assert_pages(folder: &Path, report: &Value) {
     let [page, picture] = files(folder);
     let gpus = list(&report["snapshot"]["gpus"]).len();
@@ -38,8 +38,8 @@ pub fn assert_pages(folder: &Path, report: &Value) {
     let parsed = Html::parse_document(&text);
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     assert_marks(&parsed, report);
-    // The same as of the JSON of the report, to the last figure; and both are what the run found, but for the place that a
-    // message names where several are alike: the figures of a report are rounded.
+    // The page gives the same result as the JSON, to the last figure. Both match the run, except for the place that a
+    // message names if several are alike, because the figures of a report are rounded.
     let saved = write_json(folder, "saved.json", report);
     let [of_page, of_json] =
         [text_of(&page), saved].map(|file| run(&["diagnose", &file, "--format", "json"]).json());
@@ -98,7 +98,8 @@ fn is_marked(element: ElementRef<'_>, classes: &[&str], signs: &[char]) -> bool 
     has && (signs.is_empty() || element.text().any(|text| text.contains(signs)))
 }
 
-/// Everything that an error or a warning is about is marked by colour and by a sign, and so is the other direction of a pair.
+/// Checks that colour and a sign mark everything that an error or a warning is about. The other direction of a pair is
+/// marked too.
 fn assert_marks(page: &Html, report: &Value) {
     let tables = select(page.root_element(), ".maps table.heat");
     let maps: Vec<Map<'_>> = tables
@@ -152,7 +153,7 @@ fn assert_marks(page: &Html, report: &Value) {
     }
 }
 
-/// A text of a picture: what it says, and the rectangle that it takes, at the least.
+/// A text of a picture, and the least rectangle that it takes.
 struct Text {
     said: String,
     at: [f64; 4],
@@ -166,7 +167,7 @@ fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
     Some(String::from_utf8(found.value.to_vec()).unwrap())
 }
 
-/// Reads a picture as XML, strictly: its width, how many parts it has, and its texts.
+/// Parses a picture as strict XML. Returns its width, its number of parts, and its texts.
 fn read(picture: &str) -> (f64, usize, Vec<Text>) {
     let mut reader = Reader::from_str(picture);
     let (mut width, mut parts, mut texts): (f64, usize, Vec<Text>) = Default::default();
@@ -205,7 +206,7 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
             }
             Event::Text(text) => {
                 let said = text.decode().unwrap().into_owned();
-                // Within the drawing, which has its own origin.
+                // A text within the drawing, which has its own origin.
                 let within = open.iter().any(|(name, _)| name == "g");
                 let is_text = open
                     .last()
@@ -221,7 +222,7 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
     }
 }
 
-/// Half a letter's height is what letters of these fonts are wide on average.
+/// Estimates the rectangle of a text: letters of these fonts are on average half as wide as high.
 fn rectangle(said: String, x: f64, y: f64, open: &[(String, Vec<String>)]) -> Text {
     let has = |class: &str| {
         open.iter()
@@ -243,7 +244,7 @@ fn rectangle(said: String, x: f64, y: f64, open: &[(String, Vec<String>)]) -> Te
     }
 }
 
-/// It is XML, small enough to look at, and can be read.
+/// Checks that a picture is XML, not too wide, and readable.
 fn assert_picture(picture: &str, gpus: usize) {
     let (width, parts, texts) = read(picture);
     assert!(gpus == 0 || parts > 0, "no GPU in {picture}");

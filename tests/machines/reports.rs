@@ -1,5 +1,5 @@
-//! Saved reports of real machines (tests/data): each fits the schema, is shown within the terminal, and is
-//! judged as it was last looked at.
+//! Tests of saved reports of real machines (tests/data). Each fits the schema and the terminal, and gets the verdict of
+//! its last review.
 
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn saved(name: &str, file: &str) {
     );
 }
 
-/// Codes, severities and subjects, verdict and exit code: what a change of wording leaves as it is.
+/// Returns codes, severities and subjects, verdict and exit code: a change of wording does not affect them.
 fn digest(code: Option<i32>, report: &Value) -> String {
     let kept = |finding: &Value| {
         json!([finding["code"], finding["severity"], finding["subject"]]).to_string()

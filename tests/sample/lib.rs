@@ -25,7 +25,7 @@ use model::units::{Bytes, GIB, GbPerSecond, MIB};
 use sim::spec::MachineSpec;
 use sim::{self, builtin, load};
 
-/// A report of what was seen, judged.
+/// Judges what was measured and returns the report.
 fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements) -> Report {
     let settings = Settings::default();
     measurements.profile = "standard".into();
@@ -71,8 +71,8 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     }
 }
 
-/// The facts of a simulated machine, and measurements made up for it: every pair does what healthy
-/// ones do. To run them too would take minutes.
+/// Returns the facts of a simulated machine with synthetic measurements: every pair performs like a healthy one. Real
+/// runs would take minutes.
 fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
     let snapshot = discover(
         sim::telemetry(spec),
@@ -128,7 +128,8 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
     (snapshot, topology, measurements)
 }
 
-/// Everything that is measured between a GPU and the host; the rates are shares of theory until that is known.
+/// Adds every measurement between a GPU and the host. The rates are shares of the theoretical ones until those are
+/// known.
 fn host_copies(into: &mut Measurements, gpu: u32, gpus: u32) {
     use HostDirection::{BothWays, ToDevice, ToHost};
     use HostMemory::{Pageable, Pinned};
@@ -152,7 +153,7 @@ fn host_copies(into: &mut Measurements, gpu: u32, gpus: u32) {
     }
 }
 
-/// Eight H200 of which several flows at once were measured, with counters around a ring.
+/// Returns eight H200 with measurements of several flows at once, and counters around a ring.
 pub fn loaded() -> Report {
     let mut report = healthy(8);
     let Some(measurements) = &mut report.measurements else {
@@ -200,7 +201,7 @@ pub fn loaded() -> Report {
     report
 }
 
-/// What the counters of a GPU saw of a ring.
+/// Returns the counters of a GPU around a ring.
 fn counted(gpu: u32) -> Counted {
     let mut seen = Counted::unread(gpu, Pattern::Ring, String::new(), None);
     (seen.sent_bytes, seen.received_bytes) = (Bytes(18 * GIB), Bytes(18 * GIB));
@@ -219,7 +220,7 @@ fn counted(gpu: u32) -> Counted {
     seen
 }
 
-/// Makes rates of the shares that they are.
+/// Converts shares into rates.
 fn rates_of_host_copies(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
     topology::host::fill(snapshot, topology, copies);
     for copy in copies.iter_mut() {
@@ -229,7 +230,7 @@ fn rates_of_host_copies(snapshot: &Snapshot, topology: &Topology, copies: &mut [
     topology::host::fill(snapshot, topology, copies);
 }
 
-/// Everything that is measured of a pair.
+/// Adds every measurement of a pair.
 fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
     let blocks = |placement: Placement| placement.host == HostMode::Blocking;
     let reference = Setup::REFERENCE.with_bytes(Bytes(512 * MIB));
@@ -254,7 +255,7 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
         } else {
             theoretical
         };
-        // A little different for every pair.
+        // Vary the share a little for every pair.
         let share = share * (1.0 - f64::from((pair.source * 7 + pair.destination * 3) % 5) * 5e-4);
         into.peer.push(PeerBandwidth {
             pair,
@@ -316,7 +317,7 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
     }
 }
 
-/// H200s on NVSwitch in a virtual machine, all as they should be.
+/// Returns healthy H200s on NVSwitch in a virtual machine.
 pub fn healthy(gpus: u8) -> Report {
     let mut spec = builtin::get("h200x8").unwrap();
     let gpu = spec.gpus.swap_remove(0);
@@ -336,7 +337,7 @@ pub fn healthy(gpus: u8) -> Report {
     judged(snapshot, topology, measurements)
 }
 
-/// The driver could not be started, so that every measurement is missing, and the run was interrupted.
+/// Returns a report without a started driver, so that every measurement is missing; the run was interrupted.
 pub fn nothing_measured() -> Report {
     let mut report = healthy(8);
     let mut measurements = report.measurements.take().unwrap();
@@ -359,9 +360,8 @@ pub fn nothing_measured() -> Report {
     judged(report.snapshot, report.topology, measurements)
 }
 
-/// Eight PCIe cards: GPU 3 in a x4 slot, GPUs 2 and 5 without peer access, 4 → 6 hangs and 6 → 4
-/// drops what it is sent; GPU 1 idles at Gen1; GPUs 6 and 7 share a switch. The bytes of 0 → 7 could not
-/// be verified.
+/// Returns eight PCIe cards: GPU 3 in a x4 slot, GPUs 2 and 5 without peer access, 4 → 6 hangs and 6 → 4 drops its
+/// bytes; GPU 1 idles at Gen1; GPUs 6 and 7 share a switch. The bytes of 0 → 7 could not be verified.
 pub fn pcie_box() -> Report {
     let spec = load::parse(include_str!("../data/machines/pcie-box.toml")).unwrap();
     let (snapshot, topology, mut measurements) = measured(spec);
@@ -396,7 +396,7 @@ pub fn pcie_box() -> Report {
     report
 }
 
-/// GPUs of which nothing is known, on a host of which nothing is known, and nothing measured.
+/// Returns unknown GPUs on an unknown host, without measurements.
 pub fn unknown(gpus: u32) -> Report {
     let why = Unknown::Denied("only root may read this".into());
     let snapshot = Snapshot {
@@ -420,7 +420,7 @@ pub fn unknown(gpus: u32) -> Report {
     report
 }
 
-/// Names that try to steer the terminal, everywhere a machine can put one.
+/// Returns a report with names that try to control the terminal, wherever a machine can put one.
 pub fn hostile() -> Report {
     let evil = "e\u{1b}[2Jv\u{9b}31mi\nl\r\u{202e}<b>\"]; x [\u{7}\\";
     let mut report = pcie_box();

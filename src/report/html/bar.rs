@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-/// A bar of this share of its whole, per cent, with the range that is expected.
+/// Draws a bar of this share of its whole, in per cent, with the expected range.
 pub(super) fn bar(share: f64, expected: Option<[f64; 2]>, low: bool) -> Markup {
     let of = |share: f64| {
         if share.is_finite() {

@@ -1,5 +1,5 @@
 //! Figures as bars: stream placements with their overlap, copies between host and GPU, pipelines, several flows at once
-//! (`load.rs`); each beside what is expected of it.
+//! (`load.rs`). Each is shown beside its expected value.
 
 use maud::{Markup, html};
 
@@ -15,11 +15,11 @@ use model::measurement::Measurements;
 use model::placement::{Path, Placement, Side};
 use model::rounding::{percent, range, rate, short};
 
-/// Captions of columns; on a narrow screen they stand before each figure instead.
+/// Captions of columns; on a narrow screen they precede each figure instead.
 const RATE: &str = "rate, GB/s";
 const OVERLAPS: [&str; 2] = ["overlap on the source, %", "overlap on the destination, %"];
 
-/// All charts that have something to show.
+/// Returns all charts that have data.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
     let Some(measurements) = &digest.report.measurements else {
         return html! {};
@@ -27,7 +27,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     html! { (placements(measurements)) (host(measurements)) (load::write(digest, measurements)) (pipelines(measurements)) }
 }
 
-/// Rate and overlap of the eight placements, medians over all pairs.
+/// Draws rate and overlap of the eight placements, medians over all pairs.
 fn placements(measurements: &Measurements) -> Markup {
     let wrong = wrong_pairs(measurements, Path::Direct);
     if measurements
@@ -90,7 +90,7 @@ fn overlap(measurements: &Measurements, placement: Placement, side: Side) -> Opt
     )
 }
 
-/// A median as a bar with its figure.
+/// Draws a median as a bar with its figure.
 fn measured(
     spread: Option<Spread>,
     text: fn(f64) -> String,
@@ -112,7 +112,7 @@ fn measured(
     }
 }
 
-/// Copies between host and GPU, a bar for each way.
+/// Draws copies between host and GPU, a bar for each kind.
 fn host(measurements: &Measurements) -> Markup {
     let ways: Vec<Ways> = Ways::of(measurements)
         .into_iter()
@@ -149,7 +149,7 @@ fn host(measurements: &Measurements) -> Markup {
     }
 }
 
-/// How many times as fast pipelines are in several streams.
+/// Draws the speed-up of pipelines in several streams.
 fn pipelines(measurements: &Measurements) -> Markup {
     let rows = streams::speed_ups(measurements);
     let possible = |name: &str| {

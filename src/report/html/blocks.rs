@@ -5,13 +5,13 @@ use maud::{Markup, PreEscaped, html};
 use super::super::matrix::{Align, Cell, Table};
 use super::super::page::{Block, Paint};
 
-/// Tables of more columns are set smaller on paper.
+/// Most columns of a table at normal size on paper; wider tables are set smaller.
 const WIDE: usize = 10;
 
-/// Between elements below each other, so that the file can be read and compared.
+/// Separates stacked elements, so that the file can be read and compared.
 pub(super) const NEW_LINE: PreEscaped<&str> = PreEscaped("\n");
 
-/// Blocks one below the other; items that follow each other are one list.
+/// Renders blocks one below the other; consecutive items form one list.
 pub(super) fn flow(blocks: &[Block]) -> Markup {
     let is_item = |block: &Block| matches!(block, Block::Item { .. });
     html! {
@@ -89,7 +89,7 @@ fn matrix(table: &Table) -> Markup {
     }
 }
 
-/// A caption; an empty corner is not one.
+/// Renders a caption; an empty corner is a plain cell.
 fn caption(cell: &Cell, scope: &str, align: Align) -> Markup {
     html! {
         @if cell.text.is_empty() {
@@ -100,7 +100,7 @@ fn caption(cell: &Cell, scope: &str, align: Align) -> Markup {
     }
 }
 
-/// Cells that a finding is about have a mark, so that nothing is shown by colour alone.
+/// Renders the text of a cell. Cells that a finding is about have a mark, so that nothing is shown by colour alone.
 fn text_of(cell: &Cell) -> Markup {
     let mark = match cell.paint {
         Paint::Error => Some("✖\u{a0}"),

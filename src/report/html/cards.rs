@@ -1,4 +1,4 @@
-//! Findings as cards: what is wrong, what to do, which causes remain and how to tell them apart, what was seen.
+//! Findings as cards: what is wrong, what to do, the remaining causes with a test for each, and the evidence.
 
 use maud::{Markup, html};
 
@@ -10,15 +10,15 @@ use super::blocks::NEW_LINE;
 use model::finding::{Finding, RuleId, Severity};
 use model::snapshot::Snapshot;
 
-/// Findings of one rule that have a card each; the others are listed.
+/// Most findings of one rule that have a card each; the others are listed.
 const SHOWN_PER_RULE: usize = 4;
 
-/// The findings, the worst first.
+/// Renders the findings, worst first.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
     section("Findings", &digest.findings, &digest.report.snapshot)
 }
 
-/// Findings below a heading, in their order; nothing where there are none.
+/// Renders findings below a heading, in their order. Renders nothing if there are none.
 pub(super) fn section(title: &str, findings: &[&Finding], snapshot: &Snapshot) -> Markup {
     let mut groups: Vec<((Severity, &RuleId), Vec<&Finding>)> = Vec::new();
     for &finding in findings {
@@ -50,7 +50,7 @@ const fn word(severity: Severity) -> (&'static str, &'static str, &'static str) 
     }
 }
 
-/// A card; what is only good to know is folded to its sentence.
+/// Renders a card; information is folded to its sentence.
 fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
     let (class, sign, name) = word(finding.severity);
     let title = html! {
@@ -84,7 +84,7 @@ fn inside(finding: &Finding) -> Markup {
     }
 }
 
-/// Possible causes, to be ticked off.
+/// Renders the possible causes as a checklist.
 fn suspects(finding: &Finding) -> Markup {
     html! {
         p { strong { "Suspects, and the test for each:" } }

@@ -1,4 +1,4 @@
-//! Two reports side by side: how each pair changed, what appeared and what is gone.
+//! Two reports side by side: how each pair changed, and which findings are new or gone.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use model::placement::Pair;
 use model::report::Report;
 use model::rounding::rate;
 
-/// The page; `page` is the one that the text has.
+/// Renders the page; `page` is the same as for text.
 pub fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
     let title = "peerscope: two reports of one machine";
     // The findings follow as cards.
@@ -38,7 +38,7 @@ pub fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
     super::file(title, super::POLICY, &content, &footer, &html! {})
 }
 
-/// A cell of the map by how far a figure fell or rose.
+/// Returns the class of a map cell by how far its figure fell or rose.
 fn class(change: &Change) -> &'static str {
     match change.percent() {
         fall if fall <= -10.0 => "h0",
@@ -124,7 +124,7 @@ fn cell(change: Option<&Change>, small: bool) -> Markup {
     }
 }
 
-/// Findings as cards, the worst first.
+/// Renders findings as cards, worst first.
 fn list(title: &str, findings: &[Finding], report: &Report) -> Markup {
     let mut all: Vec<&Finding> = findings.iter().collect();
     all.sort_by_key(|finding| Reverse(finding.severity));

@@ -1,5 +1,5 @@
-//! The report within its page, so that `diagnose` reads it back: JSON, compressed and in base64, since the JSON of eight
-//! GPUs alone is larger than a page may be, and nothing in base64 can end the element that it lies in.
+//! The report within its page, so that `diagnose` reads it back: JSON, compressed and in base64. The plain JSON of
+//! eight GPUs alone exceeds the size limit of a page. Base64 cannot contain the end of its element.
 
 use std::io::{Read, Write};
 
@@ -10,7 +10,7 @@ use maud::{Markup, PreEscaped, html};
 
 use model::report::Report;
 
-/// The id of the element.
+/// Id of the element.
 const ID: &str = "peerscope-report";
 
 /// Characters of base64, by value.
@@ -20,7 +20,7 @@ pub(super) fn element(report: &Report) -> Markup {
     html! { script id=(ID) type="application/gzip" { (PreEscaped(packed(report))) } }
 }
 
-/// Nothing where it could not be packed, which plain data always can.
+/// Returns an empty text if packing fails, which cannot happen with plain data.
 fn packed(report: &Report) -> String {
     packed_of(&|to| super::super::json::write(report, to)).unwrap_or_default()
 }
@@ -32,7 +32,7 @@ fn packed_of(write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>) -> std::io::
     Ok(base64(&packed.finish()?))
 }
 
-/// A page with these bytes where its report should be, for tests.
+/// Returns a page with these bytes in place of its report, for tests.
 pub fn page_with(bytes: &[u8]) -> String {
     let packed = packed_of(&|to| to.write_all(bytes)).unwrap_or_default();
     format!(
@@ -40,16 +40,16 @@ pub fn page_with(bytes: &[u8]) -> String {
     )
 }
 
-/// Whether these bytes are a page and not JSON.
+/// Returns true if these bytes are a page and not JSON.
 pub fn is_page(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"<")
 }
 
-/// The JSON of a page, at most this many bytes of it.
+/// Returns the JSON of a page. Fails if it is longer than `most` bytes.
 ///
 /// # Errors
 ///
-/// What is wrong with the page, to follow the file's name.
+/// Returns the page's defect, worded to follow the file's name.
 pub fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let marker = format!("<script id=\"{ID}\" type=\"application/gzip\">");
     let start = memchr::memmem::find(page, marker.as_bytes()).map(|at| at + marker.len());

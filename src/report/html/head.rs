@@ -1,4 +1,4 @@
-//! The top of the page: the verdict, and which machine, when, how long.
+//! The top of the page: the verdict, the machine, the time and the duration.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use super::{title, top};
 use model::report::Report;
 use model::rounding::short;
 
-/// Serial numbers that are listed; every GPU's own is in the table of the machine.
+/// Most serial numbers that are listed; the table of the machine contains every GPU's own.
 const SERIALS: usize = 16;
 
-/// The top; `blocks` are those of the page that text and HTML share.
+/// Renders the top; `blocks` come from the page that text and HTML share.
 pub(super) fn write(digest: &Digest<'_>, blocks: &[Block]) -> Markup {
     // The findings follow as cards.
     let said: Vec<Block> = top(blocks)
@@ -77,7 +77,7 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The serial number of each GPU; boards with several GPUs have one for all of them.
+/// Returns the serial number of each GPU; boards with several GPUs have one for all of them.
 fn serials(report: &Report) -> Vec<String> {
     let known = report
         .snapshot

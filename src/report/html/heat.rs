@@ -1,5 +1,5 @@
-//! Heat maps: a figure for every pair, coloured by its share of what is expected. Colour is never alone: what a finding
-//! is about has a mark, and what is low a sign.
+//! Heat maps: a figure for every pair, coloured by its share of what is expected. Nothing is shown by colour alone:
+//! cells that a finding is about have a mark, and low cells have a sign.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,7 +26,7 @@ struct Map {
     cells: HashMap<Pair, Heat>,
 }
 
-/// All maps there are, one shown at a time.
+/// Renders all maps that have data, one visible at a time.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
     let Some(measurements) = &digest.report.measurements else {
         return html! {};
@@ -100,7 +100,7 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Ve
     let mut maps = vec![rates("one way", reference, digest.pairs.clone())];
     maps.extend(setups.map(|(name, setup)| rates(name, setup, measurements.in_setup(setup))));
     maps.push(latency(measurements));
-    // A map with holes wherever one looks says less than the tables below.
+    // A sparse map of many GPUs is less useful than the tables below.
     let whole = ground.gpus.len() * ground.gpus.len().saturating_sub(1);
     maps.retain(|map| {
         !map.cells.is_empty() && (ground.gpus.len() <= MOST || map.cells.len() * 2 > whole)
@@ -108,10 +108,10 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Ve
     maps
 }
 
-/// What the words and marks of these cells mean, to follow how they were measured.
+/// Explains the words and marks of these cells, as a suffix of how they were measured.
 fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
     let figures: Vec<Figure> = cells.values().map(|cell| Figure::of(Some(cell))).collect();
-    // What follows a comma is about tables with per cent.
+    // The part after a comma is about tables with per cent.
     let said = |(mark, meaning): (&str, &str)| {
         format!("; {mark}: {}", meaning.split(',').next().unwrap_or(meaning))
     };
@@ -121,7 +121,7 @@ fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
         .collect()
 }
 
-/// Copies through the host, each beside the median: what is expected of them depends on the processors most of all.
+/// Compares copies through the host with their median: their expected rate depends mostly on the processors.
 fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
     let rates = cells
         .values()
@@ -143,8 +143,8 @@ fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
         .collect()
 }
 
-/// A figure beside what healthy machines reach on such a route, no link of it degraded. What goes through the host is
-/// not held against that.
+/// Compares a figure with what healthy machines reach on such a route without a degraded link. Copies through the host
+/// get no such comparison.
 fn heat(cell: &PeerBandwidth) -> Heat {
     let plain = plain(cell);
     let expected = cell
@@ -168,7 +168,7 @@ fn heat(cell: &PeerBandwidth) -> Heat {
     }
 }
 
-/// A figure, or the word for why there is none.
+/// Returns a figure, or the word for the reason why there is none.
 fn plain(cell: &PeerBandwidth) -> Heat {
     let (text, tip) = match Figure::of(Some(cell)) {
         Figure::Number { value, .. } => {
@@ -192,9 +192,9 @@ fn plain(cell: &PeerBandwidth) -> Heat {
     }
 }
 
-/// Latencies, each beside the median of all: less is better.
+/// Compares latencies with the median of all: less is better.
 fn latency(measurements: &Measurements) -> Map {
-    // What a copy takes whose bytes do not arrive says nothing.
+    // The latency of a copy that delivers wrong bytes means nothing.
     let wrong = wrong_pairs(measurements, Path::Direct);
     let direct = || {
         measurements
@@ -272,7 +272,7 @@ fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
     }
 }
 
-/// The sockets above their columns.
+/// Renders the sockets above their columns.
 fn above(ground: &Ground, starts: &dyn Fn(usize) -> bool) -> Markup {
     let first = |number: usize| {
         ground.sockets[..number]

@@ -10,7 +10,7 @@ use model::host::{HostCopy, HostWay};
 use model::measurement::Measurements;
 use model::rounding::{percent, rate, tight_rate};
 
-/// A row for each GPU, a column for each way to copy; nothing where nothing of it was measured.
+/// Renders a row for each GPU and a column for each kind of copy. Returns `None` if nothing was measured.
 pub(super) fn table(measurements: &Measurements, ground: &Ground) -> Option<Markup> {
     let mut ways: Vec<HostWay> = Vec::new();
     for way in measurements

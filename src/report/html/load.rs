@@ -1,5 +1,5 @@
-//! Several flows at once as bars, each beside what is expected of it, with what limits it; and what counters saw of
-//! known traffic, by the kind of link.
+//! Several flows at once as bars, each with its expected value and its limit; and counters read around known traffic,
+//! by kind of link.
 
 use std::collections::HashMap;
 
@@ -18,19 +18,19 @@ use model::rounding::{percent, range, rate};
 use model::topology::LinkClass;
 use model::units::Bytes;
 
-/// What a full bar stands for, per cent of expected, so that there is room beyond it.
+/// Value of a full bar, per cent of expected; above 100 so that there is room beyond the expected value.
 const FULL: f64 = 120.0;
 
-/// Captions of columns; on a narrow screen they stand before each figure instead.
+/// Captions of columns; on a narrow screen they precede each figure instead.
 const PATTERN: [&str; 5] = ["% of expected", "GB/s", "expected", "lowest", "limited by"];
 const COUNTED: [&str; 4] = ["% of copied", "counted", "copied", "GPUs"];
 
-/// Both charts, where they have something to show.
+/// Renders both charts, if they have data.
 pub(super) fn write(digest: &Digest<'_>, measurements: &Measurements) -> Markup {
     html! { (patterns(measurements)) (counted(digest.report, measurements)) }
 }
 
-/// A row for each kind of pattern: the one of its patterns that reaches least of what is expected.
+/// Renders a row for each kind of pattern: the pattern that reaches the lowest share of what is expected.
 fn patterns(measurements: &Measurements) -> Markup {
     let kinds = Kind::of(measurements);
     html! {
@@ -82,7 +82,7 @@ fn pattern(kind: &Kind<'_>) -> Markup {
     }
 }
 
-/// A share of what is expected as a bar, with a sign where it is low.
+/// Draws a share of what is expected as a bar, with a sign if it is low.
 fn of_expected(share: Option<f64>) -> Markup {
     let Some(share) = share.filter(|share| share.is_finite()) else {
         return html! { span .faint { "-" } };
@@ -96,16 +96,16 @@ fn of_expected(share: Option<f64>) -> Markup {
     }
 }
 
-/// A kind of link and a direction: bytes that were counted, and those that were copied over it.
+/// Bytes counted and bytes copied over one kind of link in one direction.
 struct Class {
     name: &'static str,
     copied: Vec<Bytes>,
     counted: Vec<Bytes>,
-    /// Whether the counter wraps, so that there may have been more.
+    /// True if the counter wraps, so that the real value may be higher.
     at_least: bool,
 }
 
-/// What counters saw of known traffic, by the kind of link, over all GPUs.
+/// Renders the counts of known traffic by kind of link, over all GPUs.
 fn counted(report: &Report, measurements: &Measurements) -> Markup {
     let sound: Vec<&Counted> = measurements
         .counted
@@ -175,8 +175,8 @@ fn share(part: Bytes, whole: Bytes) -> Option<f64> {
     (whole.0 > 0).then(|| 100.0 * part.0 as f64 / whole.0 as f64)
 }
 
-/// Whether the copies of each GPU to others go over NVLink, or else over PCIe. A GPU with both kinds of routes is left
-/// out: its bytes are not known apart.
+/// Returns true for each GPU whose copies to others go over NVLink, false for PCIe. Omits GPUs with both kinds of
+/// routes: their bytes cannot be told apart.
 fn over_nvlink(report: &Report) -> HashMap<u32, bool> {
     let mut kinds: HashMap<u32, Option<bool>> = HashMap::new();
     for route in &report.topology.pairs {
@@ -239,7 +239,7 @@ fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
             class.counted.push(bytes);
             class.copied.push(Bytes(peers.saturating_add(host.0)));
         }
-        // What nothing went over and where nothing was seen says nothing.
+        // A class with no traffic and no counts means nothing.
         if class
             .counted
             .iter()

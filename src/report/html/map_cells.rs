@@ -1,4 +1,4 @@
-//! Rows, columns and cells that heat maps have in common.
+//! Rows, columns and cells that all heat maps share.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,10 +13,10 @@ use model::placement::Pair;
 use model::report::Report;
 use model::topology::NodeKind;
 
-/// More GPUs have small cells, which show their values when they are pointed at.
+/// Most GPUs with full cells. With more, cells are small and show their values on hover.
 pub(super) const MOST: usize = 16;
 
-/// Lower ends of the steps of colour, per cent of expected, with the words of the legend.
+/// Lower ends of the colour steps, per cent of expected, with the words of the legend.
 pub(super) const STEPS: [(f64, &str); 6] = [
     (0.0, "below 50"),
     (50.0, "50"),
@@ -26,10 +26,9 @@ pub(super) const STEPS: [(f64, &str); 6] = [
     (98.0, "98 and more"),
 ];
 
-/// Below this share a cell has a sign too.
+/// Share, in per cent of expected, below which a cell has a sign too.
 pub(super) const LOW: f64 = 85.0;
 
-/// One cell.
 pub(super) struct Heat {
     pub(super) text: String,
     /// Per cent of what is expected.
@@ -37,15 +36,15 @@ pub(super) struct Heat {
     pub(super) tip: String,
 }
 
-/// What every map needs to know of the machine.
+/// Facts about the machine that every map needs.
 pub(super) struct Ground {
     pub(super) gpus: Vec<u32>,
     pub(super) marks: HashMap<Pair, Paint>,
-    /// Pairs that no finding is about, but their other direction.
+    /// Pairs without a finding whose other direction has one.
     pub(super) reverse: HashSet<Pair>,
     of_gpu: HashMap<u32, Paint>,
     pub(super) groups: BTreeMap<u32, Group>,
-    /// Runs of columns below one socket, with its name; empty where there is only one.
+    /// Number of columns and name of each socket, in order; empty if there is only one.
     pub(super) sockets: Vec<(usize, String)>,
 }
 
@@ -53,7 +52,7 @@ pub(super) struct Ground {
 pub(super) type Group = (Option<NodeId>, Option<NodeId>);
 
 impl Ground {
-    /// In the order of rows and columns.
+    /// Returns the GPUs in the order of rows and columns.
     pub(super) fn gpus(&self) -> &[u32] {
         &self.gpus
     }
@@ -105,7 +104,7 @@ impl Ground {
     }
 }
 
-/// Those of one socket one after the other, and of these those of one switch; else by index.
+/// Sorts GPUs by socket, within a socket by switch, else by index.
 fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
     let (mut sockets, mut switches): (HashMap<_, u32>, HashMap<_, u32>) = Default::default();
     for (&gpu, &group) in groups {
@@ -120,7 +119,7 @@ fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
     gpus.sort_by_key(|gpu| (place(gpu), *gpu));
 }
 
-/// How many columns each socket has, and what it is called.
+/// Returns the number of columns and the name of each socket.
 fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<(usize, String)> {
     let of = |gpu: &u32| groups.get(gpu).and_then(|group| group.0);
     let name = |id: Option<NodeId>| {
@@ -128,7 +127,7 @@ fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<
             .map(|node| clean(&node.label).into_owned())
     };
     let runs: Vec<_> = gpus.chunk_by(|one, next| of(one) == of(next)).collect();
-    // A name needs some columns to stand above.
+    // A name needs some columns of width.
     let least = if gpus.len() > MOST { 8 } else { 2 };
     match runs.len() {
         0 | 1 => Vec::new(),
@@ -140,7 +139,7 @@ fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<
     }
 }
 
-/// The socket and the switch of a GPU: those of one group stand together.
+/// Returns the socket and the switch of a GPU; GPUs of one group are adjacent.
 fn group(report: &Report, gpu: u32) -> Group {
     let way = report.topology.way_up(NodeId::Gpu(gpu));
     let is = |id: &&NodeId, kind| {
@@ -163,7 +162,7 @@ fn step(share: f64) -> usize {
         .unwrap_or(0)
 }
 
-/// The sign of a cell, and its class.
+/// Returns the sign and the class of a cell.
 pub(super) fn dress(heat: Option<&Heat>, mark: Paint) -> (&'static str, String) {
     let share = heat.and_then(|heat| heat.share);
     let sign = match mark {
@@ -183,7 +182,7 @@ pub(super) fn dress(heat: Option<&Heat>, mark: Paint) -> (&'static str, String) 
     )
 }
 
-/// The name of a GPU, with the mark of a finding about it.
+/// Renders a GPU's name, with the mark of a finding about it.
 pub(super) fn head(ground: &Ground, gpu: u32, scope: &str, left: bool, small: bool) -> Markup {
     let paint = ground.of_gpu.get(&gpu).copied().unwrap_or_default();
     let (sign, _) = dress(None, paint);

@@ -1,6 +1,6 @@
-//! The report as one HTML file for a browser or a printer: the verdict and the findings first, a picture of the machine,
-//! heat maps and charts, everything else folded away, and the report itself, so that `diagnose` reads the file back. It
-//! loads nothing from anywhere, and runs nothing but the script in it, which shows what belongs together.
+//! The report as one HTML file for a browser or a printer: the verdict and the findings first, a picture of the
+//! machine, heat maps and charts, everything else folded, and the report itself, so that `diagnose` reads the file
+//! back. The page loads nothing, and runs only its own script, which highlights related elements.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -26,27 +26,26 @@ mod timeline;
 
 pub(super) use self::comparison::page as comparison;
 
-/// HTML.
 pub(super) const FORMAT: Format = Format::new("html", &["html", "htm"], "For a browser", render);
 
-/// The style sheets, within the file.
+/// Style sheets within the file.
 const STYLE_SHEETS: [&str; 3] = [
     include_str!("colors.css"),
     include_str!("html.css"),
     super::picture::STYLE_SHEET,
 ];
 
-/// Shows what belongs to what is pointed at.
+/// Highlights what belongs to the element under the pointer.
 const SCRIPT: &str = include_str!("script.js");
 
-/// Its SHA-256 in base64: a browser runs this script and no other. A test compares.
+/// SHA-256 of the script in base64: a browser runs no other script. A test compares it.
 const SCRIPT_HASH: &str = "HFnWQVO+z89trBpYBjK7e/qY5pyGgX49SEl8bmX64A8=";
 
-/// Nothing is fetched and nothing runs, even if a hostile name gets through.
+/// Content policy: nothing is fetched and nothing runs, even if a hostile name gets through.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// Sections that are shown open.
+/// Sections that are open at first.
 const OPEN: [&str; 1] = ["Not tested, or not as planned"];
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
@@ -70,7 +69,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     file(&title(digest), &policy, &content, &footer, &end)
 }
 
-/// A page as a file that loads nothing and runs nothing. The title is clean.
+/// Returns a page as a file that loads nothing and runs nothing. `title` must be clean.
 pub fn document(title: &str, page: &Page, footer: &Markup) -> String {
     let blocks = page.blocks();
     let content = html! {
@@ -103,7 +102,7 @@ fn file(title: &str, policy: &str, content: &Markup, footer: &Markup, end: &Mark
     markup.into_string() + "\n"
 }
 
-/// What comes before the first heading.
+/// Returns the blocks before the first heading.
 fn top(blocks: &[Block]) -> &[Block] {
     let first = blocks
         .iter()
@@ -112,7 +111,7 @@ fn top(blocks: &[Block]) -> &[Block] {
     &blocks[..first]
 }
 
-/// The rest, from heading to heading.
+/// Returns the remaining blocks, split at each heading.
 fn sections(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
     let rest = &blocks[top(blocks).len()..];
     rest.chunk_by(|_, next| !matches!(next, Block::Heading(_)))
@@ -151,7 +150,7 @@ fn picture(digest: &Digest<'_>) -> Markup {
     }
 }
 
-/// Everything else, each section to be opened.
+/// Renders everything else, each section folded.
 fn rest(blocks: &[Block]) -> Markup {
     html! {
         @for section in sections(blocks) {

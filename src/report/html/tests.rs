@@ -1,4 +1,4 @@
-//! What holds for every page.
+//! Properties that hold for every page.
 
 use std::process::Command;
 

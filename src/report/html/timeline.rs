@@ -1,5 +1,5 @@
-//! What ran when, of the rounds that `--trace` followed: a small chart for each thing that was tried, charts that belong
-//! together side by side on one scale. A track for the host's calls and one for each stream.
+//! The rounds that `--trace` followed, in time: a small chart for each test, related charts side by side on one scale.
+//! A track for the host's calls and one for each stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,21 +13,21 @@ use model::rounding::{percent, short};
 use model::timeline::{Timeline, WorkKind};
 use trace::{Placed, PlacedPart, place, stream_names};
 
-/// Fields of all charts together: a page must stay small. The file of `--trace` has everything.
+/// Most fields of all charts together: a page must stay small. The file of `--trace` contains everything.
 const MOST_FIELDS: usize = 2000;
 
-/// Width of a chart, and where its tracks begin, in its own units: about pixels.
+/// Width of a chart, and left edge of its tracks, in its own units: about pixels.
 const WIDTH: i32 = 312;
 const LEFT: i32 = 98;
 const PLOT: i32 = WIDTH - LEFT - 4;
-/// Height of a track, of what is drawn on it, and of the line of times below all.
+/// Height of a track, of a field on it, and of the line of times below all tracks.
 const TRACK: i32 = 22;
 const FIELD: i32 = 16;
 const TIMES: i32 = 16;
 const TEXT: i32 = 11;
-/// Words are cut to fit a field that is at least as wide.
+/// Least width of a field with a word; longer words are cut to fit.
 const LEAST_WORD: i32 = 70;
-/// Nothing is drawn narrower than this, or one would not see it.
+/// Least width of a field: a narrower one would be invisible.
 const NARROWEST: f64 = 1.2;
 
 /// A track: the host's calls, or a stream of a GPU.
@@ -37,18 +37,18 @@ enum Track {
     Stream(u32, u32),
 }
 
-/// What is drawn on a track.
+/// A call or an operation, drawn on a track.
 struct Field<'a> {
     track: Track,
     class: &'static str,
-    /// What is written into it where there is room.
+    /// Text inside the field, if it fits.
     word: &'a str,
     name: &'a str,
-    /// From when to when, nanoseconds of the host's clock.
+    /// Start and end, nanoseconds of the host's clock.
     at: [f64; 2],
 }
 
-/// Everything there is to draw; nothing where nothing was followed.
+/// Renders all charts, or nothing if no round was followed.
 pub(super) fn write(timelines: &[Timeline]) -> Markup {
     let placed = place(timelines);
     let mut groups: Vec<(&str, Vec<&PlacedPart<'_>>)> = Vec::new();
@@ -90,7 +90,7 @@ fn legend() -> Markup {
     }
 }
 
-/// How well the times of GPUs are known on the host's clock.
+/// States how well the times of GPUs are known on the host's clock.
 fn certainty(placed: &Placed<'_>) -> String {
     let worst = placed
         .clocks
@@ -107,7 +107,7 @@ fn certainty(placed: &Placed<'_>) -> String {
     }
 }
 
-/// Nanoseconds from the first moment to the last; none where they make no chart.
+/// Returns the first and the last moment, nanoseconds. Returns `None` if they make no chart.
 fn span(part: &PlacedPart<'_>) -> Option<[f64; 2]> {
     part.span_ns()
         .filter(|[start, end]| start.is_finite() && end.is_finite() && (end - start).is_finite())
@@ -129,7 +129,7 @@ fn title(probe: &str) -> &str {
     }
 }
 
-/// Charts of one kind side by side: the same tracks, the same scale.
+/// Renders charts of one kind side by side, with the same tracks and scale.
 fn group(probe: &str, parts: &[&PlacedPart<'_>]) -> Markup {
     let tracks: BTreeSet<Track> = parts
         .iter()
@@ -204,7 +204,7 @@ fn top(row: usize) -> i32 {
     TRACK * i32::try_from(row).unwrap_or(0)
 }
 
-/// A track and its name.
+/// Renders a track and its name.
 fn ground(row: usize, name: &str) -> Markup {
     let y = top(row);
     html! {
@@ -256,7 +256,7 @@ fn drawn(field: &Field<'_>, row: usize, [from, to]: [f64; 2], zero: f64) -> Mark
     }
 }
 
-/// The scale.
+/// Renders the scale of times.
 fn times(whole: f64, bottom: i32) -> Markup {
     let y = bottom + 12;
     html! {
@@ -266,7 +266,7 @@ fn times(whole: f64, bottom: i32) -> Markup {
     }
 }
 
-/// Nanoseconds, for people.
+/// Formats nanoseconds for people.
 fn time(ns: f64) -> String {
     if ns.abs() >= 1e6 {
         format!("{} ms", short(ns / 1e6))
@@ -275,7 +275,7 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// A chart in words: how much of each kernel ran beside the copy where there is one, and how long all of it took.
+/// Describes a chart in words: how long everything took, and how much of each kernel ran beside the copy, if any.
 fn said(part: &PlacedPart<'_>) -> String {
     let of = |kind: WorkKind| {
         part.work
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Placements whose kernel on GPU 0 runs beside the copy, and after it.
+    /// Returns placements whose kernel on GPU 0 runs beside the copy, and after it.
     fn timeline() -> Timeline {
         let reading = |gpu| ClockReading {
             gpu,

@@ -1,4 +1,4 @@
-//! The page of a ticket, as a renderer sees it.
+//! Tests of the ticket's page as a renderer sees it.
 
 use comrak::nodes::NodeValue;
 use comrak::{Arena, Options, parse_document};
@@ -22,7 +22,7 @@ fn samples() -> Vec<Report> {
     ]
 }
 
-/// The lines that are shown before anything is unfolded.
+/// Counts the lines that are visible before anything is unfolded.
 fn unfolded(page: &str) -> usize {
     let folds = page
         .split("<details>")
@@ -31,7 +31,7 @@ fn unfolded(page: &str) -> usize {
     page.lines().count() - folds.map(|fold| fold.lines().count()).sum::<usize>()
 }
 
-/// GitHub's dialect.
+/// Returns the options of GitHub's dialect.
 fn dialect() -> Options<'static> {
     let mut options = Options::default();
     options.extension.table = true;
@@ -42,7 +42,7 @@ fn dialect() -> Options<'static> {
     options
 }
 
-/// The HTML that the page itself has: nothing of it comes from a report but numbers.
+/// Returns true if the HTML is the page's own: only numbers in it come from a report.
 fn is_own(html: &str) -> bool {
     let titles = [
         "Machine and what was measured",
@@ -72,8 +72,7 @@ fn is_own(html: &str) -> bool {
     })
 }
 
-/// Checks that a page holds nothing that acts, by GitHub's dialect; gives the text of its
-/// tables' rows.
+/// Checks that a page contains nothing that acts in GitHub's dialect. Returns the text of its table rows.
 fn assert_inert(page: &str) -> Vec<String> {
     let arena = Arena::new();
     let options = dialect();
@@ -111,8 +110,8 @@ fn assert_inert(page: &str) -> Vec<String> {
     rows
 }
 
-/// Checks the page as a forge shows it: tables whose rows have as many cells as their heads, every fold with its
-/// title, nothing but what the page is made of, and no markup that was taken for text.
+/// Checks the page as a forge shows it. Table rows must have as many cells as their heads, and every fold a title. Only
+/// known elements may occur, and no markup may show as text.
 fn assert_rendered(page: &str) {
     let mut options = dialect();
     options.render.r#unsafe = true;
@@ -150,7 +149,7 @@ fn assert_rendered(page: &str) {
         tags.iter().all(|number| *number == tags[0]) && tags[0] > 0,
         "{tags:?}: {page}"
     );
-    // What is folded is inside, and renders: no fold within another one, none around the whole.
+    // Folds render, and none is within another.
     assert_eq!(
         document
             .select(&select("body > details > summary:first-child"))
@@ -269,7 +268,7 @@ fn a_machine_cannot_write_into_the_ticket() {
         }
         let page = written(&report);
         let rows = assert_inert(&page);
-        // What a bar cut off would be dropped from its row without a word.
+        // A renderer silently drops what follows an unescaped bar from the row.
         let shown = clean(evil).into_owned();
         let whole = rows.iter().filter(|row| row.contains(&shown)).count();
         assert!(

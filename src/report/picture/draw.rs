@@ -1,4 +1,4 @@
-//! The layout as SVG. Everything has a tooltip, and says in `data-g` which GPUs it belongs to.
+//! Draws the layout as SVG. Every element has a tooltip, and `data-g` lists the GPUs it belongs to.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use super::parts::{Kind, Part};
 use crate::escape::clean;
 use crate::paint::Paint;
 
-/// The drawing, without the element around it.
+/// Draws the layout, without the element around it.
 pub(super) fn drawing(layout: &Layout) -> Markup {
     html! {
         @for [from, to, y] in &layout.sockets {
@@ -29,7 +29,7 @@ pub(super) fn drawing(layout: &Layout) -> Markup {
     }
 }
 
-/// GPUs as they stand in `data-g`.
+/// Returns GPUs in the form of `data-g`.
 fn list(gpus: &[u32]) -> String {
     gpus.iter()
         .map(ToString::to_string)
@@ -37,7 +37,7 @@ fn list(gpus: &[u32]) -> String {
         .join(" ")
 }
 
-/// The width of a line by the rate of the link: four times the rate, twice the width.
+/// Returns the width of a line by the rate of the link: four times the rate, twice the width.
 fn stroke(rate: Option<f64>) -> String {
     let width = rate
         .filter(|rate| rate.is_finite())
@@ -61,7 +61,7 @@ fn link(drawn: &Drawn) -> Markup {
     }
 }
 
-/// What a link is, beside it.
+/// Writes the caption beside a link.
 fn caption(drawn: &Drawn) -> Markup {
     let Drawn {
         x,
@@ -69,7 +69,7 @@ fn caption(drawn: &Drawn) -> Markup {
         link,
         ..
     } = drawn;
-    // A long link crosses what lies beside it: its words are at the end that is its own.
+    // A long link crosses its neighbours: the caption goes to the end without neighbours.
     let middle = if drawn.nvlink {
         bottom - 16
     } else {
@@ -202,7 +202,7 @@ fn words(part: &Part, [x, y, width, height]: [i32; 4]) -> Markup {
     }
 }
 
-/// GPUs that are drawn as one, a small field for each.
+/// Draws GPUs that are folded into one part, a small box for each.
 fn group(part: &Part, x: i32, y: i32, width: i32) -> Markup {
     let (wide, high, columns) = SMALL;
     let count = i32::try_from(part.gpus.len().min(columns)).unwrap_or(1);

@@ -1,14 +1,14 @@
-//! Parts that are alike, drawn as one, where a machine has more than fit side by side.
+//! Folds similar parts into one, if a machine has more than fit side by side.
 
 use super::parts::{Kind, Part};
 use crate::figures::ranges;
 use crate::paint::Paint;
 
-/// GPUs and adapters that are drawn side by side; more of them are folded.
+/// Most GPUs and adapters that are drawn side by side; with more, they are folded.
 const MOST: usize = 24;
 
-/// Folds parts alike, those deepest in the tree first, until no more than [`MOST`] stand side by side. Parts with a
-/// finding stay by themselves.
+/// Folds similar parts, deepest in the tree first, until at most [`MOST`] are side by side. Parts with a finding are
+/// not folded.
 pub(super) fn fold(mut parts: Vec<Part>) -> Vec<Part> {
     for depth in (0..=depth(&parts)).rev() {
         if leaves(&parts) <= MOST {
@@ -63,7 +63,7 @@ fn is_marked(part: &Part) -> bool {
     part.mark >= Paint::Warning || part.lost || part.below.iter().any(is_marked)
 }
 
-/// What parts have in common that are drawn as one.
+/// Returns a key that is equal for parts that may be folded.
 fn signature(part: &Part) -> String {
     let above = part.above.as_ref().map(|above| (&above.label, &above.of));
     let below: Vec<_> = part.below.iter().map(signature).collect();
@@ -78,7 +78,7 @@ fn signature(part: &Part) -> String {
     )
 }
 
-/// Makes the first stand for both, with all that hangs below them.
+/// Merges the other part into the first, with everything below it.
 fn absorb(part: &mut Part, other: Part) {
     part.times += other.times;
     part.gpus.extend(other.gpus);

@@ -1,4 +1,4 @@
-//! What joins GPUs besides the PCIe tree: NVLinks, and what keeps pairs apart.
+//! Connections between GPUs besides the PCIe tree: NVLinks, and refused or faulty pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,20 @@ use model::rounding::rate;
 use model::snapshot::P2pStatus;
 use model::topology::{Link, LinkKind, PairRoute};
 
-/// More pairs with something wrong are counted and not drawn.
+/// Most pairs with a problem that are drawn; if there are more, they are counted.
 const MOST: usize = 8;
 
-/// Below this share of what it could carry a link is slow; above, the figures differ by rounding.
+/// Share of its possible rate below which a link is slow; above it, the figures differ by rounding.
 const AS_POSSIBLE: f64 = 0.99;
 
-/// Something between two GPUs.
+/// A line between two GPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Join {
     pub(super) pair: Pair,
     pub(super) what: What,
     pub(super) label: String,
     pub(super) tip: String,
-    /// GB/s each way, of a link.
+    /// GB/s each way, for a link.
     pub(super) rate: Option<f64>,
 }
 
@@ -33,15 +33,15 @@ pub(super) struct Join {
 pub(super) enum What {
     /// A bundle of NVLinks.
     NvLink,
-    /// One that carries less than it could.
+    /// A bundle that carries less than it could.
     Slow,
     /// No peer access.
     Refused,
-    /// A finding.
+    /// A pair with a finding.
     Bad,
 }
 
-/// Everything that is drawn between two GPUs.
+/// Returns everything that is drawn between two GPUs.
 pub(super) fn of(report: &Report) -> Vec<Join> {
     let mut joins: Vec<Join> = report.topology.links.iter().filter_map(bundle).collect();
     let refused = refused(report);
@@ -65,7 +65,7 @@ pub(super) fn of(report: &Report) -> Vec<Join> {
     joins
 }
 
-/// A bundle of links from GPU to GPU.
+/// Returns a bundle of links from GPU to GPU.
 fn bundle(link: &Link) -> Option<Join> {
     let (LinkKind::NvLink, Some(source), Some(destination)) =
         (link.kind, gpu(link.upper), gpu(link.lower))
@@ -93,7 +93,7 @@ fn bundle(link: &Link) -> Option<Join> {
     })
 }
 
-/// The links of each GPU to the NVSwitches.
+/// Returns the links of each GPU to the NVSwitches.
 pub(super) fn to_switches(report: &Report) -> Vec<(u32, Above)> {
     let links = report
         .topology
@@ -116,7 +116,7 @@ pub(super) fn to_switches(report: &Report) -> Vec<(u32, Above)> {
     links.filter_map(of_gpu).collect()
 }
 
-/// NVLinks in nvidia-smi's word, and of how many where some are missing.
+/// Labels NVLinks in nvidia-smi's form, with the possible number if some are missing.
 fn nvlinks(link: &Link) -> Above {
     let [now, possible] =
         [link.capacity_gbps, link.possible_gbps].map(|rate| rate.map(|rate| rate.0));
@@ -163,7 +163,7 @@ const fn low_first(pair: Pair) -> Pair {
     }
 }
 
-/// Number of pairs, whatever the direction.
+/// Counts pairs regardless of direction.
 fn pairs(report: &Report) -> usize {
     report
         .topology
@@ -173,7 +173,7 @@ fn pairs(report: &Report) -> usize {
         .count()
 }
 
-/// Pairs without peer access, the lower GPU first.
+/// Returns pairs without peer access, the lower GPU first.
 fn refused(report: &Report) -> BTreeSet<Pair> {
     let no = |route: &&PairRoute| {
         let said = &route.peer_access;
@@ -181,7 +181,7 @@ fn refused(report: &Report) -> BTreeSet<Pair> {
         let by_nvml = by_nvml
             .into_iter()
             .any(|said| !matches!(said, P2pStatus::Ok | P2pStatus::Unknown));
-        // CUDA decides; NVML's word counts where CUDA was not asked.
+        // CUDA decides; NVML's status counts only if CUDA was not asked.
         said.cuda.map_or(by_nvml, |granted| !granted)
     };
     report
@@ -193,7 +193,7 @@ fn refused(report: &Report) -> BTreeSet<Pair> {
         .collect()
 }
 
-/// Pairs that a warning or an error is about by themselves.
+/// Returns pairs that are themselves the subject of a warning or an error.
 fn bad(report: &Report) -> Vec<Join> {
     let mut found: BTreeMap<Pair, Join> = BTreeMap::new();
     for finding in report
@@ -225,7 +225,7 @@ fn bad(report: &Report) -> Vec<Join> {
     found.into_values().collect()
 }
 
-/// What is said in words below the picture.
+/// Returns the notes below the picture.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let (refused, all) = (refused(report).len(), pairs(report));
     if refused == 0 || refused <= MOST.min(all / 2) {

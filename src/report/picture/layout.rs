@@ -1,5 +1,5 @@
-//! Where everything lies, in units of the picture. Boxes of parts span what hangs below them, so that no two links
-//! cross. All of it follows from the report alone, in whole numbers.
+//! The places of all elements, in units of the picture. The box of a part spans everything below it, so that no two
+//! links cross. The layout depends on the report alone and uses whole numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use model::report::Report;
 const MARGIN: i32 = 12;
 /// Space between parts side by side.
 const GAP: i32 = 12;
-/// Height of a part that others hang below.
+/// Height of a part with others below it.
 const BAR: i32 = 38;
 /// Height of a link.
 const LINK: i32 = 46;
@@ -24,12 +24,11 @@ const GPU: i32 = 108;
 const ADAPTER: i32 = 86;
 /// Height of GPUs and adapters.
 pub(super) const LEAF: i32 = 70;
-/// A GPU within a folded group: width, height, and how many stand in a row.
+/// A GPU within a folded group: width, height, and number in a row.
 pub(super) const SMALL: (i32, i32, usize) = (28, 20, 12);
 /// Distance between arcs one below the other.
 const ARC: i32 = 24;
 
-/// The picture.
 pub(super) struct Layout {
     pub(super) width: i32,
     pub(super) height: i32,
@@ -37,29 +36,28 @@ pub(super) struct Layout {
     pub(super) links: Vec<Drawn>,
     pub(super) sockets: Vec<[i32; 3]>,
     pub(super) arcs: Vec<Arc>,
-    /// The NVSwitches: a box, and the words in it.
+    /// The NVSwitches, if there are any.
     pub(super) plane: Option<Plane>,
-    /// Below everything, a line each.
+    /// Lines of text below everything, with their positions.
     pub(super) notes: Vec<(i32, String)>,
 }
 
-/// A part in its place.
 pub(super) struct Boxed {
     pub(super) at: [i32; 4],
     pub(super) part: Part,
 }
 
-/// A link downwards.
+/// A downward link.
 pub(super) struct Drawn {
     pub(super) x: i32,
     pub(super) y: [i32; 2],
     pub(super) link: Above,
     pub(super) gpus: Vec<u32>,
-    /// Whether it is an NVLink.
+    /// True if it is an NVLink.
     pub(super) nvlink: bool,
 }
 
-/// What joins two GPUs directly, drawn below them.
+/// A direct connection of two GPUs, drawn below them.
 pub(super) struct Arc {
     pub(super) from: i32,
     pub(super) to: i32,
@@ -69,7 +67,7 @@ pub(super) struct Arc {
 }
 
 impl Drawn {
-    /// Where the words beside it end, with some room.
+    /// Returns the right end of the caption, with some room.
     fn right(&self) -> i32 {
         let of = self
             .link
@@ -80,7 +78,7 @@ impl Drawn {
     }
 }
 
-/// How far beside a link its words begin, and how wide they are at most.
+/// Distance of a caption from its link, and its largest width.
 pub(super) const BESIDE: i32 = 9;
 pub(super) const CAPTION: i32 = 96;
 
@@ -90,7 +88,7 @@ pub(super) struct Plane {
     pub(super) gpus: Vec<u32>,
 }
 
-/// Width of a text at this size, with room to spare: fonts differ.
+/// Returns the width of a text at this size, with room to spare: fonts differ.
 pub fn text_width(text: &str, size: i32) -> i32 {
     let columns = i32::try_from(text.width())
         .unwrap_or(i32::MAX / 100)
@@ -98,7 +96,7 @@ pub fn text_width(text: &str, size: i32) -> i32 {
     columns * size * 6 / 10
 }
 
-/// The text, cut to fit this width at this size.
+/// Cuts the text to fit this width at this size.
 pub fn fit(text: &str, size: i32, width: i32) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
@@ -163,7 +161,7 @@ pub(super) fn of(report: &Report) -> Layout {
     layout
 }
 
-/// Levels of parts above the GPUs.
+/// Counts the levels of parts above the GPUs.
 fn levels(part: &Part) -> i32 {
     if part.below.is_empty() {
         0
@@ -235,7 +233,7 @@ impl Layout {
         });
     }
 
-    /// Lines between sockets side by side.
+    /// Adds lines between adjacent sockets.
     fn between_sockets(&mut self) {
         let sockets: Vec<_> = self
             .boxes
@@ -249,7 +247,7 @@ impl Layout {
         }
     }
 
-    /// The middle of the box of each GPU.
+    /// Returns the middle of each GPU's box.
     fn middles(&self) -> BTreeMap<u32, i32> {
         let leaves = self
             .boxes
@@ -266,7 +264,7 @@ impl Layout {
             .collect()
     }
 
-    /// Draws what joins two GPUs; the lowest end of it.
+    /// Adds the direct connections of GPUs. Returns their lowest end.
     fn join(&mut self, report: &Report, y: i32) -> i32 {
         let middles = self.middles();
         let mut joins: Vec<(i32, i32, Join)> = Vec::new();
@@ -288,7 +286,7 @@ impl Layout {
             ends.entry(*from).or_default().push(number);
             ends.entry(*to).or_default().push(number);
         }
-        // Ends at one GPU lie side by side: arcs to the left leave on its left.
+        // Ends at one GPU are side by side: arcs to the left start on its left.
         for (middle, numbers) in &mut ends {
             numbers.sort_by_key(|number| {
                 let (from, to, _) = &joins[*number];
@@ -334,7 +332,7 @@ impl Layout {
             .unwrap_or(y)
     }
 
-    /// Draws the NVSwitches, if there are any; the lowest end of all.
+    /// Adds the NVSwitches, if there are any. Returns the lowest end of all.
     fn plane(&mut self, report: &Report, leaves: i32, deepest: i32) -> i32 {
         let uplinks: BTreeMap<u32, Above> = joins::to_switches(report).into_iter().collect();
         let all: Vec<&Boxed> = self
@@ -383,5 +381,5 @@ impl Layout {
     }
 }
 
-/// The words for all NVSwitches.
+/// Label of all NVSwitches together.
 pub(super) const PLANE: &str = "NVSwitch";

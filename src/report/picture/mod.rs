@@ -1,4 +1,4 @@
-//! A picture of the machine as SVG, and the same tree for a terminal. The layout follows from the report alone.
+//! A picture of the machine as SVG, and the same tree for a terminal. The layout depends on the report alone.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -16,26 +16,25 @@ pub(super) mod tree;
 
 pub(super) use self::layout::{fit, text_width};
 
-/// SVG.
 pub(super) const FORMAT: Format = Format {
     is_looked_at: true,
     of: Of::One,
     ..Format::new("svg", &["svg"], "A picture of the machine", render)
 };
 
-/// The style of everything in the picture.
+/// Style of every element in the picture.
 pub(super) const STYLE_SHEET: &str = include_str!("picture.css");
 
-/// The colours of a picture by itself.
+/// Colours of a stand-alone picture.
 const COLORS: &str = include_str!("../html/colors.css");
 
-/// After the first line, so that the file can be read.
+/// Line end after the first line, so that the file can be read.
 const LINE_END: PreEscaped<&str> = PreEscaped("\n");
 
 /// Height of a line above the picture.
 const LINE: i32 = 20;
 
-/// A file of its own.
+/// Renders the picture as a file of its own.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
     let layout = layout::of(digest.report);
     let title = title(digest);
@@ -70,7 +69,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     markup.into_string() + "\n"
 }
 
-/// The picture within a page.
+/// Renders the picture for use within a page.
 pub(super) fn inline(digest: &Digest<'_>) -> Markup {
     let layout = layout::of(digest.report);
     let view = format!("0 0 {} {}", layout.width, layout.height);
@@ -96,13 +95,13 @@ fn title(digest: &Digest<'_>) -> String {
     )
 }
 
-/// The picture in words, for those who do not see it.
+/// Describes the picture for readers who cannot see it.
 fn summary(digest: &Digest<'_>) -> String {
     let gpus = super::figures::count(digest.report.snapshot.gpus.len(), "GPU");
     format!("How {gpus} are connected, from the processors at the top to the GPUs at the bottom")
 }
 
-/// What must be known first, and the findings.
+/// Returns the caveats, the summary and the findings.
 fn description(digest: &Digest<'_>) -> String {
     let caveats = digest.caveats.values().cloned();
     let findings = digest

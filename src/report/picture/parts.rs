@@ -1,5 +1,5 @@
 //! The machine as a tree of the parts that a technician sees: sockets, host bridges, root ports, switches, GPUs and
-//! adapters. The ports of a switch are one part; parts that lead to no GPU or adapter are left out.
+//! adapters. The ports of a switch are one part. Parts without a GPU or adapter below them are left out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,10 +13,10 @@ use model::rounding::rate;
 use model::topology::{Link, LinkKind, Node, NodeKind};
 use model::units::PciAddress;
 
-/// More levels than any machine has: a report that somebody else wrote must not take all of the stack.
+/// Most levels of the tree, more than any machine has: a report from elsewhere must not exhaust the stack.
 const DEEPEST: usize = 24;
 
-/// What a part is.
+/// The kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Socket,
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// In a word or two.
+    /// Returns the kind in a word or two.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Socket => "NUMA node",
@@ -54,29 +54,29 @@ impl Kind {
         }
     }
 
-    /// Whether nothing hangs below it.
+    /// Returns true if nothing can be below this kind of part.
     pub(super) const fn is_leaf(self) -> bool {
         matches!(self, Self::Gpu | Self::Adapter)
     }
 }
 
-/// A part of the machine with all that hangs below it.
+/// A part of the machine with everything below it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Part {
     pub(super) kind: Kind,
     /// `GPU 3`, `switch`.
     pub(super) name: String,
-    /// Below its name: model, address, slot.
+    /// Lines below its name: model, address, slot.
     pub(super) lines: Vec<String>,
-    /// All that is known of it in short, for a tooltip.
+    /// All known facts in short, for a tooltip.
     pub(super) tip: String,
     /// GPUs at or below it, in order.
     pub(super) gpus: Vec<u32>,
-    /// Parts alike that it stands for.
+    /// Number of similar parts that it represents.
     pub(super) times: usize,
-    /// The worst that a finding says of it.
+    /// The worst severity of its findings.
     pub(super) mark: Paint,
-    /// Whether it is a GPU that did not answer, or that NVML does not list.
+    /// True if it is a GPU that did not answer, or that NVML does not list.
     pub(super) lost: bool,
     /// The link towards the processor.
     pub(super) above: Option<Above>,
@@ -88,7 +88,7 @@ pub(super) struct Part {
 pub(super) struct Above {
     /// `Gen4 x4`; empty within a processor.
     pub(super) label: String,
-    /// `x16` or `Gen5` where it could be more than it is, by a fault.
+    /// `x16` or `Gen5` if a fault keeps the link below it.
     pub(super) of: Option<String>,
     /// GB/s each way.
     pub(super) rate: Option<f64>,
@@ -96,13 +96,13 @@ pub(super) struct Above {
 }
 
 impl Above {
-    /// Whether it carries less than both of its ends can do.
+    /// Returns true if the link carries less than both of its ends can do.
     pub(super) fn is_narrow(&self) -> bool {
         self.of.is_some()
     }
 }
 
-/// The machine from its sockets down. GPUs that are connected to nothing come last, then those that are not listed.
+/// Returns the machine from its sockets down. Unconnected GPUs come last, then unlisted ones.
 pub(super) fn of(report: &Report) -> Vec<Part> {
     let mut growing = Growing::of(report);
     let topology = &report.topology;
@@ -116,7 +116,7 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
         .nodes
         .iter()
         .filter(|node| !lower.contains(&node.id));
-    // A broken tree may have loops without a root: what they hold comes at the end.
+    // A broken tree may have loops without a root: their parts come at the end.
     let mut parts: Vec<Part> = Vec::new();
     for node in roots
         .chain(&topology.nodes)
@@ -125,7 +125,7 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
         parts.extend(growing.part(node.id, None, 0));
     }
     parts.sort_by_key(|part| (part.kind.is_leaf(), part.gpus.is_empty()));
-    // Of a GPU that does not answer, the tree may know nothing.
+    // The tree may lack a GPU that does not answer.
     let missing: Vec<u32> = report
         .snapshot
         .gpus
@@ -168,14 +168,14 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
     parts
 }
 
-/// An address without the domain that nearly every machine has alone.
+/// Returns an address without the domain 0000, which on nearly every machine is the only one.
 pub(super) fn short(address: PciAddress) -> String {
     let text = address.to_string();
     text.strip_prefix("0000:")
         .map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// The tree as it grows.
+/// The tree under construction.
 struct Growing<'a> {
     report: &'a Report,
     nodes: HashMap<NodeId, &'a Node>,
@@ -205,7 +205,7 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// This node with what hangs below it; none where it leads to nothing, or was there before.
+    /// Returns this node with everything below it, or `None` if it leads to nothing or was visited before.
     fn part(&mut self, id: NodeId, link: Option<&Link>, depth: usize) -> Option<Part> {
         let node = *self.nodes.get(&id)?;
         if depth > DEEPEST || !self.seen.insert(id) {
@@ -247,7 +247,7 @@ impl<'a> Growing<'a> {
                 && link.pcie.is_none()
                 && self.seen.insert(link.lower)
             {
-                // A downstream port is a part of its switch.
+                // A downstream port is part of its switch.
                 for inner in self.below.get(&link.lower).cloned().unwrap_or_default() {
                     children.extend(self.part(inner.lower, Some(inner), depth + 1));
                 }
@@ -338,7 +338,7 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// Where a GPU must be that does not say where it is.
+    /// Returns the expected address of a GPU that does not report one.
     fn unlisted(&self, index: u32) -> Option<PciAddress> {
         let functions = &self.report.snapshot.unlisted_gpus;
         functions
@@ -356,7 +356,7 @@ impl<'a> Growing<'a> {
             _ => String::new(),
         };
         let Some(pcie) = &link.pcie else {
-            // Within a processor there is nothing to read.
+            // A link within a processor has no readings.
             return Above {
                 tip: link.label.clone(),
                 ..Above::default()
@@ -403,7 +403,7 @@ fn bare(kind: Kind, name: String, lines: Vec<String>) -> Part {
     }
 }
 
-/// A model without its maker.
+/// Returns a model without its maker.
 fn brief(model: &str) -> String {
     ["NVIDIA ", "GeForce ", "Tesla "]
         .iter()
@@ -411,7 +411,7 @@ fn brief(model: &str) -> String {
         .to_owned()
 }
 
-/// The worst that findings say of single nodes.
+/// Returns the worst severity of the findings about single nodes.
 fn marks(report: &Report) -> HashMap<NodeId, Paint> {
     let by_address: HashMap<PciAddress, u32> = report
         .snapshot
@@ -430,7 +430,7 @@ fn marks(report: &Report) -> HashMap<NodeId, Paint> {
                         .map_or(NodeId::Pci(address), |index| NodeId::Gpu(*index)),
                 ]
             }
-            // What is said of all GPUs is said of the machine.
+            // A finding about all GPUs is a finding about the machine.
             Subject::Machine if finding.scope.gpus.len() >= all => continue,
             Subject::Gpu { .. } | Subject::Link { .. } | Subject::Machine => {
                 highlight::gpus(finding)

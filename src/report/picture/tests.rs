@@ -1,4 +1,4 @@
-//! What holds for every picture.
+//! Properties that hold for every picture.
 
 use super::layout::{self, Layout};
 use super::*;

@@ -1,4 +1,5 @@
-//! The tree of the machine for a terminal, with lines of box characters, or of ASCII where a terminal has no more.
+//! The machine as a tree for a terminal, drawn with box characters, or with ASCII if the terminal supports nothing
+//! else.
 
 use super::super::digest::Digest;
 use super::super::escape::clean;
@@ -9,21 +10,20 @@ use super::parts::{Kind, Part};
 use super::{fold, joins, parts};
 use model::rounding::rate;
 
-/// The tree.
 pub const FORMAT: Format = Format {
     is_looked_at: true,
     of: Of::Topology,
     ..Format::new("tree", &[], "The machine as a tree, for a terminal", render)
 };
 
-/// What a tree is drawn with: a branch, the last one, what goes on beside it, and nothing.
+/// Pieces of the tree: a branch, the last branch, a line that continues, and blank space.
 const LINES: [&str; 4] = ["├─ ", "└─ ", "│  ", "   "];
 
-/// The tree, what joins GPUs besides it, and what must be known first.
+/// Renders the caveats, the tree, and connections of GPUs outside the tree.
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let mut out = String::new();
     for caveat in digest.caveats.values() {
-        // What was left out, one thing a line.
+        // One line for each part that was left out.
         for part in caveat.split("; ") {
             sentence(&mut out, part, 0, Paint::Warning, style);
         }
@@ -61,7 +61,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     out
 }
 
-/// The links to NVSwitches, those alike once.
+/// Returns the links to NVSwitches, equal ones once.
 fn switched(digest: &Digest<'_>) -> Vec<(String, String)> {
     let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
     for (gpu, link) in joins::to_switches(digest.report) {
@@ -106,7 +106,7 @@ fn below(out: &mut String, parts: &[Part], before: &str, style: &Style) {
     }
 }
 
-/// `GPU 3  L40S, 43:00.0, slot 4  [Gen4 x4 of x16 ✖]`
+/// Returns `GPU 3  L40S, 43:00.0, slot 4  [Gen4 x4 of x16 ✖]`.
 fn words(part: &Part) -> String {
     let lines = if part.kind == Kind::Socket {
         String::new()
@@ -140,14 +140,14 @@ fn words(part: &Part) -> String {
     clean(&text).into_owned()
 }
 
-/// Text below or above the tree, wrapped, all lines but the first indented.
+/// Writes text above or below the tree, wrapped, with all lines but the first indented.
 fn sentence(out: &mut String, text: &str, indent: usize, paint: Paint, style: &Style) {
     for part in wrap(&clean(text), style.width, 0, indent) {
         line(out, "", &part, paint, style);
     }
 }
 
-/// One line, cut where the terminal ends: a tree that wraps cannot be read.
+/// Writes one line, cut at the width of the terminal: a tree that wraps cannot be read.
 fn line(out: &mut String, lead: &str, text: &str, paint: Paint, style: &Style) {
     let whole = format!("{lead}{text}");
     let mut room = style.width;
@@ -168,7 +168,7 @@ fn line(out: &mut String, lead: &str, text: &str, paint: Paint, style: &Style) {
     out.push('\n');
 }
 
-/// The same with characters that every terminal has, one for one.
+/// Replaces each character with one that every terminal has.
 fn in_ascii(text: &str) -> String {
     text.chars()
         .map(|c| match c {

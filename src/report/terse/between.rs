@@ -1,4 +1,4 @@
-//! Copies between GPUs: a line for each kind of route where all is as it should be, else the matrix.
+//! Copies between GPUs: one line for each kind of route if all is as expected, else the matrix.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ use model::placement::{Pair, Path, Placement};
 use model::rounding::{percent, range, rate, short};
 use model::topology::LinkClass;
 
-/// Pairs of one kind that differ by more have a matrix, per cent: see `crowd::BEHIND`.
+/// Difference, in per cent, above which pairs of one kind need a matrix: see `crowd::BEHIND`.
 const APART_PERCENT: f64 = 10.0;
 
-/// What a kernel must overlap with a copy where streams allow it, per cent; less has its table. Chosen.
+/// Overlap of a kernel with a copy, in per cent, below which the table is shown, if streams allow overlap. Chosen.
 const OVERLAPS_PERCENT: f64 = 90.0;
 
-/// Everything about pairs; of the measurements, if there are `any`.
+/// Writes everything about pairs; measurements only if there are `any`.
 pub(super) fn write(
     page: &mut Page,
     digest: &Digest<'_>,
@@ -60,20 +60,20 @@ pub(super) fn write(
     load::write(page, measurements);
 }
 
-/// What there is to say of something.
+/// The form in which a result is shown.
 enum Line {
-    /// It is as it should be.
+    /// One line: the result is as expected.
     Fine(String),
-    /// It is not, and needs its table.
+    /// A table: the result is not as expected.
     Table,
 }
 
-/// The pairs by what connects them and by the path of their copies.
+/// Pairs by link class and by the path of their copies.
 struct Routes<'a> {
     groups: BTreeMap<(LinkClass, Path), Vec<&'a PeerBandwidth>>,
-    /// Pairs in all.
+    /// Number of all pairs.
     pairs: usize,
-    /// Pairs without a cell.
+    /// Number of pairs without a cell.
     missing: usize,
 }
 
@@ -135,7 +135,7 @@ fn copies(
     }
 }
 
-/// Whether every pair has a figure that nothing is said against, and all are alike.
+/// Returns true if every pair has an undisputed figure, and all are alike.
 fn are_fine(cells: &[&PeerBandwidth], suspected: &BTreeSet<Pair>) -> bool {
     let clean = |cell: &&PeerBandwidth| {
         is_sound(cell) && cell.verified != Verified::Inconclusive && !suspected.contains(&cell.pair)
@@ -148,7 +148,7 @@ fn is_within(spread: Spread, percent: f64) -> bool {
     spread.min >= spread.max * (1.0 - percent / 100.0)
 }
 
-/// `all 56 pairs: 397 of 450 GB/s, 88%, as expected; bytes verified`
+/// Returns `all 56 pairs: 397 of 450 GB/s, 88%, as expected; bytes verified`.
 fn sentence(cells: &[&PeerBandwidth], path: Path, pairs: usize) -> String {
     let figures = Figures::of(cells.iter().copied());
     let number = match cells.len() {
@@ -184,7 +184,7 @@ fn sentence(cells: &[&PeerBandwidth], path: Path, pairs: usize) -> String {
     )
 }
 
-/// The eight stream placements.
+/// Summarizes the eight stream placements.
 fn streams(measurements: &Measurements) -> Option<Line> {
     let path = tables::path_of_placements(measurements);
     let wrong = wrong_pairs(measurements, path);
@@ -242,8 +242,8 @@ fn streams(measurements: &Measurements) -> Option<Line> {
     (!parts.is_empty()).then(|| Line::Fine(parts.join("; ")))
 }
 
-/// `issued by destination 394, kernel writes 365, both ways 392, staged 36.8 (8 pairs) GB/s, as expected`: each over
-/// all its placements.
+/// Returns `issued by destination 394, kernel writes 365, both ways 392, staged 36.8 (8 pairs) GB/s, as expected`: each
+/// over all its placements.
 fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
     let path = tables::path_of_placements(measurements);
     let mut groups = by_way(measurements);
@@ -285,7 +285,7 @@ fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} GB/s{all}", parts.join(", ")))
 }
 
-/// `2.82 us direct, 16.2 us staged, for 16 B`
+/// Returns `2.82 us direct, 16.2 us staged, for 16 B`.
 fn latency(measurements: &Measurements) -> Option<String> {
     let of = |path: Path| {
         let wrong = wrong_pairs(measurements, path);

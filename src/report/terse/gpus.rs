@@ -1,4 +1,4 @@
-//! Each GPU by itself and with the memory of the host: a line for each thing that was measured.
+//! Each GPU alone and with host memory: a line for each kind of measurement.
 
 use super::super::digest::Digest;
 use super::super::figures::Spread;
@@ -17,10 +17,10 @@ use model::one_gpu::OneGpu;
 use model::placement::{Engine, HostMode};
 use model::rounding::{percent, range, rate, short};
 
-/// Everything of single GPUs.
+/// Writes everything about single GPUs.
 pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     let below = of_host(measurements).is_some_and(|standing| !standing.is_fine());
-    // What no rule has found at fault is said in a word.
+    // Without a warning or error, a few words suffice.
     let table = below && digest.count_of(Severity::Error) + digest.count_of(Severity::Warning) > 0;
     if table {
         host::copies(page, measurements);
@@ -49,7 +49,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
 
 type Lines = Vec<(&'static str, String)>;
 
-/// Pinned memory by itself, other memory, and all GPUs at once.
+/// Returns pinned memory alone, other memory, and all GPUs at once.
 fn copies(measurements: &Measurements) -> Lines {
     let ways: Vec<Ways> = Ways::of(measurements);
     let alone = |is_pinned: bool| {
@@ -97,7 +97,7 @@ fn copies(measurements: &Measurements) -> Lines {
     lines
 }
 
-/// `149 GB/s to device (34% of one at a time), 86.9 to host (20%)`
+/// Returns `149 to device (34% of alone), 86.9 to host (20% of alone) GB/s`.
 fn at_once(ways: &[Ways]) -> Option<String> {
     let text = |way: &Ways| {
         let sum = way.sum?;
@@ -152,7 +152,7 @@ fn pinning(measurements: &Measurements) -> Lines {
     }
 }
 
-/// What several streams bring, and the copy engines that are seen at work.
+/// Returns the gain of several streams, and the copy engines observed at work.
 fn pipelines(measurements: &Measurements) -> Lines {
     let speed = Spread::of(
         streams::speed_ups(measurements)
@@ -184,7 +184,7 @@ fn pipelines(measurements: &Measurements) -> Lines {
     }
 }
 
-/// The range of a figure over the cells that count.
+/// Returns the range of a figure over the cells that count.
 fn over<T: OneGpu>(cells: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
     Spread::of(
         cells
@@ -194,7 +194,7 @@ fn over<T: OneGpu>(cells: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<Sp
     )
 }
 
-/// How long calls hold the host that are not to wait.
+/// Returns how long asynchronous calls block the host.
 fn calls(measurements: &Measurements) -> Lines {
     let of = |call: Call, memory: Option<HostMemory>| {
         let is_meant = |cell: &HostCall| {

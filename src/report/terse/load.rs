@@ -1,4 +1,4 @@
-//! Several flows at once: one line where all reach what they should, else the table.
+//! Several flows at once: one line if all reach what is expected, else the table.
 
 use super::super::figures::Spread;
 use super::super::load::{self as tables, Kind};
@@ -8,7 +8,7 @@ use super::HANG;
 use model::measurement::Measurements;
 use model::rounding::{range, rate};
 
-/// Patterns, all-reduce and counters.
+/// Writes patterns, all-reduce and counters.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     let kinds = Kind::of(measurements);
     if !kinds.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     }
 }
 
-/// `ring 3115, shift 3115, two into one 396 GB/s, as expected`; none where one is below.
+/// Returns `ring 3115, shift 3115, two into one 396 GB/s, as expected`, or `None` if one is below.
 fn patterns(kinds: &[Kind<'_>]) -> Option<String> {
     let standing = of_load(kinds);
     if !standing.is_none_or(Standing::is_fine) {

@@ -1,6 +1,5 @@
-//! The page of a terminal: the verdict, a line for each finding, what to do about those that matter, and what was
-//! measured in a line for each thing where it is as it should be. What is not keeps its table, and `--verbose` has
-//! them all.
+//! The page of a terminal: the verdict, a line for each finding, the next steps of those that matter, and a line for
+//! each kind of measurement that is as expected. Other measurements keep their table, and `--verbose` shows all tables.
 
 use super::body::{self, Expected};
 use super::digest::Digest;
@@ -16,10 +15,10 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-/// Column at which the text of a line about a figure starts.
+/// Column at which the text of a figure's line starts.
 const HANG: usize = 14;
 
-/// The whole page, for lines of this width.
+/// Returns the whole page, for lines of this width.
 pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
     let (mut page, report) = (Page::new(false), digest.report);
     body::top(&mut page, digest, Expected::Below);
@@ -36,7 +35,7 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
     page
 }
 
-/// The verdict, and a line for each finding.
+/// Returns the verdict, and a line for each finding.
 pub(super) fn brief(digest: &Digest<'_>, width: usize) -> Page {
     let mut page = Page::new(false);
     body::top(&mut page, digest, Expected::Said);
@@ -44,7 +43,7 @@ pub(super) fn brief(digest: &Digest<'_>, width: usize) -> Page {
     page
 }
 
-/// The verdict once more, for the end of a page that has scrolled its beginning away.
+/// Returns the verdict again, for the end of a page whose beginning has scrolled away.
 pub(super) fn last(digest: &Digest<'_>) -> Page {
     let mut page = Page::new(false);
     if digest.report.measurements.is_some() {
@@ -53,7 +52,7 @@ pub(super) fn last(digest: &Digest<'_>) -> Page {
     page
 }
 
-/// If all measurements were skipped, there is nothing to show: the reason is at the top.
+/// Writes the measurements. If all were skipped, there is nothing to show: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     let gpus = digest.gpus();
     let any = measurements
@@ -67,7 +66,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     }
 }
 
-/// Which run this was, and where the rest is.
+/// Writes which run this was, and where to find the rest.
 fn end(page: &mut Page, digest: &Digest<'_>) {
     let report = digest.report;
     let profile = report

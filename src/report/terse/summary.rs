@@ -11,27 +11,28 @@ use model::finding::{Finding, Severity};
 /// Column at which the text starts.
 const TEXT: usize = 9;
 
-/// The least that is left to the text beside a code, columns; chosen.
+/// Least columns of the text beside a code; chosen.
 const LEAST: usize = 30;
 
-/// Findings of one rule that have a line each on a page that goes on to tell of them.
+/// Most findings per rule that get their own summary line, on a page that describes them further down.
 const LINES_PER_RULE: usize = 4;
 
-/// Findings whose place and first step stand below their line, the worst: the rest is told below; chosen.
+/// Most findings, the worst ones, whose place and first step follow their line; the page describes the others further
+/// down. Chosen.
 const TOLD: usize = 2;
 
 /// Column at which place and first step start.
 const HANG: usize = TEXT + 9;
 
-/// What a line is for.
+/// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     EachFinding,
-    /// Each finding, as long as there are few of its rule.
+    /// Each finding, if its rule has few.
     EachRule,
 }
 
-/// The lines, the worst first; each fits the width.
+/// Writes the lines, worst first; each fits the width.
 pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) {
     if digest.findings.is_empty() {
         return;
@@ -68,7 +69,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
     }
 }
 
-/// Where it is and what to do first, below the line of a finding: whoever stands at the machine needs no more to begin.
+/// Writes the place and the first step below the line of a finding, so that a technician at the machine can begin.
 fn first_step(page: &mut Page, finding: &Finding, line: &str, room: usize) {
     let place = finding
         .location
@@ -79,7 +80,7 @@ fn first_step(page: &mut Page, finding: &Finding, line: &str, room: usize) {
         .suspects
         .first()
         .map(|suspect| suspect.cause.as_str());
-    // The line has the place already where it had room for it.
+    // The line itself contains the place if it had room.
     let is_said = |place: &str| place.split(", ").skip(1).any(|part| line.contains(part));
     match (clean(place), suspect) {
         (place, _) if place.contains(", ") && !is_said(&place) => {
@@ -111,7 +112,7 @@ fn first_step(page: &mut Page, finding: &Finding, line: &str, room: usize) {
     );
 }
 
-/// A sentence and its end in a line; without the end where that leaves the sentence no room.
+/// Joins a sentence and its end in a line. Omits the end if it leaves the sentence no room.
 fn fitted(sentence: &str, end: &str, width: usize) -> String {
     match width.checked_sub(end.width()).filter(|room| *room >= LEAST) {
         Some(room) => clause(sentence, room) + end,
@@ -119,8 +120,8 @@ fn fitted(sentence: &str, end: &str, width: usize) -> String {
     }
 }
 
-/// The beginning of a sentence that says the most in this many columns: whole clauses where one fits, without what
-/// stands in brackets where that helps, else as many words as fit.
+/// Returns the most informative beginning of a sentence in this many columns. Prefers whole clauses, omits text in
+/// brackets if that helps, else returns as many words as fit.
 fn clause(sentence: &str, room: usize) -> String {
     if sentence.width() <= room {
         return sentence.to_owned();
@@ -136,7 +137,7 @@ fn clause(sentence: &str, room: usize) -> String {
             .filter(|&at| text[..at].width() <= room);
         ends.max().map(|at| text[..at].to_owned())
     });
-    // A clause of two words, such as a name before a colon, says nothing.
+    // A clause of two words, such as a name before a colon, is not informative.
     if let Some(clause) = fitting.filter(|clause| clause.width() >= room / 3) {
         return clause;
     }
@@ -153,7 +154,7 @@ fn clause(sentence: &str, room: usize) -> String {
     format!("{} ...", text.trim_end_matches([',', ';', ':']))
 }
 
-/// The sentence without its brackets and what stands in them.
+/// Returns the sentence without its brackets and their contents.
 fn without_brackets(sentence: &str) -> String {
     let (mut bare, mut depth) = (String::with_capacity(sentence.len()), 0_usize);
     for c in sentence.chars() {

@@ -1,4 +1,4 @@
-//! The page of a terminal: how long it is, and what is on it.
+//! Tests of the page of a terminal: its length and its content.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -70,7 +70,8 @@ fn one_pair_that_is_suspected_brings_the_matrix_back() {
             "{severity}"
         );
     }
-    // So does a pair without a figure, whatever the findings say, and one that is far from the others.
+    // The matrix also appears for a pair without a figure, regardless of findings, and for one that is far from the
+    // others.
     let changes: [fn(&mut PeerBandwidth); 3] = [
         |cell| cell.verified = Verified::Inconclusive,
         |cell| cell.status = Status::Failed,
@@ -120,7 +121,7 @@ fn brief_is_the_verdict_and_a_line_for_each_finding() {
                 lines.iter().all(|line| line.width() <= width),
                 "{name}: {brief}"
             );
-            // What follows the first finding is findings only.
+            // Only findings follow the first finding.
             let first = lines
                 .iter()
                 .position(|line| starts.iter().any(|start| line.starts_with(start)));
@@ -156,7 +157,7 @@ fn on_a_terminal_the_verdict_is_the_last_line_too() {
         on_terminal[page.len()..].starts_with(&format!("\n{verdict}")),
         "{on_terminal}"
     );
-    // Where nothing was measured on purpose, there is none.
+    // The verdict is not repeated if measurements were left out on purpose.
     let facts = Report {
         measurements: None,
         ..report.clone()

@@ -1,5 +1,5 @@
-//! The faults, each with what must be found of it. The oracle is written by the kind of fault and of machine,
-//! not by what the rules say.
+//! The faults, each with its expected finding. The expectation follows from the kinds of fault and machine, not from
+//! the rules.
 
 use model::placement::{Engine, Path};
 use model::snapshot::{P2pStatus, PcieErrors};
@@ -11,11 +11,11 @@ use sim::spec::{
 
 use super::machine::{Machine, fewer, gpu, ordered, pair};
 
-/// The code and the subject that must be found; `None` where this machine has no place for the fault. Of two
-/// codes with a bar between them either will do.
+/// The code and the subject that must be found; `None` if this machine has no place for the fault. Of two codes with a
+/// bar between them, either is accepted.
 pub type Found = Option<(&'static str, String)>;
 
-/// A fault that can be put into a machine, at one GPU, or between it and another.
+/// A fault that can be injected at one GPU, or between two GPUs.
 pub struct Fault {
     pub name: &'static str,
     pub inject: fn(&mut Machine, u32, u32) -> Found,
@@ -39,7 +39,8 @@ const fn standard(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Foun
     }
 }
 
-/// Where nobody stages, `standard` measures the staged path of some pairs only.
+/// Creates a fault for the profile `full`: if no copy must be staged, `standard` measures the staged path of some pairs
+/// only.
 const fn full(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
     Fault {
         name,
@@ -96,7 +97,7 @@ impl Machine {
     fn low_generation(&mut self, one: u32, _: u32) -> Found {
         let address = self.address(one);
         let PcieLink { generation, width } = self.link(address)?;
-        // Staged copies of two GPUs are over before their links are read often enough under load.
+        // Staged copies of two GPUs end before their links are read often enough under load.
         if self.has_nvlinks()
             || generation.number() < 3
             || (self.gpus() < 4 && !self.is_all_direct())
@@ -151,7 +152,7 @@ impl Machine {
             };
             return Some(("nvlink-inactive", subject));
         }
-        // Links that lead nowhere cannot be distinguished from those that are down.
+        // Links without a remote end cannot be distinguished from those that are down.
         if self
             .spec
             .gpus
@@ -161,7 +162,7 @@ impl Machine {
         {
             return None;
         }
-        // All active links between two GPUs of several that are joined so.
+        // The fault takes down all active links between two GPUs; several GPUs must be joined in this way.
         if groups.len() < 3
             || groups
                 .iter()
@@ -238,7 +239,7 @@ impl Machine {
             return None;
         }
         self.spec.speeds.cross_socket.copy = 0.42;
-        // A GPU that has a socket of its own has no other pairs.
+        // A GPU alone on its socket has no other pairs.
         let alone = sides
             .iter()
             .find(|gpus| gpus.len() == 1)
@@ -367,12 +368,12 @@ impl Machine {
         Some(("peer-access-missing", pair(one, other)))
     }
 
-    /// A GPU that is 8 to 10% low, in these pairs with all others.
+    /// Makes a GPU 8 to 10% low, in these pairs with all others.
     fn low_gpu(&mut self, one: u32, pairs: fn(u32, u32) -> Pairs) -> Found {
         if !self.is_all_direct() || !self.has_siblings() {
             return None;
         }
-        // Of what the links carry in all, where that is what limits a healthy copy.
+        // The share refers to the links' total if that limits a healthy copy.
         let speeds = &self.spec.speeds;
         let shared = if self.has_nvlinks() {
             speeds.nvlink_shared / speeds.nvlink.copy
@@ -382,7 +383,7 @@ impl Machine {
         let low = 0.9 + self.random.f64() * 0.02;
         let share = (low * shared.min(1.0) * 1000.0).round() / 1000.0;
         self.copies_of(one, pairs, CopyFault::Slow { share });
-        // What is the lowest that healthy machines reach already has no room below it.
+        // A rate that is already the lowest of healthy machines has no room below it.
         Some(("peer-bandwidth-outlier|peer-bandwidth-low", gpu(one)))
     }
 
@@ -398,7 +399,7 @@ impl Machine {
         self.low_gpu(one, |peer, gpu| Pairs::Ordered(gpu, peer))
     }
 
-    /// Slow while both directions are busy alone: 25 to 45% of the rate is left.
+    /// Slows copies only while both directions are busy: 25 to 45% of the rate remains.
     fn both_ways(&mut self, pairs: Pairs) {
         let fault = self.share(0.25, 0.45);
         self.fault(PairFault {

@@ -1,4 +1,4 @@
-//! A healthy machine that is being changed, and what can be asked of it.
+//! A healthy machine that is being changed, with queries about it.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One with noise of its own.
+    /// Creates a copy with noise of its own.
     pub fn of(base: &MachineSpec, seed: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(seed as u64);
         let mut spec = base.clone();
@@ -35,7 +35,7 @@ impl Machine {
         self.spec.gpus.len().try_into().unwrap()
     }
 
-    /// Two GPUs. Where there are many, one and the next: of them everything is measured.
+    /// Picks two GPUs. If there are many, picks one and the next: everything is measured on such pairs.
     pub fn two(&mut self) -> (u32, u32) {
         let gpus = self.spec.gpus.len();
         let one = self.random.usize(..gpus);
@@ -56,13 +56,13 @@ impl Machine {
             .unwrap()
     }
 
-    /// The bridges above a function, the nearest first.
+    /// Returns the bridges above a function, the nearest first.
     pub fn above(&self, address: PciAddress) -> impl Iterator<Item = &FunctionSpec> {
         let up = |function: &&FunctionSpec| self.spec.function(function.parent?);
         std::iter::successors(self.spec.function(address), up).skip(1)
     }
 
-    /// What both ends of a function's link can do; `None` where no file shows it.
+    /// Returns the most that both ends of a function's link can do, or `None` if no file shows it.
     pub fn link(&self, address: PciAddress) -> Option<PcieLink> {
         let ends = self
             .spec
@@ -72,7 +72,7 @@ impl Machine {
         ends.filter_map(|end| end.max).reduce(PcieLink::least)
     }
 
-    /// The switches, by their upstream ports, with the GPUs below each.
+    /// Returns the switches by their upstream ports, with the GPUs below each.
     pub fn switches(&self) -> Vec<(PciAddress, Vec<u32>)> {
         let mut switches: Vec<(PciAddress, Vec<u32>)> = Vec::new();
         for gpu in 0..self.gpus() {
@@ -92,14 +92,14 @@ impl Machine {
         switches
     }
 
-    /// The switch above a GPU with the GPUs below it, where they are several.
+    /// Returns the switch above a GPU with the GPUs below it, if there are several.
     pub fn shared_switch(&self, gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
         self.switches()
             .into_iter()
             .find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
     }
 
-    /// What a whole GPU is called: with one partner it is the pair.
+    /// Returns the subject of a fault of a whole GPU: with only one partner it is the pair.
     pub fn whole(&self, one: u32) -> String {
         if self.gpus() == 2 {
             pair(0, 1)
@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// The pair; or the machine, where it is the only pair and no NVLinks join the two.
+    /// Returns the pair as subject, or the machine if it is the only pair and no NVLinks join its GPUs.
     pub fn pair_of_all(&self, one: u32, other: u32) -> String {
         let links = &self.spec.gpus[one as usize].nvlinks;
         let joined = links
@@ -121,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// What all copies into a GPU are called.
+    /// Returns the subject of a fault of all copies into a GPU.
     pub fn whole_destination(&self, one: u32) -> String {
         if self.gpus() == 2 {
             ordered(1 - one, one)
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// The GPUs of a NUMA node.
+    /// Returns the GPUs of a NUMA node.
     pub fn gpus_of(&self, node: u32) -> Vec<u32> {
         let node_of = |gpu: &u32| {
             self.spec
@@ -142,13 +142,13 @@ impl Machine {
             .collect()
     }
 
-    /// Whether copies go over NVLinks: links that are all down are as good as none.
+    /// Returns true if copies go over NVLinks: links that are all down do not count.
     pub fn has_nvlinks(&self) -> bool {
         self.spec.gpus[0].nvlinks.iter().any(|links| links.active)
     }
 
-    /// Whether a port shows fewer lanes at rest than it has; ports are read at rest alone. Where copies over it are slow for another reason, nothing
-    /// refutes that, and no facts tell the two apart.
+    /// Returns true if a port shows fewer lanes at rest than it has; ports are read at rest only. If copies over it are
+    /// slow for another reason, nothing refutes the reading, and no facts distinguish the two.
     pub fn shows_too_few_lanes(&self) -> bool {
         let fewer = |function: &FunctionSpec| {
             function
@@ -159,8 +159,8 @@ impl Machine {
         self.spec.pci.iter().any(fewer)
     }
 
-    /// Whether another pair than this one has access, or there is none: without any, nothing tells a pair that
-    /// lost it from a machine without it.
+    /// Returns true if another pair than this one has access, or if there is no other pair. Otherwise a pair that lost
+    /// access looks like a machine without it.
     pub fn others_have_access(&self, one: u32, other: u32) -> bool {
         let gpus = 0..self.gpus();
         let pairs = gpus
@@ -177,7 +177,7 @@ impl Machine {
         self.spec.faults.pairs.push(PairFault::new(pairs, fault));
     }
 
-    /// Copies between a GPU and all others, or from these to it.
+    /// Changes copies between a GPU and all others; `pairs` picks the directions.
     pub fn copies_of(&mut self, gpu: u32, pairs: fn(u32, u32) -> Pairs, fault: CopyFault) {
         (0..self.gpus())
             .filter(|peer| *peer != gpu)
@@ -196,13 +196,13 @@ impl Machine {
             .push(PeerException { pairs, rule });
     }
 
-    /// A share that is below every floor, and not so low that staged copies are faster. The floor is lowest
+    /// Returns a share that is below every floor, but not so low that staged copies are faster. The floor is lowest
     /// over PCIe between host bridges.
     pub fn slow(&mut self) -> CopyFault {
         self.share(0.45, if self.has_nvlinks() { 0.7 } else { 0.62 })
     }
 
-    /// A share between these two.
+    /// Returns a random share between these two.
     pub fn share(&mut self, least: f64, most: f64) -> CopyFault {
         let share = least + self.random.f64() * (most - least);
         CopyFault::Slow {
@@ -210,30 +210,30 @@ impl Machine {
         }
     }
 
-    /// Whether it is known what copies between GPUs should reach.
+    /// Returns true if the theoretical rate of copies between GPUs is known.
     pub fn has_theory(&self) -> bool {
         self.has_nvlinks() || (0..self.gpus()).all(|gpu| self.link(self.address(gpu)).is_some())
     }
 
-    /// Puts a fault into copies of these pairs that is not the usual kind.
+    /// Adds an unusual fault to copies of these pairs.
     pub fn fault(&mut self, fault: PairFault) {
         self.spec.faults.pairs.push(fault);
     }
 
-    /// Whether copies between two GPUs go directly.
+    /// Returns true if copies between two GPUs go directly.
     pub fn is_direct(&self, one: u32, other: u32) -> bool {
         [(one, other), (other, one)]
             .iter()
             .all(|(from, to)| self.spec.peer_rule(*from, *to).cuda == CudaPeerRule::Granted)
     }
 
-    /// Whether all copies go directly.
+    /// Returns true if all copies go directly.
     pub fn is_all_direct(&self) -> bool {
         let gpus = self.gpus();
         (0..gpus).all(|one| (0..one).all(|other| self.is_direct(one, other)))
     }
 
-    /// Pairs of GPUs (both directions together) whose staged copies take the same kind of way as these two's.
+    /// Counts pairs of GPUs (both directions together) whose staged copies take the same kind of route as these two's.
     pub fn staged_alike(&self, one: u32, other: u32) -> usize {
         let kind = |one: u32, other: u32| {
             let mut nodes =
@@ -258,8 +258,8 @@ impl Machine {
             .count()
     }
 
-    /// Whether every pair of GPUs is connected like every other one by NVLink, or where it is not, there are two
-    /// sockets with two GPUs or more each, whose crossings are alike.
+    /// Returns true if NVLink connects every pair of GPUs alike. Without NVLink, returns true if there are two sockets
+    /// with two or more GPUs each and similar crossings.
     pub fn has_siblings(&self) -> bool {
         let targets = |gpu: usize| {
             let links = self.spec.gpus[gpu].nvlinks.iter();
@@ -284,7 +284,7 @@ impl Machine {
     }
 }
 
-/// Half the lanes, so many times.
+/// Halves the lanes this many times.
 pub fn fewer(width: Lanes, halvings: u32) -> Lanes {
     (u32::from(width.number()) >> halvings).try_into().unwrap()
 }
@@ -301,8 +301,8 @@ pub fn ordered(from: u32, to: u32) -> String {
     format!("{from}->{to}")
 }
 
-/// Healthy machines, built in or of the labelled set, with two GPUs and more: whatever is said to be healthy
-/// must stay so but for the one fault.
+/// Returns healthy machines with two or more GPUs, built in or of the labelled set. A machine that counts as healthy
+/// must stay so except for the one fault.
 pub fn healthy() -> Vec<(String, MachineSpec)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let cases = crate::cases::healthy()

@@ -1,8 +1,8 @@
-//! Generality: healthy machines with one fault at a random place. Whatever the machine, the kind, the
-//! place and the noise, exactly one finding at warning or above must name it.
+//! Generality: healthy machines with one fault at a random place. Exactly one finding at warning or above must name the
+//! fault, whatever the machine, the kind, the place and the noise.
 //!
-//! The number in a test's name is the seed of everything that is random in it. `scripts/injected-faults` runs a
-//! thousand and more.
+//! The number in a test's name is the seed of everything random in it. `scripts/injected-faults` runs a thousand and
+//! more.
 
 mod faults;
 mod machine;
@@ -16,14 +16,14 @@ use crate::cases::{Score, count, names};
 use crate::common::{finish, list, peerscope, write};
 use crate::trial;
 
-/// Runs, each of one fault. More with PEERSCOPE_INJECTED.
+/// Number of runs, each with one fault. PEERSCOPE_INJECTED overrides it.
 const RUNS: usize = 110;
 
-/// Machines with more GPUs take seconds each: they have one fault in so many.
+/// Most GPUs of a machine that gets every fault. Larger machines take seconds each and get only one fault in `SELDOM`.
 const FEW_GPUS: usize = 16;
 const SELDOM: usize = 12;
 
-/// The machines that have a place for their fault, in an order that has every machine and fault early.
+/// Returns the machines that have a place for their fault, in an order that has every machine and fault early.
 pub fn trials() -> Vec<Trial> {
     let runs = std::env::var("PEERSCOPE_INJECTED")
         .ok()
@@ -37,7 +37,7 @@ pub fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// A machine with one fault, and what must be found.
+/// A machine with one fault, and the expected finding.
 struct Injected {
     number: usize,
     base: String,
@@ -48,15 +48,15 @@ struct Injected {
 }
 
 impl Injected {
-    /// One fault in one machine; `None` where the machine has no place for it. Both go round at the same time,
-    /// each time one step apart, so that every fault meets every machine.
+    /// Puts one fault into one machine. Returns `None` if the machine has no place for it. Both lists advance together,
+    /// with one more step after each round, so that every fault meets every machine.
     fn new(number: usize, machines: &[(String, MachineSpec)]) -> Option<Self> {
         let (base, spec) = &machines[number % machines.len()];
         let fault = &FAULTS[(number + number / machines.len()) % FAULTS.len()];
         if spec.gpus.len() > FEW_GPUS && !(number / machines.len()).is_multiple_of(SELDOM) {
             return None;
         }
-        // Where another program may move data that nobody can see, a slow copy says nothing of the machine.
+        // If another program may move data invisibly, a slow copy proves nothing about the machine.
         if spec.faults.others.iter().any(|others| others.unread) {
             return None;
         }
@@ -99,7 +99,7 @@ impl Injected {
             "--format",
             "json",
         ];
-        // Only a copy that never ends runs into it.
+        // Only a copy that never ends reaches this deadline.
         if self.code == "peer-copy-hung" {
             args.extend(["--deadline", "2"]);
         }
