@@ -3,8 +3,8 @@
 //! With n GPUs, S bytes to be summed, and B bytes per second out of every GPU at once:
 //!
 //! - Ring: every GPU sends 2 (n - 1) / n S bytes to the next one, so it takes 2 (n - 1) / n S / B.
-//! - Tree (two binary trees with half of the data each, every GPU a leaf of one and within the other): every GPU sends S
-//!   up, and S down where it is within, so it takes 2 S / B.
+//! - Tree (two binary trees with half of the data each, every GPU a leaf of one and within the other): every GPU sends
+//!   S up, and S down where it is within, so it takes 2 S / B.
 //!
 //! Bus bandwidth is S over that time, times 2 (n - 1) / n (nccl-tests, doc/PERFORMANCE.md): B for a ring, and
 //! B (n - 1) / n for trees (NVIDIA, "Massively Scale Your Deep Learning Training with NCCL 2.4").

@@ -15,8 +15,8 @@ pub enum External {
     FewLanes,
 }
 
-/// Intel's bridges and root ports of Thunderbolt and USB4 (pci.ids): Alpine Ridge, Titan Ridge, the ports of Ice Lake to
-/// Meteor Lake, Maple Ridge, Goshen Ridge and Barlow Ridge.
+/// Intel's bridges and root ports of Thunderbolt and USB4 (pci.ids): Alpine Ridge, Titan Ridge, the ports of Ice Lake
+/// to Meteor Lake, Maple Ridge, Goshen Ridge and Barlow Ridge.
 const INTEL: &[u16] = &[
     0x1576, 0x1578, 0x15c0, 0x15d3, 0x15da, 0x15e7, 0x15ea, 0x15ef, 0x8a1d, 0x8a1f, 0x8a21, 0x8a23,
     0x9a23, 0x9a25, 0x9a27, 0x9a29, 0x9a2b, 0x9a2d, 0x9a2f, 0x9a31, 0x461f, 0x462f, 0x463f, 0x466e,

@@ -3,8 +3,8 @@
 use super::nvlink_ends::{self, Links, inactive_by_gpu};
 use super::prelude::*;
 
-/// Returns a finding for each pair of cards whose bridge has fewer links up than bridges of such cards carry, and the
-/// other cards.
+/// Returns a finding for each pair of cards whose bridge has fewer links up than bridges of such cards carry. Also
+/// returns the cards outside these pairs.
 pub fn half_seated<'a>(
     rule: &Rule,
     evidence: &Evidence<'_>,

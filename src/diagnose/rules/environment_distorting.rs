@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! Environment variables that change what the CUDA driver does were set.
+//! The environment sets variables that change the behaviour of the CUDA driver.
 //!
 //! # How it is detected
 //!

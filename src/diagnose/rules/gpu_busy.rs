@@ -25,7 +25,7 @@
 //!
 //! # What to do
 //!
-//! End the program or wait for its end, and check again. `--gpus` checks only GPUs that share nothing with it.
+//! End the program or wait for its end, and check again. Use `--gpus` to check only GPUs that share nothing with it.
 //!
 //! # Sources
 //!

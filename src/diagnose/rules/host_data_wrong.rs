@@ -21,7 +21,8 @@
 //!
 //! # Sources
 //!
-//! CUDA driver API, memory copies; NVIDIA's Xid errors page; PCI Express Base Specification (end-to-end CRC is optional).
+//! CUDA driver API, memory copies; NVIDIA's Xid errors page; PCI Express Base Specification (end-to-end CRC is
+//! optional).
 
 use super::prelude::*;
 use model::host::HostCopy;

@@ -22,7 +22,8 @@
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, 3.4.2.5 (IOMMU and peer access); public cases of corrupted peer copies (pytorch issue 84803).
+//! CUDA Programming Guide, 3.4.2.5 (IOMMU and peer access); public cases of corrupted peer copies (pytorch issue
+//! 84803).
 
 use super::load;
 use super::load_steps;

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! Some of the requested measurements were not made.
+//! Some of what was asked for was not tested.
 //!
 //! # How it is detected
 //!

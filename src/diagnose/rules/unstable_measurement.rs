@@ -34,9 +34,9 @@
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. 5 repeats spread by 5 to 10% elsewhere
-//! (cuda-samples issue 449); Azure's node check repeats because a single pass drained good nodes. Rows with the host, 2 and
-//! 4 x H200 (measured): up to 1.3% one way, 4.6% both ways; pageable 11%, calls up to 87%.
+//! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. 5 repeats spread by 5 to 10% elsewhere (cuda-samples issue
+//! 449); Azure's node check repeats because a single pass drained good nodes. Rows with the host, 2 and 4 x H200
+//! (measured): up to 1.3% one way, 4.6% both ways; pageable 11%, calls up to 87%.
 
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
