@@ -15,8 +15,7 @@ pub const fn acts(c: char) -> bool {
         || c as u32 & 0xfffe == 0xfffe
 }
 
-/// Returns the text with such characters written out: `
-/// `, `\u{1b}`.
+/// Returns the text with such characters written out: `\n`, `\u{1b}`.
 pub fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);

@@ -149,7 +149,7 @@ fn assert_rendered(page: &str) {
         tags.iter().all(|number| *number == tags[0]) && tags[0] > 0,
         "{tags:?}: {page}"
     );
-    // Folds render, and none is within another.
+    // Folds render. None is within another, and none is around the whole.
     assert_eq!(
         document
             .select(&select("body > details > summary:first-child"))
