@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! There is an NVIDIA GPU on the PCI bus that the driver does not list: nvidia-smi does not show it, and no program can
-//! use it.
+//! There is an NVIDIA GPU on the PCI bus that the driver does not list: nvidia-smi does not show it, and no
+//! program can use it.
 //!
 //! # How it is detected
 //!
