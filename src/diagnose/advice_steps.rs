@@ -1,15 +1,16 @@
-//! Steps that a technician can be told to do, and the words by which a text is recognised as containing them. Two
-//! tables of advice use it, that of src/diagnose/advice_tests.rs and tests/machines/advice.toml, so it names nothing of
-//! this program.
+//! Steps that a technician can be given, the words by which a text is recognised as containing them, and the comparison of
+//! a finding with the steps that its facts want. Only tests use it, in two crates (tests/machines has it by path), so it
+//! names nothing of this program.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A step that a technician is told to do, or to look at. Each is recognised by words that no other step has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Step {
+pub(crate) enum Step {
     DisablePeers,
     NearPeersOnly,
     LeaveGpuOut,
@@ -246,11 +247,35 @@ const WORDS: [(Step, &[&str]); 65] = [
     (Step::QuitMps, &["nvidia-cuda-mps-control"]),
 ];
 
-/// Returns the steps that this text contains.
-pub fn steps_in(text: &str) -> BTreeSet<Step> {
+/// The steps that this text has.
+fn steps_in(text: &str) -> BTreeSet<Step> {
     WORDS
         .iter()
         .filter(|(_, words)| words.iter().any(|words| text.contains(words)))
         .map(|(step, _)| *step)
         .collect()
+}
+
+/// Compares the next step and the suspects of a finding, in the form of the report, with the steps that must and may be
+/// in them; all others must not. Returns a complaint.
+pub(crate) fn wrong_advice(finding: &Value, must: &[Step], may: &[Step]) -> Option<String> {
+    let suspects = finding["suspects"].as_array().into_iter().flatten();
+    let suspects = suspects.flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
+    let parts = std::iter::once(&finding["next_step"]).chain(suspects);
+    let text = parts
+        .filter_map(Value::as_str)
+        .collect::<Vec<_>>()
+        .join(" | ");
+    let steps = steps_in(&text);
+    let missing: Vec<_> = must.iter().filter(|step| !steps.contains(step)).collect();
+    let wrong: Vec<_> = steps
+        .iter()
+        .filter(|step| !must.contains(step) && !may.contains(step))
+        .collect();
+    (!missing.is_empty() || !wrong.is_empty()).then(|| {
+        format!(
+            "advice of {}: lacks {missing:?}, must not have {wrong:?}: {text}",
+            finding["code"]
+        )
+    })
 }

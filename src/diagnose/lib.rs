@@ -42,13 +42,7 @@ pub use settings::Settings;
 pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
 #[cfg(test)]
-mod advice_more_rows;
-#[cfg(test)]
-mod advice_rows;
-#[cfg(test)]
 mod advice_steps;
-#[cfg(test)]
-mod advice_tests;
 #[cfg(test)]
 mod figure_tests;
 #[cfg(test)]

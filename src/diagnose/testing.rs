@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+use super::advice_steps::{Step, wrong_advice};
+use super::expectations::Expectations;
+use super::rule::Rule;
 use super::{Evidence, Settings, judge, verdict};
 use model::finding::{Finding, Severity, Subject};
 use model::flow::{HostMemory, Setup};
@@ -11,6 +14,7 @@ use model::measurement::{
 };
 use model::placement::{Pair, Path};
 use model::reading::Reading;
+use model::report::Report;
 use model::request::Request;
 use model::snapshot::Snapshot;
 use model::testing::host_copy;
@@ -20,7 +24,8 @@ use topology::{build, host, refute, with_cuda};
 
 /// Imports that most tests of rules need.
 pub mod prelude {
-    pub use super::{exit, fact, findings, is, measured, only, set, touches};
+    pub use super::{assert_advice, exit, fact, findings, is, measured, only, set, touches};
+    pub use crate::advice_steps::Step;
     pub use model::reading::Reading;
     pub use model::testing::{
         empty, function, function_mut, generation, h200_vm, lanes, nvlink_bridge, pci, two_sockets,
@@ -231,6 +236,47 @@ pub fn in_lines(findings: &[Finding]) -> String {
         format!("  {code} ({severity:?}) {subject}: {message}")
     };
     findings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Requires a finding of this rule whose advice has these steps, may have those, and has no others: a row of
+/// tests/machines/advice.toml for facts that no machine description has.
+#[track_caller]
+pub fn assert_advice(rule: &Rule, findings: &[Finding], must: &[Step], may: &[Step]) {
+    let own: Vec<_> = findings
+        .iter()
+        .filter(|found| found.code == rule.id)
+        .collect();
+    assert!(!own.is_empty(), "no {}:\n{}", rule.id, in_lines(findings));
+    for found in own {
+        let wrong = wrong_advice(&serde_json::to_value(found).unwrap(), must, may);
+        assert_eq!(wrong, None);
+    }
+}
+
+/// Returns the recorded report of two H200.
+pub fn recorded() -> Report {
+    serde_json::from_str(include_str!("../../tests/data/h200x2-standard.json")).unwrap()
+}
+
+/// Returns all findings in [`recorded`] with this change, beside itself without it.
+pub fn beside_recorded(change: impl FnOnce(&mut Report)) -> Vec<Finding> {
+    let (old, mut new) = (recorded(), recorded());
+    change(&mut new);
+    judge(&Evidence {
+        baseline: Some(&old),
+        ..Evidence::of(&new, &Settings::default())
+    })
+}
+
+/// Returns all findings in [`recorded`] with this change, where this is expected.
+pub fn expecting(expectations: &str, change: impl FnOnce(&mut Report)) -> Vec<Finding> {
+    let mut report = recorded();
+    change(&mut report);
+    let expected = Expectations::parse(expectations).unwrap();
+    judge(&Evidence {
+        expectations: Some(&expected),
+        ..Evidence::of(&report, &Settings::default())
+    })
 }
 
 /// Returns the exit code with `--fail-on error`.

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::testing::{cell, exit, findings, is, measured, only, set, touches};
 use super::verdict::exit_code;
 use super::{RULES, explain, verdict};
@@ -62,6 +64,22 @@ fn every_rule_has_a_whole_manual_page() {
         );
     }
     assert_eq!(explain("no-such-rule"), None);
+}
+
+/// A row of tests/machines/advice.toml, or a test in its own file, compares the advice of a rule with the facts.
+#[test]
+fn the_advice_of_every_rule_is_tested() {
+    let rows: toml::Table =
+        toml::from_str(include_str!("../../tests/machines/advice.toml")).unwrap();
+    let rows = rows["row"].as_array().unwrap();
+    let of_cases: BTreeSet<&str> = rows.iter().filter_map(|row| row["rule"].as_str()).collect();
+    for rule in RULES {
+        let tested = of_cases.contains(&*rule.id) || rule.source.contains("assert_advice(&RULE,");
+        assert!(tested, "{}", rule.id);
+    }
+    let all: BTreeSet<&str> = RULES.iter().map(|rule| &*rule.id).collect();
+    let unknown: Vec<_> = of_cases.difference(&all).collect();
+    assert!(unknown.is_empty(), "rows of no rule: {unknown:?}");
 }
 
 /// `PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules` writes the files again.

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::advice_steps::{Step, steps_in};
+use crate::advice_steps::{Step, wrong_advice};
 use crate::common::{Ran, finish, list, peerscope, say, text_of};
 use crate::{pages, trial};
 
@@ -105,35 +105,10 @@ fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
         if own.is_empty() {
             complaints.push(format!("advice of {}: not found", row.rule));
         }
-        for finding in own {
-            let suspects = list(&finding["suspects"])
-                .iter()
-                .flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
-            let parts: Vec<_> = std::iter::once(&finding["next_step"])
-                .chain(suspects)
-                .collect();
-            let text = parts
-                .iter()
-                .filter_map(|part| part.as_str())
-                .collect::<Vec<_>>()
-                .join(" | ");
-            let steps = steps_in(&text);
-            let missing: Vec<_> = row
-                .must
-                .iter()
-                .filter(|step| !steps.contains(step))
-                .collect();
-            let wrong: Vec<_> = steps
-                .iter()
-                .filter(|step| !row.must.contains(step) && !row.may.contains(step))
-                .collect();
-            if !missing.is_empty() || !wrong.is_empty() {
-                complaints.push(format!(
-                    "advice of {}: lacks {missing:?}, must not have {wrong:?}: {text}",
-                    row.rule
-                ));
-            }
-        }
+        complaints.extend(
+            own.into_iter()
+                .filter_map(|finding| wrong_advice(finding, &row.must, &row.may)),
+        );
     }
     complaints
 }

@@ -87,3 +87,28 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("now", now),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use crate::testing::{beside_recorded, cell};
+    use model::placement::{HostMode, Side};
+    use model::units::{Bytes, MIB};
+
+    #[test]
+    fn a_report_without_a_figure_of_both_wants_a_longer_profile() {
+        let found = beside_recorded(|new| {
+            let measurements = new.measurements.as_mut().unwrap();
+            let mut only = cell(measurements.peer[0].pair, Path::Direct, 396.0);
+            only.setup = only.setup.with_bytes(Bytes(3 * MIB));
+            only.setup.issuer = Side::Destination;
+            only.setup.placement.host = HostMode::Blocking;
+            measurements.peer = vec![only];
+            (measurements.host, measurements.load) = (Vec::new(), Vec::new());
+            (measurements.pipeline, measurements.calls) = (Vec::new(), Vec::new());
+            measurements.launch_loop = Vec::new();
+        });
+        assert_advice(&RULE, &found, &[Step::LongerProfile], &[Step::NewBaseline]);
+    }
+}

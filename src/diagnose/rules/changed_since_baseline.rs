@@ -128,3 +128,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn differ(old: &Reading<String>, new: &Reading<String>) -> bool {
     matches!((old.known(), new.known()), (Some(old), Some(new)) if old != new)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::beside_recorded;
+    use crate::testing::prelude::*;
+
+    #[test]
+    fn another_driver_wants_another_baseline() {
+        let found = beside_recorded(|new| {
+            new.snapshot.host.driver_version = Reading::Known("580.200.01".into());
+        });
+        assert_advice(&RULE, &found, &[Step::NewBaseline], &[Step::Nothing]);
+    }
+}

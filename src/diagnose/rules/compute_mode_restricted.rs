@@ -143,11 +143,9 @@ mod tests {
             checked[0].message
         );
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
-        only(
-            &findings(&machine, None),
-            "compute-mode-restricted",
-            Severity::Warning,
-        );
+        let prohibited = findings(&machine, None);
+        only(&prohibited, "compute-mode-restricted", Severity::Warning);
+        assert_advice(&RULE, &prohibited, &[Step::DefaultComputeMode], &[]);
         let mut measurements = measured(&machine, 0.88);
         let failure = Some("the compute mode is prohibited".into());
         measurements.driver.devices = vec![CudaDevice {

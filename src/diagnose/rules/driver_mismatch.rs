@@ -99,6 +99,11 @@ mod tests {
             "{}",
             found.message
         );
+        let may = [Step::ReloadDriver, Step::Container, Step::EndPrograms];
+        for guest in [true, false] {
+            machine.host.virtual_machine = Reading::Known(guest);
+            assert_advice(&RULE, &findings(&machine, None), &[Step::Reboot], &may);
+        }
     }
 
     #[test]

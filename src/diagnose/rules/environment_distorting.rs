@@ -73,5 +73,6 @@ mod tests {
             found[0].message
         );
         assert_eq!(exit(&found, Some(&measurements)), 0);
+        assert_advice(&RULE, &found, &[Step::Unset], &[Step::Nothing]);
     }
 }

@@ -130,3 +130,23 @@ pub fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
     };
     granted && planned(Path::Direct) && !planned(Path::Staged)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::expecting;
+    use crate::testing::prelude::*;
+
+    #[test]
+    fn floors_of_staged_copies_want_a_profile_that_has_them() {
+        let floor =
+            "profile = \"standard\"\n[[floor]]\npair = [0, 1]\npath = \"staged\"\ngbps = 30.5\n";
+        let found = expecting(floor, |report| {
+            let measurements = report.measurements.as_mut().unwrap();
+            measurements
+                .peer
+                .retain(|cell| cell.setup.path == Path::Direct);
+        });
+        assert_advice(&RULE, &found, &[Step::LongerProfile], &[]);
+    }
+}

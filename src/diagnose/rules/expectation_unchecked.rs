@@ -161,3 +161,19 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("unchecked", parts.len()),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::expecting;
+    use crate::testing::prelude::*;
+
+    #[test]
+    fn links_that_are_not_known_leave_the_expectation_open() {
+        let found = expecting("[nvlink]\nlinks = 18\n", |report| {
+            report.snapshot.gpus[1].nvlinks = Reading::failed("no answer");
+        });
+        let may = [Step::LongerProfile, Step::RunAsRoot];
+        assert_advice(&RULE, &found, &[Step::Expectation], &may);
+    }
+}

@@ -308,3 +308,17 @@ impl Links {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::expecting;
+    use crate::testing::prelude::*;
+
+    #[test]
+    fn a_gpu_that_is_missing_is_to_be_looked_for() {
+        let found = expecting("[gpus]\ncount = 8\n", |_| ());
+        let may = [Step::Expectation, Step::Xid, Step::Riser];
+        assert_advice(&RULE, &found, &[Step::Lspci], &may);
+    }
+}

@@ -141,6 +141,8 @@ mod tests {
             own.message
         );
         assert_eq!(exit(&found, Some(&measurements)), 3);
+        let may = [Step::CheckAgainIdle, Step::Xid];
+        assert_advice(&RULE, &found, &[Step::SendReport], &may);
         measurements.latency.remove(0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }

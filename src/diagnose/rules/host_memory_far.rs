@@ -170,11 +170,10 @@ mod tests {
         let (machine, measurements) = with_far(25.0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
         let (machine, measurements) = with_far(19.5);
-        let found = only(
-            &findings(&machine, Some(&measurements)),
-            "host-memory-far",
-            Severity::Info,
-        );
+        let found = findings(&machine, Some(&measurements));
+        let may = [Step::Nothing, Step::Processor];
+        assert_advice(&RULE, &found, &[Step::NumaBind], &may);
+        let found = only(&found, "host-memory-far", Severity::Info);
         assert_eq!(
             (found.subject.clone(), fact(&found, "below_own_percent")),
             (Subject::Machine, 25.0.into())
@@ -187,10 +186,9 @@ mod tests {
             found.message
         );
         let (machine, measurements) = with_far(9.0);
-        only(
-            &findings(&machine, Some(&measurements)),
-            "host-memory-far",
-            Severity::Warning,
-        );
+        let found = findings(&machine, Some(&measurements));
+        only(&found, "host-memory-far", Severity::Warning);
+        let may = [Step::Processor, Step::FirmwareSetting, Step::Nothing];
+        assert_advice(&RULE, &found, &[Step::NumaBind], &may);
     }
 }

@@ -157,3 +157,23 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
          GPUs; then check again"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+
+    #[test]
+    fn a_driver_that_is_not_loaded_is_to_be_loaded() {
+        let mut machine = empty();
+        machine.problems.push("NVML: driver not loaded".into());
+        let found = findings(&machine, Some(&Measurements::default()));
+        let may = [
+            Step::Lspci,
+            Step::ReloadDriver,
+            Step::RunAsRoot,
+            Step::Container,
+        ];
+        assert_advice(&RULE, &found, &[Step::BindDriver], &may);
+    }
+}

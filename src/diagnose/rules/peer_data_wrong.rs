@@ -218,3 +218,54 @@ fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engin
     });
     alone.then_some(engine)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::cell;
+    use crate::testing::prelude::*;
+    use model::reading::Unknown;
+
+    /// Two GPUs below a switch between which direct copies arrive wrong; the IOMMU is off.
+    fn wrong_below_a_switch() -> (Snapshot, Measurements) {
+        let mut machine = two_sockets();
+        machine.host.iommu_translating = Reading::Known(false);
+        let mut measurements = measured(&machine, 0.84);
+        let staged: Vec<_> = measurements
+            .peer
+            .iter()
+            .map(|direct| cell(direct.pair, Path::Staged, 20.0))
+            .collect();
+        for cell in measurements
+            .peer
+            .iter_mut()
+            .filter(|cell| cell.pair.unordered() == (0, 1))
+        {
+            (cell.verified, cell.status, cell.achieved_gbps) =
+                (Verified::Corrupt, Status::Failed, None);
+        }
+        measurements.peer.extend(staged);
+        (machine, measurements)
+    }
+
+    #[test]
+    fn settings_that_are_not_known_are_to_be_looked_at() {
+        let usual = [
+            Step::DisablePeers,
+            Step::TestMemory,
+            Step::Swap,
+            Step::PcieSwitch,
+        ];
+        let (mut machine, measurements) = wrong_below_a_switch();
+        machine.host.iommu_translating = Reading::failed("no such file");
+        let found = findings(&machine, Some(&measurements));
+        let must = [&usual[..], &[Step::LookAtIommu]].concat();
+        assert_advice(&RULE, &found, &must, &[]);
+        let (mut machine, measurements) = wrong_below_a_switch();
+        function_mut(&mut machine, "0000:02:01.0").acs_redirect =
+            Reading::Unknown(Unknown::Denied("needs root".into()));
+        let found = findings(&machine, Some(&measurements));
+        let must = [&usual[..], &[Step::RunAsRoot]].concat();
+        assert_advice(&RULE, &found, &must, &[]);
+    }
+}

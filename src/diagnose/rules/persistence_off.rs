@@ -97,11 +97,9 @@ mod tests {
             .gpus
             .iter_mut()
             .for_each(|gpu| gpu.persistence = Reading::Known(false));
-        only(
-            &findings(&machine, Some(&measurements)),
-            "persistence-off",
-            Severity::Warning,
-        );
+        let slow = findings(&machine, Some(&measurements));
+        only(&slow, "persistence-off", Severity::Warning);
+        assert_advice(&RULE, &slow, &[Step::Persistence], &[]);
         measurements.driver.start_seconds = Some(2.0);
         only(
             &findings(&machine, Some(&measurements)),

@@ -95,3 +95,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("floor", Fact::percent(floor)),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+    use model::flow::Setup;
+    use model::testing::overlap;
+
+    #[test]
+    fn a_reference_placement_that_does_not_overlap_is_reported() {
+        let machine = h200_vm(2);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.overlap = vec![overlap(Setup::REFERENCE.placement, 1.0)];
+        let found = findings(&machine, Some(&measurements));
+        let may = [
+            Step::CheckAgainIdle,
+            Step::Unset,
+            Step::SideStreams,
+            Step::DefaultComputeMode,
+        ];
+        assert_advice(&RULE, &found, &[Step::EndPrograms], &may);
+    }
+}

@@ -160,5 +160,6 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         only(&found, "process-limit", Severity::Warning);
         assert_eq!(exit(&found, Some(&measurements)), 3);
+        assert_advice(&RULE, &found, &[Step::Limits], &[Step::Container]);
     }
 }
