@@ -25,7 +25,7 @@ use topology::{build, host, refute, with_cuda};
 /// Imports that most tests of rules need.
 pub mod prelude {
     pub use super::{assert_advice, exit, fact, findings, is, measured, only, set, touches};
-    pub use crate::advice_steps::Step;
+    pub(crate) use crate::advice_steps::Step;
     pub use model::reading::Reading;
     pub use model::testing::{
         empty, function, function_mut, generation, h200_vm, lanes, nvlink_bridge, pci, two_sockets,
