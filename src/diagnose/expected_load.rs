@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use super::expected::{self, BOTH_WAYS_PCIE, BOTH_WAYS_STAGED, HOST, PCIE_NEAR, as_written};
 use super::models::Share;
+use model::cell::Measurement;
 use model::flow::{Endpoint, Flow, Setup};
 use model::host::{HostDirection, HostWay};
 use model::load::{LoadFlow, LoadPattern};

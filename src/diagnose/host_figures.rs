@@ -6,10 +6,10 @@ use std::fmt;
 
 use super::words;
 use model::asynchrony::{Call, HostCall};
+use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostDirection, HostWay};
 use model::measurement::Measurements;
-use model::one_gpu::OneGpu;
 use model::placement::Engine;
 use model::rounding::short;
 use model::units::GbPerSecond;

@@ -5,7 +5,6 @@
 use super::flow::HostMemory;
 use super::host::{Allocation, HostCopy, HostDirection, Pinning};
 use super::measurement::{Overlap, Status, Verified};
-use super::one_gpu::Ending;
 use super::pipeline::Engines;
 use super::placement::{Engine, Pair, Placement, Side};
 use super::reading::{Reading, Unknown};
@@ -13,6 +12,7 @@ use super::snapshot::{
     CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote,
     P2pStatus, PciFunction, PciKind, Snapshot,
 };
+use super::status::Ending;
 use super::units::{Bytes, GIB, GbPerSecond, Generation, Lanes, MIB, PciAddress, PcieLink};
 
 /// Reads an address from a test.

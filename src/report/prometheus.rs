@@ -16,8 +16,8 @@ use super::host::Ways;
 use super::load::Kind;
 use super::pair_figures::{local_rates, sound_latencies};
 use super::partial;
+use model::cell::Measurement;
 use model::host::{HostCopy, HostWay, Pinning};
-use model::one_gpu::OneGpu;
 use model::placement::Pair;
 use model::report::{Conclusion, Report};
 

@@ -5,10 +5,10 @@ use crate::evidence::Evidence;
 use crate::rules::{
     acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement,
 };
+use model::cell::Measurement;
 use model::finding::{Finding, Setting, Severity, Subject};
 use model::flow::{Endpoint, HostMemory};
 use model::measurement::Cell;
-use model::one_gpu::OneGpu;
 use model::placement::{Pair, Path};
 
 /// The reach of a cause: the effects that it explains.

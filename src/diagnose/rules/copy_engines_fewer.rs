@@ -29,7 +29,7 @@
 //! directions at the same time beside kernels. H200 reports 3 (measured).
 
 use super::prelude::*;
-use model::one_gpu::OneGpu;
+use model::cell::Measurement;
 use model::pipeline::Engines;
 
 /// Most engines that copies between host and GPU can show: one for each direction.

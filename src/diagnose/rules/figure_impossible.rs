@@ -25,6 +25,7 @@
 
 use super::prelude::*;
 use crate::words::count;
+use model::cell::Measurement;
 
 const LEAST: Parameter = Parameter {
     name: "least_latency_us",

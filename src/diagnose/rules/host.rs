@@ -2,10 +2,10 @@
 
 use super::prelude::*;
 use crate::host_figures::{Kind, What};
+use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};
 use model::node::NodeId;
-use model::one_gpu::OneGpu;
 
 /// The directions that are judged one by one.
 pub const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];

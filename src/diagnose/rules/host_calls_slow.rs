@@ -27,6 +27,7 @@
 //! measured); 2 to 10 us (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
 
 use super::prelude::*;
+use model::cell::Measurement;
 use model::placement::HostMode;
 use model::rounding::short;
 

@@ -31,6 +31,7 @@
 
 use super::prelude::*;
 use crate::cluster;
+use model::cell::Measurement;
 use model::measurement::Latency;
 use model::rounding::short;
 

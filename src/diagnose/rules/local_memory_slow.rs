@@ -31,6 +31,7 @@
 
 use super::prelude::*;
 use crate::models::{self, Local};
+use model::cell::Measurement;
 use model::measurement::LocalCopy;
 
 const SIBLINGS: Parameter = Parameter {

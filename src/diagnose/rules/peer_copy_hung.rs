@@ -64,8 +64,8 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use model::asynchrony::{Call, HostCall};
-    use model::one_gpu::Ending;
     use model::placement::HostMode;
+    use model::status::Ending;
 
     #[test]
     fn a_round_of_calls_that_hangs_is_one_finding() {
