@@ -168,7 +168,7 @@ impl TopoArgs {
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// How much to measure.
+    /// Amount of measurements.
     #[arg(long, value_enum, default_value_t = profile::Name::Standard)]
     pub profile: profile::Name,
 

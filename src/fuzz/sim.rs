@@ -1,4 +1,4 @@
-//! Descriptions of machines that were not written with care.
+//! Descriptions of machines with broken content.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use discover::discover;
 use model::snapshot::SlowFact;
 use sim::{builtin, load, telemetry};
 
-/// Machines to start from, as they are shown to be changed, and their structure.
+/// Machines to start from: the text of `machines --show`, and its structure.
 static BASES: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
     let machine = |name| {
         let text = toml::to_string(&builtin::get(name).unwrap()).unwrap();
@@ -25,13 +25,13 @@ static BASES: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// All that `topo --machine FILE` does before it judges.
+/// Reads a description as `topo --machine FILE` does before it judges.
 fn use_machine(text: &str) -> Result<(), String> {
     match load::parse(text) {
         Err(error) => fuzz::assert_is_sentence(&error.to_string()),
         Ok(spec) => {
             let snapshot = discover(telemetry(spec), SlowFact::ALL, Duration::from_secs(4));
-            // A thread that panicked has left its question open.
+            // A thread that panicked never answered its question.
             if let Some(problem) = snapshot
                 .problems
                 .iter()
@@ -74,7 +74,7 @@ fn fuzz_machines_of_broken_structure() {
     fuzz::run("machine, structure", 0.5, &strategy, |(base, mutations)| {
         let mut value = fuzz::mutated(&BASES[base].1, &mutations);
         without_nulls(&mut value);
-        // What TOML cannot write, such as numbers beyond 63 bits, is left to the other test.
+        // TOML cannot write some values, such as numbers beyond 63 bits. The other test covers them.
         toml::to_string(&value).map_or(Ok(()), |text| use_machine(&text))
     });
 }

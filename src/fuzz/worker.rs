@@ -1,4 +1,4 @@
-//! What a broken worker might say, and what the parent makes of it.
+//! Replies of a broken worker, and the parent's handling of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ use worker::protocol::{Reply, Request};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 
-/// One of each kind, all of them valid.
+/// One valid reply of each kind.
 static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let mut facts = REPORT.measurements.clone().unwrap().driver;
     let access = |pair| CudaPeerAccess {
@@ -163,7 +163,7 @@ fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
     })
 }
 
-/// All that the parent does with a line.
+/// Handles a line as the parent does.
 fn receive(line: &[u8]) -> Result<(), String> {
     let _ = serde_json::from_slice::<Request>(line);
     match serde_json::from_slice::<Reply>(line) {
@@ -190,7 +190,7 @@ fn receive(line: &[u8]) -> Result<(), String> {
             Ok(())
         }
         Ok(Reply::Done { outcome, .. }) => {
-            // As if every round had been answered so.
+            // The same reply answers every round.
             let rounds = &ROUNDS[..ROUNDS.len().min(60)];
             let outcomes = rounds
                 .iter()
