@@ -126,7 +126,7 @@ pub struct Bound {
 
 impl Bound {
     /// Returns true if a figure is on the wrong side of the bound.
-    pub fn is_crossed_by(&self, value: f64) -> bool {
+    pub(crate) fn is_crossed_by(&self, value: f64) -> bool {
         if self.what.kind() == Kind::Time {
             value > self.value
         } else {
@@ -137,7 +137,7 @@ impl Bound {
 
 /// All expectations on the host and GPUs, in the order of the file.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct OfHost {
+pub(crate) struct OfHost {
     /// Copies.
     pub host: Vec<HostFloor>,
     pub pipeline: Vec<PipelineFloor>,
@@ -147,7 +147,7 @@ pub struct OfHost {
 
 impl OfHost {
     /// Returns all bounds.
-    pub fn bounds(&self) -> Vec<Bound> {
+    pub(crate) fn bounds(&self) -> Vec<Bound> {
         let copies = self.host.iter().map(|floor| {
             let HostFloor {
                 memory,
@@ -220,7 +220,7 @@ impl OfHost {
     }
 
     /// Returns what is wrong with the expectations, in a sentence.
-    pub fn objection(&self) -> Option<String> {
+    pub(crate) fn objection(&self) -> Option<String> {
         self.bounds()
             .iter()
             .find(|bound| !(bound.value > 0.0 && bound.value.is_finite()))
@@ -299,7 +299,7 @@ impl OfHost {
     /// Returns bounds from the figures of the host and the GPUs of this report. All GPUs share one bound; if their
     /// slots or models differ, each has its own, except for times. A margin is never less than the scatter of healthy
     /// machines.
-    pub fn from_report(report: &Report, margin_percent: f64) -> Self {
+    pub(crate) fn from_report(report: &Report, margin_percent: f64) -> Self {
         let Some(measurements) = &report.measurements else {
             return Self::default();
         };

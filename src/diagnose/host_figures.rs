@@ -30,18 +30,18 @@ pub enum Kind {
 
 /// Least fall of a figure that a link decides, per cent. Chosen: five times the 1% that copies of pinned memory one way
 /// repeat within on H200; two machines of that model lay 2.7% apart.
-pub const LINK_PERCENT: f64 = 5.0;
+pub(crate) const LINK_PERCENT: f64 = 5.0;
 /// The same for figures that also depend on the memory of the host. Chosen: half as much again as the 20% that copies
 /// both ways, and of several GPUs at once, fell by within an hour on H200.
-pub const MEMORY_PERCENT: f64 = 30.0;
+pub(crate) const MEMORY_PERCENT: f64 = 30.0;
 /// The same for bytes that the processor moves. Chosen: a quarter is left; pageable copies of healthy H200 had 4.5 to
 /// 15.4 GB/s.
-pub const PROCESSOR_PERCENT: f64 = 75.0;
+pub(crate) const PROCESSOR_PERCENT: f64 = 75.0;
 /// Factor by which a call must take longer. Chosen: calls of healthy H200 differ by up to 3.3 times between machines.
-pub const TIMES: f64 = 4.0;
+pub(crate) const TIMES: f64 = 4.0;
 /// Additional time that a call must take, microseconds. Chosen: the slowest cell that is known of healthy machines has
 /// 39.
-pub const LEAST_US: f64 = 40.0;
+pub(crate) const LEAST_US: f64 = 40.0;
 
 /// The kind of a figure, independent of the GPU, the NUMA node and the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,18 +127,18 @@ impl fmt::Display for What {
 
 /// A figure: decimal GB/s, or microseconds for times.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub(crate) struct Figure {
     pub value: f64,
     /// The spread of its samples, per cent.
     pub spread_percent: f64,
 }
 
 /// Figures by GPU and kind; `None` if one was to be measured and has no sound figure.
-pub type Figures = BTreeMap<(u32, What), Option<Figure>>;
+pub(crate) type Figures = BTreeMap<(u32, What), Option<Figure>>;
 
 /// Returns all figures of a run. Of several NUMA nodes and sizes the best one counts: the most that the GPU's path
 /// carries.
-pub fn figures(measurements: &Measurements) -> Figures {
+pub(crate) fn figures(measurements: &Measurements) -> Figures {
     let mut all = Figures::new();
     let mut add = |gpu: u32, what: What, value: Option<f64>, spread: Option<f64>| {
         let known = all.entry((gpu, what)).or_default();
@@ -218,7 +218,7 @@ pub fn figures(measurements: &Measurements) -> Figures {
 
 /// A figure that is worse than another one, or than was asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Short {
+pub(crate) struct Short {
     pub gpu: u32,
     /// The kind of figure.
     pub what: What,
@@ -229,7 +229,7 @@ pub struct Short {
 
 impl Short {
     /// Returns how far a rate lies below, or a time above, per cent of the wanted value.
-    pub fn percent(&self) -> f64 {
+    pub(crate) fn percent(&self) -> f64 {
         let below = 100.0 * (self.wanted - self.found) / self.wanted;
         if self.what.kind() == Kind::Time {
             -below
@@ -241,7 +241,7 @@ impl Short {
 
 /// Figures that fell on some GPUs for what may be one cause.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub(crate) struct Group {
     /// The GPUs, in order.
     pub gpus: Vec<u32>,
     /// The worst figure of the kind closest to the cause.
@@ -252,7 +252,7 @@ pub struct Group {
 
 impl Group {
     /// Returns words such as ` and in 3 other ways`.
-    pub fn more(&self) -> String {
+    pub(crate) fn more(&self) -> String {
         match self.others {
             0 => String::new(),
             others => format!(" and in {}", words::count(others, "other way")),
@@ -260,7 +260,7 @@ impl Group {
     }
 
     /// Returns a time or a rate as words.
-    pub fn said(value: f64, kind: Kind) -> String {
+    pub(crate) fn said(value: f64, kind: Kind) -> String {
         if kind == Kind::Time {
             short(value)
         } else {
@@ -270,7 +270,7 @@ impl Group {
 }
 
 /// Returns one group for each kind that is the first of some GPU: a slow link slows everything that passes it.
-pub fn groups(worse: &[Short]) -> Vec<Group> {
+pub(crate) fn groups(worse: &[Short]) -> Vec<Group> {
     let mut of_gpus: BTreeMap<u32, Vec<Short>> = BTreeMap::new();
     for short in worse {
         of_gpus.entry(short.gpu).or_default().push(*short);

@@ -107,7 +107,7 @@ impl Finding {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoReport {
+pub(crate) enum NoReport {
     /// Another file that peerscope writes.
     Other,
     /// The reason why it cannot be read, worded to follow the file's name.
@@ -125,7 +125,7 @@ struct Head {
 /// # Errors
 ///
 /// Returns the reason why the text is not a report.
-pub fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, NoReport> {
+pub(crate) fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, NoReport> {
     let needed = match super::prune::pruned(text, scratch) {
         Some(()) => scratch.as_slice(),
         None => text,
@@ -430,7 +430,7 @@ impl Digest {
 }
 
 /// Returns the word for a verdict.
-pub const fn word(conclusion: Conclusion) -> &'static str {
+pub(crate) const fn word(conclusion: Conclusion) -> &'static str {
     match conclusion {
         Conclusion::Healthy => "healthy",
         Conclusion::Faulty => "faulty",

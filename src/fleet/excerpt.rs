@@ -13,7 +13,7 @@ use model::units::{Generation, Lanes};
 
 /// The part of a report that a fleet reads.
 #[derive(Debug, Deserialize)]
-pub struct Excerpt {
+pub(crate) struct Excerpt {
     pub schema: String,
     pub tool: Tool,
     pub started_at: String,
@@ -28,25 +28,25 @@ pub struct Excerpt {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Tool {
+pub(crate) struct Tool {
     pub version: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Request {
+pub(crate) struct Request {
     pub gpus_left_out: u32,
     pub probes_left_out: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     pub host: Host,
     pub gpus: Vec<Gpu>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Host {
+pub(crate) struct Host {
     pub hostname: Option<String>,
     pub driver_version: Option<String>,
     pub cuda_version: Option<String>,
@@ -54,7 +54,7 @@ pub struct Host {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Gpu {
+pub(crate) struct Gpu {
     pub index: u32,
     pub pci: Option<String>,
     pub uuid: Option<String>,
@@ -65,13 +65,13 @@ pub struct Gpu {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Topology {
+pub(crate) struct Topology {
     pub links: Vec<Link>,
     pub pairs: Vec<Route>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Link {
+pub(crate) struct Link {
     pub upper: String,
     pub lower: String,
     pub kind: String,
@@ -83,7 +83,7 @@ pub struct Link {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Pcie {
+pub(crate) struct Pcie {
     pub gpu: Option<u32>,
     #[serde(default)]
     pub slot: Option<String>,
@@ -92,13 +92,13 @@ pub struct Pcie {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub struct Shape {
+pub(crate) struct Shape {
     pub generation: Option<Generation>,
     pub width: Option<Lanes>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Route {
+pub(crate) struct Route {
     pub source: u32,
     pub destination: u32,
     pub class: LinkClass,
@@ -107,7 +107,7 @@ pub struct Route {
 }
 
 impl Route {
-    pub const fn pair(&self) -> Pair {
+    pub(crate) const fn pair(&self) -> Pair {
         Pair {
             source: self.source,
             destination: self.destination,
@@ -117,20 +117,20 @@ impl Route {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Access {
+pub(crate) struct Access {
     pub cuda: Option<bool>,
     pub cuda_failure: Option<String>,
 }
 
 impl Access {
     /// Returns true if CUDA lets the GPUs reach each other.
-    pub fn is_direct(&self) -> bool {
+    pub(crate) fn is_direct(&self) -> bool {
         self.cuda == Some(true) && self.cuda_failure.is_none()
     }
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Measurements {
+pub(crate) struct Measurements {
     pub profile: String,
     #[serde(default)]
     pub interrupted: bool,
@@ -151,7 +151,7 @@ pub struct Measurements {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Peer {
+pub(crate) struct Peer {
     pub source: u32,
     pub destination: u32,
     pub placement: Placement,
@@ -169,7 +169,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub const fn pair(&self) -> Pair {
+    pub(crate) const fn pair(&self) -> Pair {
         Pair {
             source: self.source,
             destination: self.destination,
@@ -178,7 +178,7 @@ impl Peer {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     pub source: u32,
     pub destination: u32,
     pub path: Path,
@@ -190,7 +190,7 @@ pub struct Latency {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Local {
+pub(crate) struct Local {
     pub gpu: u32,
     pub bytes: u64,
     pub achieved_gbps: Option<f64>,
@@ -201,7 +201,7 @@ pub struct Local {
 
 /// A copy between host and GPU. Every key may be missing: older reports contain fewer of them.
 #[derive(Debug, Deserialize)]
-pub struct HostCopy {
+pub(crate) struct HostCopy {
     pub gpu: Option<u32>,
     pub numa_node: Option<u32>,
     pub memory: Option<HostMemory>,
@@ -220,7 +220,7 @@ pub struct HostCopy {
 
 /// Several flows at once, without the single flows, which the rules judge.
 #[derive(Debug, Deserialize)]
-pub struct Load {
+pub(crate) struct Load {
     pub pattern: Pattern,
     #[serde(default)]
     pub of: String,
@@ -235,7 +235,7 @@ pub struct Load {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Counted {
+pub(crate) struct Counted {
     pub gpu: u32,
     pub pattern: Pattern,
     #[serde(default)]
@@ -251,7 +251,7 @@ pub struct Counted {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct LinkShare {
+pub(crate) struct LinkShare {
     #[serde(default)]
     pub sent_percent: Option<f64>,
     #[serde(default)]
@@ -259,7 +259,7 @@ pub struct LinkShare {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     pub code: String,
     pub severity: Severity,
     pub subject: Subject,

@@ -53,7 +53,7 @@ pub enum What {
 
 impl What {
     /// Returns true if lower figures are better.
-    pub const fn is_time(&self) -> bool {
+    pub(crate) const fn is_time(&self) -> bool {
         matches!(self, Self::Latency { .. })
     }
 
@@ -154,7 +154,7 @@ pub struct Figure {
 }
 
 /// Figures under construction.
-pub struct Figures {
+pub(crate) struct Figures {
     classes: HashMap<Pair, LinkClass>,
     numa: HashMap<u32, Option<u32>>,
     /// Each kind once.
@@ -164,7 +164,7 @@ pub struct Figures {
 
 impl Figures {
     /// Collects the figures of a report whose pairs have these classes and whose GPUs are at these NUMA nodes.
-    pub fn of(
+    pub(crate) fn of(
         measured: Option<&Measurements>,
         classes: HashMap<Pair, LinkClass>,
         numa: HashMap<u32, Option<u32>>,

@@ -85,7 +85,7 @@ static PLACEMENT: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
 
 /// Keeps the parts of the text that a digest needs. Returns `None` if the text is not in the form that `peerscope`
 /// writes.
-pub fn pruned(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn pruned(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     out.clear();
     let mut pruner = Pruner { text, at: 0, out };
     pruner.line_is(b"{")?;

@@ -10,12 +10,12 @@ use model::reading::Reading;
 use model::report::Report;
 
 /// Returns a fleet of nodes with eight GPUs, alike except for names and a little noise of their figures.
-pub fn fleet_of(nodes: usize) -> Vec<Digest> {
+pub(crate) fn fleet_of(nodes: usize) -> Vec<Digest> {
     alike(sample::healthy(8), nodes)
 }
 
 /// Like [`fleet_of`], with measurements of several flows at once.
-pub fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
+pub(crate) fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
     alike(sample::loaded(), nodes)
 }
 
@@ -49,7 +49,7 @@ fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
 }
 
 /// Lowers every figure of a GPU's copies.
-pub fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
+pub(crate) fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
     let of_gpu = |figure: &&mut Figure| figure.ends.gpus().is_some_and(|ends| ends.contains(&gpu));
     for figure in digest.figures.iter_mut().filter(of_gpu) {
         if !digest.kinds[usize::from(figure.kind)].what.is_time() {
@@ -60,12 +60,12 @@ pub fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
 }
 
 /// Assesses these reports on the usual terms.
-pub fn assessed(gathered: &Gathered) -> Fleet {
+pub(crate) fn assessed(gathered: &Gathered) -> Fleet {
     assess(gathered, &question())
 }
 
 /// Returns a question without a list, an earlier file or special terms.
-pub fn question() -> Question {
+pub(crate) fn question() -> Question {
     Question {
         list: None,
         earlier: None,

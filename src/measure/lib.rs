@@ -33,7 +33,7 @@ mod peer;
 mod pinning;
 mod pipeline;
 mod seeds;
-pub mod statistics;
+pub(crate) mod statistics;
 mod timeline;
 mod together;
 mod verify;
@@ -138,7 +138,7 @@ pub struct Span {
 
 impl Span {
     /// Returns the length.
-    pub fn length_ns(self) -> f64 {
+    pub(crate) fn length_ns(self) -> f64 {
         self.end_ns - self.start_ns
     }
 
@@ -182,7 +182,7 @@ impl Row {
     }
 
     /// Returns the nanoseconds per small copy of each row of them.
-    pub fn small_ns(&self) -> Vec<f64> {
+    pub(crate) fn small_ns(&self) -> Vec<f64> {
         each(&self.small, FIXED_COST_COPIES)
     }
 }

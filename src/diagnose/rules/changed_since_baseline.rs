@@ -32,7 +32,7 @@ const LEAST_RISE: Parameter = Parameter {
     default: 3.0,
     about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
 };
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "changed-since-baseline",
     Severity::Info,
     include_str!("changed_since_baseline.rs"),

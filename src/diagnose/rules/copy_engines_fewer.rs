@@ -35,7 +35,7 @@ use model::pipeline::Engines;
 /// Most engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "copy-engines-fewer",
     Severity::Warning,
     include_str!("copy_engines_fewer.rs"),

@@ -29,7 +29,7 @@ use super::prelude::*;
 use crate::expectations::Expectations;
 use crate::host_figures::{self, Group, Kind, Short, What};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "expectation-unmet",
     Severity::Error,
     include_str!("expectation_unmet.rs"),
@@ -269,7 +269,7 @@ fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 }
 
 /// The known facts of a GPU's links.
-pub struct Links {
+pub(crate) struct Links {
     /// Highest PCIe generation seen under load; without load, the highest that GPU and slot allow.
     pub generation: Option<u32>,
     /// PCIe lanes, seen under load if copies ran.
@@ -279,7 +279,7 @@ pub struct Links {
 
 impl Links {
     /// Collects the facts of this GPU's links.
-    pub fn of(evidence: &Evidence<'_>, index: u32) -> Self {
+    pub(crate) fn of(evidence: &Evidence<'_>, index: u32) -> Self {
         let gpu = evidence.snapshot.gpu(index);
         let load = links::watched(evidence, index);
         // Copies over NVLink leave the PCIe link idle at a low generation, which then shows nothing about its maximum.

@@ -70,7 +70,7 @@ const CALLS: Parameter = Parameter {
     default: 100.0 * (host_figures::TIMES - 1.0),
     about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "fell-since-baseline",
     Severity::Error,
     include_str!("fell_since_baseline.rs"),
@@ -131,7 +131,7 @@ fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
 
 /// Returns true if a figure that is worse by `percent` is worse by more than its noise. A negative `percent` means
 /// better.
-pub fn is_beyond(evidence: &Evidence<'_>, figures: &HostFigures, percent: f64) -> bool {
+pub(crate) fn is_beyond(evidence: &Evidence<'_>, figures: &HostFigures, percent: f64) -> bool {
     let least = |parameter| RULE.parameter(evidence, parameter);
     match figures.what.kind() {
         Kind::Link => percent > least(&LINK) + figures.noise_percent(),

@@ -38,7 +38,7 @@ const MOST: Parameter = Parameter {
             slowest cell that is known of healthy machines",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-calls-slow",
     Severity::Warning,
     include_str!("host_calls_slow.rs"),

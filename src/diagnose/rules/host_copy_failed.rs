@@ -26,7 +26,7 @@ use super::prelude::*;
 use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-copy-failed",
     Severity::Error,
     include_str!("host_copy_failed.rs"),

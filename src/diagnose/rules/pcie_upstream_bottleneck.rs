@@ -44,7 +44,7 @@ struct Place<'a> {
     gpus: Vec<u32>,
 }
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pcie-upstream-bottleneck",
     Severity::Info,
     include_str!("pcie_upstream_bottleneck.rs"),

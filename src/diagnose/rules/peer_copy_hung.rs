@@ -27,7 +27,7 @@ use super::prelude::*;
 use super::{peer_access, peer_copy, remedy};
 use crate::cluster::Group;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-copy-hung",
     Severity::Error,
     include_str!("peer_copy_hung.rs"),

@@ -89,7 +89,7 @@ pub(super) struct Plane {
 }
 
 /// Returns the width of a text at this size, with room to spare: fonts differ.
-pub fn text_width(text: &str, size: i32) -> i32 {
+pub(crate) fn text_width(text: &str, size: i32) -> i32 {
     let columns = i32::try_from(text.width())
         .unwrap_or(i32::MAX / 100)
         .min(10_000);
@@ -97,7 +97,7 @@ pub fn text_width(text: &str, size: i32) -> i32 {
 }
 
 /// Cuts the text to fit this width at this size.
-pub fn fit(text: &str, size: i32, width: i32) -> String {
+pub(crate) fn fit(text: &str, size: i32, width: i32) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
     }

@@ -10,7 +10,7 @@ use super::parts::{Kind, Part};
 use super::{fold, joins, parts};
 use model::rounding::rate;
 
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     is_looked_at: true,
     of: Of::Topology,
     ..Format::new("tree", &[], "The machine as a tree, for a terminal", render)
