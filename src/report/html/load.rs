@@ -260,6 +260,7 @@ fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::cell::Measurement;
     use model::units::GbPerSecond;
 
     fn rows(report: &Report, section: &str) -> Vec<Vec<String>> {
