@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::evidence::Evidence;
-use super::host_figures::{self, Figure, Short, What};
+use super::host_figures::{self, Figure, Shortfall, What};
 use model::finding::{Finding, Scope, Subject};
 use model::flow::Setup;
 use model::measurement::{PeerBandwidth, Status};
@@ -25,7 +25,7 @@ type Key = (Pair, Setup);
 
 /// A figure of the earlier report and today's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Figures<'a> {
+pub(crate) struct OldAndNew<'a> {
     /// The pair by today's indices.
     pub pair: Pair,
     pub old: &'a PeerBandwidth,
@@ -33,7 +33,7 @@ pub(crate) struct Figures<'a> {
     pub new: Option<&'a PeerBandwidth>,
 }
 
-impl Figures<'_> {
+impl OldAndNew<'_> {
     /// Returns how far today's figure lies below the old one, per cent of it; negative if it rose.
     pub(crate) fn fall_percent(&self) -> Option<f64> {
         let (old, new) = (self.old.achieved_gbps?, self.new?.achieved_gbps?);
@@ -49,7 +49,7 @@ impl Figures<'_> {
 
 /// A figure of one GPU and the host, of the earlier report and today's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HostFigures {
+pub(crate) struct HostOldAndNew {
     /// The GPU, by today's index.
     pub gpu: u32,
     /// The kind of figure.
@@ -59,10 +59,10 @@ pub(crate) struct HostFigures {
     pub new: Option<Figure>,
 }
 
-impl HostFigures {
+impl HostOldAndNew {
     /// Returns how far today's figure lies from the old one; `None` if there is none today.
-    pub(crate) fn change(&self) -> Option<Short> {
-        Some(Short {
+    pub(crate) fn change(&self) -> Option<Shortfall> {
+        Some(Shortfall {
             gpu: self.gpu,
             what: self.what,
             wanted: self.old.value,
@@ -86,7 +86,7 @@ impl<'a> Beside<'a> {
                 .snapshot
                 .gpus
                 .iter()
-                .find(|new| Place::of(gpu).is(&Place::of(new)))
+                .find(|new| SlotIdentity::of(gpu).is(&SlotIdentity::of(new)))
             {
                 today.insert(gpu.index, same.index);
             }
@@ -156,7 +156,7 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns every earlier figure whose GPUs are there today, with today's figure.
-    pub(crate) fn figures<'n>(&self, evidence: &Evidence<'n>) -> Vec<Figures<'n>>
+    pub(crate) fn figures<'n>(&self, evidence: &Evidence<'n>) -> Vec<OldAndNew<'n>>
     where
         'a: 'n,
     {
@@ -174,7 +174,7 @@ impl<'a> Beside<'a> {
         old.filter(|cell| is_figure(cell))
             .filter_map(|cell| {
                 let pair = self.pair(cell.pair)?;
-                Some(Figures {
+                Some(OldAndNew {
                     pair,
                     old: cell,
                     new: by_key.get(&key(cell, pair)).copied(),
@@ -184,13 +184,13 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns every earlier figure of host and GPU whose GPU is there today, with today's figure.
-    pub(crate) fn host_figures(&self, evidence: &Evidence<'_>) -> Vec<HostFigures> {
+    pub(crate) fn host_figures(&self, evidence: &Evidence<'_>) -> Vec<HostOldAndNew> {
         let of = |measurements| host_figures::figures(measurements);
         let new = evidence.measurements.map(of).unwrap_or_default();
         let old = self.old.measurements.as_ref().map(of).unwrap_or_default();
         let both = |((gpu, what), old): ((u32, What), Option<Figure>)| {
             let gpu = *self.today.get(&gpu)?;
-            Some(HostFigures {
+            Some(HostOldAndNew {
                 gpu,
                 what,
                 old: old?,
@@ -236,17 +236,17 @@ fn is_left_out(request: &Request, gpu: &Gpu) -> bool {
     request
         .left_out_gpus
         .iter()
-        .any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
+        .any(|left_out| SlotIdentity::from(left_out).is(&SlotIdentity::of(gpu)))
 }
 
 /// The facts that identify the place of a GPU in a report.
-struct Place<'a> {
+struct SlotIdentity<'a> {
     pci: Option<PciAddress>,
     uuid: Option<&'a String>,
     index: Option<u32>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SlotIdentity<'a> {
     fn of(gpu: &'a Gpu) -> Self {
         Self {
             pci: gpu.pci.get(),
@@ -268,7 +268,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl<'a> From<&'a LeftOutGpu> for Place<'a> {
+impl<'a> From<&'a LeftOutGpu> for SlotIdentity<'a> {
     fn from(gpu: &'a LeftOutGpu) -> Self {
         Self {
             pci: gpu.pci,

@@ -40,18 +40,18 @@ pub struct Evidence<'a> {
 /// rules look at every GPU.
 #[derive(Debug)]
 pub struct Index<'a> {
-    direct: Figures<'a>,
-    staged: Figures<'a>,
+    direct: PathFigures<'a>,
+    staged: PathFigures<'a>,
 }
 
 /// The figures of one path.
 #[derive(Debug)]
-struct Figures<'a> {
+struct PathFigures<'a> {
     by_pair: BTreeMap<Pair, &'a PeerBandwidth>,
     of_gpu: BTreeMap<u32, Vec<Pair>>,
 }
 
-impl<'a> Figures<'a> {
+impl<'a> PathFigures<'a> {
     fn of(measurements: &'a Measurements, path: Path) -> Self {
         let by_pair = measurements.reference(path);
         let mut of_gpu: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
@@ -67,11 +67,11 @@ impl<'a> Figures<'a> {
 impl<'a> Index<'a> {
     pub fn of(measurements: &'a Measurements) -> Self {
         let [direct, staged] =
-            [Path::Direct, Path::Staged].map(|path| Figures::of(measurements, path));
+            [Path::Direct, Path::Staged].map(|path| PathFigures::of(measurements, path));
         Self { direct, staged }
     }
 
-    fn figures(&self, path: Path) -> &Figures<'a> {
+    fn figures(&self, path: Path) -> &PathFigures<'a> {
         match path {
             Path::Direct => &self.direct,
             Path::Staged => &self.staged,

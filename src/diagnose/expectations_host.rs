@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::host_figures::{self, Kind, What};
+use super::host_figures::{self, DecidedBy, What};
 use model::asynchrony::Call;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostDirection, HostWay};
@@ -127,7 +127,7 @@ pub struct Bound {
 impl Bound {
     /// Returns true if a figure is on the wrong side of the bound.
     pub(crate) fn is_crossed_by(&self, value: f64) -> bool {
-        if self.what.kind() == Kind::Time {
+        if self.what.kind() == DecidedBy::Time {
             value > self.value
         } else {
             value < self.value
@@ -227,7 +227,7 @@ impl OfHost {
             .map(|bound| {
                 let Bound { what, value, .. } = bound;
                 match what.kind() {
-                    Kind::Time => format!("limit of {what}: most_us = {value} is not a time"),
+                    DecidedBy::Time => format!("limit of {what}: most_us = {value} is not a time"),
                     _ => format!("floor of {what}: gbps = {value} is not a rate"),
                 }
             })
@@ -323,7 +323,7 @@ impl OfHost {
         let differ = slots.len() > 1 || models.len() > 1;
         let mut all = Self::default();
         for (what, values) in values {
-            let time = what.kind() == Kind::Time;
+            let time = what.kind() == DecidedBy::Time;
             let bound = |gpu, value| Bound {
                 what,
                 gpu,
@@ -354,14 +354,14 @@ impl OfHost {
 }
 
 /// Returns the floor or limit for a figure of a healthy machine, to one decimal.
-fn bound(kind: Kind, value: f64, margin_percent: f64) -> f64 {
+fn bound(kind: DecidedBy, value: f64, margin_percent: f64) -> f64 {
     let below = |least: f64| (value * (100.0 - margin_percent.max(least)) / 10.0).floor() / 10.0;
     match kind {
         // Figures that only a link decides have the margin of pairs.
-        Kind::Link => below(0.0),
-        Kind::Memory => below(host_figures::MEMORY_PERCENT),
-        Kind::Processor => below(host_figures::PROCESSOR_PERCENT),
-        Kind::Time => {
+        DecidedBy::Link => below(0.0),
+        DecidedBy::Memory => below(host_figures::MEMORY_PERCENT),
+        DecidedBy::Processor => below(host_figures::PROCESSOR_PERCENT),
+        DecidedBy::Time => {
             ((value * host_figures::TIMES).max(value + host_figures::LEAST_US) * 10.0).ceil() / 10.0
         }
     }

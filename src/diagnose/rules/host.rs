@@ -1,7 +1,7 @@
 //! Shared by the rules on copies between host and GPU: the figure that each GPU is judged by, and words for them.
 
 use super::prelude::*;
-use crate::host_figures::{Kind, What};
+use crate::host_figures::{DecidedBy, What};
 use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};
@@ -118,7 +118,7 @@ pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
 pub(super) fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
     let of_link = spreads(evidence)
         .into_iter()
-        .filter(|(of, what, _)| *of == gpu && what.kind() == Kind::Link);
+        .filter(|(of, what, _)| *of == gpu && what.kind() == DecidedBy::Link);
     of_link.map(|(.., spread)| spread).fold(0.0, f64::max)
 }
 

@@ -41,7 +41,7 @@
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
 use super::{bandwidth, host, host_bandwidth_low};
-use crate::host_figures::{Kind, What};
+use crate::host_figures::{DecidedBy, What};
 
 const DIRECT: Parameter = Parameter {
     name: "spread_percent",
@@ -103,9 +103,9 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .into_iter()
         .filter_map(|(gpu, what, spread)| {
             let usual = match what.kind() {
-                Kind::Link => RULE.parameter(evidence, &HOST),
-                Kind::Memory => RULE.parameter(evidence, &HOST_SHARED),
-                Kind::Processor | Kind::Time => return None,
+                DecidedBy::Link => RULE.parameter(evidence, &HOST),
+                DecidedBy::Memory => RULE.parameter(evidence, &HOST_SHARED),
+                DecidedBy::Processor | DecidedBy::Time => return None,
             };
             (spread > usual && !low.contains(&gpu)).then_some(Scattered {
                 gpu,
