@@ -1,12 +1,10 @@
 //! Counts how much of what was asked for was tested, and why the rest was not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use model::flow::Endpoint;
 use model::measurement::Cell;
 use model::measurement::{Hidden, Measurements, Status, Verified};
 use model::placement::{Pair, Path};
-use model::topology::{LinkClass, Topology};
 
 /// Returns every measurement that was asked for.
 ///
@@ -43,24 +41,6 @@ pub(crate) fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, 
         .filter(move |device| shows_some && device.ordinal.is_none());
     // CUDA was not asked for GPUs that NVML could not identify.
     hidden.filter_map(|device| Some((device.index, device.hidden?, device.failure.as_deref()?)))
-}
-
-/// Returns the GPUs over whose PCIe link something was copied.
-pub(crate) fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
-    let over_nvlink = |pair: Pair| {
-        topology
-            .route(pair)
-            .is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)))
-    };
-    let over_pcie = |cell: &Cell<'_>| {
-        let with_host = cell.setup.path == Path::Staged || cell.flow.with_host().is_some();
-        with_host || cell.flow.pair().is_some_and(|pair| !over_nvlink(pair))
-    };
-    let copied = cells(measurements).filter(|cell| cell.tested() && over_pcie(cell));
-    copied
-        .flat_map(|cell| cell.flow.ends())
-        .filter_map(Endpoint::gpu)
-        .collect()
 }
 
 /// Counts of what was tested and what was not.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::coverage;
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::settings::Settings;
@@ -13,6 +12,7 @@ use model::report::Report;
 use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::{LinkClass, Topology};
+use topology::belief::Beliefs;
 
 /// All facts that a rule may look at.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +32,8 @@ pub struct Evidence<'a> {
     pub baseline: Option<&'a Report>,
     /// The figures by pair, built once for all rules. If `None`, each rule looks for itself.
     pub index: Option<&'a Index<'a>>,
+    /// The beliefs on all PCIe links, decided once for all rules; see [`crate::links::belief`].
+    pub beliefs: Option<&'a Beliefs>,
 }
 
 /// The figures that pairs are judged by, indexed by pair and by GPU. A machine of 72 GPUs has 5112 pairs, and some
@@ -40,8 +42,6 @@ pub struct Evidence<'a> {
 pub struct Index<'a> {
     direct: PathFigures<'a>,
     staged: PathFigures<'a>,
-    /// The GPUs whose PCIe link carried copies.
-    over_pcie: BTreeSet<u32>,
 }
 
 /// The figures of one path.
@@ -65,14 +65,10 @@ impl<'a> PathFigures<'a> {
 }
 
 impl<'a> Index<'a> {
-    pub fn of(measurements: &'a Measurements, topology: &Topology) -> Self {
+    pub fn of(measurements: &'a Measurements) -> Self {
         let [direct, staged] =
             [Path::Direct, Path::Staged].map(|path| PathFigures::of(measurements, path));
-        Self {
-            direct,
-            staged,
-            over_pcie: coverage::gpus_over_pcie(measurements, topology),
-        }
+        Self { direct, staged }
     }
 
     fn figures(&self, path: Path) -> &PathFigures<'a> {
@@ -95,6 +91,7 @@ impl<'a> Evidence<'a> {
             expectations: None,
             baseline: None,
             index: None,
+            beliefs: None,
         }
     }
 
@@ -133,18 +130,6 @@ impl<'a> Evidence<'a> {
             .iter()
             .filter_map(|pair| figures.by_pair.get(pair).copied())
             .collect()
-    }
-
-    /// Returns true if something was copied over the PCIe link of this GPU. Copies over NVLink leave it idle, and an
-    /// idle link may lower its generation.
-    pub(crate) fn used_pcie(&self, gpu: u32) -> bool {
-        match (self.index, self.measurements) {
-            (Some(index), _) => index.over_pcie.contains(&gpu),
-            (None, Some(measurements)) => {
-                coverage::gpus_over_pcie(measurements, self.topology).contains(&gpu)
-            }
-            (None, None) => false,
-        }
     }
 
     /// Returns all bandwidth figures.

@@ -10,6 +10,7 @@ use model::placement::{Pair, Path};
 use model::report::Report;
 use model::snapshot::Gpu;
 use model::topology::LinkClass;
+use topology::belief::Beliefs;
 
 /// Requirements on a machine. Missing entries are not checked.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -170,17 +171,14 @@ impl Expectations {
                 .into_iter()
                 .min()
         };
-        let under_load = |index: u32| {
-            let links = report
-                .measurements
-                .iter()
-                .flat_map(|measurements| &measurements.links);
-            links.into_iter().find(|link| link.index == index)
-        };
-        let generation = |index: u32| under_load(index).and_then(|link| Some(link.generation?[1]));
-        let width = |index: u32| {
-            let believed = report.topology.believed_lanes(index).map(u8::from);
-            believed.or_else(|| Some(under_load(index)?.width?[1]))
+        let measurements = report.measurements.as_ref();
+        let beliefs = Beliefs::of(&report.snapshot, &report.topology, measurements, |_| false);
+        let generation = |gpu: &Gpu| beliefs.on_gpu(gpu.index)?.measured_generation();
+        let width = |gpu: &Gpu| {
+            let measured = beliefs
+                .on_gpu(gpu.index)
+                .and_then(|belief| belief.measured_lanes());
+            measured.or(gpu.pcie_width.get())
         };
         let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
         let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
@@ -213,17 +211,11 @@ impl Expectations {
             pcie: Pcie {
                 generation: to_u8(common(
                     gpus.iter()
-                        .map(|gpu| generation(gpu.index).map(u32::from))
+                        .map(|gpu| generation(gpu).map(u32::from))
                         .collect(),
                 )),
                 width: to_u8(common(
-                    gpus.iter()
-                        .map(|gpu| {
-                            width(gpu.index)
-                                .map(u32::from)
-                                .or(gpu.pcie_width.get().map(u32::from))
-                        })
-                        .collect(),
+                    gpus.iter().map(|gpu| width(gpu).map(u32::from)).collect(),
                 )),
             },
             nvlink: NvLink {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{causes, rules, words};
+use super::{causes, links, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, Status};
 use model::request::Silenced;
@@ -33,10 +33,15 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
-    let index = measurements.map(|measurements| Index::of(measurements, evidence.topology));
+    let index = measurements.map(Index::of);
     let evidence = &Evidence {
         measurements,
         index: index.as_ref(),
+        ..*evidence
+    };
+    let beliefs = links::beliefs(evidence);
+    let evidence = &Evidence {
+        beliefs: Some(&beliefs),
         ..*evidence
     };
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));

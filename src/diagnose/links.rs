@@ -11,6 +11,8 @@ use model::placement::{Pair, Path};
 use model::rounding;
 use model::snapshot::PciFunction;
 use model::units::GbPerSecond;
+use topology::belief::{Belief, Beliefs};
+use topology::pcie;
 
 /// Returns the figures that pairs are judged by whose copies passed a link: direct ones whose route contains it, and
 /// staged ones of the GPUs below it.
@@ -125,6 +127,61 @@ pub(crate) fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a 
 /// Returns the readings of a GPU's link while copies ran.
 pub(crate) fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     evidence.links().iter().find(|link| link.index == gpu)
+}
+
+/// Returns the belief on a link.
+pub(crate) fn belief(evidence: &Evidence<'_>, link: &Connection) -> Belief {
+    match evidence.beliefs {
+        Some(known) => known.on(link),
+        None => beliefs(evidence).on(link),
+    }
+}
+
+/// Returns the belief on the link of a GPU.
+pub(crate) fn belief_of(evidence: &Evidence<'_>, gpu: u32) -> Option<Belief> {
+    Some(belief(evidence, evidence.topology.pcie_link_of(gpu)?))
+}
+
+/// Decides on all PCIe links.
+pub(crate) fn beliefs(evidence: &Evidence<'_>) -> Beliefs {
+    Beliefs::of(
+        evidence.snapshot,
+        evidence.topology,
+        evidence.measurements,
+        |link| are_as_slow_as_at_rest(evidence, link),
+    )
+}
+
+/// Returns true if every direct copy over a link is slow, and as fast as the generation at rest makes it. If there is
+/// no direct one, staged copies count. Then others must be as fast as they should be, since the host's memory slows all
+/// of them.
+fn are_as_slow_as_at_rest(evidence: &Evidence<'_>, link: &Connection) -> bool {
+    let Some(carries) = pcie::rate(link.at_rest) else {
+        return false;
+    };
+    let gpus = &link.gpus;
+    let (direct, staged): (Vec<_>, Vec<_>) = over(evidence, link, gpus)
+        .into_iter()
+        .partition(|cell| cell.setup.path == Path::Direct);
+    let others_are_fine = || {
+        let all = evidence.reference(Path::Staged).into_values();
+        let mut others = all.filter(|cell| !gpus.iter().any(|gpu| cell.pair.touches(*gpu)));
+        others.any(|cell| is_slow(evidence, cell) == Some(false))
+    };
+    let cells = if direct.is_empty() && others_are_fine() {
+        staged
+    } else {
+        direct
+    };
+    !cells.is_empty()
+        && cells.into_iter().all(|cell| {
+            let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else {
+                return false;
+            };
+            achieved < expected.floor_gbps()
+                && achieved.0 <= carries
+                && achieved.0 >= carries * expected.share.floor_percent() / 100.0
+        })
 }
 
 /// Returns a rate to one decimal place.

@@ -168,7 +168,7 @@ pub(crate) fn with_settings(
     settings: &Settings,
 ) -> Vec<Finding> {
     let request = &Request::default();
-    let (expectations, baseline, index) = (None, None, None);
+    let (expectations, baseline, index, beliefs) = (None, None, None, None);
     judge(&Evidence {
         request,
         snapshot,
@@ -178,6 +178,7 @@ pub(crate) fn with_settings(
         expectations,
         baseline,
         index,
+        beliefs,
     })
 }
 

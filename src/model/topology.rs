@@ -8,7 +8,7 @@ use super::measurement::PeerAccess;
 use super::node::NodeId;
 use super::pcie::Connection;
 use super::placement::{Pair, Path};
-use super::units::{GbPerSecond, Lanes, PciAddress, held_as_text};
+use super::units::{GbPerSecond, PciAddress, held_as_text};
 
 /// Nodes, links and routes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -90,15 +90,6 @@ impl Topology {
     /// Returns the PCIe link of this GPU.
     pub fn pcie_link_of(&self, gpu: u32) -> Option<&Connection> {
         self.link_above(NodeId::Gpu(gpu))?.pcie.as_ref()
-    }
-
-    /// Returns the lanes of this GPU's link if a reading of it was refuted. The value that was read is then not what
-    /// the link has.
-    pub fn believed_lanes(&self, gpu: u32) -> Option<Lanes> {
-        self.pcie_link_of(gpu)
-            .filter(|link| !link.refuted.is_empty())?
-            .now
-            .width
     }
 
     /// Returns the path of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].

@@ -10,6 +10,7 @@ use model::reading::{Reading, Unknown};
 use model::report::Report;
 use model::snapshot::{Gpu, Host};
 use model::units::{MIB, PcieLink};
+use topology::belief::{Belief, Beliefs, Known};
 
 /// Most columns of labels; wider ones run into their text rather than push all texts to the right.
 const LABELS: usize = 16;
@@ -117,15 +118,14 @@ pub(super) fn software(host: &Host) -> String {
 /// Groups GPUs with the same facts, each group with its text, in order of their first index.
 pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
     let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
-    let loads = report
-        .measurements
-        .as_ref()
-        .map(|measurements| measurements.links.as_slice())
-        .unwrap_or_default();
+    let measurements = report.measurements.as_ref();
+    let beliefs = Beliefs::of(&report.snapshot, &report.topology, measurements, |_| false);
+    let loads = measurements.map_or(&[][..], |measurements| &measurements.links);
     for gpu in &report.snapshot.gpus {
-        let load = loads.iter().find(|load| load.index == gpu.index);
         let link = report.topology.pcie_link_of(gpu.index);
-        let text = [Some(model(gpu)), Some(pcie(link, load)), nvlinks(gpu)];
+        let load = loads.iter().find(|load| load.index == gpu.index);
+        let pcie = pcie(link, beliefs.on_gpu(gpu.index), load);
+        let text = [Some(model(gpu)), Some(pcie), nvlinks(gpu)];
         let text = text.into_iter().flatten().collect::<Vec<_>>().join(", ");
         match groups.iter_mut().find(|(_, known)| *known == text) {
             Some((indices, _)) => indices.push(gpu.index),
@@ -147,13 +147,13 @@ fn model(gpu: &Gpu) -> String {
     }
 }
 
-/// Returns the PCIe link under load if it was read then, otherwise at rest.
-fn pcie(link: Option<&Connection>, load: Option<&LinkUnderLoad>) -> String {
-    let loaded = load.and_then(|load| {
-        let ([_, generation], [width, _]) = (load.generation?, load.width?);
+/// Returns the PCIe link under load, with the fewest lanes that it had, if it is known from there; otherwise at rest.
+fn pcie(link: Option<&Connection>, belief: Option<Belief>, load: Option<&LinkUnderLoad>) -> String {
+    let belief = belief.filter(|belief| belief.known == Known::UnderLoad);
+    let loaded = belief.zip(load).and_then(|(belief, load)| {
         Some(PcieLink {
-            generation: generation.try_into().ok()?,
-            width: width.try_into().ok()?,
+            generation: belief.shape.generation?,
+            width: load.width?[0].try_into().ok()?,
         })
     });
     let possible = link.map(|link| link.possible).unwrap_or_default();
@@ -200,5 +200,38 @@ fn identity(gpu: &Gpu) -> String {
         "neither PCI address nor UUID known".to_owned()
     } else {
         parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_under_load_only_if_its_readings_then_are_believed() {
+        let mut report = sample::pcie_box();
+        for (readings, generation, width, text) in [
+            (40, [1, 4], [16, 16], "PCIe Gen4 x16 under load"),
+            (
+                40,
+                [4, 4],
+                [8, 16],
+                "PCIe Gen4 x8 of x16 ✗ narrow under load",
+            ),
+            // Too few, and then faster copies refute them.
+            (2, [1, 1], [16, 16], "PCIe Gen1 (idle? can do Gen4) x16"),
+            (40, [1, 1], [16, 16], "PCIe Gen1 (idle? can do Gen4) x16"),
+        ] {
+            report.measurements.as_mut().unwrap().links = vec![LinkUnderLoad {
+                index: 1,
+                readings,
+                generation: Some(generation),
+                width: Some(width),
+                ..LinkUnderLoad::default()
+            }];
+            let groups = gpu_groups(&report);
+            let (_, found) = groups.iter().find(|(gpus, _)| gpus.contains(&1)).unwrap();
+            assert!(found.ends_with(text), "{readings} {generation:?}: {found}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Snapshot → graph and routes: the connection of every ordered pair of GPUs, and the most that it can carry.
 
+pub mod belief;
 pub mod capacity;
 mod graph;
 pub mod host;
@@ -67,6 +68,8 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     topology
 }
 
+#[cfg(test)]
+mod belief_tests;
 #[cfg(test)]
 mod refute_tests;
 #[cfg(test)]

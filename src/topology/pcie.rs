@@ -137,22 +137,7 @@ fn connection(
         .and(port_max.generation)
         .or(nvml_max.generation)
         .is_some();
-    let fewer = width_of_both
-        && at_rest
-            .width
-            .zip(possible.width)
-            .is_some_and(|(now, could)| now < could);
-    let slower = gpu.is_none()
-        && generation_of_both
-        && at_rest
-            .generation
-            .zip(possible.generation)
-            .is_some_and(|(now, could)| now < could);
-    let narrow = [
-        (fewer, Narrow::FewerLanes),
-        (slower, Narrow::LowerGeneration),
-    ];
-    Connection {
+    let link = Connection {
         port: parent.map(|parent| parent.address),
         below: function
             .map(|function| function.address)
@@ -176,13 +161,35 @@ fn connection(
         port_possible: port_max,
         width_of_both,
         generation_of_both,
-        narrow: narrow
-            .into_iter()
-            .filter_map(|(is, narrow)| is.then_some(narrow))
-            .collect(),
+        narrow: Vec::new(),
         notes,
         refuted: Vec::new(),
+    };
+    Connection {
+        narrow: narrow(&link),
+        ..link
     }
+}
+
+/// Returns the ways in which a link carries less than both its ends support.
+pub(super) fn narrow(link: &Connection) -> Vec<Narrow> {
+    let (now, possible) = (link.now, link.possible);
+    let fewer = now
+        .width
+        .zip(possible.width)
+        .is_some_and(|(now, could)| now < could);
+    let slower = now
+        .generation
+        .zip(possible.generation)
+        .is_some_and(|(now, could)| now < could);
+    let narrow = [
+        (fewer && link.width_of_both, Narrow::FewerLanes),
+        (slower && link.generation_of_both, Narrow::LowerGeneration),
+    ];
+    narrow
+        .into_iter()
+        .filter_map(|(is, narrow)| is.then_some(narrow))
+        .collect()
 }
 
 /// Returns the label of the physical slot of the function at this address; see [`slot_of`].

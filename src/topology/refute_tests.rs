@@ -16,7 +16,7 @@ fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a Link {
         .unwrap()
 }
 
-fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
+pub(crate) fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     PeerBandwidth {
         pair,
         setup: Setup::REFERENCE.with_path(path),
@@ -42,7 +42,7 @@ fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
 }
 
 /// Returns measurements in which every pair reaches this share of the rate of a Gen4 x16 link.
-fn at_full_rate(machine: &Snapshot, share: f64) -> Measurements {
+pub(crate) fn at_full_rate(machine: &Snapshot, share: f64) -> Measurements {
     let pairs = build(machine).pairs;
     let peer = pairs
         .iter()

@@ -42,6 +42,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         expectations: None,
         baseline: None,
         index: None,
+        beliefs: None,
     };
     let findings = diagnose::judge(&evidence);
     let verdict = diagnose::verdict(&findings, Some(&measurements), Severity::Error);

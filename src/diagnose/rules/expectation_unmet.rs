@@ -282,26 +282,13 @@ impl Links {
     /// Collects the facts of this GPU's links.
     pub(crate) fn of(evidence: &Evidence<'_>, index: u32) -> Self {
         let gpu = evidence.snapshot.gpu(index);
-        let load = links::watched(evidence, index);
-        // Copies over NVLink leave the PCIe link idle at a low generation, which then shows nothing about its maximum.
-        let over_pcie =
-            evidence.topology.pairs.iter().any(|route| {
-                route.pair.touches(index) && !matches!(route.class, LinkClass::NvLink(_))
-            });
-        let could = || {
-            gpu.and_then(|gpu| gpu.pcie_generation_max.get())
-                .map(u8::from)
-        };
-        let generation = load
-            .filter(|_| over_pcie)
-            .and_then(|load| Some(load.generation?[1]))
-            .or_else(could);
-        let width = evidence
-            .topology
-            .believed_lanes(index)
-            .map(u8::from)
-            .or_else(|| Some(load?.width?[1]))
-            .or_else(|| gpu?.pcie_width.get().map(u8::from));
+        let belief = links::belief_of(evidence, index);
+        let generation = belief
+            .and_then(|belief| belief.measured_generation())
+            .or_else(|| gpu?.pcie_generation_max.get());
+        let width = belief
+            .and_then(|belief| belief.measured_lanes())
+            .or_else(|| gpu?.pcie_width.get());
         Self {
             generation: generation.map(u32::from),
             width: width.map(u32::from),

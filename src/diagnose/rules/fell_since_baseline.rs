@@ -187,9 +187,8 @@ fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
 
 fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
     // Lanes seen only at rest are not the link's width.
-    let lanes = evidence
-        .topology
-        .believed_lanes(new.index)
+    let lanes = links::belief_of(evidence, new.index)
+        .and_then(|belief| belief.measured_lanes())
         .or(new.pcie_width.get());
     let fell = [
         (

@@ -37,15 +37,10 @@
 
 use super::prelude::*;
 use super::shared::{self, OfLink};
+use crate::external;
 use crate::links::{self, one_place};
-use crate::{coverage, external};
-use model::units::Generation;
+use topology::belief::Known;
 use topology::pcie::{self, Connection, Shape};
-use topology::refute::Fastest;
-
-/// Fewest readings under load that prove that a generation never rose. A link takes its time to speed up after the
-/// first work. Three readings are one at the start and two after that time.
-const READINGS_TO_BELIEVE: u32 = 3;
 
 pub(crate) const RULE: Rule = Rule::new(
     "pcie-narrow",
@@ -55,14 +50,8 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let nothing = Measurements::default();
-    let fastest = Fastest::of(
-        evidence.snapshot,
-        evidence.topology,
-        evidence.measurements.unwrap_or(&nothing),
-    );
     let all = evidence.topology.pcie_links().filter_map(|link| {
-        let (found, state) = finding(evidence, &fastest, link, &link.gpus)?;
+        let (found, state) = finding(evidence, link, &link.gpus)?;
         Some(OfLink {
             found,
             gpu: link.gpu,
@@ -78,7 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
     let lanes = gpus
         .iter()
-        .filter_map(|gpu| evidence.topology.pcie_link_of(*gpu)?.now.width)
+        .filter_map(|gpu| links::belief_of(evidence, *gpu)?.shape.width)
         .max();
     let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
     let rate = first.scope.rate;
@@ -125,26 +114,9 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
 }
 
 /// Returns the finding on a link, and its state as words.
-fn finding(
-    evidence: &Evidence<'_>,
-    fastest: &Fastest,
-    link: &Connection,
-    gpus: &[u32],
-) -> Option<(Finding, String)> {
-    let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
-    // Readings under load outrank those of an idle link.
-    let width = load
-        .and_then(|load| load.width?[1].try_into().ok())
-        .or(link.now.width);
-    let over_pcie = load.filter(|load| evidence.used_pcie(load.index));
-    let loaded_generation = over_pcie
-        .and_then(|load| load.generation?[1].try_into().ok())
-        .or_else(|| fitting_generation(evidence, link, gpus));
-    let generation = match link.gpu {
-        Some(_) => loaded_generation.or(link.possible.generation),
-        None => link.now.generation,
-    };
-    let is = fastest.believable(link, Shape { generation, width });
+fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
+    let belief = links::belief(evidence, link);
+    let is = belief.shape;
     let few_lanes = link.width_of_both
         && is
             .width
@@ -159,12 +131,8 @@ fn finding(
         return None;
     }
 
-    // A port lowers its generation at rest too, and some ports show fewer lanes. Nothing was copied that could show the
-    // link in use.
-    let awake = link
-        .gpu
-        .is_some_and(|gpu| evidence.used_pcie(gpu) || shows_full_generation(link, load));
-    let at_rest_only = fastest.over(link).is_none() && !awake;
+    // A port lowers its generation at rest too, and some ports show fewer lanes.
+    let at_rest_only = !belief.in_use;
     let (rate_is, rate_could) = (pcie::rate(is), pcie::rate(link.possible));
     let text = |shape: Shape| match (shape.link(), shape.width) {
         (Some(link), _) => link.to_string(),
@@ -181,7 +149,7 @@ fn finding(
         _ => String::new(),
     };
     let (subject, name, ends) = name(evidence, link, gpus);
-    let when = match (slow && load.is_some(), at_rest_only) {
+    let when = match (slow && belief.known == Known::UnderLoad, at_rest_only) {
         (true, _) => " under load",
         (_, true) => " while nothing runs",
         _ => "",
@@ -244,15 +212,6 @@ fn finding(
     Some((found, state))
 }
 
-/// Returns true if the link of a GPU was seen at the highest generation that both ends support. An idle GPU lowers it,
-/// so this one is not at rest.
-fn shows_full_generation(link: &Connection, load: Option<&LinkUnderLoad>) -> bool {
-    let under_load = load.and_then(|load| load.generation?[1].try_into().ok());
-    let seen: Option<Generation> = under_load.max(link.at_rest.generation);
-    seen.zip(link.possible.generation)
-        .is_some_and(|(seen, could)| seen >= could)
-}
-
 /// Adds the copies that pass the link. They are as fast as it allows, so no other rule reports them.
 fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding {
     let passes = |pair: Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
@@ -266,63 +225,6 @@ fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding
         .pairs(&pairs)
         .fact("copies_over_it_lowest", lowest)
         .fact("copies_over_it_highest", highest)
-}
-
-/// Returns the generation at rest if a run was too short to read the link under load and the copies show it instead.
-/// Every direct copy over the link must be slow, and as fast as that generation makes it. If there is no direct one,
-/// staged copies count. Then others must be as fast as they should be, since the host's memory slows all of them.
-fn fitting_generation(
-    evidence: &Evidence<'_>,
-    link: &Connection,
-    gpus: &[u32],
-) -> Option<Generation> {
-    if under_load(evidence, link.gpu?).is_some() {
-        return None;
-    }
-    // Too few readings to prove that it never rose are enough to see that it did.
-    let seen = links::watched(evidence, link.gpu?).and_then(|load| load.generation);
-    if seen
-        .zip(link.at_rest.generation)
-        .is_some_and(|([_, most], rest)| most > u8::from(rest))
-    {
-        return None;
-    }
-    let carries = pcie::rate(link.at_rest)?;
-    let (direct, staged): (Vec<_>, Vec<_>) = links::over(evidence, link, gpus)
-        .into_iter()
-        .partition(|cell| cell.setup.path == Path::Direct);
-    let others_are_fine = || {
-        let all = evidence.reference(Path::Staged).into_values();
-        let mut others = all.filter(|cell| !gpus.iter().any(|gpu| cell.pair.touches(*gpu)));
-        others.any(|cell| links::is_slow(evidence, cell) == Some(false))
-    };
-    let cells = if direct.is_empty() && others_are_fine() {
-        staged
-    } else {
-        direct
-    };
-    let fits = !cells.is_empty()
-        && cells.into_iter().all(|cell| {
-            let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else {
-                return false;
-            };
-            achieved < expected.floor_gbps()
-                && achieved.0 <= carries
-                && achieved.0 >= carries * expected.share.floor_percent() / 100.0
-        });
-    link.at_rest.generation.filter(|_| fits)
-}
-
-/// Returns usable readings of this GPU's link: enough of them, from a GPU that had work to do.
-fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
-    let measurements = evidence.measurements?;
-    let mut copied = coverage::cells(measurements)
-        .filter(|cell| cell.tested() && cell.uses(gpu) && cell.flow.within().is_none());
-    let worked = copied.next().is_some();
-    measurements
-        .links
-        .iter()
-        .find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
 }
 
 /// Returns the subject of the finding, its name, and the name of the two ends.
