@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
+use super::scatter;
 use super::settings::Settings;
 use model::host::HostCopy;
 use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
@@ -42,6 +43,8 @@ pub struct Evidence<'a> {
 pub struct Index<'a> {
     direct: PathFigures<'a>,
     staged: PathFigures<'a>,
+    /// How far figures of a class may lie below their floor because the class scatters, per cent.
+    scatter: BTreeMap<&'static str, f64>,
 }
 
 /// The figures of one path.
@@ -68,7 +71,32 @@ impl<'a> Index<'a> {
     pub fn of(measurements: &'a Measurements) -> Self {
         let [direct, staged] =
             [Path::Direct, Path::Staged].map(|path| PathFigures::of(measurements, path));
-        Self { direct, staged }
+        Self {
+            direct,
+            staged,
+            scatter: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the scatter of each class from all figures of the class: the same figures, compared with what each of their
+    /// routes should reach.
+    pub(crate) fn take_scatter(&mut self, evidence: &Evidence<'_>) {
+        let cells = self
+            .direct
+            .by_pair
+            .values()
+            .chain(self.staged.by_pair.values());
+        let shares = cells.filter_map(|cell| {
+            let expected = evidence.expected(cell)?;
+            Some((
+                expected.class.key,
+                cell.achieved_gbps?.percent_of(expected.gbps),
+            ))
+        });
+        self.scatter = scatter::grouped(shares)
+            .into_iter()
+            .map(|(class, shares)| (class, scatter::allowance(shares)))
+            .collect();
     }
 
     fn figures(&self, path: Path) -> &PathFigures<'a> {
@@ -146,7 +174,14 @@ impl<'a> Evidence<'a> {
 
     /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.
     pub fn expected(&self, cell: &PeerBandwidth) -> Option<Expectation> {
-        expected::of(cell, self.topology, self.snapshot, &self.settings.shares)
+        let expected = expected::of(cell, self.topology, self.snapshot, &self.settings.shares)?;
+        let scatter = self
+            .index
+            .and_then(|index| index.scatter.get(expected.class.key));
+        Some(Expectation {
+            scatter_percent: scatter.copied().unwrap_or_default(),
+            ..expected
+        })
     }
 
     /// Returns all copies between host and GPUs.

@@ -33,7 +33,13 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
-    let index = measurements.map(Index::of);
+    let mut index = measurements.map(Index::of);
+    if let Some(index) = &mut index {
+        index.take_scatter(&Evidence {
+            measurements,
+            ..*evidence
+        });
+    }
     let evidence = &Evidence {
         measurements,
         index: index.as_ref(),

@@ -25,6 +25,7 @@ pub mod manual;
 mod models;
 mod rule;
 mod rules;
+mod scatter;
 mod settings;
 mod suspects;
 mod verdict;

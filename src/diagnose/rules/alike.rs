@@ -6,6 +6,7 @@
 
 use super::bandwidth::Compared;
 use super::prelude::*;
+use crate::scatter;
 
 /// Fewest pairs of GPUs (both directions together) that give a credible normal figure.
 const LEAST_PAIRS: usize = 3;
@@ -27,6 +28,8 @@ struct Group<'a> {
     cells: Vec<&'a PeerBandwidth>,
     /// The median spread of their samples, per cent.
     spread: f64,
+    /// How far below the others one of them may lie because they scatter, per cent.
+    scatter: f64,
 }
 
 /// Returns the figures that lie clearly below those of pairs connected alike, each with the number of these pairs.
@@ -47,7 +50,8 @@ pub(super) fn below<K: Ord>(
             let Some(compared) = group.compare(cell, normal) else {
                 continue;
             };
-            if sides(cell).iter().any(|side| slow.contains(side)) || compared.is_below(margins.pair)
+            if sides(cell).iter().any(|side| slow.contains(side))
+                || compared.is_below(margins.pair.max(group.scatter))
             {
                 below.push((compared, group.cells.len()));
             }
@@ -93,7 +97,13 @@ impl<'a> Group<'a> {
                 .filter_map(|cell| cell.spread_percent)
                 .collect(),
         )?;
-        (pairs.len() >= LEAST_PAIRS).then_some(Self { cells, spread })
+        let rates = cells.iter().filter_map(|cell| Some(cell.achieved_gbps?.0));
+        let scatter = scatter::allowance(rates);
+        (pairs.len() >= LEAST_PAIRS).then_some(Self {
+            cells,
+            spread,
+            scatter,
+        })
     }
 
     fn compare(&self, cell: &PeerBandwidth, normal: f64) -> Option<Compared> {
@@ -188,13 +198,17 @@ fn slow_sides(groups: &[Group<'_>], normal: &[f64], margins: Margins) -> BTreeSe
             }
         }
     }
+    let middles = below.values().filter_map(|figures| {
+        lower_median(figures.iter().map(|(below, _)| 100.0 - below).collect())
+    });
+    let least = margins.gpu.max(scatter::allowance(middles));
     let is_slow = |figures: &Vec<(f64, f64)>| {
         let middle = |of: fn(&(f64, f64)) -> f64| lower_median(figures.iter().map(of).collect());
         let all_below = figures.iter().all(|(below, _)| *below > margins.gpu / 2.0);
         let Some((below, spread)) = middle(|figure| figure.0).zip(middle(|figure| figure.1)) else {
             return false;
         };
-        figures.len() > 1 && all_below && below > margins.gpu.max(spread)
+        figures.len() > 1 && all_below && below > least.max(spread)
     };
     below
         .into_iter()

@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use crate::host_figures::{DecidedBy, What};
+use crate::scatter;
 use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};
@@ -120,6 +121,21 @@ pub(super) fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
         .into_iter()
         .filter(|(of, what, _)| *of == gpu && what.kind() == DecidedBy::Link);
     of_link.map(|(.., spread)| spread).fold(0.0, f64::max)
+}
+
+/// Returns how far below its siblings a GPU's pinned copies may lie because they scatter, per cent. Siblings have the same
+/// model and the same slot, and copy in the same direction.
+pub(super) fn scatter_of_siblings(evidence: &Evidence<'_>) -> f64 {
+    let figures = EVERY_WAY.into_iter().flat_map(|direction| {
+        let copies = best(evidence, HostWay::PINNED.with_direction(direction)).into_values();
+        copies.filter_map(move |rated| {
+            let gpu = evidence.snapshot.gpu(rated.copy.gpu)?;
+            let theory = rated.copy.theoretical_gbps?.0.to_bits();
+            Some(((gpu.name.known()?.clone(), theory, direction), rated.rate.0))
+        })
+    });
+    let groups = scatter::grouped(figures);
+    scatter::allowance_of_groups(groups.values().map(Vec::as_slice))
 }
 
 /// Returns the NUMA node that a GPU is attached to.

@@ -11,6 +11,9 @@
 //! way of copying, and by more than theirs. If the machine has several NUMA nodes and the node of the buffer is not
 //! known, the margin is `below_unplaced_percent`. Copies that `host-bandwidth-low` reports are not reported again.
 //!
+//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! (docs/measurement.md, "Scatter of figures that should be equal").
+//!
 //! # Why it matters
 //!
 //! Work that is spread over all GPUs waits for the slowest one.
@@ -116,6 +119,7 @@ fn of_group<'a>(evidence: &Evidence<'_>, group: &[Rated<'a>]) -> Vec<Below<'a>> 
     let unplaced = host::has_several_nodes(evidence)
         && group.iter().any(|rated| rated.copy.numa_node.is_none());
     let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
+    let margin = margin.max(host::scatter_of_siblings(evidence));
     let own = |rated: &Rated<'_>| host::scatter(evidence, rated.copy.gpu);
     let is_below =
         |rated: &&Rated<'_>| rated.below_percent(middle) > margin.max(scatter).max(own(rated));

@@ -12,6 +12,9 @@
 //! if it lies below what is expected by less than the spread of the one-way rows of the same GPU: that is
 //! `unstable-measurement`.
 //!
+//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! (docs/measurement.md, "Scatter of figures that should be equal").
+//!
 //! # Why it matters
 //!
 //! Everything that is loaded onto the GPU or saved from it takes this path. So do copies between GPUs without peer
@@ -60,9 +63,10 @@ pub(crate) fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
         host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values()
     };
     let figures = host::EVERY_WAY.into_iter().flat_map(of_way);
+    let siblings = 1.0 - host::scatter_of_siblings(evidence) / 100.0;
     let judged = figures.filter_map(|rated| {
         let expected = expected_host::of(rated.copy, &evidence.settings.shares)?;
-        (rated.rate < expected.floor_gbps()).then_some(Low { rated, expected })
+        (rated.rate.0 < expected.floor_gbps().0 * siblings).then_some(Low { rated, expected })
     });
     judged
         .filter(|low| 100.0 - low.percent() > host::scatter(evidence, low.rated.copy.gpu))

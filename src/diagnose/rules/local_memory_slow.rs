@@ -11,6 +11,9 @@
 //! finds a machine whose GPUs are all slow. Models without a published or recorded figure are compared with their
 //! siblings only. If copies between the GPUs are slow as well, they are attributed to this finding.
 //!
+//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! (docs/measurement.md, "Scatter of figures that should be equal").
+//!
 //! # Why it matters
 //!
 //! Most of what GPUs do waits for their memory. If the paths between GPUs are slow as well, this finding shows that the
@@ -31,6 +34,7 @@
 
 use super::prelude::*;
 use crate::models::{self, Local};
+use crate::scatter;
 use model::cell::Measurement;
 use model::measurement::LocalCopy;
 
@@ -89,15 +93,18 @@ fn of_model(
         .copied()
         .map_or(GbPerSecond(0.0), GbPerSecond);
     let known = models::local(name);
+    let scatter = scatter::allowance(rates.iter().copied());
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
         let margin = RULE
             .parameter(evidence, &SIBLINGS)
-            .max(cell.spread_percent.unwrap_or(0.0));
+            .max(cell.spread_percent.unwrap_or(0.0))
+            .max(scatter);
         below(*rate, middle) > margin
     };
     let is_below_model = |(_, rate): &&(&LocalCopy, GbPerSecond)| {
-        known.is_some_and(|known| below(*rate, known.reached[0]) > RULE.parameter(evidence, &MODEL))
+        let margin = RULE.parameter(evidence, &MODEL).max(scatter);
+        known.is_some_and(|known| below(*rate, known.reached[0]) > margin)
     };
     let low: Vec<_> = cells.iter().filter(is_low).collect();
     let mut findings: Vec<_> = low

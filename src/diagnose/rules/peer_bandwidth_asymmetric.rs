@@ -10,6 +10,9 @@
 //! beside it. `unstable-measurement` covers a direction whose rows scatter by more than is usual. Several pairs that
 //! share one GPU or one link are one finding.
 //!
+//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! (docs/measurement.md, "Scatter of figures that should be equal").
+//!
 //! # Why it matters
 //!
 //! Links carry both directions at the same rate, so a difference is a fault or a setting. Every exchange waits for the
@@ -30,6 +33,7 @@
 use super::bandwidth::{self, Compared};
 use super::prelude::*;
 use super::unstable_measurement;
+use crate::scatter;
 
 const BELOW: Parameter = Parameter {
     name: "below_other_direction_percent",
@@ -99,6 +103,13 @@ pub(crate) fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) 
     let mut low = bandwidth::low_pairs(evidence);
     low.extend(unstable_measurement::scattering(evidence));
     let cells = bandwidth::sound(evidence, Path::Direct);
+    // One ratio for each pair: a slow crossing of sockets gives half of them another value, and not three quarters.
+    let once = cells.iter().filter(|(pair, _)| pair.source < pair.destination);
+    let ratios = once.filter_map(|(pair, cell)| {
+        let other = cells.get(&pair.reversed())?;
+        Some(cell.achieved_gbps?.percent_of(other.achieved_gbps?))
+    });
+    let margin = margin.max(scatter::allowance(ratios));
     let (mut slower, mut seen) = (Vec::new(), Vec::new());
     for (pair, cell) in cells.iter().filter(|(pair, _)| !low.contains(pair)) {
         let Some(other) = cells.get(&pair.reversed()) else {

@@ -18,6 +18,9 @@
 //! reach the floor belong to the finding too. If the traffic of other programs over a GPU could not be read, the
 //! evidence states why. If a program is known on that GPU, `gpu-busy` covers its slow pairs.
 //!
+//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! (docs/measurement.md, "Scatter of figures that should be equal").
+//!
 //! # Why it matters
 //!
 //! Collective operations run at the speed of the slowest pair.

@@ -22,6 +22,9 @@
 //! scatter by more than is usual. PCIe pairs of a virtual machine are not compared, since its PCI tree hides what they
 //! cross. Several pairs that share one GPU or one link are one finding.
 //!
+//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! (docs/measurement.md, "Scatter of figures that should be equal").
+//!
 //! # Why it matters
 //!
 //! Collective operations run at the speed of the slowest pair, and a link or GPU that is a little slow today is often

@@ -1,4 +1,4 @@
-//! HeatCell maps: a figure for every pair, coloured by its share of what is expected. Nothing is shown by colour alone:
+//! Heat maps: a figure for every pair, coloured by its share of what is expected. Nothing is shown by colour alone:
 //! cells that a finding is about have a mark, and low cells have a sign.
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +40,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     let host = host_map::table(measurements, &ground);
     html! {
         @if !maps.is_empty() || host.is_some() {
-            section .maps aria-label="HeatCell maps" {
+            section .maps aria-label="Heat maps" {
                 h2 { "Pair by pair, and GPU by GPU" }
                 p .faint { "From the GPU of the row to the GPU of the column, GB/s; the colour is the share of what healthy machines reach." }
                 (legend())
