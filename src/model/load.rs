@@ -211,11 +211,7 @@ impl LoadPattern {
 
     /// Returns its name, unique within a report: `all to one, GPU 3`.
     pub fn name(&self) -> String {
-        if self.of.is_empty() {
-            self.pattern.to_string()
-        } else {
-            format!("{}, {}", self.pattern, self.of)
-        }
+        name(self.pattern, &self.of)
     }
 
     /// Returns its rate, if it was measured, undisturbed, and its bytes are not wrong.
@@ -245,6 +241,14 @@ impl LoadPattern {
             disturbed: self.disturbed,
             verified: self.verified,
         })
+    }
+}
+
+fn name(pattern: Pattern, of: &str) -> String {
+    if of.is_empty() {
+        pattern.to_string()
+    } else {
+        format!("{pattern}, {of}")
     }
 }
 
@@ -325,6 +329,11 @@ impl Counted {
             reason,
             disturbed: false,
         }
+    }
+
+    /// Returns the name of its pattern, as [`LoadPattern::name`] does.
+    pub fn name(&self) -> String {
+        name(self.pattern, &self.of)
     }
 
     /// Sets the share of each link from the counts. Calling it twice changes nothing.

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::advice::Advice;
 use super::finding::Finding;
@@ -11,6 +12,7 @@ use super::measurement::Measurements;
 use super::placement::Pair;
 use super::request::Request;
 use super::snapshot::Snapshot;
+use super::summary::Summary;
 use super::topology::Topology;
 
 /// Name of the program, as written in reports and shown in lists of processes.
@@ -23,8 +25,9 @@ pub const SCHEMA: &str = "peerscope.report/1";
 /// domain. No operating system shows more. Tables grow with the square of the number.
 pub const MOST_GPUS: usize = 72;
 
-/// A report: everything that was found, measured and concluded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A report: everything that was found, measured and concluded. Its written form has a [`Summary`] too, which is made
+/// from the rest and never read back.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Report {
     /// [`SCHEMA`].
@@ -53,6 +56,43 @@ pub struct Report {
     pub verdict: Verdict,
     /// Time spent in each stage.
     pub timing: Timing,
+}
+
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // Without `..`, so that a new key cannot be forgotten here.
+        let Self {
+            schema,
+            tool,
+            started_at,
+            machine,
+            request,
+            snapshot,
+            topology,
+            measurements,
+            findings,
+            advice,
+            verdict,
+            timing,
+        } = self;
+        let mut to = to.serialize_struct("Report", 13)?;
+        to.serialize_field("schema", schema)?;
+        to.serialize_field("tool", tool)?;
+        to.serialize_field("started_at", started_at)?;
+        to.serialize_field("machine", machine)?;
+        to.serialize_field("request", request)?;
+        to.serialize_field("summary", &Summary::of(self))?;
+        to.serialize_field("snapshot", snapshot)?;
+        to.serialize_field("topology", topology)?;
+        to.serialize_field("measurements", measurements)?;
+        to.serialize_field("findings", findings)?;
+        if !advice.is_empty() {
+            to.serialize_field("advice", advice)?;
+        }
+        to.serialize_field("verdict", verdict)?;
+        to.serialize_field("timing", timing)?;
+        to.end()
+    }
 }
 
 impl Report {
