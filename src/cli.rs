@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use self::fleet::FleetArgs;
-pub use self::installed::{CompletionsArgs, ManualArgs};
+pub(crate) use self::fleet::FleetArgs;
+pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
 use self::values::{parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait};
 use diagnose::{Contract, Terms};
 use model::finding::Severity;
@@ -72,7 +72,7 @@ pub struct Cli {
 
 impl Cli {
     /// Returns the terms for judging a report.
-    pub fn terms(&self, fail_on: FailOn) -> Terms {
+    pub(crate) fn terms(&self, fail_on: FailOn) -> Terms {
         Terms {
             fail_on: fail_on.into(),
             contract: self.exit_contract,
@@ -82,7 +82,7 @@ impl Cli {
 
 /// Returns the exit contract that a refused command line asks for, as far as it can be recognised. A caller must
 /// understand the exit code after a mistyped option too.
-pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
+pub(crate) fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
     const FLAG: &str = "--exit-contract";
     let mut arguments = arguments
         .into_iter()

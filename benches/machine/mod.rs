@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Describes GPUs behind one plane of NVSwitches, four to a NUMA node.
-pub fn description(gpus: u32) -> String {
+pub(crate) fn description(gpus: u32) -> String {
     let mut text = format!("summary = \"{gpus} GPUs\"\nnuma_nodes = [\n");
     for node in 0..gpus.div_ceil(4) {
         writeln!(

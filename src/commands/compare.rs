@@ -11,7 +11,7 @@ use report::read::{at_most_one_stdin, load};
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
+pub(super) fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
     at_most_one_stdin([args.old.as_path(), &args.new])?;
     let judging = Judging::of(cli, args.fail_on)?;
     let (old, new) = (load(&args.old)?, load(&args.new)?);

@@ -12,14 +12,14 @@ use model::snapshot::{Gpu, SlowFact, Snapshot};
 use worker::environment;
 
 /// The source of a machine's facts, and the time limit for reading them.
-pub struct Facts {
+pub(super) struct Facts {
     telemetry: Result<Arc<dyn Telemetry>, HardwareError>,
     limit: Duration,
 }
 
 impl Facts {
     /// Opens the telemetry.
-    pub fn open(machine: &Arc<dyn Machine>, limit: Option<Duration>) -> Self {
+    pub(super) fn open(machine: &Arc<dyn Machine>, limit: Option<Duration>) -> Self {
         let limit = limit.unwrap_or(DISCOVERY_LIMIT);
         Self {
             telemetry: discover::open(machine, limit),
@@ -28,7 +28,7 @@ impl Facts {
     }
 
     /// Returns the mask with which CUDA shows only the wanted GPUs; see [`environment::mask`].
-    pub fn mask(&self, wanted: &[String]) -> Option<String> {
+    pub(super) fn mask(&self, wanted: &[String]) -> Option<String> {
         let named = discover::identified(self.telemetry.as_ref().ok()?, self.limit);
         let there = named.gpus.len();
         // A name that fits no GPU is reported later, once all facts are known.
@@ -37,7 +37,7 @@ impl Facts {
     }
 
     /// Reads the facts. A machine without NVML gives a snapshot without GPUs that contains the reason.
-    pub fn read(&self, slow: &'static [SlowFact]) -> Snapshot {
+    pub(super) fn read(&self, slow: &'static [SlowFact]) -> Snapshot {
         match &self.telemetry {
             Ok(telemetry) => discover::discover(Arc::clone(telemetry), slow, self.limit),
             Err(error) => discover::without_telemetry(error),
@@ -45,18 +45,18 @@ impl Facts {
     }
 
     /// Begins to read the facts that were left out.
-    pub fn read_late(&self, snapshot: &Snapshot) -> Option<Late> {
+    pub(super) fn read_late(&self, snapshot: &Snapshot) -> Option<Late> {
         Some(Late::begin(self.telemetry()?, snapshot, self.limit))
     }
 
     /// Returns the telemetry, if it could be opened.
-    pub fn telemetry(&self) -> Option<&Arc<dyn Telemetry>> {
+    pub(super) fn telemetry(&self) -> Option<&Arc<dyn Telemetry>> {
         self.telemetry.as_ref().ok()
     }
 }
 
 /// Returns the GPUs that the worker must open: those that could be identified.
-pub fn selections(snapshot: &Snapshot) -> Vec<Selection> {
+pub(super) fn selections(snapshot: &Snapshot) -> Vec<Selection> {
     let identified = snapshot.gpus.iter().map(|gpu| Selection {
         index: gpu.index,
         uuid: gpu.uuid.known().cloned(),
@@ -84,7 +84,10 @@ fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
 }
 
 /// Adds the GPUs that could not be identified to the devices that CUDA reported.
-pub fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<CudaDevice> {
+pub(super) fn with_unidentified(
+    mut devices: Vec<CudaDevice>,
+    snapshot: &Snapshot,
+) -> Vec<CudaDevice> {
     for gpu in &snapshot.gpus {
         if devices.iter().all(|device| device.index != gpu.index) {
             let why = gpu

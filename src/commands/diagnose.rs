@@ -12,7 +12,7 @@ use report::read::{at_most_one_stdin, load};
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
+pub(super) fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
     at_most_one_stdin(
         [Some(&args.report), args.out.baseline.as_ref()]
             .into_iter()

@@ -12,7 +12,7 @@ use report::read::load;
 /// # Errors
 ///
 /// One sentence.
-pub fn run(args: &ExpectArgs) -> Result<u8, String> {
+pub(super) fn run(args: &ExpectArgs) -> Result<u8, String> {
     let report = load(&args.report)?;
     if report.verdict.verdict != Conclusion::Healthy && !args.anyway {
         let said = match report.verdict.verdict {

@@ -10,7 +10,7 @@ use report::rules;
 /// # Errors
 ///
 /// There is no such code.
-pub fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
+pub(super) fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
     match &args.code {
         Some(code) => {
             let page = diagnose::explain(code).ok_or_else(|| {

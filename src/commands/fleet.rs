@@ -14,7 +14,7 @@ use report::Of;
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
+pub(super) fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
     let files = Files::prepare(&args.output, Of::Fleet)?;
     let question = Question {
         list: args.nodes.as_deref().map(list).transpose()?,

@@ -24,7 +24,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub fn take(&mut self, event: Event) {
+    pub(super) fn take(&mut self, event: Event) {
         self.recorder.take(event);
         self.tell_failure();
     }
@@ -41,7 +41,7 @@ impl Follower {
         }
     }
 
-    pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
+    pub(super) fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
         if !readings.is_empty() {
             self.take(Event::Links { readings });
         }

@@ -14,7 +14,7 @@ const NAME: &str = env!("CARGO_PKG_NAME");
 /// # Errors
 ///
 /// Stdout cannot be written to.
-pub fn completions(args: &CompletionsArgs) -> Result<u8, String> {
+pub(super) fn completions(args: &CompletionsArgs) -> Result<u8, String> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut shown(), NAME, &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
@@ -26,7 +26,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<u8, String> {
 /// # Errors
 ///
 /// The folder cannot be written to.
-pub fn manual(args: &ManualArgs) -> Result<u8, String> {
+pub(super) fn manual(args: &ManualArgs) -> Result<u8, String> {
     let folder = &args.folder;
     clap_mangen::generate_to(shown(), folder).map_err(|error| {
         format!(

@@ -10,7 +10,12 @@ use recording::{self, Journal};
 /// the place, without its full stop.
 ///
 /// `whole` is a file that contains the whole report anyway. `is_drawn` is true if no timeline is missing.
-pub fn keep(report: &Report, whole: Option<PathBuf>, is_drawn: bool, journal: &Journal) -> String {
+pub(super) fn keep(
+    report: &Report,
+    whole: Option<PathBuf>,
+    is_drawn: bool,
+    journal: &Journal,
+) -> String {
     let recover = |path: &Path| format!("peerscope recover {}", path.display());
     if let Some(path) = journal.path().filter(|_| journal.is_whole()) {
         return format!(

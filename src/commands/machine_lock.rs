@@ -20,7 +20,7 @@ const LAST_WORKER: Duration = Duration::from_secs(20);
 /// has room for some thousand.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-pub enum MachineLock {
+pub(super) enum MachineLock {
     /// This run has the machine until the lock is dropped.
     Ours(Lock),
     /// The state cannot be found out; the sentence is the reason. The run goes on.
@@ -33,7 +33,11 @@ pub enum MachineLock {
 
 /// Takes the lock of the machine. Waits for at most `wait` if another run has it. If that run has ended and only its
 /// worker still dies, waits even without `wait`.
-pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) -> MachineLock {
+pub(super) fn take(
+    machine: &dyn Machine,
+    wait: Option<Duration>,
+    stop: &AtomicBool,
+) -> MachineLock {
     let began = Instant::now();
     let limit = wait.unwrap_or_default();
     let mut announced = false;
@@ -85,7 +89,7 @@ pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) ->
 }
 
 /// Returns the result of a run whose turn never came: nothing was read and nothing measured.
-pub fn nothing(profile: &str, lock: MachineLock) -> Recorded {
+pub(super) fn nothing(profile: &str, lock: MachineLock) -> Recorded {
     let (why, interrupted) = match lock {
         MachineLock::Theirs(why) => (why, false),
         _ => (

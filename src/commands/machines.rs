@@ -10,7 +10,7 @@ use sim::builtin::{self, Condition};
 /// # Errors
 ///
 /// There is no machine of the given name, or stdout cannot be written.
-pub fn run(args: &MachinesArgs) -> Result<u8, String> {
+pub(super) fn run(args: &MachinesArgs) -> Result<u8, String> {
     let text = match &args.show {
         Some(name) => description(name)?,
         None => list(),

@@ -17,7 +17,7 @@ use report::{self, Format, Of, Style, json, prometheus};
 const NARROWEST: usize = 60;
 
 /// Returns the style of a report on stdout.
-pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
+pub(super) fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
     Style {
         pairs: args.prometheus_pairs,
         brief: args.brief,
@@ -26,7 +26,7 @@ pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
 }
 
 /// Returns the style of text on stdout.
-pub fn style(color: Color, verbose: bool) -> Style {
+pub(super) fn style(color: Color, verbose: bool) -> Style {
     let stdout = std::io::stdout();
     let color = match color {
         Color::Always => true,
@@ -77,7 +77,7 @@ fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
 /// # Errors
 ///
 /// A sentence that names the outputs that could not be written. All others are written.
-pub fn publish(
+pub(super) fn publish(
     report: &Report,
     format: &Format,
     style: &Style,
@@ -90,7 +90,7 @@ pub fn publish(
 
 /// The result of publishing a report.
 #[derive(Debug)]
-pub struct Published {
+pub(super) struct Published {
     code: u8,
     /// A file that contains the whole report, whatever else could not be written.
     pub whole: Option<PathBuf>,
@@ -99,7 +99,7 @@ pub struct Published {
 
 impl Published {
     /// Adds the result of another output of the same run.
-    pub fn and(self, other: Result<(), NotWritten>) -> Self {
+    pub(super) fn and(self, other: Result<(), NotWritten>) -> Self {
         Self {
             failure: NotWritten::both(self.failure, other.err()),
             ..self
@@ -111,14 +111,14 @@ impl Published {
     /// # Errors
     ///
     /// An error for each output that failed. All other outputs are written.
-    pub fn code(self) -> Result<u8, NotWritten> {
+    pub(super) fn code(self) -> Result<u8, NotWritten> {
         self.failure.map_or(Ok(self.code), Err)
     }
 }
 
 /// Outputs that could not be written.
 #[derive(Debug)]
-pub struct NotWritten {
+pub(super) struct NotWritten {
     /// A sentence that names the outputs.
     pub sentence: String,
     /// True if only the user stopped the outputs, by asking for the end while they waited for their readers.
@@ -152,7 +152,7 @@ impl NotWritten {
 }
 
 /// Prints a report and writes its files. Formats with a timeline also get the events of the followed rounds.
-pub fn publish_seen(
+pub(super) fn publish_seen(
     report: &Report,
     timelines: &[Timeline],
     format: &Format,
@@ -176,7 +176,7 @@ pub fn publish_seen(
 /// # Errors
 ///
 /// It cannot be written there; then no file is left.
-pub fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
+pub(super) fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
     let mut file = tempfile::Builder::new()
         .prefix("peerscope-")
         .suffix(".json")
@@ -188,7 +188,7 @@ pub fn write_anew(report: &Report, folder: &Path) -> std::io::Result<PathBuf> {
 
 /// Files to write in addition to stdout, checked before anything is measured: the given name, the place that it leads
 /// to, and the format.
-pub struct Files {
+pub(super) struct Files {
     files: Vec<(PathBuf, PathBuf, &'static Format)>,
     /// True once late readers are not waited for any longer.
     stop: Arc<AtomicBool>,
@@ -200,7 +200,7 @@ impl Files {
     /// # Errors
     ///
     /// A sentence that names the file.
-    pub fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
+    pub(super) fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
         let mut files = Self {
             files: Vec::new(),
             stop: Arc::default(),
@@ -220,7 +220,7 @@ impl Files {
     }
 
     /// Makes these files, and stdout, wait for late readers only until `stop` is set.
-    pub fn until(self, stop: &Arc<AtomicBool>) -> Self {
+    pub(super) fn until(self, stop: &Arc<AtomicBool>) -> Self {
         Self {
             stop: Arc::clone(stop),
             ..self
@@ -232,7 +232,7 @@ impl Files {
     /// # Errors
     ///
     /// A sentence that names the file.
-    pub fn beside(&self, path: &Path) -> Result<Whole, String> {
+    pub(super) fn beside(&self, path: &Path) -> Result<Whole, String> {
         let place = destination(path).map_err(|error| cannot_write(path, &error))?;
         if place.is_dir() {
             return Err(format!("cannot write {}: it is a folder", path.display()));
@@ -269,7 +269,7 @@ impl Files {
     /// # Errors
     ///
     /// As [`Self::prepare`]; also if series for every pair are requested without a Prometheus format.
-    pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
+    pub(super) fn of_report(args: &ReportArgs) -> Result<Self, String> {
         let files = Self::prepare(&args.output, Of::All)?;
         let mut formats = files
             .files
@@ -302,7 +302,7 @@ impl Files {
     /// # Errors
     ///
     /// A sentence that names the files that could not be written. All others are written.
-    pub fn write_all(
+    pub(super) fn write_all(
         &self,
         style: &Style,
         render: &dyn Fn(&Format, &Style) -> String,
@@ -343,7 +343,7 @@ impl Files {
 }
 
 /// A separate file, checked before anything is measured: the given name, and the place that it leads to.
-pub struct Whole {
+pub(super) struct Whole {
     path: PathBuf,
     place: PathBuf,
     stop: Arc<AtomicBool>,
@@ -355,7 +355,7 @@ impl Whole {
     /// # Errors
     ///
     /// The file could not be written.
-    pub fn write(&self, text: &str) -> Result<(), NotWritten> {
+    pub(super) fn write(&self, text: &str) -> Result<(), NotWritten> {
         write_to(&self.path, &self.place, &self.stop, &|to| {
             to.write_all(text.as_bytes())
         })
@@ -397,7 +397,7 @@ type Formatted<'a> = &'a dyn Fn(&Format, &Style, &mut dyn Write) -> std::io::Res
 /// # Errors
 ///
 /// Another failure, such as a full disk.
-pub fn print(text: &str) -> Result<(), String> {
+pub(super) fn print(text: &str) -> Result<(), String> {
     printed(&Arc::default(), |stdout| stdout.write_all(text.as_bytes()))
         .map_err(|failure| failure.sentence)
 }

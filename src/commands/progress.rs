@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(100);
 const NO_ANSWER: Duration = Duration::from_secs(1);
 
 /// A bar that shows the running round and the time left. Nothing is drawn if stderr is not a terminal.
-pub struct Progress {
+pub(super) struct Progress {
     bar: ProgressBar,
     /// True if nothing is drawn.
     hidden: bool,
@@ -24,7 +24,7 @@ pub struct Progress {
 
 impl Progress {
     /// Shows that the driver starts.
-    pub fn starting() -> Self {
+    pub(super) fn starting() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::default_spinner());
         bar.set_message("reading facts, starting the CUDA driver");
@@ -40,7 +40,7 @@ impl Progress {
     }
 
     /// Begins to count this many rounds.
-    pub fn measuring(&self, rounds: usize) {
+    pub(super) fn measuring(&self, rounds: usize) {
         self.bar.reset();
         self.bar.set_length(rounds as u64);
         lock(&self.pace).rounds = rounds;
@@ -58,7 +58,7 @@ impl Progress {
     }
 
     /// Shows the running round; `ended` is the number of rounds that have ended.
-    pub fn round(&self, round: &Round, ended: usize) {
+    pub(super) fn round(&self, round: &Round, ended: usize) {
         if self.hidden {
             return;
         }
@@ -69,12 +69,12 @@ impl Progress {
     }
 
     /// Hides the bar while `write` also writes to stderr.
-    pub fn aside(&self, write: impl FnOnce()) {
+    pub(super) fn aside(&self, write: impl FnOnce()) {
         self.bar.suspend(write);
     }
 
     /// Removes the bar.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -17,7 +17,7 @@ use report::read::bounded;
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
+pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
     let drawing = args
         .trace

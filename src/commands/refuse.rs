@@ -42,7 +42,7 @@ pub fn parse() -> Result<Cli, clap::Error> {
 /// # Errors
 ///
 /// A sentence that names the option.
-pub fn without_effect(cli: &Cli) -> Result<(), String> {
+pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
     if let Some(option) = &cli.without_effect {
         let (name, reads) = match cli.command {
             Command::Diagnose(_) => ("diagnose", "it reads a saved report"),

@@ -11,7 +11,7 @@ use worker::Worker;
 use worker::start;
 
 /// Returns true if a GPU admits one process at a time.
-pub fn is_exclusive(snapshot: &Snapshot) -> bool {
+pub(super) fn is_exclusive(snapshot: &Snapshot) -> bool {
     let mode = |mode| {
         matches!(
             mode,
@@ -26,7 +26,7 @@ pub fn is_exclusive(snapshot: &Snapshot) -> bool {
 }
 
 /// Lets go of a worker that was killed, or waits for its end. Returns a sentence if it does not end.
-pub fn release(mut worker: Worker, waits: bool) -> Option<String> {
+pub(super) fn release(mut worker: Worker, waits: bool) -> Option<String> {
     if !waits {
         worker.leave();
         return None;

@@ -12,7 +12,10 @@ use model::units::PciAddress;
 /// # Errors
 ///
 /// No GPU has a given name; the sentence lists the GPUs that exist.
-pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Request), String> {
+pub(super) fn select(
+    mut snapshot: Snapshot,
+    wanted: &[String],
+) -> Result<(Snapshot, Request), String> {
     let gpus = wanted.iter().map(|name| name.trim().to_owned()).collect();
     let request = Request {
         gpus,

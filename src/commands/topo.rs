@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Result<u8, Failure> {
+pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Result<u8, Failure> {
     let started = Instant::now();
     let files = Files::prepare(&args.output, Of::Topology)?;
     let judging = Judging::of(cli, FailOn::Error)?;

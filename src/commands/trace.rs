@@ -14,7 +14,7 @@ use trace::{self, About};
 /// # Errors
 ///
 /// A sentence that names the option or the file.
-pub fn prepare(
+pub(super) fn prepare(
     args: &CheckArgs,
     has_timeline: bool,
     files: &Files,
@@ -32,9 +32,9 @@ pub fn prepare(
 }
 
 /// Reason for no file if the run followed no round.
-pub const NOT_MEASURED: &str = "nothing that a timeline shows was measured";
+pub(super) const NOT_MEASURED: &str = "nothing that a timeline shows was measured";
 /// Reason for no file if the journal contains no timeline.
-pub const NOT_RECORDED: &str =
+pub(super) const NOT_RECORDED: &str =
     "the journal holds nothing that a timeline shows: its run had no --trace, or ended before";
 
 /// Writes the timeline of a run. If no round was followed, prints `nothing` as the reason and writes no file.
@@ -42,7 +42,7 @@ pub const NOT_RECORDED: &str =
 /// # Errors
 ///
 /// The file could not be written.
-pub fn write(
+pub(super) fn write(
     file: Option<&Whole>,
     timelines: &[Timeline],
     report: &Report,

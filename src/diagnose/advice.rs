@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::advice::{Advice, Basis};
+use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostWay};
 use model::measurement::Measurements;
-use model::one_gpu::OneGpu;
 use model::placement::{HostMode, Pair, Placement, StreamKind};
 use model::rounding::{percent, rate, short};
 
@@ -244,9 +244,9 @@ mod tests {
     use super::*;
     use model::host::HostCopy;
     use model::measurement::{Overlap, Status};
-    use model::one_gpu::Ending;
     use model::pipeline::Pipeline;
     use model::placement::Side;
+    use model::status::Ending;
     use model::testing::host_copy;
     use model::units::{Bytes, MIB};
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::evidence::Evidence;
-use super::host_figures::{self, Figure, Short, What};
+use super::host_figures::{self, Figure, Shortfall, What};
 use model::finding::{Finding, Scope, Subject};
 use model::flow::Setup;
 use model::measurement::{PeerBandwidth, Status};
@@ -14,7 +14,7 @@ use model::snapshot::Gpu;
 use model::units::PciAddress;
 
 /// Today's machine and an earlier report of it.
-pub struct Beside<'a> {
+pub(crate) struct Beside<'a> {
     pub old: &'a Report,
     /// Index today of the GPU that had this index in the earlier report.
     today: HashMap<u32, u32>,
@@ -25,7 +25,7 @@ type Key = (Pair, Setup);
 
 /// A figure of the earlier report and today's.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures<'a> {
+pub(crate) struct OldAndNew<'a> {
     /// The pair by today's indices.
     pub pair: Pair,
     pub old: &'a PeerBandwidth,
@@ -33,15 +33,15 @@ pub struct Figures<'a> {
     pub new: Option<&'a PeerBandwidth>,
 }
 
-impl Figures<'_> {
+impl OldAndNew<'_> {
     /// Returns how far today's figure lies below the old one, per cent of it; negative if it rose.
-    pub fn fall_percent(&self) -> Option<f64> {
+    pub(crate) fn fall_percent(&self) -> Option<f64> {
         let (old, new) = (self.old.achieved_gbps?, self.new?.achieved_gbps?);
         (old.0 > 0.0).then(|| 100.0 * (old.0 - new.0) / old.0)
     }
 
     /// Returns how far two such figures may differ by their own noise: half the spread of each, per cent.
-    pub fn noise_percent(&self) -> f64 {
+    pub(crate) fn noise_percent(&self) -> f64 {
         let half = |cell: &PeerBandwidth| cell.spread_percent.unwrap_or(0.0) / 2.0;
         half(self.old) + self.new.map_or(0.0, half)
     }
@@ -49,7 +49,7 @@ impl Figures<'_> {
 
 /// A figure of one GPU and the host, of the earlier report and today's.
 #[derive(Debug, Clone, Copy)]
-pub struct HostFigures {
+pub(crate) struct HostOldAndNew {
     /// The GPU, by today's index.
     pub gpu: u32,
     /// The kind of figure.
@@ -59,10 +59,10 @@ pub struct HostFigures {
     pub new: Option<Figure>,
 }
 
-impl HostFigures {
+impl HostOldAndNew {
     /// Returns how far today's figure lies from the old one; `None` if there is none today.
-    pub fn change(&self) -> Option<Short> {
-        Some(Short {
+    pub(crate) fn change(&self) -> Option<Shortfall> {
+        Some(Shortfall {
             gpu: self.gpu,
             what: self.what,
             wanted: self.old.value,
@@ -71,14 +71,14 @@ impl HostFigures {
     }
 
     /// Returns how far two such figures may differ by their own noise: half the spread of each, per cent.
-    pub fn noise_percent(&self) -> f64 {
+    pub(crate) fn noise_percent(&self) -> f64 {
         (self.old.spread_percent + self.new.map_or(0.0, |new| new.spread_percent)) / 2.0
     }
 }
 
 impl<'a> Beside<'a> {
     /// Returns the comparison with the earlier report, if one was given.
-    pub fn of(evidence: &Evidence<'a>) -> Option<Self> {
+    pub(crate) fn of(evidence: &Evidence<'a>) -> Option<Self> {
         let old = evidence.baseline?;
         let mut today = HashMap::new();
         for gpu in &old.snapshot.gpus {
@@ -86,7 +86,7 @@ impl<'a> Beside<'a> {
                 .snapshot
                 .gpus
                 .iter()
-                .find(|new| Place::of(gpu).is(&Place::of(new)))
+                .find(|new| SlotIdentity::of(gpu).is(&SlotIdentity::of(new)))
             {
                 today.insert(gpu.index, same.index);
             }
@@ -95,7 +95,7 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns the GPUs of the earlier report that are gone today and were not left out of today's run.
-    pub fn vanished(&self, evidence: &Evidence<'_>) -> Vec<&'a Gpu> {
+    pub(crate) fn vanished(&self, evidence: &Evidence<'_>) -> Vec<&'a Gpu> {
         let others = self
             .old
             .snapshot
@@ -108,7 +108,7 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns the GPUs that are there today, were not in the earlier report, and were not left out of it.
-    pub fn appeared<'n>(&self, evidence: &Evidence<'n>) -> Vec<&'n Gpu> {
+    pub(crate) fn appeared<'n>(&self, evidence: &Evidence<'n>) -> Vec<&'n Gpu> {
         let known: Vec<_> = self.today.values().collect();
         let others = evidence
             .snapshot
@@ -121,7 +121,7 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns true if today's report covers the subject of this earlier finding.
-    pub fn is_looked_at(&self, evidence: &Evidence<'_>, then: &Finding) -> bool {
+    pub(crate) fn is_looked_at(&self, evidence: &Evidence<'_>, then: &Finding) -> bool {
         let left_out =
             |gpu: &Gpu| !self.today.contains_key(&gpu.index) && is_left_out(evidence.request, gpu);
         let seen = |index: u32| !self.old.snapshot.gpu(index).is_some_and(left_out);
@@ -142,13 +142,13 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns the GPUs of both reports, each earlier GPU with today's.
-    pub fn gpus<'n>(&self, evidence: &Evidence<'n>) -> Vec<(&'a Gpu, &'n Gpu)> {
+    pub(crate) fn gpus<'n>(&self, evidence: &Evidence<'n>) -> Vec<(&'a Gpu, &'n Gpu)> {
         let of = |gpu: &'a Gpu| Some((gpu, evidence.snapshot.gpu(*self.today.get(&gpu.index)?)?));
         self.old.snapshot.gpus.iter().filter_map(of).collect()
     }
 
     /// Returns a pair by today's indices.
-    pub fn pair(&self, old: Pair) -> Option<Pair> {
+    pub(crate) fn pair(&self, old: Pair) -> Option<Pair> {
         Some(Pair {
             source: *self.today.get(&old.source)?,
             destination: *self.today.get(&old.destination)?,
@@ -156,7 +156,7 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns every earlier figure whose GPUs are there today, with today's figure.
-    pub fn figures<'n>(&self, evidence: &Evidence<'n>) -> Vec<Figures<'n>>
+    pub(crate) fn figures<'n>(&self, evidence: &Evidence<'n>) -> Vec<OldAndNew<'n>>
     where
         'a: 'n,
     {
@@ -174,7 +174,7 @@ impl<'a> Beside<'a> {
         old.filter(|cell| is_figure(cell))
             .filter_map(|cell| {
                 let pair = self.pair(cell.pair)?;
-                Some(Figures {
+                Some(OldAndNew {
                     pair,
                     old: cell,
                     new: by_key.get(&key(cell, pair)).copied(),
@@ -184,13 +184,13 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns every earlier figure of host and GPU whose GPU is there today, with today's figure.
-    pub fn host_figures(&self, evidence: &Evidence<'_>) -> Vec<HostFigures> {
+    pub(crate) fn host_figures(&self, evidence: &Evidence<'_>) -> Vec<HostOldAndNew> {
         let of = |measurements| host_figures::figures(measurements);
         let new = evidence.measurements.map(of).unwrap_or_default();
         let old = self.old.measurements.as_ref().map(of).unwrap_or_default();
         let both = |((gpu, what), old): ((u32, What), Option<Figure>)| {
             let gpu = *self.today.get(&gpu)?;
-            Some(HostFigures {
+            Some(HostOldAndNew {
                 gpu,
                 what,
                 old: old?,
@@ -201,7 +201,7 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns how many of today's figures the earlier report lacks, of GPUs that it contains.
-    pub fn only_today(&self, evidence: &Evidence<'_>) -> usize {
+    pub(crate) fn only_today(&self, evidence: &Evidence<'_>) -> usize {
         let Some(new) = evidence.measurements else {
             return 0;
         };
@@ -236,17 +236,17 @@ fn is_left_out(request: &Request, gpu: &Gpu) -> bool {
     request
         .left_out_gpus
         .iter()
-        .any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
+        .any(|left_out| SlotIdentity::from(left_out).is(&SlotIdentity::of(gpu)))
 }
 
 /// The facts that identify the place of a GPU in a report.
-struct Place<'a> {
+struct SlotIdentity<'a> {
     pci: Option<PciAddress>,
     uuid: Option<&'a String>,
     index: Option<u32>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SlotIdentity<'a> {
     fn of(gpu: &'a Gpu) -> Self {
         Self {
             pci: gpu.pci.get(),
@@ -268,7 +268,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl<'a> From<&'a LeftOutGpu> for Place<'a> {
+impl<'a> From<&'a LeftOutGpu> for SlotIdentity<'a> {
     fn from(gpu: &'a LeftOutGpu) -> Self {
         Self {
             pci: gpu.pci,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::baseline::{Beside, Figures};
+use super::baseline::{Beside, OldAndNew};
 use super::evidence::Evidence;
 use super::judge::judge;
 use super::rule::Rule;
@@ -29,8 +29,8 @@ pub const SCHEMA: &str = "peerscope.comparison/1";
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     pub schema: &'static str,
-    pub old: Side,
-    pub new: Side,
+    pub old: ComparedReport,
+    pub new: ComparedReport,
     /// Figures that both reports have: bandwidth of pairs, and figures of host and GPU.
     pub compared: usize,
     /// Figures of the earlier report that the later one lacks.
@@ -85,7 +85,7 @@ fn refused(new: &Report) -> BTreeMap<Pair, f64> {
 }
 
 impl Change {
-    fn of(figures: &Figures<'_>, refused: &BTreeMap<Pair, f64>) -> Option<Self> {
+    fn of(figures: &OldAndNew<'_>, refused: &BTreeMap<Pair, f64>) -> Option<Self> {
         let path = figures.old.setup.path;
         if figures.old.setup.of_any_size() != Setup::REFERENCE.with_path(path) {
             return None;
@@ -115,14 +115,14 @@ impl Change {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Side {
+pub struct ComparedReport {
     pub started_at: String,
     pub machine: String,
     /// Number of GPUs that `--gpus` left out.
     pub gpus_left_out: u32,
 }
 
-impl Side {
+impl ComparedReport {
     fn of(report: &Report) -> Self {
         Self {
             started_at: report.started_at.clone(),
@@ -214,8 +214,8 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     };
     Comparison {
         schema: SCHEMA,
-        old: Side::of(old),
-        new: Side::of(new),
+        old: ComparedReport::of(old),
+        new: ComparedReport::of(new),
         compared,
         not_compared,
         only_in_new,

@@ -26,7 +26,7 @@ pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
 }
 
 /// Returns GPUs that were asked for and could not be used, with the reason.
-pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
+pub(crate) fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
     measurements
         .driver
         .devices
@@ -35,7 +35,7 @@ pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)
 }
 
 /// Returns those of the unusable GPUs that CUDA does not show while it shows others, with the reason.
-pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden, &str)> {
+pub(crate) fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden, &str)> {
     let devices = &measurements.driver.devices;
     let shows_some = devices.iter().any(|device| device.ordinal.is_some());
     let hidden = devices
@@ -46,7 +46,7 @@ pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden,
 }
 
 /// Returns the GPUs over whose PCIe link something was copied.
-pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
+pub(crate) fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
     let over_nvlink = |pair: Pair| {
         topology
             .route(pair)
@@ -65,7 +65,7 @@ pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTree
 
 /// Counts of what was tested and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Coverage {
+pub(crate) struct Coverage {
     /// Measurements with a result.
     pub tested: u32,
     /// Number of tested copies from one place to another. Copies within a GPU show nothing of its paths to others.
@@ -92,7 +92,7 @@ pub fn outcomes(measurements: &Measurements) -> (usize, usize) {
 }
 
 /// Counts what was tested and what was not.
-pub fn coverage(measurements: &Measurements) -> Coverage {
+pub(crate) fn coverage(measurements: &Measurements) -> Coverage {
     let mut coverage = Coverage::default();
     for cell in cells(measurements) {
         if cell.tested() {

@@ -38,20 +38,20 @@ pub struct Evidence<'a> {
 /// rules look at every GPU.
 #[derive(Debug)]
 pub struct Index<'a> {
-    direct: Figures<'a>,
-    staged: Figures<'a>,
+    direct: PathFigures<'a>,
+    staged: PathFigures<'a>,
     /// The GPUs whose PCIe link carried copies.
     over_pcie: BTreeSet<u32>,
 }
 
 /// The figures of one path.
 #[derive(Debug)]
-struct Figures<'a> {
+struct PathFigures<'a> {
     by_pair: BTreeMap<Pair, &'a PeerBandwidth>,
     of_gpu: BTreeMap<u32, Vec<Pair>>,
 }
 
-impl<'a> Figures<'a> {
+impl<'a> PathFigures<'a> {
     fn of(measurements: &'a Measurements, path: Path) -> Self {
         let by_pair = measurements.reference(path);
         let mut of_gpu: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
@@ -67,7 +67,7 @@ impl<'a> Figures<'a> {
 impl<'a> Index<'a> {
     pub fn of(measurements: &'a Measurements, topology: &Topology) -> Self {
         let [direct, staged] =
-            [Path::Direct, Path::Staged].map(|path| Figures::of(measurements, path));
+            [Path::Direct, Path::Staged].map(|path| PathFigures::of(measurements, path));
         Self {
             direct,
             staged,
@@ -75,7 +75,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    fn figures(&self, path: Path) -> &Figures<'a> {
+    fn figures(&self, path: Path) -> &PathFigures<'a> {
         match path {
             Path::Direct => &self.direct,
             Path::Staged => &self.staged,
@@ -107,7 +107,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    pub fn reference_of(&self, path: Path, pair: Pair) -> Option<&'a PeerBandwidth> {
+    pub(crate) fn reference_of(&self, path: Path, pair: Pair) -> Option<&'a PeerBandwidth> {
         match self.index {
             Some(index) => index.figures(path).by_pair.get(&pair).copied(),
             None => self.reference(path).remove(&pair),
@@ -115,7 +115,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns those figures of the pairs with one of these GPUs, in their order.
-    pub fn reference_with(&self, path: Path, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
+    pub(crate) fn reference_with(&self, path: Path, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
         let Some(index) = self.index else {
             let all = self.reference(path).into_values();
             return all
@@ -137,7 +137,7 @@ impl<'a> Evidence<'a> {
 
     /// Returns true if something was copied over the PCIe link of this GPU. Copies over NVLink leave it idle, and an
     /// idle link may lower its generation.
-    pub fn used_pcie(&self, gpu: u32) -> bool {
+    pub(crate) fn used_pcie(&self, gpu: u32) -> bool {
         match (self.index, self.measurements) {
             (Some(index), _) => index.over_pcie.contains(&gpu),
             (None, Some(measurements)) => {
@@ -176,7 +176,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns true if copies of this pair go over PCIe: its class is known and not NVLink.
-    pub fn over_pcie(&self, pair: Pair) -> bool {
+    pub(crate) fn over_pcie(&self, pair: Pair) -> bool {
         let class = self.topology.route(pair).map(|route| route.class);
         class.is_some_and(|class| !matches!(class, LinkClass::NvLink(_) | LinkClass::Unknown))
     }

@@ -106,7 +106,7 @@ fn is_direct(path: &Path) -> bool {
 
 impl Floor {
     /// Returns true if it applies to this pair.
-    pub fn holds_for(&self, pair: Pair, class: LinkClass) -> bool {
+    pub(crate) fn holds_for(&self, pair: Pair, class: LinkClass) -> bool {
         self.class.is_none_or(|meant| meant == class)
             && self
                 .pair

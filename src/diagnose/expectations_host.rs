@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::host_figures::{self, Kind, What};
+use super::host_figures::{self, DecidedBy, What};
 use model::asynchrony::Call;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostDirection, HostWay};
@@ -126,8 +126,8 @@ pub struct Bound {
 
 impl Bound {
     /// Returns true if a figure is on the wrong side of the bound.
-    pub fn is_crossed_by(&self, value: f64) -> bool {
-        if self.what.kind() == Kind::Time {
+    pub(crate) fn is_crossed_by(&self, value: f64) -> bool {
+        if self.what.kind() == DecidedBy::Time {
             value > self.value
         } else {
             value < self.value
@@ -137,7 +137,7 @@ impl Bound {
 
 /// All expectations on the host and GPUs, in the order of the file.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct OfHost {
+pub(crate) struct OfHost {
     /// Copies.
     pub host: Vec<HostFloor>,
     pub pipeline: Vec<PipelineFloor>,
@@ -147,7 +147,7 @@ pub struct OfHost {
 
 impl OfHost {
     /// Returns all bounds.
-    pub fn bounds(&self) -> Vec<Bound> {
+    pub(crate) fn bounds(&self) -> Vec<Bound> {
         let copies = self.host.iter().map(|floor| {
             let HostFloor {
                 memory,
@@ -220,14 +220,14 @@ impl OfHost {
     }
 
     /// Returns what is wrong with the expectations, in a sentence.
-    pub fn objection(&self) -> Option<String> {
+    pub(crate) fn objection(&self) -> Option<String> {
         self.bounds()
             .iter()
             .find(|bound| !(bound.value > 0.0 && bound.value.is_finite()))
             .map(|bound| {
                 let Bound { what, value, .. } = bound;
                 match what.kind() {
-                    Kind::Time => format!("limit of {what}: most_us = {value} is not a time"),
+                    DecidedBy::Time => format!("limit of {what}: most_us = {value} is not a time"),
                     _ => format!("floor of {what}: gbps = {value} is not a rate"),
                 }
             })
@@ -299,7 +299,7 @@ impl OfHost {
     /// Returns bounds from the figures of the host and the GPUs of this report. All GPUs share one bound; if their
     /// slots or models differ, each has its own, except for times. A margin is never less than the scatter of healthy
     /// machines.
-    pub fn from_report(report: &Report, margin_percent: f64) -> Self {
+    pub(crate) fn from_report(report: &Report, margin_percent: f64) -> Self {
         let Some(measurements) = &report.measurements else {
             return Self::default();
         };
@@ -323,7 +323,7 @@ impl OfHost {
         let differ = slots.len() > 1 || models.len() > 1;
         let mut all = Self::default();
         for (what, values) in values {
-            let time = what.kind() == Kind::Time;
+            let time = what.kind() == DecidedBy::Time;
             let bound = |gpu, value| Bound {
                 what,
                 gpu,
@@ -354,14 +354,14 @@ impl OfHost {
 }
 
 /// Returns the floor or limit for a figure of a healthy machine, to one decimal.
-fn bound(kind: Kind, value: f64, margin_percent: f64) -> f64 {
+fn bound(kind: DecidedBy, value: f64, margin_percent: f64) -> f64 {
     let below = |least: f64| (value * (100.0 - margin_percent.max(least)) / 10.0).floor() / 10.0;
     match kind {
         // Figures that only a link decides have the margin of pairs.
-        Kind::Link => below(0.0),
-        Kind::Memory => below(host_figures::MEMORY_PERCENT),
-        Kind::Processor => below(host_figures::PROCESSOR_PERCENT),
-        Kind::Time => {
+        DecidedBy::Link => below(0.0),
+        DecidedBy::Memory => below(host_figures::MEMORY_PERCENT),
+        DecidedBy::Processor => below(host_figures::PROCESSOR_PERCENT),
+        DecidedBy::Time => {
             ((value * host_figures::TIMES).max(value + host_figures::LEAST_US) * 10.0).ceil() / 10.0
         }
     }

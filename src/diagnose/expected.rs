@@ -247,14 +247,14 @@ pub struct Expectation {
 
 impl Expectation {
     /// Returns the lowest rate that is still healthy.
-    pub fn floor_gbps(&self) -> GbPerSecond {
+    pub(crate) fn floor_gbps(&self) -> GbPerSecond {
         GbPerSecond(self.gbps.0 * (1.0 - self.share.margin_percent / 100.0))
     }
 
     /// Returns true if a figure lies below the floor by more than its rows scatter. If single rows may have reached the
     /// floor, the path is not steady, and it is chance on which side the median falls. Returns `None` if there is no
     /// figure.
-    pub fn is_missed_by(&self, cell: &PeerBandwidth) -> Option<bool> {
+    pub(crate) fn is_missed_by(&self, cell: &PeerBandwidth) -> Option<bool> {
         let fastest = 1.0 + cell.spread_percent.unwrap_or(0.0) / 100.0;
         Some(cell.achieved_gbps?.0 * fastest < self.floor_gbps().0)
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use super::expected::{self, BOTH_WAYS_PCIE, BOTH_WAYS_STAGED, HOST, PCIE_NEAR, as_written};
 use super::models::Share;
+use model::cell::Measurement;
 use model::flow::{Endpoint, Flow, Setup};
 use model::host::{HostDirection, HostWay};
 use model::load::{LoadFlow, LoadPattern};
@@ -30,7 +31,7 @@ const BESIDE_HOST_PERCENT: f64 = 97.2;
 
 /// Rates of each flow alone, GB/s, by pair or by GPU and direction.
 #[derive(Debug, Clone, Default)]
-pub struct Alone {
+pub(crate) struct Alone {
     /// Sum over all GPUs that copied with the host at once, if several did.
     host_together: BTreeMap<HostDirection, f64>,
     direct: BTreeMap<Pair, f64>,
@@ -41,7 +42,7 @@ pub struct Alone {
 
 impl Alone {
     /// Collects the rates of these measurements.
-    pub fn of(measurements: &Measurements) -> Self {
+    pub(crate) fn of(measurements: &Measurements) -> Self {
         let rates = |setup: Setup| -> BTreeMap<Pair, f64> {
             let sound = |cell: &PeerBandwidth| cell.cell().tested() && !cell.verified.is_wrong();
             let cells = measurements
@@ -98,7 +99,7 @@ impl Alone {
     }
 
     /// Returns the rate of this flow alone.
-    pub fn rate(&self, flow: Flow, path: Path) -> Option<f64> {
+    pub(crate) fn rate(&self, flow: Flow, path: Path) -> Option<f64> {
         match (flow.pair(), flow.from, flow.to) {
             (Some(pair), ..) if path == Path::Direct => self.direct.get(&pair).copied(),
             (Some(pair), ..) => self.staged.get(&pair).copied(),
@@ -110,7 +111,7 @@ impl Alone {
 }
 
 /// A pattern with the predictions for its flows.
-pub struct Predicted<'a> {
+pub(crate) struct Predicted<'a> {
     /// The prediction of how its flows share the graph.
     pub load: Load<'a>,
     /// The share of theory that each flow reaches alone without an obstacle.
@@ -129,7 +130,7 @@ pub struct Predicted<'a> {
 
 impl<'a> Predicted<'a> {
     /// Predicts this pattern.
-    pub fn of(
+    pub(crate) fn of(
         pattern: &LoadPattern,
         (ways, topology, snapshot): (&Ways<'a>, &Topology, &Snapshot),
         alone: &Alone,
@@ -204,14 +205,14 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns the shares that healthy machines reach.
-    pub fn healthy(&self, near: Share) -> Vec<Option<shares::Share>> {
+    pub(crate) fn healthy(&self, near: Share) -> Vec<Option<shares::Share>> {
         self.load.shares(&self.caps, &self.host_memory, |step| {
             self.carries(step, near)
         })
     }
 
     /// Returns the shares that the figures of single flows explain.
-    pub fn explained(&self, near: Share) -> Vec<Option<shares::Share>> {
+    pub(crate) fn explained(&self, near: Share) -> Vec<Option<shares::Share>> {
         let caps = self.caps_seen();
         let passed = self.load.passed();
         let proven = |step: &Step<'a>| {
@@ -248,7 +249,7 @@ impl<'a> Predicted<'a> {
 
     /// Returns the lowest rate of all flows together in whatever order they take turns: that of the slowest flow. Some
     /// hop is always full.
-    pub fn in_any_order(&self) -> f64 {
+    pub(crate) fn in_any_order(&self) -> f64 {
         self.caps_seen().into_iter().fold(f64::INFINITY, f64::min)
     }
 
@@ -278,7 +279,7 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns how far below the expected rate a sum may be, per cent: the largest margin of its flows.
-    pub fn margin_percent(&self) -> f64 {
+    pub(crate) fn margin_percent(&self) -> f64 {
         self.class
             .iter()
             .map(|share| share.margin_percent)
@@ -286,7 +287,7 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns the sum of the rates alone of the flows at these indices; `None` if one was not measured.
-    pub fn sum_alone(&self, flows: &[usize]) -> Option<f64> {
+    pub(crate) fn sum_alone(&self, flows: &[usize]) -> Option<f64> {
         flows
             .iter()
             .map(|flow| self.alone.get(*flow).copied().flatten())
@@ -294,7 +295,7 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns true if every flow at these indices that was measured alone reached a healthy rate.
-    pub fn are_healthy_alone(&self, flows: &[usize]) -> bool {
+    pub(crate) fn are_healthy_alone(&self, flows: &[usize]) -> bool {
         let is_low = |flow: &usize| {
             let (alone, cap, share) = (
                 self.alone.get(*flow)?,

@@ -7,14 +7,14 @@ use model::topology::{Link, LinkKind, Topology};
 use model::units::GbPerSecond;
 
 /// The links of a machine that carry less than both their ends support, or than those of like GPUs.
-pub struct Degraded<'a> {
+pub(crate) struct Degraded<'a> {
     topology: &'a Topology,
     links: Vec<&'a Link>,
 }
 
 impl<'a> Degraded<'a> {
     /// Returns `None` if every link is as it should be.
-    pub fn of(topology: &'a Topology) -> Option<Self> {
+    pub(crate) fn of(topology: &'a Topology) -> Option<Self> {
         let is_degraded = |link: &&Link| {
             let judged = link.kind == LinkKind::NvLink
                 || link
@@ -32,7 +32,7 @@ impl<'a> Degraded<'a> {
     }
 
     /// Returns the rate that the route of these copies could carry; `None` if it passes no degraded link.
-    pub fn theoretical(&self, pair: Pair, path: Path) -> Option<GbPerSecond> {
+    pub(crate) fn theoretical(&self, pair: Pair, path: Path) -> Option<GbPerSecond> {
         match path {
             Path::Direct => self.of_direct(pair),
             Path::Staged => self.of_ways_up(&[pair.source, pair.destination]),
@@ -41,7 +41,7 @@ impl<'a> Degraded<'a> {
 
     /// Returns the rate that the path between these GPUs and the host could carry; `None` if it passes no degraded
     /// link.
-    pub fn of_ways_up(&self, gpus: &[u32]) -> Option<GbPerSecond> {
+    pub(crate) fn of_ways_up(&self, gpus: &[u32]) -> Option<GbPerSecond> {
         let leads_up = |link: &Link| {
             link.pcie
                 .as_ref()

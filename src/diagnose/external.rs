@@ -8,7 +8,7 @@ use topology::pcie;
 
 /// The way in which a GPU outside is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum External {
+pub(crate) enum External {
     /// Thunderbolt or USB4: a bridge of its controllers is above the GPU.
     Thunderbolt,
     /// Possibly outside: a port of four lanes or fewer, as sockets for OCuLink and M.2 have.
@@ -41,7 +41,7 @@ fn is_thunderbolt(function: &PciFunction) -> bool {
 }
 
 /// Returns how this GPU is attached from outside, if it is.
-pub fn of(evidence: &Evidence<'_>, gpu: u32) -> Option<External> {
+pub(crate) fn of(evidence: &Evidence<'_>, gpu: u32) -> Option<External> {
     const FEW: u8 = 4;
     if evidence.virtual_machine() {
         return None;
@@ -61,7 +61,7 @@ pub fn of(evidence: &Evidence<'_>, gpu: u32) -> Option<External> {
 }
 
 /// Returns the cable or the dock as a suspect if one of these GPUs is known to be outside.
-pub fn suspect_cable(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<Suspect> {
+pub(crate) fn suspect_cable(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<Suspect> {
     let is_outside = gpus
         .iter()
         .any(|gpu| of(evidence, *gpu) == Some(External::Thunderbolt));

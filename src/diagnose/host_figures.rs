@@ -6,17 +6,17 @@ use std::fmt;
 
 use super::words;
 use model::asynchrony::{Call, HostCall};
+use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostDirection, HostWay};
 use model::measurement::Measurements;
-use model::one_gpu::OneGpu;
 use model::placement::Engine;
 use model::rounding::short;
 use model::units::GbPerSecond;
 
 /// The part that a figure depends on most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum DecidedBy {
     /// The link of the GPU.
     Link,
     /// The memory of the host too, which other programs, and other machines on the same host, also use.
@@ -30,18 +30,18 @@ pub enum Kind {
 
 /// Least fall of a figure that a link decides, per cent. Chosen: five times the 1% that copies of pinned memory one way
 /// repeat within on H200; two machines of that model lay 2.7% apart.
-pub const LINK_PERCENT: f64 = 5.0;
+pub(crate) const LINK_PERCENT: f64 = 5.0;
 /// The same for figures that also depend on the memory of the host. Chosen: half as much again as the 20% that copies
 /// both ways, and of several GPUs at once, fell by within an hour on H200.
-pub const MEMORY_PERCENT: f64 = 30.0;
+pub(crate) const MEMORY_PERCENT: f64 = 30.0;
 /// The same for bytes that the processor moves. Chosen: a quarter is left; pageable copies of healthy H200 had 4.5 to
 /// 15.4 GB/s.
-pub const PROCESSOR_PERCENT: f64 = 75.0;
+pub(crate) const PROCESSOR_PERCENT: f64 = 75.0;
 /// Factor by which a call must take longer. Chosen: calls of healthy H200 differ by up to 3.3 times between machines.
-pub const TIMES: f64 = 4.0;
+pub(crate) const TIMES: f64 = 4.0;
 /// Additional time that a call must take, microseconds. Chosen: the slowest cell that is known of healthy machines has
 /// 39.
-pub const LEAST_US: f64 = 40.0;
+pub(crate) const LEAST_US: f64 = 40.0;
 
 /// The kind of a figure, independent of the GPU, the NUMA node and the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,24 +77,24 @@ pub enum What {
 }
 
 impl What {
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> DecidedBy {
         match self {
-            Self::Copy { way, .. } if way.memory == HostMemory::Pageable => Kind::Processor,
-            Self::Copy { way, .. } if way.allocation == Allocation::Anew => Kind::Processor,
+            Self::Copy { way, .. } if way.memory == HostMemory::Pageable => DecidedBy::Processor,
+            Self::Copy { way, .. } if way.allocation == Allocation::Anew => DecidedBy::Processor,
             Self::Copy { way, at_once }
                 if at_once > 1
                     || way.direction == HostDirection::BothWays
                     || way.engine == Engine::Kernel =>
             {
-                Kind::Memory
+                DecidedBy::Memory
             }
-            Self::Copy { .. } => Kind::Link,
+            Self::Copy { .. } => DecidedBy::Link,
             Self::Pipeline {
                 memory: HostMemory::Pageable,
                 ..
-            } => Kind::Processor,
-            Self::Pipeline { .. } => Kind::Memory,
-            Self::Call { .. } | Self::Turn { .. } => Kind::Time,
+            } => DecidedBy::Processor,
+            Self::Pipeline { .. } => DecidedBy::Memory,
+            Self::Call { .. } | Self::Turn { .. } => DecidedBy::Time,
         }
     }
 }
@@ -127,25 +127,25 @@ impl fmt::Display for What {
 
 /// A figure: decimal GB/s, or microseconds for times.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub(crate) struct Figure {
     pub value: f64,
     /// The spread of its samples, per cent.
     pub spread_percent: f64,
 }
 
 /// Figures by GPU and kind; `None` if one was to be measured and has no sound figure.
-pub type Figures = BTreeMap<(u32, What), Option<Figure>>;
+pub(crate) type Figures = BTreeMap<(u32, What), Option<Figure>>;
 
 /// Returns all figures of a run. Of several NUMA nodes and sizes the best one counts: the most that the GPU's path
 /// carries.
-pub fn figures(measurements: &Measurements) -> Figures {
+pub(crate) fn figures(measurements: &Measurements) -> Figures {
     let mut all = Figures::new();
     let mut add = |gpu: u32, what: What, value: Option<f64>, spread: Option<f64>| {
         let known = all.entry((gpu, what)).or_default();
         let value = value.filter(|value| value.is_finite() && *value > 0.0);
         let better = |value: &f64| match (*known, what.kind()) {
             (None, _) => true,
-            (Some(known), Kind::Time) => *value < known.value,
+            (Some(known), DecidedBy::Time) => *value < known.value,
             (Some(known), _) => *value > known.value,
         };
         if let Some(value) = value.filter(better) {
@@ -218,7 +218,7 @@ pub fn figures(measurements: &Measurements) -> Figures {
 
 /// A figure that is worse than another one, or than was asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Short {
+pub(crate) struct Shortfall {
     pub gpu: u32,
     /// The kind of figure.
     pub what: What,
@@ -227,11 +227,11 @@ pub struct Short {
     pub found: f64,
 }
 
-impl Short {
+impl Shortfall {
     /// Returns how far a rate lies below, or a time above, per cent of the wanted value.
-    pub fn percent(&self) -> f64 {
+    pub(crate) fn percent(&self) -> f64 {
         let below = 100.0 * (self.wanted - self.found) / self.wanted;
-        if self.what.kind() == Kind::Time {
+        if self.what.kind() == DecidedBy::Time {
             -below
         } else {
             below
@@ -241,18 +241,18 @@ impl Short {
 
 /// Figures that fell on some GPUs for what may be one cause.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub(crate) struct ShortfallGroup {
     /// The GPUs, in order.
     pub gpus: Vec<u32>,
     /// The worst figure of the kind closest to the cause.
-    pub worst: Short,
+    pub worst: Shortfall,
     /// Number of other ways in which something is worse on these GPUs.
     pub others: usize,
 }
 
-impl Group {
+impl ShortfallGroup {
     /// Returns words such as ` and in 3 other ways`.
-    pub fn more(&self) -> String {
+    pub(crate) fn more(&self) -> String {
         match self.others {
             0 => String::new(),
             others => format!(" and in {}", words::count(others, "other way")),
@@ -260,8 +260,8 @@ impl Group {
     }
 
     /// Returns a time or a rate as words.
-    pub fn said(value: f64, kind: Kind) -> String {
-        if kind == Kind::Time {
+    pub(crate) fn said(value: f64, kind: DecidedBy) -> String {
+        if kind == DecidedBy::Time {
             short(value)
         } else {
             GbPerSecond(value).to_string()
@@ -270,23 +270,23 @@ impl Group {
 }
 
 /// Returns one group for each kind that is the first of some GPU: a slow link slows everything that passes it.
-pub fn groups(worse: &[Short]) -> Vec<Group> {
-    let mut of_gpus: BTreeMap<u32, Vec<Short>> = BTreeMap::new();
+pub(crate) fn groups(worse: &[Shortfall]) -> Vec<ShortfallGroup> {
+    let mut of_gpus: BTreeMap<u32, Vec<Shortfall>> = BTreeMap::new();
     for short in worse {
         of_gpus.entry(short.gpu).or_default().push(*short);
     }
-    let mut by_kind: BTreeMap<Kind, Vec<Short>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<DecidedBy, Vec<Shortfall>> = BTreeMap::new();
     for of_gpu in of_gpus.into_values() {
         if let Some(first) = of_gpu.iter().map(|short| short.what.kind()).min() {
             by_kind.entry(first).or_default().extend(of_gpu);
         }
     }
-    let group = |(kind, shorts): (Kind, Vec<Short>)| {
+    let group = |(kind, shorts): (DecidedBy, Vec<Shortfall>)| {
         let leading = shorts.iter().filter(|short| short.what.kind() == kind);
         let worst = *leading.max_by(|one, other| one.percent().total_cmp(&other.percent()))?;
         let gpus: BTreeSet<u32> = shorts.iter().map(|short| short.gpu).collect();
         let ways: BTreeSet<What> = shorts.iter().map(|short| short.what).collect();
-        Some(Group {
+        Some(ShortfallGroup {
             gpus: gpus.into_iter().collect(),
             worst,
             others: ways.len().saturating_sub(1),
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn one_cause_is_one_group_and_the_link_comes_first() {
-        let short = |gpu, what, found| Short {
+        let short = |gpu, what, found| Shortfall {
             gpu,
             what,
             wanted: 50.0,
@@ -383,12 +383,12 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                Kind::Link,
-                Kind::Memory,
-                Kind::Memory,
-                Kind::Memory,
-                Kind::Processor,
-                Kind::Time
+                DecidedBy::Link,
+                DecidedBy::Memory,
+                DecidedBy::Memory,
+                DecidedBy::Memory,
+                DecidedBy::Processor,
+                DecidedBy::Time
             ]
         );
     }

@@ -16,31 +16,10 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
         return None;
     }
     let mut sound = measurements.clone();
-    for cell in sound.peer.iter_mut().filter(|cell| cell.disturbed) {
-        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
-    }
-    for cell in sound.overlap.iter_mut().filter(|cell| cell.disturbed) {
-        (cell.status, cell.overlap_percent) = (Status::Skipped, None);
-    }
-    for cell in sound.latency.iter_mut().filter(|cell| cell.disturbed) {
-        (cell.status, cell.latency_us) = (Status::Skipped, None);
-    }
-    for cell in sound.local.iter_mut().filter(|cell| cell.disturbed) {
-        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
-    }
-    for cell in sound.host.iter_mut().filter(|cell| cell.disturbed) {
-        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
-    }
-    for pattern in sound.load.iter_mut().filter(|pattern| pattern.disturbed) {
-        pattern.forget();
-        pattern.status = Status::Skipped;
-    }
-    for cell in sound
-        .on_one_gpu_mut()
-        .filter(|cell| cell.ending().disturbed)
-    {
-        cell.forget();
-        cell.ending_mut().status = Status::Skipped;
+    for one in sound.each_mut().filter(|one| one.ended().disturbed) {
+        let reason = one.ended().reason.map(str::to_owned);
+        one.forget();
+        one.end(Status::Skipped, reason);
     }
     Some(sound)
 }

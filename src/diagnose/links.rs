@@ -14,7 +14,7 @@ use model::units::GbPerSecond;
 
 /// Returns the figures that pairs are judged by whose copies passed a link: direct ones whose route contains it, and
 /// staged ones of the GPUs below it.
-pub fn over<'a>(
+pub(crate) fn over<'a>(
     evidence: &Evidence<'a>,
     link: &Connection,
     gpus: &[u32],
@@ -47,12 +47,15 @@ pub fn over<'a>(
 
 /// Returns true if a figure is below what is healthy on its route, by more than its rows scatter; `None` if that is not
 /// known.
-pub fn is_slow(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<bool> {
+pub(crate) fn is_slow(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<bool> {
     evidence.expected(cell)?.is_missed_by(cell)
 }
 
 /// Returns the slow ones of these figures.
-pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a PeerBandwidth> {
+pub(crate) fn slow<'a>(
+    evidence: &Evidence<'_>,
+    cells: &[&'a PeerBandwidth],
+) -> Vec<&'a PeerBandwidth> {
     cells
         .iter()
         .copied()
@@ -61,7 +64,7 @@ pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a
 }
 
 /// Returns the slow figures of all pairs with this GPU, whatever their route.
-pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
+pub(crate) fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
     let of_path = |path| evidence.reference_with(path, &[gpu]);
     let of_gpu: Vec<_> = [Path::Direct, Path::Staged]
         .into_iter()
@@ -71,13 +74,13 @@ pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth
 }
 
 /// Returns the pairs of these figures.
-pub fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
+pub(crate) fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
     let pairs: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
     pairs.into_iter().collect()
 }
 
 /// Adds the lowest and the highest of these rates to a finding. Uses only direct copies if there are any.
-pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
+pub(crate) fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
     let has_direct = cells.iter().any(|cell| cell.setup.path == Path::Direct);
     let judged = cells
         .iter()
@@ -89,7 +92,7 @@ pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
 }
 
 /// Returns the lowest and the highest of these rates.
-pub fn range(
+pub(crate) fn range(
     rates: impl Iterator<Item = GbPerSecond> + Clone,
 ) -> (Option<GbPerSecond>, Option<GbPerSecond>) {
     let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
@@ -97,7 +100,7 @@ pub fn range(
 }
 
 /// Adds the pairs that these figures show as slow to a finding, and their rates.
-pub fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
+pub(crate) fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
     with_rates(
         found.fact("slowed_pairs", (!slow.is_empty()).then(|| pairs(slow))),
         slow,
@@ -105,7 +108,7 @@ pub fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
 }
 
 /// Returns the facts of the PCI functions above this GPU, the one at the root first.
-pub fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunction> {
+pub(crate) fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunction> {
     let nodes = evidence.topology.gpu_path(gpu).iter();
     let addresses = nodes.filter_map(|node| {
         if let NodeId::Pci(address) = node {
@@ -120,11 +123,11 @@ pub fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunc
 }
 
 /// Returns the readings of a GPU's link while copies ran.
-pub fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
+pub(crate) fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     evidence.links().iter().find(|link| link.index == gpu)
 }
 
 /// Returns a rate to one decimal place.
-pub fn one_place(rate: f64) -> GbPerSecond {
+pub(crate) fn one_place(rate: f64) -> GbPerSecond {
     GbPerSecond(rounding::one_place(rate))
 }

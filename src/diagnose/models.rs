@@ -16,7 +16,7 @@ pub struct Share {
 
 impl Share {
     /// Returns the lowest share that is still healthy, per cent of theoretical.
-    pub fn floor_percent(self) -> f64 {
+    pub(crate) fn floor_percent(self) -> f64 {
         self.percent * (1.0 - self.margin_percent / 100.0)
     }
 }
@@ -157,7 +157,7 @@ const GRACE_BLACKWELL: Expected = of_model(
 );
 
 /// Returns the keys of these rows in `--config`, each once.
-pub fn rows() -> impl Iterator<Item = Expected> {
+pub(crate) fn rows() -> impl Iterator<Item = Expected> {
     let first = |at: &usize| {
         NVLINKS[..*at]
             .iter()
@@ -167,7 +167,7 @@ pub fn rows() -> impl Iterator<Item = Expected> {
 }
 
 /// Returns the expected rate of copies between these two GPUs over this many NVLinks, if both are of one known model.
-pub fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expected> {
+pub(crate) fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expected> {
     let name = |gpu: u32| snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());
     let (source, destination) = (name(pair.source)?, name(pair.destination)?);
     let fits = |model: &&Model| {
@@ -181,7 +181,7 @@ pub fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expecte
 
 /// The rate of a copy within one GPU of a model: bytes copied, not read plus written.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Local {
+pub(crate) struct Local {
     /// The lowest and the highest known figure of healthy GPUs, GB/s.
     pub reached: [GbPerSecond; 2],
     pub source: &'static str,
@@ -223,7 +223,7 @@ const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
 ];
 
 /// Returns the rate of copies within a GPU of this name, if it is known.
-pub fn local(name: &str) -> Option<Local> {
+pub(crate) fn local(name: &str) -> Option<Local> {
     let (_, reached, source) = LOCAL
         .iter()
         .find(|(words, ..)| is_of(name, words) && !has_any(name, &["NVL"]))?;

@@ -60,7 +60,7 @@ impl Rule {
     }
 
     /// Returns the rule with findings that report that something was not tested.
-    pub const fn for_gaps(mut self) -> Self {
+    pub(crate) const fn for_gaps(mut self) -> Self {
         self.gap = true;
         self
     }
@@ -76,7 +76,7 @@ impl Rule {
     }
 
     /// Returns the value of one of its parameters: the user's setting, or its default.
-    pub fn parameter(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
+    pub(crate) fn parameter(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
         evidence
             .settings
             .parameter(&self.id, parameter.name)

@@ -15,7 +15,7 @@ use model::topology::{Link, LinkKind};
 use model::units::PciAddress;
 use topology::pcie;
 
-pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
+pub(crate) fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
     Suspect {
         cause: cause.into(),
         test: test.into(),
@@ -23,7 +23,7 @@ pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
     }
 }
 
-pub fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
+pub(crate) fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
     pairs
         .into_iter()
         .flat_map(|pair| [pair.source, pair.destination])
@@ -31,7 +31,7 @@ pub fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
 }
 
 /// Returns the GPUs of these pairs on which other processes hold memory.
-pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
+pub(crate) fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
     let gpus = gpus_of(pairs);
     let has_other_work = |gpu: &&Gpu| {
         gpus.contains(&gpu.index)
@@ -50,7 +50,7 @@ pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
 }
 
 /// Returns the bridges above these GPUs that send peer requests up to the root.
-pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<PciAddress> {
+pub(crate) fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<PciAddress> {
     let mut ports = BTreeSet::new();
     for gpu in gpus {
         let above = links::functions_above(evidence, *gpu).into_iter();
@@ -64,7 +64,7 @@ pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<P
 }
 
 /// Returns true if ACS of a bridge above these GPUs is not known: only root may read it.
-pub fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bool {
+pub(crate) fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bool {
     let is_bridge = |function: &&&PciFunction| {
         matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream)
     };
@@ -77,7 +77,7 @@ pub fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bool {
 }
 
 /// Returns the command that clears ACS of these bridges until the next boot.
-pub fn clear_acs(ports: &[PciAddress]) -> String {
+pub(crate) fn clear_acs(ports: &[PciAddress]) -> String {
     let clear = |port: &str| format!("setpci -s {port} ECAP_ACS+0x6.w=0000");
     match ports {
         [port] => format!("as root: {}", clear(&port.to_string())),
@@ -94,7 +94,7 @@ pub fn clear_acs(ports: &[PciAddress]) -> String {
 
 /// Returns true if the IOMMU translates addresses of these GPUs. Their own groups decide; if those are not known, the
 /// whole machine does.
-pub fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option<bool> {
+pub(crate) fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option<bool> {
     let kind = |gpu: &u32| {
         let function = evidence
             .snapshot
@@ -114,7 +114,7 @@ pub fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option
 
 /// Returns the settings of the machine that affect copies between GPUs on PCIe: those that the facts show, and in a
 /// virtual machine those of its host, which they cannot show.
-pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
+pub(crate) fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     if iommu_translates(evidence, &gpus_of(pairs)) == Some(true) {
         let cause = "the IOMMU translates device addresses";
@@ -152,7 +152,7 @@ const OWN_WAY: &str = "slot, riser or cable";
 const HIDDEN_UPLINK: &str = "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)";
 
 /// Returns true if these links that pairs share lie between processors.
-pub fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)]) -> bool {
+pub(crate) fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)]) -> bool {
     let is_interconnect = |(from, to): &(NodeId, NodeId)| {
         let ends = |link: &&Link| {
             [(link.upper, link.lower), (link.lower, link.upper)].contains(&(*from, *to))
@@ -182,7 +182,7 @@ fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
 
 /// Returns possible causes of slow copies in this group. If its pairs share links and other pairs are sound, those
 /// links explain it, and no slot of a single GPU does.
-pub fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
+pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     let mut suspects = of_slow_copies(evidence, &group.pairs);
     let Common::Links(links) = &group.common else {
         return suspects;
@@ -206,7 +206,7 @@ pub fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
 }
 
 /// Returns possible causes of slow copies of these pairs.
-pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
+pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     let busy = busy(evidence, pairs);
     if !busy.is_empty() {
@@ -255,7 +255,7 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
 }
 
 /// Suspects a link that holds up single copies while it trains again, or repeats what it sends.
-pub fn of_retraining(evidence: &Evidence<'_>, pairs: &[Pair]) -> Suspect {
+pub(crate) fn of_retraining(evidence: &Evidence<'_>, pairs: &[Pair]) -> Suspect {
     if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
         return suspect(
             "an NVLink that retrains or repeats what it sends",
@@ -286,7 +286,7 @@ fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect
 }
 
 /// Returns possible causes of slow copies of these pairs through host memory.
-pub fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
+pub(crate) fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let busy = busy(evidence, pairs);
     let other_work =
         (!busy.is_empty()).then(|| suspect("other work on these GPUs", "stop it and check again"));

@@ -23,17 +23,17 @@ use model::units::{Bytes, GIB, GbPerSecond};
 use topology::{build, host, refute, with_cuda};
 
 /// Imports that most tests of rules need.
-pub mod prelude {
-    pub use super::{assert_advice, exit, fact, findings, is, measured, only, set, touches};
-    pub use crate::advice_steps::Step;
-    pub use model::reading::Reading;
-    pub use model::testing::{
+pub(crate) mod prelude {
+    pub(crate) use super::{assert_advice, exit, fact, findings, is, measured, only, set, touches};
+    pub(crate) use crate::advice_steps::Step;
+    pub(crate) use model::reading::Reading;
+    pub(crate) use model::testing::{
         empty, function, function_mut, generation, h200_vm, lanes, nvlink_bridge, pci, two_sockets,
     };
 }
 
 /// Returns a reference figure of a pair.
-pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
+pub(crate) fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     PeerBandwidth {
         pair,
         setup: Setup::REFERENCE.with_path(path).with_bytes(Bytes(GIB)),
@@ -59,7 +59,7 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
 }
 
 /// Returns the machine with GPUs of a model without known figures, which the classes of links judge.
-pub fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
+pub(crate) fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
     machine
         .gpus
         .iter_mut()
@@ -68,7 +68,7 @@ pub fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
 }
 
 /// Returns every pair at this share of its theoretical rate, and access for all.
-pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
+pub(crate) fn measured(machine: &Snapshot, share: f64) -> Measurements {
     let mut measurements = Measurements::default();
     for route in build(machine).pairs {
         let rate = route.theoretical_gbps.map_or(10.0, |rate| rate.0 * share);
@@ -86,7 +86,7 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
 }
 
 /// Returns the time of a small copy.
-pub fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
+pub(crate) fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
     Latency {
         pair: Pair {
             source,
@@ -104,7 +104,7 @@ pub fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
 }
 
 /// Returns the rate of copies within a GPU.
-pub fn local(gpu: u32, gbps: f64) -> LocalCopy {
+pub(crate) fn local(gpu: u32, gbps: f64) -> LocalCopy {
     LocalCopy {
         gpu,
         bytes: Bytes(GIB),
@@ -118,12 +118,12 @@ pub fn local(gpu: u32, gbps: f64) -> LocalCopy {
 }
 
 /// Returns true if this figure is of a pair with this GPU.
-pub fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
+pub(crate) fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
     cell.pair.touches(gpu)
 }
 
 /// Returns true if this figure is of this pair.
-pub fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
+pub(crate) fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
     cell.pair
         == Pair {
             source,
@@ -132,7 +132,7 @@ pub fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
 }
 
 /// Returns the findings of all rules, after checking what must hold for every finding.
-pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<Finding> {
+pub(crate) fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<Finding> {
     let mut topology = build(machine);
     let mut measurements = measurements.cloned();
     if let Some(measurements) = &mut measurements {
@@ -161,7 +161,7 @@ pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<
 }
 
 /// Returns the findings of all rules, with the user's settings.
-pub fn with_settings(
+pub(crate) fn with_settings(
     snapshot: &Snapshot,
     topology: &Topology,
     measurements: Option<&Measurements>,
@@ -182,16 +182,16 @@ pub fn with_settings(
 }
 
 /// Returns a fact of a finding as it appears in the report.
-pub fn fact(finding: &Finding, key: &str) -> Value {
+pub(crate) fn fact(finding: &Finding, key: &str) -> Value {
     serde_json::to_value(&finding.evidence).unwrap()[key].clone()
 }
 
-pub fn codes(findings: &[Finding]) -> Vec<&str> {
+pub(crate) fn codes(findings: &[Finding]) -> Vec<&str> {
     findings.iter().map(|finding| &*finding.code).collect()
 }
 
 /// Returns the codes and subjects of the findings.
-pub fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
+pub(crate) fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
     findings
         .iter()
         .map(|finding| (&*finding.code, finding.subject.to_string()))
@@ -199,20 +199,24 @@ pub fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
 }
 
 /// Sets the rate of the figures that `which` selects.
-pub fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&PeerBandwidth) -> bool) {
+pub(crate) fn set(
+    measurements: &mut Measurements,
+    gbps: f64,
+    which: impl Fn(&PeerBandwidth) -> bool,
+) {
     for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
         cell.achieved_gbps = Some(GbPerSecond(gbps));
     }
 }
 
 /// Returns the findings except those of this rule, which reports the same setting by itself.
-pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
+pub(crate) fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.retain(|finding| finding.code != code);
     findings
 }
 
 /// Returns the only finding, which has this code and severity.
-pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
+pub(crate) fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
     match findings {
         [finding] if &*finding.code == code && finding.severity == severity => finding.clone(),
         _ => panic!(
@@ -224,7 +228,7 @@ pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
 }
 
 /// Returns a line for each finding: code, severity, subject and message.
-pub fn in_lines(findings: &[Finding]) -> String {
+pub(crate) fn in_lines(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {
         let Finding {
             code,
@@ -241,7 +245,7 @@ pub fn in_lines(findings: &[Finding]) -> String {
 /// Requires a finding of this rule whose advice has these steps, may have those, and has no others: a row of
 /// tests/machines/advice.toml for facts that no machine description has.
 #[track_caller]
-pub fn assert_advice(rule: &Rule, findings: &[Finding], must: &[Step], may: &[Step]) {
+pub(crate) fn assert_advice(rule: &Rule, findings: &[Finding], must: &[Step], may: &[Step]) {
     let own: Vec<_> = findings
         .iter()
         .filter(|found| found.code == rule.id)
@@ -254,12 +258,12 @@ pub fn assert_advice(rule: &Rule, findings: &[Finding], must: &[Step], may: &[St
 }
 
 /// Returns the recorded report of two H200.
-pub fn recorded() -> Report {
+pub(crate) fn recorded() -> Report {
     serde_json::from_str(include_str!("../../tests/data/h200x2-standard.json")).unwrap()
 }
 
 /// Returns all findings in [`recorded`] with this change, beside itself without it.
-pub fn beside_recorded(change: impl FnOnce(&mut Report)) -> Vec<Finding> {
+pub(crate) fn beside_recorded(change: impl FnOnce(&mut Report)) -> Vec<Finding> {
     let (old, mut new) = (recorded(), recorded());
     change(&mut new);
     judge(&Evidence {
@@ -269,7 +273,7 @@ pub fn beside_recorded(change: impl FnOnce(&mut Report)) -> Vec<Finding> {
 }
 
 /// Returns all findings in [`recorded`] with this change, where this is expected.
-pub fn expecting(expectations: &str, change: impl FnOnce(&mut Report)) -> Vec<Finding> {
+pub(crate) fn expecting(expectations: &str, change: impl FnOnce(&mut Report)) -> Vec<Finding> {
     let mut report = recorded();
     change(&mut report);
     let expected = Expectations::parse(expectations).unwrap();
@@ -280,12 +284,12 @@ pub fn expecting(expectations: &str, change: impl FnOnce(&mut Report)) -> Vec<Fi
 }
 
 /// Returns the exit code with `--fail-on error`.
-pub fn exit(findings: &[Finding], measurements: Option<&Measurements>) -> u8 {
+pub(crate) fn exit(findings: &[Finding], measurements: Option<&Measurements>) -> u8 {
     verdict(findings, measurements, Severity::Error).exit_code
 }
 
 /// Returns [`measured`], with copies from and to the host at these rates, GPU by GPU.
-pub fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
+pub(crate) fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
     let mut measurements = measured(machine, 0.88);
     for (gpu, rate) in (0..).zip(rates) {
         let up = host_copy(gpu, *rate);
@@ -299,7 +303,7 @@ pub fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
 }
 
 /// Adds copies of other memory, at this rate, for every host copy.
-pub fn with_memory(
+pub(crate) fn with_memory(
     measurements: &mut Measurements,
     memory: HostMemory,
     allocation: Allocation,

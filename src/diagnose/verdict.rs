@@ -9,26 +9,26 @@ use model::measurement::Measurements;
 use model::report::{Conclusion, Report, Verdict};
 
 /// Exit codes of the default contract.
-pub mod exit_code {
+pub(crate) mod exit_code {
     /// Everything that was asked for was tested, and nothing is at fault.
-    pub const HEALTHY: u8 = 0;
+    pub(crate) const HEALTHY: u8 = 0;
     /// A finding at or above the severity of `--fail-on`.
-    pub const FAULT: u8 = 1;
+    pub(crate) const FAULT: u8 = 1;
     /// Wrong use of the command line, or a fault of peerscope itself.
-    pub const USAGE: u8 = 2;
+    pub(crate) const USAGE: u8 = 2;
     /// Nothing was measured, or less than was asked for.
-    pub const INCOMPLETE: u8 = 3;
+    pub(crate) const INCOMPLETE: u8 = 3;
     /// Interrupted, with the partial report written.
-    pub const INTERRUPTED: u8 = 130;
+    pub(crate) const INTERRUPTED: u8 = 130;
 }
 
 /// Return codes of a Nagios plugin: <https://nagios-plugins.org/doc/guidelines.html>, section
 /// "Plugin Return Codes".
 mod nagios {
-    pub const OK: u8 = 0;
-    pub const WARNING: u8 = 1;
-    pub const CRITICAL: u8 = 2;
-    pub const UNKNOWN: u8 = 3;
+    pub(super) const OK: u8 = 0;
+    pub(super) const WARNING: u8 = 1;
+    pub(super) const CRITICAL: u8 = 2;
+    pub(super) const UNKNOWN: u8 = 3;
 }
 
 /// The ways in which a run can end, before a contract maps them to a number.

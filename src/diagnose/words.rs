@@ -13,7 +13,7 @@ use topology::pcie;
 const SPELT_OUT: usize = 6;
 
 /// Returns words such as `GPU 3 (0000:3b:00.0, slot 5)`.
-pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
+pub(crate) fn gpu(snapshot: &Snapshot, index: u32) -> String {
     let Some(address) = snapshot.address_of(index) else {
         return format!("GPU {index}");
     };
@@ -25,7 +25,7 @@ pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
 
 /// Returns the place of a subject in the chassis: `GPU 3, 0000:3b:00.0, slot 5, below 0000:38:01.0 and 0000:36:00.0`.
 /// Empty for the whole machine.
-pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
+pub(crate) fn location(snapshot: &Snapshot, subject: &Subject) -> String {
     let function = |address: PciAddress| {
         let slot = pcie::slot(snapshot, address)
             .map(|slot| format!(", slot {slot}"))
@@ -56,7 +56,7 @@ pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
 }
 
 /// Returns words such as `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
-pub fn gpus(indices: &[u32]) -> String {
+pub(crate) fn gpus(indices: &[u32]) -> String {
     if indices.len() > 3 {
         return format!("GPUs {}", ranges(indices.iter().copied()));
     }
@@ -69,7 +69,7 @@ pub fn gpus(indices: &[u32]) -> String {
 }
 
 /// Returns `all GPUs`, or words for these indices.
-pub fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
+pub(crate) fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
     if indices.len() == snapshot.gpus.len() {
         "all GPUs".into()
     } else {
@@ -78,7 +78,7 @@ pub fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
 }
 
 /// Returns one GPU with its place, several by their numbers.
-pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
+pub(crate) fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
     if let [index] = indices {
         gpu(snapshot, *index)
     } else {
@@ -87,7 +87,7 @@ pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
 }
 
 /// Returns the same, with the place of a single GPU; a machine's only GPU is named.
-pub fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
+pub(crate) fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
     if indices.len() > 1 {
         all_or(snapshot, indices)
     } else {
@@ -96,7 +96,7 @@ pub fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
 }
 
 /// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
-pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
+pub(crate) fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
     let all = gpus
         .iter()
         .filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known())
@@ -112,7 +112,7 @@ pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
 }
 
 /// Returns words such as `0,3`, as nvidia-smi accepts them.
-pub fn option(indices: &[u32]) -> String {
+pub(crate) fn option(indices: &[u32]) -> String {
     indices
         .iter()
         .map(u32::to_string)
@@ -121,7 +121,7 @@ pub fn option(indices: &[u32]) -> String {
 }
 
 /// Returns words such as `0-3, 7`.
-pub fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
+pub(crate) fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for index in indices {
         match ranges.last_mut() {
@@ -140,14 +140,14 @@ pub fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
 }
 
 /// Returns the pairs in order, each once.
-pub fn unique(mut pairs: Vec<Pair>) -> Vec<Pair> {
+pub(crate) fn unique(mut pairs: Vec<Pair>) -> Vec<Pair> {
     pairs.sort_unstable();
     pairs.dedup();
     pairs
 }
 
 /// Returns the pairs. If there are many, returns the GPU that all of them share, or the first few.
-pub fn pairs(pairs: &[Pair]) -> String {
+pub(crate) fn pairs(pairs: &[Pair]) -> String {
     if let (true, Some(gpu)) = (pairs.len() > SPELT_OUT, in_common(pairs)) {
         return format!("{} pairs with GPU {gpu}", pairs.len());
     }
@@ -171,7 +171,7 @@ fn in_common(pairs: &[Pair]) -> Option<u32> {
 }
 
 /// Returns the addresses, separated by commas.
-pub fn addresses(addresses: &[PciAddress]) -> String {
+pub(crate) fn addresses(addresses: &[PciAddress]) -> String {
     addresses
         .iter()
         .map(ToString::to_string)
@@ -180,7 +180,7 @@ pub fn addresses(addresses: &[PciAddress]) -> String {
 }
 
 /// Returns GPUs by what they have in common, as a fact.
-pub fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
+pub(crate) fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
     let numbers = |gpus: &Vec<u32>| Fact::Numbers(gpus.iter().copied().map(u64::from).collect());
     gpus.iter()
         .map(|(name, gpus)| (name, numbers(gpus)))
@@ -188,7 +188,7 @@ pub fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
 }
 
 /// Returns words such as `1 pair`, `2 pairs`, `6 switches`.
-pub fn count(number: usize, thing: &str) -> String {
+pub(crate) fn count(number: usize, thing: &str) -> String {
     let end = if ["ch", "sh", "s", "x"]
         .iter()
         .any(|end| thing.ends_with(end))
@@ -205,7 +205,7 @@ pub fn count(number: usize, thing: &str) -> String {
 }
 
 /// Returns the distinct texts, in order, separated by semicolons.
-pub fn distinct<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+pub(crate) fn distinct<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut seen: Vec<String> = Vec::new();
     for text in texts {
         if !seen.iter().any(|known| known == text.as_ref()) {

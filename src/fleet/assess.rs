@@ -34,14 +34,14 @@ pub struct Question {
 }
 
 /// Codes of the fleet's findings about missing input.
-pub const GAPS: [&str; 3] = [
+pub(crate) const GAPS: [&str; 3] = [
     "fleet-node-missing",
     "fleet-file-broken",
     "fleet-name-shared",
 ];
 
 /// Splits the reports into the newest of every node, in the order of node names, and the older ones.
-pub fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
+pub(crate) fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
     let mut all: Vec<&Digest> = digests.iter().collect();
     all.sort_by(|one, other| {
         let key = |digest: &&Digest| (sortable(&digest.node), digest.node.clone());

@@ -6,7 +6,7 @@ use model::summary::Ends;
 
 /// An outlying figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Low {
+pub(crate) struct Low {
     /// Index of its kind in [`super::outliers::Compared::kinds`].
     pub kind: usize,
     /// The GPUs of the figure.
@@ -25,7 +25,7 @@ const BLAMED: f64 = 0.8;
 
 /// The common cause of outlying figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blame {
+pub(crate) enum Blame {
     Gpu(u16),
     /// A pair of GPUs in one direction.
     Pair([u16; 2]),
@@ -37,7 +37,7 @@ pub enum Blame {
 
 impl Blame {
     /// Returns the common cause of these figures.
-    pub fn of(low: &[Low]) -> Self {
+    pub(crate) fn of(low: &[Low]) -> Self {
         let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
         let ends: Vec<[u16; 2]> = low.iter().filter_map(|low| low.ends.gpus()).collect();
         for [from, to] in &ends {
@@ -66,7 +66,7 @@ impl Blame {
         }
     }
 
-    pub fn gpus(&self) -> Vec<u32> {
+    pub(crate) fn gpus(&self) -> Vec<u32> {
         match self {
             Self::Gpu(gpu) => vec![(*gpu).into()],
             Self::Pair(pair) => pair.iter().map(|gpu| (*gpu).into()).collect(),

@@ -7,7 +7,7 @@ use super::inventory;
 
 /// Comparable nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Members {
+pub(crate) struct Members {
     /// Model of the GPUs.
     pub model: String,
     /// The connections of the GPUs in words.
@@ -19,7 +19,7 @@ pub struct Members {
 }
 
 /// Returns the cohorts, the largest first. `facts` are those of the nodes.
-pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> Vec<Members> {
+pub(crate) fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> Vec<Members> {
     let mut groups: BTreeMap<(&str, u64), Vec<usize>> = BTreeMap::new();
     for (place, (digest, facts)) in nodes.iter().zip(facts).enumerate() {
         groups

@@ -29,7 +29,7 @@ pub struct Digest {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoReport {
+pub(crate) enum NoReport {
     /// Another file that peerscope writes.
     Other,
     /// The reason why it cannot be read, worded to follow the file's name.
@@ -44,7 +44,7 @@ const CHUNK: usize = 1 << 15;
 /// # Errors
 ///
 /// Returns the errors of the input. The inner error is the reason why the text is not a report.
-pub fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoReport>> {
+pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoReport>> {
     let mut from = Kept {
         from: from.take(LONGEST + 1),
         text: Vec::new(),
@@ -248,7 +248,7 @@ impl Digest {
 }
 
 /// Returns the word for a verdict.
-pub const fn word(conclusion: Conclusion) -> &'static str {
+pub(crate) const fn word(conclusion: Conclusion) -> &'static str {
     match conclusion {
         Conclusion::Healthy => "healthy",
         Conclusion::Faulty => "faulty",

@@ -16,7 +16,7 @@ use report::prometheus::count;
 use report::{Style, html, json, junit};
 
 /// Every code of a fleet's findings; docs/fleet.md explains them.
-pub const CODES: [&str; 8] = [
+pub(crate) const CODES: [&str; 8] = [
     "fleet-file-broken",
     "fleet-figure-low",
     "fleet-finding-shared",

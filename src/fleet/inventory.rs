@@ -16,19 +16,19 @@ const FEWEST: usize = 5;
 const ODD: f64 = 0.2;
 
 /// Keys of the compared facts, as in JSON; this one is the number of GPUs.
-pub const GPUS: &str = "gpus";
+pub(crate) const GPUS: &str = "gpus";
 /// Version of the driver.
-pub const DRIVER: &str = "driver";
+pub(crate) const DRIVER: &str = "driver";
 /// Version of the video BIOS of the GPUs.
-pub const VBIOS: &str = "vbios";
+pub(crate) const VBIOS: &str = "vbios";
 /// PCIe links of the GPUs.
-pub const LINKS: &str = "links";
+pub(crate) const LINKS: &str = "links";
 /// Connections of the GPUs.
-pub const TOPOLOGY: &str = "topology";
+pub(crate) const TOPOLOGY: &str = "topology";
 /// Kernel release.
-pub const KERNEL: &str = "kernel";
+pub(crate) const KERNEL: &str = "kernel";
 /// The part of a name before its last number.
-pub const RACK: &str = "rack";
+pub(crate) const RACK: &str = "rack";
 
 /// Facts that should be the same on all nodes of a model, with the meaning of a difference and the next step.
 const SAME: [(&str, &str, &str); 5] = [
@@ -60,7 +60,7 @@ const SAME: [(&str, &str, &str); 5] = [
 ];
 
 /// Returns the facts of a node.
-pub fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
+pub(crate) fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
     let unknown = || "unknown".to_owned();
     let of_gpus = |fact: fn(&model::summary::Gpu) -> Option<&String>| {
         tally(
@@ -171,10 +171,10 @@ fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
 }
 
 /// A node and its facts.
-pub type Facts<'a> = (&'a str, &'a BTreeMap<&'static str, String>);
+pub(crate) type Facts<'a> = (&'a str, &'a BTreeMap<&'static str, String>);
 
 /// Returns the distribution of facts, by model.
-pub fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
+pub(crate) fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
     let mut models: BTreeMap<&str, BTreeMap<&'static str, BTreeMap<&str, Vec<&str>>>> =
         BTreeMap::new();
     for (node, facts) in nodes {
@@ -223,7 +223,7 @@ fn share(value: &str, nodes: Vec<&str>) -> Share {
 }
 
 /// Returns nodes whose value differs from nearly all others of their model.
-pub fn odd(inventory: &[Attribute]) -> Vec<Finding> {
+pub(crate) fn odd(inventory: &[Attribute]) -> Vec<Finding> {
     let mut found = Vec::new();
     for attribute in inventory {
         let Some((_, what, next_step)) = SAME.iter().find(|(key, ..)| *key == attribute.attribute)

@@ -10,7 +10,7 @@ use model::finding::{Severity, Subject};
 use model::report::{Conclusion, Tool};
 
 /// The name and version of the format.
-pub const SCHEMA: &str = "peerscope.fleet/1";
+pub(crate) const SCHEMA: &str = "peerscope.fleet/1";
 
 /// The assessment of a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize)]

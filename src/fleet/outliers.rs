@@ -17,7 +17,7 @@ use model::summary::{Ends, Kind};
 
 /// Fewest nodes for a comparison of figures, including the node itself: with fewer, it is unclear which is the odd one.
 /// Chosen.
-pub const FEWEST: usize = 5;
+pub(crate) const FEWEST: usize = 5;
 
 /// Fewest positions of a machine that are compared with each other.
 const FEWEST_POSITIONS: usize = 4;
@@ -41,7 +41,7 @@ impl Row {
 
 /// The result of the comparison.
 #[derive(Debug, Default)]
-pub struct Compared {
+pub(crate) struct Compared {
     /// Every kind of figure.
     pub kinds: Vec<Kind>,
     /// Outlying figures, by node.
@@ -61,7 +61,7 @@ struct Position {
 }
 
 /// Compares the figures of each cohort.
-pub fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
+pub(crate) fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
     let mut compared = Compared {
         figures: vec![Vec::new(); cohorts.len()],
         ..Compared::default()
@@ -187,7 +187,7 @@ fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Opt
 }
 
 /// Widens a figure to 64 bits without adding digits.
-pub fn wide(value: f32) -> f64 {
+pub(crate) fn wide(value: f32) -> f64 {
     value
         .to_string()
         .parse()
@@ -263,13 +263,13 @@ fn low_positions(
 }
 
 /// Returns the most outlying figure.
-pub fn worst(low: &[Low]) -> Option<&Low> {
+pub(crate) fn worst(low: &[Low]) -> Option<&Low> {
     low.iter()
         .max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
 }
 
 /// Returns a finding for each node with outlying figures.
-pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
+pub(crate) fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
     let mut found: Vec<(f32, Finding)> = Vec::new();
     for (place, low) in &compared.low {
         let (Some(worst), Some(digest)) = (worst(low), nodes.get(*place)) else {

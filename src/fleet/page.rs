@@ -22,7 +22,7 @@ const ROWS: usize = 20;
 /// Most characters of a list of nodes in a table; JSON contains the whole list.
 const LIST: usize = 36;
 
-pub fn page(fleet: &Fleet, verbose: bool) -> Page {
+pub(crate) fn page(fleet: &Fleet, verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     if fleet.read.simulated {
         page.banner("SIMULATED machines are among these: their figures come from no hardware");
@@ -44,7 +44,7 @@ pub fn page(fleet: &Fleet, verbose: bool) -> Page {
 }
 
 /// Returns the word for a verdict, for people.
-pub const fn conclusion(verdict: Conclusion) -> (&'static str, Paint) {
+pub(crate) const fn conclusion(verdict: Conclusion) -> (&'static str, Paint) {
     match verdict {
         Conclusion::Healthy => ("healthy", Paint::Good),
         Conclusion::Faulty => ("FAULTY", Paint::Error),
@@ -53,7 +53,7 @@ pub const fn conclusion(verdict: Conclusion) -> (&'static str, Paint) {
 }
 
 /// Returns `12 of 400 nodes faulty, 3 inconclusive, 385 healthy; 2 nodes of the list have no report`.
-pub fn headline(fleet: &Fleet) -> String {
+pub(crate) fn headline(fleet: &Fleet) -> String {
     let verdict = &fleet.verdict;
     if fleet.nodes.is_empty() {
         return "no report was read".to_owned();

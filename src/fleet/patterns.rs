@@ -12,7 +12,7 @@ use model::finding::Severity;
 
 /// A problem on a node, with the code of its rule or of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Incident<'a> {
+pub(crate) struct Incident<'a> {
     pub code: &'a str,
     /// Index of the node.
     pub node: usize,
@@ -44,7 +44,7 @@ const FACTS: [(&str, &str); 6] = [
 ];
 
 /// Returns findings by code, the most widespread first.
-pub fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
+pub(crate) fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
     let mut codes: Vec<Code> = by_code(incidents)
         .into_iter()
         .map(|(code, found)| {
@@ -84,7 +84,7 @@ fn by_code<'a, 'b>(incidents: &'b [Incident<'a>]) -> BTreeMap<&'a str, Vec<&'b I
 }
 
 /// Returns GPU positions that findings name on far more nodes than the other positions.
-pub fn positions(incidents: &[Incident<'_>], nodes: &[&str], gpus: usize) -> Vec<Finding> {
+pub(crate) fn positions(incidents: &[Incident<'_>], nodes: &[&str], gpus: usize) -> Vec<Finding> {
     let codes = by_code(incidents);
     let tried = codes.len() * gpus;
     let mut found = Vec::new();
@@ -132,7 +132,7 @@ fn position(code: &str, gpu: u32, on: &[usize], all: usize, nodes: &[&str]) -> F
 }
 
 /// Returns findings whose nodes share a fact that other nodes lack.
-pub fn shared(
+pub(crate) fn shared(
     incidents: &[Incident<'_>],
     nodes: &[&str],
     facts: &[BTreeMap<&'static str, String>],

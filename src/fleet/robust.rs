@@ -17,7 +17,7 @@ const PERCENT: f32 = 95.0;
 
 /// Centre and spread of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Robust {
+pub(crate) struct Robust {
     pub median: f32,
     /// 1.4826 x the median distance from the median, at least 1% of the median.
     pub spread: f32,
@@ -25,7 +25,7 @@ pub struct Robust {
 
 /// The distance of an outlier.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Odd {
+pub(crate) struct Odd {
     /// Distance from the median in spreads; negative below.
     pub z: f32,
     /// Share of the median, per cent.
@@ -34,7 +34,7 @@ pub struct Odd {
 
 impl Robust {
     /// Returns `None` if there are no figures.
-    pub fn of(values: &[f32]) -> Option<Self> {
+    pub(crate) fn of(values: &[f32]) -> Option<Self> {
         let mut values = values.to_vec();
         let median = median(&mut values)?;
         values
@@ -48,7 +48,7 @@ impl Robust {
     }
 
     /// Returns the distance of an outlier on the bad side: low, or long for a time. Returns `None` for other figures.
-    pub fn odd(self, value: f32, is_time: bool) -> Option<Odd> {
+    pub(crate) fn odd(self, value: f32, is_time: bool) -> Option<Odd> {
         let odd = Odd {
             z: (value - self.median) / self.spread,
             percent: 100.0 * value / self.median,
@@ -62,7 +62,7 @@ impl Robust {
 }
 
 /// Returns the median; reorders the values.
-pub fn median(values: &mut [f32]) -> Option<f32> {
+pub(crate) fn median(values: &mut [f32]) -> Option<f32> {
     if values.is_empty() {
         return None;
     }
@@ -78,7 +78,7 @@ pub fn median(values: &mut [f32]) -> Option<f32> {
 }
 
 /// Returns the probability that at least `hits` of `trials` random trials hit the same given one of `places`.
-pub fn chance(hits: usize, trials: usize, places: usize) -> f64 {
+pub(crate) fn chance(hits: usize, trials: usize, places: usize) -> f64 {
     if hits == 0 || places < 2 {
         return 1.0;
     }

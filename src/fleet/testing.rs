@@ -10,12 +10,12 @@ use model::report::Report;
 use model::summary::Figure;
 
 /// Returns a fleet of nodes with eight GPUs, alike except for names and a little noise of their figures.
-pub fn fleet_of(nodes: usize) -> Vec<Digest> {
+pub(crate) fn fleet_of(nodes: usize) -> Vec<Digest> {
     alike(sample::healthy(8), nodes)
 }
 
 /// Like [`fleet_of`], with measurements of several flows at once.
-pub fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
+pub(crate) fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
     alike(sample::loaded(), nodes)
 }
 
@@ -45,7 +45,7 @@ fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
 }
 
 /// Lowers every figure of a GPU's copies.
-pub fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
+pub(crate) fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
     let of_gpu = |figure: &&mut Figure| figure.ends.gpus().is_some_and(|ends| ends.contains(&gpu));
     for figure in digest.summary.figures.iter_mut().filter(of_gpu) {
         if !digest.summary.kinds[usize::from(figure.kind)]
@@ -59,12 +59,12 @@ pub fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
 }
 
 /// Assesses these reports on the usual terms.
-pub fn assessed(gathered: &Gathered) -> Fleet {
+pub(crate) fn assessed(gathered: &Gathered) -> Fleet {
     assess(gathered, &question())
 }
 
 /// Returns a question without a list, an earlier file or special terms.
-pub fn question() -> Question {
+pub(crate) fn question() -> Question {
     Question {
         list: None,
         earlier: None,

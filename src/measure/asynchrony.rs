@@ -12,8 +12,8 @@ use super::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError, Stream};
 use model::asynchrony::{Hazard, LaunchLoop};
 use model::measurement::Status;
-use model::one_gpu::Ending;
 use model::placement::{Engine, Pair, Path, Side};
+use model::status::Ending;
 use plan::{Action, Round};
 
 /// Length of the kernels of a loop: about the time of a small matrix product.

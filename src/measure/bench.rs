@@ -126,7 +126,7 @@ impl<'a> Bench<'a> {
                 Some(info) => opened
                     .remove(&info.device)
                     .unwrap_or_else(|| Err(HardwareError::new(ErrorKind::Other, "named twice")))
-                    .and_then(|()| bench.take_seat(info.device, wanted, memory_limit)),
+                    .and_then(|()| bench.equip(info.device, wanted, memory_limit)),
             };
             bench.facts.devices.push(CudaDevice {
                 index: wanted.index,
@@ -171,7 +171,13 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn take_seat(
+    /// Returns the GPU of a round that copies within one.
+    pub(super) fn within(&self, round: &Round) -> Result<u32, HardwareError> {
+        let gpu = round.flows.iter().find_map(|flow| flow.within());
+        gpu.ok_or_else(|| HardwareError::new(ErrorKind::Other, "this is no copy within a GPU"))
+    }
+
+    fn equip(
         &self,
         device: Device,
         wanted: &Selection,

@@ -17,8 +17,8 @@ use model::asynchrony::{Call, HostCall};
 use model::flow::HostMemory;
 use model::host::HostDirection;
 use model::measurement::Status;
-use model::one_gpu::Ending;
 use model::placement::HostMode;
+use model::status::Ending;
 use plan::{Action, Round};
 
 /// Length of the kernel that is launched or waited for: longer than any call takes by itself.

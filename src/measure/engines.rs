@@ -11,8 +11,8 @@ use super::ground::Work;
 use super::statistics::median;
 use hardware::HardwareError;
 use model::measurement::Status;
-use model::one_gpu::Ending;
 use model::pipeline::Engines;
+use model::status::Ending;
 use plan::{Action, Round};
 
 /// Least overlap of two pieces of work that counts as such, per cent of the shorter one: halfway between taking turns

@@ -35,7 +35,7 @@ pub(super) enum Work {
 
 impl Work {
     /// Returns its name for a timeline.
-    pub fn name(self, gpu: u32) -> String {
+    pub(crate) fn name(self, gpu: u32) -> String {
         match self {
             Self::In => format!("copy to GPU {gpu}"),
             Self::Out => "copy to the host".to_owned(),
@@ -45,7 +45,7 @@ impl Work {
     }
 
     /// Returns its kind for a timeline.
-    pub const fn kind(self) -> WorkKind {
+    pub(crate) const fn kind(self) -> WorkKind {
         match self {
             Self::In | Self::Out | Self::Within => WorkKind::Copy,
             Self::Kernel(_) => WorkKind::Kernel,

@@ -26,14 +26,13 @@ mod latency;
 mod load;
 mod local;
 pub mod mark;
-mod one_gpu;
 mod open_gpus;
 mod overlap;
 mod peer;
 mod pinning;
 mod pipeline;
 mod seeds;
-pub mod statistics;
+pub(crate) mod statistics;
 mod timeline;
 mod together;
 mod verify;
@@ -138,7 +137,7 @@ pub struct Span {
 
 impl Span {
     /// Returns the length.
-    pub fn length_ns(self) -> f64 {
+    pub(crate) fn length_ns(self) -> f64 {
         self.end_ns - self.start_ns
     }
 
@@ -182,7 +181,7 @@ impl Row {
     }
 
     /// Returns the nanoseconds per small copy of each row of them.
-    pub fn small_ns(&self) -> Vec<f64> {
+    pub(crate) fn small_ns(&self) -> Vec<f64> {
         each(&self.small, FIXED_COST_COPIES)
     }
 }
@@ -249,47 +248,49 @@ impl Bench<'_> {
     }
 
     pub fn run_one(&self, round: &Round) -> Outcome {
-        if let (Action::Local { samples }, [flow]) = (round.task.action, round.flows.as_slice())
-            && let Some(gpu) = flow.within()
-        {
-            let result = self.local(gpu, round.task.setup, samples);
-            return result.unwrap_or_else(|error| Outcome::Failed { error });
-        }
-        if round.task.action == Action::Clocks {
+        self.try_one(round)
+            .unwrap_or_else(|error| Outcome::Failed { error })
+    }
+
+    fn try_one(&self, round: &Round) -> Result<Outcome, HardwareError> {
+        let setup = round.task.setup;
+        match round.task.action {
             // `following` read the clocks before the round began.
-            return Outcome::Noted;
-        }
-        let of_host = match round.task.action {
+            Action::Clocks => Ok(Outcome::Noted),
+            Action::Verify => self
+                .verify(&self.pairs(round)?, setup)
+                .map(|flows| Outcome::Verified { flows }),
+            Action::Bandwidth { rows, copies } => self
+                .bandwidth(&self.pairs(round)?, setup, rows, copies)
+                .map(|rows| Outcome::Rows { rows }),
+            Action::Overlap { samples } => self.overlap(self.pairs(round)?[0], setup, samples),
+            Action::Latency { samples } => self.latency(self.pairs(round)?[0], setup, samples),
+            Action::Local { samples } => self.local(self.within(round)?, setup, samples),
             Action::Host {
                 rows,
                 copies,
                 allocation,
-            } => Some(self.host(round, rows, copies, allocation)),
-            Action::Pinning { samples } => Some(self.pinning(round, samples)),
-            Action::Load { rows, copies, .. } => Some(self.load(round, rows, copies)),
-            _ => self.on_one_gpu(round),
-        };
-        if let Some(result) = of_host {
-            return result.unwrap_or_else(|error| Outcome::Failed { error });
-        }
-        let result = self.pairs(round).and_then(|pairs| {
-            let (pair, setup) = (pairs[0], round.task.setup);
-            match round.task.action {
-                Action::Verify => self
-                    .verify(&pairs, setup)
-                    .map(|flows| Outcome::Verified { flows }),
-                Action::Bandwidth { rows, copies } => self
-                    .bandwidth(&pairs, setup, rows, copies)
-                    .map(|rows| Outcome::Rows { rows }),
-                Action::Overlap { samples } => self.overlap(pair, setup, samples),
-                Action::Latency { samples } => self.latency(pair, setup, samples),
-                _ => Err(HardwareError::new(
-                    ErrorKind::Other,
-                    "these are no copies between GPUs",
-                )),
+            } => self.host(round, rows, copies, allocation),
+            Action::Pinning { samples } => self.pinning(round, samples),
+            Action::Load { rows, copies, .. } => self.load(round, rows, copies),
+            Action::Pipeline { .. } => self.with_lent(|| self.pipeline(round)),
+            Action::Engines { samples } => self.with_lent(|| self.engines(round, samples)),
+            Action::Calls { samples } => self.with_lent(|| self.calls(round, samples)),
+            Action::LaunchLoop { samples, turns } => {
+                self.with_lent(|| self.launch_loop(round, samples, turns))
             }
-        });
-        result.unwrap_or_else(|error| Outcome::Failed { error })
+            Action::Hazard { samples } => self.with_lent(|| self.hazard(round, samples)),
+        }
+    }
+
+    /// Runs a probe, and gives back the host buffers that it borrowed.
+    fn with_lent(
+        &self,
+        probe: impl FnOnce() -> Result<Outcome, HardwareError>,
+    ) -> Result<Outcome, HardwareError> {
+        let result = probe();
+        let given_back = self.give_back();
+        result.and_then(|outcome| given_back.map(|()| outcome))
     }
 
     /// Runs rounds of the same task, one pair each, at the same time, and returns their outcomes. Returns none if the
@@ -358,9 +359,38 @@ pub fn assemble(
             round.task.setup,
             outcomes.get(&round.id).unwrap_or(&not_reached),
         );
-        one_gpu::cells(&mut tables, round, outcome);
-        tables.load.extend(load::pattern(round, outcome));
+        let pairs = || round.flows.iter().filter_map(|flow| flow.pair());
         match round.task.action {
+            Action::Clocks => {}
+            Action::Verify => {
+                let between = round.flows.iter().filter(|flow| flow.pair().is_some());
+                for (at, &flow) in between.enumerate() {
+                    verified.take(flow, at, setup, outcome);
+                }
+            }
+            Action::Bandwidth { .. } => {
+                for (at, pair) in pairs().enumerate() {
+                    let rates = figures::rates(outcome, at);
+                    tables
+                        .peer
+                        .push(peer::cell(pair, setup, rates, &verified, topology));
+                    tables
+                        .at_once
+                        .extend(together::compared(pair, setup, outcome));
+                }
+            }
+            Action::Overlap { .. } => tables
+                .overlap
+                .extend(pairs().flat_map(|pair| overlap::cells(pair, setup, outcome))),
+            Action::Latency { .. } => tables
+                .latency
+                .extend(pairs().map(|pair| latency::cell(pair, setup, outcome))),
+            Action::Local { .. } => {
+                let within = round.flows.iter().filter_map(|flow| flow.within());
+                tables
+                    .local
+                    .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
+            }
             Action::Host { allocation, .. } => {
                 tables
                     .host
@@ -372,37 +402,16 @@ pub fn assemble(
                     .pinning
                     .extend(nodes.map(|node| pinning::cell(node, setup, outcome)));
             }
-            Action::Local { .. } => {
-                let within = round.flows.iter().filter_map(|flow| flow.within());
-                tables
-                    .local
-                    .extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
-            }
-            _ => {}
-        }
-        for (at, (&flow, pair)) in round
-            .flows
-            .iter()
-            .filter_map(|flow| Some((flow, flow.pair()?)))
-            .enumerate()
-        {
-            match round.task.action {
-                Action::Verify => verified.take(flow, at, setup, outcome),
-                Action::Bandwidth { .. } => {
-                    let rates = figures::rates(outcome, at);
-                    tables
-                        .peer
-                        .push(peer::cell(pair, setup, rates, &verified, topology));
-                    tables
-                        .at_once
-                        .extend(together::compared(pair, setup, outcome));
-                }
-                Action::Overlap { .. } => {
-                    tables.overlap.extend(overlap::cells(pair, setup, outcome))
-                }
-                Action::Latency { .. } => tables.latency.push(latency::cell(pair, setup, outcome)),
-                _ => {}
-            }
+            Action::Load { .. } => tables.load.extend(load::pattern(round, outcome)),
+            Action::Pipeline { .. } => tables.pipeline.extend(pipeline::cell(round, outcome)),
+            Action::Engines { .. } => tables.engines.extend(engines::cell(round, outcome)),
+            Action::Calls { .. } => tables.calls.extend(calls::cells(round, outcome)),
+            Action::LaunchLoop { .. } => tables
+                .launch_loop
+                .extend(asynchrony::loop_cell(round, outcome)),
+            Action::Hazard { .. } => tables
+                .hazard
+                .extend(asynchrony::hazard_cell(round, outcome)),
         }
     }
     tables

@@ -22,8 +22,8 @@ use super::{Outcome, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
 use model::flow::HostMemory;
 use model::measurement::Status;
-use model::one_gpu::Ending;
 use model::pipeline::{Bound, Pipeline};
+use model::status::Ending;
 use model::units::Bytes;
 use plan::{Action, Round};
 

@@ -1,7 +1,7 @@
 //! Computes medians and spreads.
 
 /// Returns the median of the samples; none if there are none.
-pub fn median(samples: &[f64]) -> Option<f64> {
+pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = samples
         .iter()
         .copied()
@@ -17,7 +17,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 }
 
 /// Returns (largest - smallest) / median in per cent; none for fewer than two samples.
-pub fn spread_percent(samples: &[f64]) -> Option<f64> {
+pub(crate) fn spread_percent(samples: &[f64]) -> Option<f64> {
     let finite = || samples.iter().copied().filter(|sample| sample.is_finite());
     let median = median(samples)?;
     let (low, high) = (finite().reduce(f64::min)?, finite().reduce(f64::max)?);
@@ -31,7 +31,7 @@ const AWAKE_SHARE: f64 = 0.01;
 /// Returns the samples from the first one that agrees with the next, if all before it took longer: those were taken
 /// while a link woke up. Returns all samples if no two agree, or if an earlier one was as fast: such a path is not
 /// steady.
-pub fn settled(samples: &[f64]) -> &[f64] {
+pub(crate) fn settled(samples: &[f64]) -> &[f64] {
     let agree = |two: &[f64]| (two[0] - two[1]).abs() <= AWAKE_SHARE * two[0].min(two[1]);
     let first = samples.windows(2).position(agree).unwrap_or(0);
     let (before, after) = samples.split_at(first);

@@ -5,11 +5,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::{Endpoint, Flow, HostMemory};
+use super::cell::{Measurement, ended, figures};
+use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::host::HostDirection;
-use super::one_gpu::{Ending, OneGpu};
 use super::placement::HostMode;
 use super::probe::Probe;
+use super::status::Ending;
 use super::units::Bytes;
 
 /// A call that the host makes.
@@ -104,7 +105,7 @@ impl HostCall {
     }
 }
 
-impl OneGpu for HostCall {
+impl Measurement for HostCall {
     fn probe(&self) -> Probe {
         Probe::Calls
     }
@@ -126,8 +127,8 @@ impl OneGpu for HostCall {
         }
     }
 
-    fn bytes(&self) -> Bytes {
-        self.bytes.unwrap_or(Bytes(0))
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes.unwrap_or(Bytes(0)))
     }
 
     fn what(&self) -> String {
@@ -139,25 +140,12 @@ impl OneGpu for HostCall {
         format!("{}, {}{work}", self.words(), self.host)
     }
 
-    fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
-        vec![
-            ("host_blocked_us", self.host_blocked_us),
-            ("work_us", self.work_us),
-            ("spread_percent", self.spread_percent),
-        ]
+    figures! {
+        measured { host_blocked_us: Amount, work_us: Amount, spread_percent: Amount }
+        other { gpu, call, memory, numa_node, direction, bytes, host, busy, samples, ending }
     }
 
-    fn forget(&mut self) {
-        (self.host_blocked_us, self.work_us, self.spread_percent) = (None, None, None);
-    }
-
-    fn ending(&self) -> &Ending {
-        &self.ending
-    }
-
-    fn ending_mut(&mut self) -> &mut Ending {
-        &mut self.ending
-    }
+    ended!(ending);
 }
 
 /// A loop of small launches on one GPU with a wait for a GPU in each turn. That GPU is either the same one, which has
@@ -186,7 +174,7 @@ pub struct LaunchLoop {
     pub ending: Ending,
 }
 
-impl OneGpu for LaunchLoop {
+impl Measurement for LaunchLoop {
     fn probe(&self) -> Probe {
         Probe::LaunchLoop
     }
@@ -198,8 +186,8 @@ impl OneGpu for LaunchLoop {
         }
     }
 
-    fn bytes(&self) -> Bytes {
-        Bytes(0)
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(Bytes(0))
     }
 
     fn what(&self) -> String {
@@ -209,25 +197,12 @@ impl OneGpu for LaunchLoop {
         )
     }
 
-    fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
-        vec![
-            ("turn_us", self.turn_us),
-            ("host_us", self.host_us),
-            ("spread_percent", self.spread_percent),
-        ]
+    figures! {
+        measured { turn_us: Amount, host_us: Amount, spread_percent: Amount }
+        other { gpu, synchronized, turns, kernel_us, samples, ending }
     }
 
-    fn forget(&mut self) {
-        (self.turn_us, self.host_us, self.spread_percent) = (None, None, None);
-    }
-
-    fn ending(&self) -> &Ending {
-        &self.ending
-    }
-
-    fn ending_mut(&mut self) -> &mut Ending {
-        &mut self.ending
-    }
+    ended!(ending);
 }
 
 /// Data that a program gets if it reads the target buffer of a non-blocking copy to the host before waiting for the
@@ -256,7 +231,7 @@ pub struct Hazard {
     pub ending: Ending,
 }
 
-impl OneGpu for Hazard {
+impl Measurement for Hazard {
     fn probe(&self) -> Probe {
         Probe::Hazard
     }
@@ -271,35 +246,18 @@ impl OneGpu for Hazard {
         }
     }
 
-    fn bytes(&self) -> Bytes {
-        self.bytes
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {
         format!("{} read at once", self.bytes)
     }
 
-    fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
-        vec![
-            ("stale_percent", self.stale_percent),
-            ("stale_after_wait_percent", self.stale_after_wait_percent),
-            ("copy_us", self.copy_us),
-        ]
+    figures! {
+        measured { stale_percent: Share, stale_after_wait_percent: Share, copy_us: Amount }
+        other { gpu, memory, numa_node, bytes, samples, ending }
     }
 
-    fn forget(&mut self) {
-        (
-            self.stale_percent,
-            self.stale_after_wait_percent,
-            self.copy_us,
-        ) = (None, None, None);
-    }
-
-    fn ending(&self) -> &Ending {
-        &self.ending
-    }
-
-    fn ending_mut(&mut self) -> &mut Ending {
-        &mut self.ending
-    }
+    ended!(ending);
 }

@@ -1,14 +1,11 @@
-//! Cells of the measurements: the fields that all probes share, and the figures by which pairs are judged.
+//! The figures by which pairs and GPUs are judged.
 
 use std::collections::BTreeMap;
 
-use super::flow::{Endpoint, Flow, HostMemory, Setup};
-use super::host::{HostCopy, HostDirection, HostWay, Pinning};
-use super::measurement::{
-    Cell, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status, Verified,
-};
-use super::one_gpu::OneGpu;
-use super::placement::{Direction, Pair, Path};
+use super::flow::Setup;
+use super::host::{HostCopy, HostWay};
+use super::measurement::{Measurements, PeerBandwidth, Status};
+use super::placement::{Pair, Path};
 
 impl Measurements {
     /// Returns every setup that copies were planned in, regardless of size, in the order of the report.
@@ -84,157 +81,5 @@ impl Measurements {
             }
         }
         found
-    }
-}
-
-impl PeerBandwidth {
-    /// Returns the fields that all probes share.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Bandwidth,
-            flow: self.pair.into(),
-            setup: self.setup,
-            status: self.status,
-            has_figure: self.achieved_gbps.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: self.verified,
-        }
-    }
-}
-
-impl Overlap {
-    /// Returns the fields that all probes share.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Overlap,
-            flow: self.pair.into(),
-            setup: Setup::REFERENCE
-                .with_placement(self.placement)
-                .with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.overlap_percent.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: Verified::Skipped,
-        }
-    }
-}
-
-impl Latency {
-    /// Returns the fields that all probes share.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Latency,
-            flow: self.pair.into(),
-            setup: Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.latency_us.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: Verified::Skipped,
-        }
-    }
-}
-
-impl LocalCopy {
-    /// Returns the fields that all probes share.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Local,
-            flow: Flow {
-                from: Endpoint::Gpu(self.gpu),
-                to: Endpoint::Gpu(self.gpu),
-            },
-            setup: Setup::REFERENCE.with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.achieved_gbps.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: Verified::Skipped,
-        }
-    }
-}
-
-impl HostCopy {
-    /// Returns the fields that all probes share.
-    pub fn cell(&self) -> Cell<'_> {
-        let direction = if self.direction == HostDirection::BothWays {
-            Direction::BothWays
-        } else {
-            Direction::OneWay
-        };
-        Cell {
-            probe: Probe::Host,
-            flow: self.flow(),
-            setup: Setup::REFERENCE
-                .with_engine(self.engine)
-                .with_direction(direction)
-                .with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.achieved_gbps.is_some(),
-            reason: self.reason.as_deref(),
-            verified: self.verified,
-            disturbed: self.disturbed,
-        }
-    }
-}
-
-impl Pinning {
-    /// Returns the fields that all probes share. Its bytes stay in host memory.
-    pub fn cell(&self) -> Cell<'_> {
-        let host = Endpoint::Host {
-            node: self.numa_node,
-            memory: HostMemory::Pinned,
-        };
-        Cell {
-            probe: Probe::Pinning,
-            flow: Flow {
-                from: host,
-                to: host,
-            },
-            setup: Setup::REFERENCE.with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self
-                .allocate_ms_per_gib
-                .or(self.register_ms_per_gib)
-                .is_some(),
-            reason: self.reason.as_deref(),
-            verified: Verified::Skipped,
-            disturbed: false,
-        }
-    }
-}
-
-impl Measurements {
-    /// Returns all cells of these probes on one GPU, in the order of the report.
-    pub fn on_one_gpu(&self) -> impl Iterator<Item = &dyn OneGpu> {
-        let pipelines = self.pipeline.iter().map(|cell| cell as &dyn OneGpu);
-        let engines = self.engines.iter().map(|cell| cell as &dyn OneGpu);
-        let calls = self.calls.iter().map(|cell| cell as &dyn OneGpu);
-        let loops = self.launch_loop.iter().map(|cell| cell as &dyn OneGpu);
-        let hazards = self.hazard.iter().map(|cell| cell as &dyn OneGpu);
-        pipelines
-            .chain(engines)
-            .chain(calls)
-            .chain(loops)
-            .chain(hazards)
-    }
-
-    /// Returns the same cells, mutable.
-    pub fn on_one_gpu_mut(&mut self) -> impl Iterator<Item = &mut dyn OneGpu> {
-        let pipelines = self.pipeline.iter_mut().map(|cell| cell as &mut dyn OneGpu);
-        let engines = self.engines.iter_mut().map(|cell| cell as &mut dyn OneGpu);
-        let calls = self.calls.iter_mut().map(|cell| cell as &mut dyn OneGpu);
-        let loops = self
-            .launch_loop
-            .iter_mut()
-            .map(|cell| cell as &mut dyn OneGpu);
-        let hazards = self.hazard.iter_mut().map(|cell| cell as &mut dyn OneGpu);
-        pipelines
-            .chain(engines)
-            .chain(calls)
-            .chain(loops)
-            .chain(hazards)
     }
 }

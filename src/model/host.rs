@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::{Endpoint, Flow, HostMemory};
-use super::placement::Engine;
+use super::cell::{Ended, Measurement, ended, figures};
+use super::flow::{Endpoint, Flow, HostMemory, Setup};
+use super::placement::{Direction, Engine};
+use super::probe::Probe;
 use super::status::{Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
@@ -219,6 +221,65 @@ impl HostCopy {
     }
 }
 
+impl Measurement for HostCopy {
+    fn probe(&self) -> Probe {
+        Probe::Host
+    }
+
+    fn flow(&self) -> Flow {
+        Self::flow(self)
+    }
+
+    fn setup(&self) -> Setup {
+        let direction = if self.direction == HostDirection::BothWays {
+            Direction::BothWays
+        } else {
+            Direction::OneWay
+        };
+        Setup::REFERENCE
+            .with_engine(self.engine)
+            .with_direction(direction)
+            .with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        let at_once = if self.at_once > 1 {
+            format!(", {} GPUs at once", self.at_once)
+        } else {
+            String::new()
+        };
+        format!("{}{at_once}, {}", self.way(), self.bytes)
+    }
+
+    fn verified(&self) -> Verified {
+        self.verified
+    }
+
+    figures! {
+        measured {
+            achieved_gbps: Rate,
+            to_device_gbps: Rate,
+            to_host_gbps: Rate,
+            percent: Percent,
+            expected_percent: Percent,
+            spread_percent: Amount,
+            host_blocked_us: Amount,
+        }
+        given {
+            theoretical_gbps: Rate,
+            expected_gbps: Rate,
+            expected_low_gbps: Rate,
+            expected_high_gbps: Rate,
+        }
+        other {
+            gpu, numa_node, memory, direction, engine, allocation, at_once, bytes, bottleneck, samples, verified,
+            verification_detail, status, reason, disturbed,
+        }
+    }
+
+    ended!();
+}
+
 /// The cost of page-locking memory of one NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -254,6 +315,61 @@ pub struct Pinning {
     pub status: Status,
     /// Reason why there is no figure.
     pub reason: Option<String>,
+}
+
+impl Measurement for Pinning {
+    fn probe(&self) -> Probe {
+        Probe::Pinning
+    }
+
+    /// Returns a flow within host memory, where its bytes stay.
+    fn flow(&self) -> Flow {
+        let host = Endpoint::Host {
+            node: self.numa_node,
+            memory: HostMemory::Pinned,
+        };
+        Flow {
+            from: host,
+            to: host,
+        }
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        self.bytes.to_string()
+    }
+
+    figures! {
+        measured {
+            allocate_ms_per_gib: Amount,
+            free_ms_per_gib: Amount,
+            register_ms_per_gib: Amount,
+            unregister_ms_per_gib: Amount,
+        }
+        or register_ms_per_gib
+        other {
+            numa_node, bytes, allocating_takes_bytes, copying_takes_bytes, limit, limit_bytes, refused, samples, status,
+            reason,
+        }
+    }
+
+    fn ended(&self) -> Ended<'_> {
+        Ended {
+            status: self.status,
+            reason: self.reason.as_deref(),
+            disturbed: false,
+        }
+    }
+
+    fn end(&mut self, status: Status, reason: Option<String>) {
+        (self.status, self.reason) = (status, reason);
+    }
+
+    /// Does nothing: no traffic of a GPU disturbs it.
+    fn set_disturbed(&mut self, _disturbed: bool) {}
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::{Endpoint, Flow, Setup};
-use super::probe::{Cell, Probe};
+use super::cell::{Cell, Figure, Measurement, Quantity, ended};
+use super::flow::{Endpoint, Flow, HostMemory, Setup};
+use super::probe::Probe;
 use super::status::{Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
@@ -220,8 +221,84 @@ impl LoadPattern {
         self.achieved_gbps.filter(|_| sound)
     }
 
-    /// Removes its figures.
-    pub fn forget(&mut self) {
+    /// Returns the cell of each flow.
+    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        (0..self.flows.len()).map(|number| self.part(number))
+    }
+}
+
+impl Measurement for LoadPattern {
+    fn probe(&self) -> Probe {
+        Probe::Load
+    }
+
+    /// Returns the first flow; without flows, one that stays in host memory.
+    fn flow(&self) -> Flow {
+        let nowhere = Endpoint::Host {
+            node: None,
+            memory: HostMemory::Pinned,
+        };
+        let none = Flow {
+            from: nowhere,
+            to: nowhere,
+        };
+        self.flows.first().map_or(none, LoadFlow::flow)
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        self.name()
+    }
+
+    fn identity(&self) -> String {
+        format!("{}, {}", Probe::Load, self.name())
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        // A field that is not named here does not compile.
+        let Self {
+            achieved_gbps,
+            theoretical_gbps,
+            percent,
+            expected_gbps,
+            expected_percent,
+            fairness,
+            spread_percent,
+            flows,
+            pattern: _,
+            of: _,
+            bytes: _,
+            limited_by: _,
+            samples: _,
+            verified: _,
+            verification_detail: _,
+            status: _,
+            reason: _,
+            disturbed: _,
+        } = self;
+        let own = [
+            Figure::new("achieved_gbps", achieved_gbps, Quantity::Rate),
+            Figure::new("percent", percent, Quantity::Percent),
+            Figure::new("expected_percent", expected_percent, Quantity::Percent),
+            Figure::new("fairness", fairness, Quantity::Index),
+            Figure::new("spread_percent", spread_percent, Quantity::Amount),
+            Figure::new("theoretical_gbps", theoretical_gbps, Quantity::Rate),
+            Figure::new("expected_gbps", expected_gbps, Quantity::Rate),
+        ];
+        let of_flows = flows.iter().flat_map(|flow| {
+            [
+                ("flows[].achieved_gbps", flow.achieved_gbps),
+                ("flows[].expected_gbps", flow.expected_gbps),
+            ]
+        });
+        let of_flows = of_flows.map(|(key, rate)| Figure::new(key, &rate, Quantity::Rate));
+        own.into_iter().chain(of_flows).collect()
+    }
+
+    fn forget(&mut self) {
         (self.achieved_gbps, self.percent, self.expected_percent) = (None, None, None);
         (self.fairness, self.spread_percent) = (None, None);
         for flow in &mut self.flows {
@@ -229,19 +306,26 @@ impl LoadPattern {
         }
     }
 
-    /// Returns the fields that all probes share, for each flow.
-    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        self.flows.iter().map(|flow| Cell {
-            probe: Probe::Load,
-            flow: flow.flow(),
-            setup: Setup::REFERENCE.with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.achieved_gbps.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: self.verified,
-        })
+    fn has_figure(&self) -> bool {
+        self.achieved_gbps.is_some()
     }
+
+    fn verified(&self) -> Verified {
+        self.verified
+    }
+
+    fn parts(&self) -> usize {
+        self.flows.len()
+    }
+
+    fn part(&self, number: usize) -> Cell<'_> {
+        Cell {
+            flow: self.flows[number].flow(),
+            ..self.cell()
+        }
+    }
+
+    ended!();
 }
 
 fn name(pattern: Pattern, of: &str) -> String {

@@ -5,17 +5,18 @@ use serde::{Deserialize, Serialize};
 use super::asynchrony::{Hazard, HostCall, LaunchLoop};
 use super::background::Background;
 use super::broken_off::BrokenOff;
+pub use super::cell::Cell;
+use super::cell::{Measurement, ended, figures};
 use super::collective::AllReduce;
 pub use super::cuda::{
     CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport,
 };
-use super::flow::Setup;
+use super::flow::{Endpoint, Flow, Setup};
 use super::host::{HostCopy, Pinning};
 use super::load::{Counted, LoadPattern};
-use super::one_gpu::OneGpu;
 use super::pipeline::{Engines, Pipeline};
 use super::placement::{Pair, Path, Placement, Side};
-pub use super::probe::{Cell, Probe};
+pub use super::probe::Probe;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
     AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded,
@@ -117,26 +118,45 @@ pub struct Measurements {
     pub absent: u32,
 }
 
+/// Lists the tables of measurements, in the order of the report, and everything else. A table that is in neither list does
+/// not compile.
+macro_rules! tables {
+    ($($table:ident),* $(,)?; other $($other:ident),* $(,)?) => {
+        impl Measurements {
+            /// Returns every planned measurement, in the order of the report.
+            pub fn each(&self) -> impl Iterator<Item = &dyn Measurement> {
+                let Self { $($table,)* $($other: _,)* } = self;
+                std::iter::empty()
+                    $(.chain($table.iter().map(|one| one as &dyn Measurement)))*
+            }
+
+            /// Returns the same, mutable.
+            pub fn each_mut(&mut self) -> impl Iterator<Item = &mut dyn Measurement> {
+                let Self { $($table,)* $($other: _,)* } = self;
+                std::iter::empty()
+                    $(.chain($table.iter_mut().map(|one| one as &mut dyn Measurement)))*
+            }
+        }
+    };
+}
+
+tables!(
+    peer, overlap, latency, local, host, pinning, pipeline, engines, calls, launch_loop, hazard, load;
+    other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load, background,
+    impossible, broken_off, problems, limited, left_out, thinned_out, interrupted, cut_off, absent
+);
+
 impl Measurements {
-    /// Returns every planned measurement, in the order of the report.
+    /// Returns the cells of every planned measurement, in the order of the report.
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        let peer = self.peer.iter().map(PeerBandwidth::cell);
-        let overlap = self.overlap.iter().map(Overlap::cell);
-        let latency = self.latency.iter().map(Latency::cell);
-        let local = self.local.iter().map(LocalCopy::cell);
-        let host = self
-            .host
-            .iter()
-            .map(HostCopy::cell)
-            .chain(self.pinning.iter().map(Pinning::cell));
-        let one_gpu = self.on_one_gpu().map(OneGpu::cell);
-        let load = self.load.iter().flat_map(LoadPattern::cells);
-        peer.chain(overlap)
-            .chain(latency)
-            .chain(local)
-            .chain(host)
-            .chain(one_gpu)
-            .chain(load)
+        let parts = |one: &dyn Measurement| 0..one.parts();
+        self.each()
+            .flat_map(move |one| parts(one).map(move |number| one.part(number)))
+    }
+
+    /// Returns the measurements on one GPU: pipelines, copy engines, calls, launch loops and hazards.
+    pub fn on_one_gpu(&self) -> impl Iterator<Item = &dyn Measurement> {
+        self.each().filter(|one| one.probe().is_on_one_gpu())
     }
 }
 
@@ -213,6 +233,49 @@ pub struct PeerBandwidth {
     pub disturbed: bool,
 }
 
+impl Measurement for PeerBandwidth {
+    fn probe(&self) -> Probe {
+        Probe::Bandwidth
+    }
+
+    fn flow(&self) -> Flow {
+        self.pair.into()
+    }
+
+    fn setup(&self) -> Setup {
+        self.setup
+    }
+
+    fn what(&self) -> String {
+        format!("{}, {}", self.setup, self.setup.bytes)
+    }
+
+    fn verified(&self) -> Verified {
+        self.verified
+    }
+
+    figures! {
+        measured {
+            achieved_gbps: Rate,
+            percent: Percent,
+            expected_percent: Percent,
+            spread_percent: Amount,
+            fixed_cost_us: Amount,
+            asymptotic_gbps: Rate,
+            host_blocked_us: Amount,
+        }
+        given {
+            theoretical_gbps: Rate,
+            expected_gbps: Rate,
+            expected_low_gbps: Rate,
+            expected_high_gbps: Rate,
+        }
+        other { pair, setup, samples, at_once, verified, verification_detail, status, reason, disturbed }
+    }
+
+    ended!();
+}
+
 const fn alone() -> u32 {
     1
 }
@@ -270,6 +333,38 @@ pub struct Overlap {
     pub disturbed: bool,
 }
 
+impl Measurement for Overlap {
+    fn probe(&self) -> Probe {
+        Probe::Overlap
+    }
+
+    fn flow(&self) -> Flow {
+        self.pair.into()
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE
+            .with_placement(self.placement)
+            .with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        format!(
+            "{}, {}, kernel on {}",
+            self.setup(),
+            self.bytes,
+            self.compute_on
+        )
+    }
+
+    figures! {
+        measured { overlap_percent: Share, host_blocked_us: Amount, copy_us: Amount, kernel_us: Amount }
+        other { pair, placement, compute_on, bytes, samples, status, reason, disturbed }
+    }
+
+    ended!();
+}
+
 /// Time of one small copy in a row of small copies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -297,6 +392,31 @@ pub struct Latency {
     pub disturbed: bool,
 }
 
+impl Measurement for Latency {
+    fn probe(&self) -> Probe {
+        Probe::Latency
+    }
+
+    fn flow(&self) -> Flow {
+        self.pair.into()
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        format!("{}, {}", self.setup(), self.bytes)
+    }
+
+    figures! {
+        measured { latency_us: Duration, spread_percent: Amount }
+        other { pair, path, bytes, samples, status, reason, disturbed }
+    }
+
+    ended!();
+}
+
 /// Copies within one GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -319,4 +439,32 @@ pub struct LocalCopy {
     /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
+}
+
+impl Measurement for LocalCopy {
+    fn probe(&self) -> Probe {
+        Probe::Local
+    }
+
+    fn flow(&self) -> Flow {
+        Flow {
+            from: Endpoint::Gpu(self.gpu),
+            to: Endpoint::Gpu(self.gpu),
+        }
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        self.bytes.to_string()
+    }
+
+    figures! {
+        measured { achieved_gbps: Rate, spread_percent: Amount }
+        other { gpu, bytes, samples, status, reason, disturbed }
+    }
+
+    ended!();
 }

@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::{Endpoint, Flow, HostMemory};
-use super::one_gpu::{Ending, OneGpu};
+use super::cell::{Measurement, ended, figures};
+use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::probe::Probe;
+use super::status::Ending;
 use super::units::Bytes;
 
 /// The resource that a pipeline waits for most of the time.
@@ -78,7 +79,7 @@ pub struct Pipeline {
     pub ending: Ending,
 }
 
-impl OneGpu for Pipeline {
+impl Measurement for Pipeline {
     fn probe(&self) -> Probe {
         Probe::Pipeline
     }
@@ -94,8 +95,8 @@ impl OneGpu for Pipeline {
         }
     }
 
-    fn bytes(&self) -> Bytes {
-        self.bytes
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {
@@ -105,34 +106,23 @@ impl OneGpu for Pipeline {
         )
     }
 
-    fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
-        vec![
-            ("speed_up", self.speed_up),
-            ("one_stream_us", self.one_stream_us),
-            ("several_streams_us", self.several_streams_us),
-            ("possible_speed_up", self.possible_speed_up),
-            ("copy_in_us", self.copy_in_us),
-            ("kernel_us", self.kernel_us),
-            ("copy_out_us", self.copy_out_us),
-            ("enqueue_us", self.enqueue_us),
-            ("spread_percent", self.spread_percent),
-        ]
+    figures! {
+        measured {
+            speed_up: Amount,
+            one_stream_us: Amount,
+            several_streams_us: Amount,
+            possible_speed_up: Amount,
+            copy_in_us: Amount,
+            kernel_us: Amount,
+            copy_out_us: Amount,
+            enqueue_us: Amount,
+            spread_percent: Amount,
+        }
+        also { bound }
+        other { gpu, numa_node, memory, batches, bytes, streams, samples, ending }
     }
 
-    fn forget(&mut self) {
-        (self.speed_up, self.possible_speed_up, self.bound) = (None, None, None);
-        (self.one_stream_us, self.several_streams_us, self.enqueue_us) = (None, None, None);
-        (self.copy_in_us, self.kernel_us, self.copy_out_us) = (None, None, None);
-        self.spread_percent = None;
-    }
-
-    fn ending(&self) -> &Ending {
-        &self.ending
-    }
-
-    fn ending_mut(&mut self) -> &mut Ending {
-        &mut self.ending
-    }
+    ended!(ending);
 }
 
 /// Copies of one GPU that run at the same time. They show the number of its copy engines.
@@ -170,7 +160,7 @@ pub struct Engines {
     pub ending: Ending,
 }
 
-impl OneGpu for Engines {
+impl Measurement for Engines {
     fn probe(&self) -> Probe {
         Probe::Engines
     }
@@ -186,35 +176,25 @@ impl OneGpu for Engines {
         }
     }
 
-    fn bytes(&self) -> Bytes {
-        self.bytes
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes)
     }
 
     fn what(&self) -> String {
         format!("copies of {}", self.bytes)
     }
 
-    fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
-        vec![
-            ("opposite_percent", self.opposite_percent),
-            ("both_to_device_percent", self.both_to_device_percent),
-            ("both_to_host_percent", self.both_to_host_percent),
-            ("kernel_to_device_percent", self.kernel_to_device_percent),
-            ("kernel_to_host_percent", self.kernel_to_host_percent),
-        ]
+    figures! {
+        measured {
+            opposite_percent: Share,
+            both_to_device_percent: Share,
+            both_to_host_percent: Share,
+            kernel_to_device_percent: Share,
+            kernel_to_host_percent: Share,
+            observed: Amount,
+        }
+        other { gpu, numa_node, bytes, reported, samples, ending }
     }
 
-    fn forget(&mut self) {
-        (self.observed, self.opposite_percent) = (None, None);
-        (self.both_to_device_percent, self.both_to_host_percent) = (None, None);
-        (self.kernel_to_device_percent, self.kernel_to_host_percent) = (None, None);
-    }
-
-    fn ending(&self) -> &Ending {
-        &self.ending
-    }
-
-    fn ending_mut(&mut self) -> &mut Ending {
-        &mut self.ending
-    }
+    ended!(ending);
 }

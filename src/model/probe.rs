@@ -1,9 +1,6 @@
-//! The probes by name, and the fields that the measurements of all probes share.
+//! The probes by name.
 
 use std::fmt;
-
-use super::flow::{Endpoint, Flow, Setup};
-use super::status::{Status, Verified};
 
 /// The subject of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +31,16 @@ pub enum Probe {
     Load,
 }
 
+impl Probe {
+    /// Returns true for the probes that measure one GPU by itself, with or without copies to the host.
+    pub const fn is_on_one_gpu(self) -> bool {
+        matches!(
+            self,
+            Self::Pipeline | Self::Engines | Self::Calls | Self::LaunchLoop | Self::Hazard
+        )
+    }
+}
+
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -50,38 +57,5 @@ impl fmt::Display for Probe {
             Self::Hazard => "hazard",
             Self::Load => "load",
         })
-    }
-}
-
-/// One requested measurement.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell<'a> {
-    pub probe: Probe,
-    /// Source and destination.
-    pub flow: Flow,
-    /// Setup of the copy.
-    pub setup: Setup,
-    /// Status of the measurement.
-    pub status: Status,
-    /// True if it has a figure.
-    pub has_figure: bool,
-    /// Reason why there is no figure.
-    pub reason: Option<&'a str>,
-    /// Result of checking the bytes.
-    pub verified: Verified,
-    /// True if another program disturbed it.
-    pub disturbed: bool,
-}
-
-impl Cell<'_> {
-    /// Returns true if the bytes come from or go to this GPU.
-    pub fn uses(&self, gpu: u32) -> bool {
-        self.flow.ends().contains(&Endpoint::Gpu(gpu))
-    }
-
-    /// Returns true if it has a result. Wrong bytes are a result, regardless of the timing.
-    pub fn tested(&self) -> bool {
-        self.verified.is_wrong()
-            || (self.status == Status::Measured && self.has_figure && !self.disturbed)
     }
 }

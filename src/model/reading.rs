@@ -170,7 +170,7 @@ pub fn join<T, F: TryInto<T, Error: fmt::Display>>(
 macro_rules! facts {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident {
+        $visible:vis struct $name:ident {
             $( $(#[$plain_meta:meta])* $plain:ident : $plain_type:ty, )*
             => readings {
                 $( $(#[$field_meta:meta])* $field:ident : $type:ty $(as $number:ty)?, )*
@@ -179,16 +179,16 @@ macro_rules! facts {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
-        pub struct $name {
-            $( $(#[$plain_meta])* pub $plain: $plain_type, )*
-            $( $(#[$field_meta])* pub $field: $crate::reading::Reading<$type>, )*
+        $visible struct $name {
+            $( $(#[$plain_meta])* $visible $plain: $plain_type, )*
+            $( $(#[$field_meta])* $visible $field: $crate::reading::Reading<$type>, )*
         }
 
         impl $name {
             /// Creates facts whose readings are all unknown for one reason, with these plain fields.
             #[allow(dead_code, reason = "not every struct of facts is ever unread as a whole")]
             #[allow(clippy::too_many_arguments, reason = "one argument per plain field")]
-            pub fn unread($($plain: $plain_type,)* why: &$crate::reading::Unknown) -> Self {
+            $visible fn unread($($plain: $plain_type,)* why: &$crate::reading::Unknown) -> Self {
                 Self {
                     $( $plain, )*
                     $( $field: $crate::reading::Reading::Unknown(why.clone()), )*
@@ -288,7 +288,7 @@ mod tests {
 
     facts! {
         /// A thing.
-        pub struct Thing {
+        struct Thing {
             /// Its number.
             number: u32,
             => readings {

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
 use super::finding::Finding;
@@ -12,7 +11,6 @@ use super::measurement::Measurements;
 use super::placement::Pair;
 use super::request::Request;
 use super::snapshot::Snapshot;
-use super::summary::Summary;
 use super::topology::Topology;
 
 /// Name of the program, as written in reports and shown in lists of processes.
@@ -25,7 +23,7 @@ pub const SCHEMA: &str = "peerscope.report/1";
 /// domain. No operating system shows more. Tables grow with the square of the number.
 pub const MOST_GPUS: usize = 72;
 
-/// A report: everything that was found, measured and concluded. Its written form has a [`Summary`] too, which is made
+/// A report: everything that was found, measured and concluded. Its written form has a [`Summary`](super::summary::Summary) too, which is made
 /// from the rest and never read back.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -56,43 +54,6 @@ pub struct Report {
     pub verdict: Verdict,
     /// Time spent in each stage.
     pub timing: Timing,
-}
-
-impl Serialize for Report {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // Without `..`, so that a new key cannot be forgotten here.
-        let Self {
-            schema,
-            tool,
-            started_at,
-            machine,
-            request,
-            snapshot,
-            topology,
-            measurements,
-            findings,
-            advice,
-            verdict,
-            timing,
-        } = self;
-        let mut to = to.serialize_struct("Report", 13)?;
-        to.serialize_field("schema", schema)?;
-        to.serialize_field("tool", tool)?;
-        to.serialize_field("started_at", started_at)?;
-        to.serialize_field("machine", machine)?;
-        to.serialize_field("request", request)?;
-        to.serialize_field("summary", &Summary::of(self))?;
-        to.serialize_field("snapshot", snapshot)?;
-        to.serialize_field("topology", topology)?;
-        to.serialize_field("measurements", measurements)?;
-        to.serialize_field("findings", findings)?;
-        if !advice.is_empty() {
-            to.serialize_field("advice", advice)?;
-        }
-        to.serialize_field("verdict", verdict)?;
-        to.serialize_field("timing", timing)?;
-        to.end()
-    }
 }
 
 impl Report {

@@ -40,3 +40,35 @@ impl Verified {
         matches!(self, Self::Dropped | Self::Corrupt)
     }
 }
+
+/// The end of a measurement: its status, and if its figure counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Ending {
+    /// Status of the measurement.
+    pub status: Status,
+    /// Reason why there is no figure.
+    pub reason: Option<String>,
+    /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
+    /// judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
+}
+
+impl Ending {
+    /// The ending of a measurement that has a figure.
+    pub const MEASURED: Self = Self {
+        status: Status::Measured,
+        reason: None,
+        disturbed: false,
+    };
+
+    /// Creates an ending without a figure, for this reason.
+    pub const fn without(status: Status, reason: Option<String>) -> Self {
+        Self {
+            status,
+            reason,
+            disturbed: false,
+        }
+    }
+}

@@ -5,7 +5,6 @@
 use super::flow::HostMemory;
 use super::host::{Allocation, HostCopy, HostDirection, Pinning};
 use super::measurement::{Overlap, Status, Verified};
-use super::one_gpu::Ending;
 use super::pipeline::Engines;
 use super::placement::{Engine, Pair, Placement, Side};
 use super::reading::{Reading, Unknown};
@@ -13,6 +12,7 @@ use super::snapshot::{
     CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote,
     P2pStatus, PciFunction, PciKind, Snapshot,
 };
+use super::status::Ending;
 use super::units::{Bytes, GIB, GbPerSecond, Generation, Lanes, MIB, PciAddress, PcieLink};
 
 /// Reads an address from a test.
@@ -65,9 +65,9 @@ pub fn gpu(index: u32, address: &str) -> Gpu {
         uuid: Reading::Known(format!("GPU-{index}")),
         name: Reading::Known("NVIDIA A40".into()),
         memory_total_bytes: Reading::Known(Bytes(48 * GIB)),
-        pcie_generation: Reading::Known(Generation::GEN1),
+        pcie_generation: generation(1),
         pcie_width: Reading::Known(Lanes::X16),
-        pcie_generation_max: Reading::Known(Generation::GEN4),
+        pcie_generation_max: generation(4),
         pcie_width_max: Reading::Known(Lanes::X16),
         nvlinks: Reading::Known(Vec::new()),
         power_state: Reading::Known(8),

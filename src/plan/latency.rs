@@ -8,7 +8,7 @@ use model::placement::Path;
 use model::units::Bytes;
 
 /// Bytes of a copy whose latency is measured, as in p2pBandwidthLatencyTest.
-pub const LATENCY_BYTES: u64 = 16;
+pub(crate) const LATENCY_BYTES: u64 = 16;
 /// Copies in one row of a latency sample.
 pub const LATENCY_COPIES: u32 = 100;
 

@@ -9,7 +9,7 @@ use model::placement::Pair;
 /// Number of GPUs above which most pairs are measured in the reference placement only. The number of pairs grows with
 /// the square of the GPUs: 72 have 5112. Measuring everything on each of them would take hours. Sixteen is the
 /// largest number on one board, or in one machine without switches between machines; chosen.
-pub const MOST_GPUS_IN_FULL: usize = 16;
+pub(crate) const MOST_GPUS_IN_FULL: usize = 16;
 
 /// Returns the pairs on which everything is measured. Each GPU sends to the next one and to the one half of all GPUs
 /// further, so that every GPU sends and receives twice. Returns `None` if everything is measured on all pairs.

@@ -57,32 +57,12 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
         in_the_way.extend(found.iter().copied());
         !found.is_empty()
     };
-    measurements
-        .peer
-        .iter_mut()
-        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements
-        .overlap
-        .iter_mut()
-        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements
-        .latency
-        .iter_mut()
-        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements
-        .local
-        .iter_mut()
-        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements
-        .host
-        .iter_mut()
-        .for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
-    measurements
-        .on_one_gpu_mut()
-        .for_each(|cell| cell.ending_mut().disturbed = is_disturbed(&cell.cell()));
-    for load in &mut measurements.load {
+    for one in measurements.each_mut() {
         // `count` visits every cell, so that `in_the_way` collects the GPUs of all of them; `any` would stop early.
-        load.disturbed = load.cells().filter(|cell| is_disturbed(cell)).count() > 0;
+        let disturbed = (0..one.parts())
+            .filter(|number| is_disturbed(&one.part(*number)))
+            .count();
+        one.set_disturbed(disturbed > 0);
     }
     for counted in &mut measurements.counted {
         counted.disturbed = traffic.iter().any(|(gpu, _)| *gpu == counted.gpu);

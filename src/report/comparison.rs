@@ -149,7 +149,7 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
         paint,
         &format!("{said}; {figures} compared{missing}"),
     );
-    let side = |name: &str, side: &diagnose::compare::Side| {
+    let side = |name: &str, side: &diagnose::compare::ComparedReport| {
         format!("{name} {} ({})", side.started_at, side.machine)
     };
     page.line(

@@ -2,7 +2,7 @@
 
 /// Smallest, median and largest of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
+pub(crate) struct Spread {
     pub count: usize,
     pub min: f64,
     pub median: f64,
@@ -11,7 +11,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns `None` if there is no finite figure.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values
             .into_iter()
             .filter(|value| value.is_finite())
@@ -34,7 +34,7 @@ impl Spread {
 }
 
 /// Returns indices as people write them: `0-3,6`.
-pub fn ranges(indices: &[u32]) -> String {
+pub(crate) fn ranges(indices: &[u32]) -> String {
     let range = |run: &[u32]| match run {
         [first, .., last] => format!("{first}-{last}"),
         run => run.iter().map(ToString::to_string).collect(),

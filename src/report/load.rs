@@ -12,7 +12,7 @@ use model::rounding::{percent, range, rate};
 use model::units::Bytes;
 
 /// Figures of all patterns of one kind.
-pub(super) struct Kind<'a> {
+pub(super) struct PatternFigures<'a> {
     /// The kind of pattern.
     pub(super) pattern: Pattern,
     /// The patterns, in the report's order.
@@ -21,7 +21,7 @@ pub(super) struct Kind<'a> {
     pub(super) rates: Option<Spread>,
 }
 
-impl<'a> Kind<'a> {
+impl<'a> PatternFigures<'a> {
     /// Returns all kinds of a report, in its order.
     pub(super) fn of(measurements: &'a Measurements) -> Vec<Self> {
         let mut kinds: Vec<Self> = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 
 /// Writes a row for each kind of pattern; on request also one for each pattern.
 pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
-    let kinds = Kind::of(measurements);
+    let kinds = PatternFigures::of(measurements);
     if kinds.is_empty() {
         return;
     }

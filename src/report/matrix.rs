@@ -87,7 +87,7 @@ impl Table {
     }
 
     /// Aligns every column to this side.
-    pub fn aligned(mut self, align: Align) -> Self {
+    pub(crate) fn aligned(mut self, align: Align) -> Self {
         self.align.fill(align);
         self
     }
@@ -280,7 +280,7 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
 
 /// Returns a matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in nvidia-smi. `label`
 /// makes the labels, `cell` the cells.
-pub fn pair_matrix(
+pub(crate) fn pair_matrix(
     gpus: &[u32],
     label: impl Fn(u32) -> Cell,
     cell: impl Fn(Pair) -> Cell,

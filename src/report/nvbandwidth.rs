@@ -13,6 +13,7 @@ use super::escape::clean;
 use super::format::{Format, Of, Style};
 use super::json;
 use super::pair_figures::is_sound;
+use model::cell::Measurement;
 use model::flow::Setup;
 use model::host::{HostDirection, HostWay};
 use model::measurement::Measurements;

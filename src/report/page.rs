@@ -3,7 +3,7 @@
 use super::escape::clean;
 use super::matrix::Table;
 pub use super::paint::Paint;
-pub use super::wrap::GLUE;
+pub(crate) use super::wrap::GLUE;
 
 /// A piece of a page. Its texts are clean.
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ pub enum Paint {
 
 impl Paint {
     /// Returns the text in this paint; unchanged without colour.
-    pub fn apply(self, text: &str, color: bool) -> String {
+    pub(crate) fn apply(self, text: &str, color: bool) -> String {
         if !color || self == Self::Plain || text.is_empty() {
             return text.to_owned();
         }

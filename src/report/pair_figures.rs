@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::figures::Spread;
+use model::cell::Measurement;
 use model::measurement::{Latency, Measurements, PeerBandwidth};
 use model::placement::{Pair, Path};
 

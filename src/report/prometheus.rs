@@ -13,11 +13,11 @@ use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
 use super::format::{Format, Style};
 use super::gauges::{Labels, Metrics};
 use super::host::Ways;
-use super::load::Kind;
+use super::load::PatternFigures;
 use super::pair_figures::{local_rates, sound_latencies};
 use super::partial;
+use model::cell::Measurement;
 use model::host::{HostCopy, HostWay, Pinning};
-use model::one_gpu::OneGpu;
 use model::placement::Pair;
 use model::report::{Conclusion, Report};
 
@@ -335,9 +335,10 @@ fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
 /// Writes the rates of several flows at once, and the counters read around them.
 fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
     let measurements = digest.report.measurements.as_ref();
-    let kinds = measurements.map(Kind::of).unwrap_or_default();
-    let labels =
-        |kind: &Kind<'_>| -> Labels<'_> { vec![("pattern", kind.pattern.to_string().into())] };
+    let kinds = measurements.map(PatternFigures::of).unwrap_or_default();
+    let labels = |kind: &PatternFigures<'_>| -> Labels<'_> {
+        vec![("pattern", kind.pattern.to_string().into())]
+    };
     metrics.gauge(
         "load_min_bytes_per_second",
         "Rate of all flows of a pattern together, of the slowest pattern of its kind.",
@@ -345,7 +346,7 @@ fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
             .iter()
             .filter_map(|kind| Some((labels(kind), bytes_per_second(kind.rates?.min)))),
     );
-    let expected = |kind: &Kind<'_>| kind.worst()?.expected_percent;
+    let expected = |kind: &PatternFigures<'_>| kind.worst()?.expected_percent;
     metrics.gauge(
         "load_min_expected_ratio",
         "Least share of what a pattern of several flows should reach.",
@@ -353,7 +354,7 @@ fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
             .iter()
             .filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
     );
-    let fairness = |kind: &Kind<'_>| {
+    let fairness = |kind: &PatternFigures<'_>| {
         kind.all
             .iter()
             .filter_map(|load| load.fairness)

@@ -2,7 +2,7 @@
 
 use super::figures::Spread;
 use super::host::Ways;
-use super::load::{self, Kind};
+use super::load::{self, PatternFigures};
 use super::pair_figures::local_rates;
 use super::streams;
 use model::measurement::Measurements;
@@ -36,7 +36,7 @@ pub(super) fn measured(measurements: &Measurements) -> Vec<(String, String)> {
                     ),
                 )
             });
-    let patterns = Kind::of(measurements)
+    let patterns = PatternFigures::of(measurements)
         .into_iter()
         .filter_map(|kind| Some((format!("load: {}", kind.pattern), kind.text()?)));
     let counted = load::summary(&measurements.counted)

@@ -1,7 +1,7 @@
 //! Compares figures with what is expected of them, in a word; and does so for everything that is judged.
 
 use super::figures::Spread;
-use super::load::Kind;
+use super::load::PatternFigures;
 use super::pair_figures::{Figures, is_sound};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
@@ -101,7 +101,7 @@ pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
 }
 
 /// Compares the sums of several flows at once with expectation.
-pub(super) fn of_load(kinds: &[Kind<'_>]) -> Option<Standing> {
+pub(super) fn of_load(kinds: &[PatternFigures<'_>]) -> Option<Standing> {
     let shares = kinds
         .iter()
         .flat_map(|kind| &kind.all)
@@ -179,7 +179,7 @@ pub(super) fn all(measurements: &Measurements) -> Vec<Judged> {
                 below: standing.below(),
             })
         });
-    let load = of_load(&Kind::of(measurements)).map(|standing| {
+    let load = of_load(&PatternFigures::of(measurements)).map(|standing| {
         // The table next to it shows the share of what is expected, without a margin.
         let least = Spread::of(
             measurements

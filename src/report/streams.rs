@@ -7,8 +7,8 @@ use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash};
 use model::asynchrony::{HostCall, LaunchLoop};
+use model::cell::Measurement;
 use model::measurement::Measurements;
-use model::one_gpu::OneGpu;
 use model::pipeline::{Engines, Pipeline};
 use model::rounding::{percent, short};
 
@@ -22,7 +22,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 }
 
 /// Groups cells by name, in their order of first appearance.
-fn alike<T: OneGpu>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Vec<&T>)> {
+fn alike<T: Measurement>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Vec<&T>)> {
     let mut groups: Vec<(String, Vec<&T>)> = Vec::new();
     for cell in cells {
         let name = name(cell);
@@ -35,7 +35,7 @@ fn alike<T: OneGpu>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Ve
 }
 
 /// Returns the range of a figure over the GPUs whose cells count.
-fn over<T: OneGpu>(cells: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
+fn over<T: Measurement>(cells: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
     Spread::of(
         cells
             .iter()

@@ -4,6 +4,7 @@ use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::pair_figures::{Figures, is_sound, local_rates, wrong_pairs};
+use model::cell::Measurement;
 use model::flow::Setup;
 use model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
 use model::placement::{Path, Placement, Side};

@@ -3,7 +3,7 @@
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 /// A space that keeps a number and its unit on one line; written as a plain space.
-pub const GLUE: char = '\u{a0}';
+pub(crate) const GLUE: char = '\u{a0}';
 
 /// Wraps the text into lines of at most `width` columns, the first indented by `first`, the others by `rest`. Returns
 /// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.

@@ -11,10 +11,10 @@ use model::topology::{GpuPath, Link, LinkKind, Node, NodeKind, Topology};
 use model::units::{GbPerSecond, PciAddress};
 
 /// Label of the hop between an upstream and a downstream port of a switch, which has no rate of its own.
-pub const INSIDE_SWITCH: &str = "inside the switch";
+pub(crate) const INSIDE_SWITCH: &str = "inside the switch";
 
 /// Draws all nodes and links of the snapshot, without the routes.
-pub fn draw(snapshot: &Snapshot) -> Topology {
+pub(crate) fn draw(snapshot: &Snapshot) -> Topology {
     let mut best: HashMap<Option<&String>, f64> = HashMap::new();
     for gpu in &snapshot.gpus {
         if let Some(gbps) = nvlink::switched(gpu).and_then(|bundle| bundle.gbps) {
@@ -307,7 +307,7 @@ impl Graph<'_> {
 }
 
 /// Sets label and capacity of a drawn link from this connection.
-pub fn carry(drawn: &mut Link, link: Connection) {
+pub(crate) fn carry(drawn: &mut Link, link: Connection) {
     let capacity = pcie::capacity(&link);
     drawn.label = match (link.now.link(), link.now.width) {
         (Some(link), _) => link.to_string(),

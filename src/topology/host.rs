@@ -21,7 +21,7 @@ struct Limit {
 }
 
 /// Returns true if this GPU reaches host memory by another way than PCIe: over NVLink to the processor.
-pub fn beside_pcie(gpu: &Gpu) -> bool {
+pub(crate) fn beside_pcie(gpu: &Gpu) -> bool {
     let links = gpu.nvlinks.known().into_iter().flatten();
     gpu.c2c.get() == Some(true)
         || links

@@ -7,6 +7,7 @@ use super::host::beside_pcie;
 use super::network::Network;
 use super::shares::{Demand, Passage, Share, max_min};
 use super::{graph, nvlink, routes};
+use model::cell::Measurement;
 use model::flow::{Endpoint, Flow};
 use model::load::{LoadFlow, LoadPattern};
 use model::measurement::{Impossible, Measurements, PeerBandwidth, Status};

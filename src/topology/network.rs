@@ -9,7 +9,7 @@ use model::topology::{Hop, Link, LinkKind, Node, Topology};
 
 /// A topology with its links by their ends. NVLinks are kept apart, because two GPUs may be connected by NVLinks and
 /// over PCIe as well.
-pub struct Network<'a> {
+pub(crate) struct Network<'a> {
     /// Nodes and links as drawn.
     pub topology: &'a Topology,
     nodes: HashMap<NodeId, &'a Node>,
@@ -19,7 +19,7 @@ pub struct Network<'a> {
 
 impl<'a> Network<'a> {
     /// Creates the network of a topology.
-    pub fn of(topology: &'a Topology) -> Self {
+    pub(crate) fn of(topology: &'a Topology) -> Self {
         let links = |nvlink: bool| {
             let links = topology
                 .links
@@ -41,17 +41,17 @@ impl<'a> Network<'a> {
         }
     }
 
-    pub fn node(&self, id: NodeId) -> Option<&'a Node> {
+    pub(crate) fn node(&self, id: NodeId) -> Option<&'a Node> {
         self.nodes.get(&id).copied()
     }
 
     /// Returns the hops of this way over NVLinks, each with its link. Empty if a step has no NVLink.
-    pub fn over_nvlink(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+    pub(crate) fn over_nvlink(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
         hops(&self.nvlink, way)
     }
 
     /// Returns the hops of this way over PCIe and within the processors. Empty if a step has no link.
-    pub fn over_pcie(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+    pub(crate) fn over_pcie(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
         hops(&self.pcie, way)
     }
 }

@@ -67,7 +67,7 @@ pub fn above(snapshot: &Snapshot, function: &PciFunction, gpu: Option<&Gpu>) -> 
 
 /// Returns the link of a GPU whose place in the PCI tree is not known, from NVML alone. Returns `None` if NVML has no
 /// figure either.
-pub fn link_by_nvml(gpu: &Gpu) -> Option<Connection> {
+pub(crate) fn link_by_nvml(gpu: &Gpu) -> Option<Connection> {
     let link = Connection {
         gpus: vec![gpu.index],
         ..connection(None, None, Some(gpu))

@@ -14,7 +14,7 @@ use model::topology::{
 use model::units::GbPerSecond;
 
 /// Returns the routes of all ordered pairs, row by row.
-pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
+pub(crate) fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
     let network = Network::of(graph);
     let mut indices = Vec::new();
     for gpu in &snapshot.gpus {
@@ -144,7 +144,7 @@ pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
 }
 
 /// Returns the distance of every network adapter from every GPU.
-pub fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterPath> {
+pub(crate) fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterPath> {
     let network = Network::of(graph);
     let gpus = snapshot
         .gpus

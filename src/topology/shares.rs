@@ -14,7 +14,7 @@ pub type Passage = (NodeId, NodeId);
 
 /// The request of a flow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Demand {
+pub(crate) struct Demand {
     /// Hops that the flow passes, in order.
     pub way: Vec<Passage>,
     /// Maximum that the flow can use, GB/s. Infinite if only its hops limit it.
@@ -45,7 +45,10 @@ impl Hop {
 
 /// Returns each flow's share of hops with these capacities. A hop without a figure limits no flow. `None` for a flow
 /// that nothing limits.
-pub fn max_min(demands: &[Demand], carries: impl Fn(Passage) -> Option<f64>) -> Vec<Option<Share>> {
+pub(crate) fn max_min(
+    demands: &[Demand],
+    carries: impl Fn(Passage) -> Option<f64>,
+) -> Vec<Option<Share>> {
     let mut hops = DiGraphMap::<NodeId, Hop>::new();
     for (from, to) in demands.iter().flat_map(|demand| demand.way.iter().copied()) {
         match (hops.edge_weight_mut(from, to), carries((from, to))) {

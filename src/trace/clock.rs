@@ -17,11 +17,11 @@ const TRUSTED_NS: f64 = 30e3;
 
 /// The identity of a GPU's clock: the GPU's index and the time at which that clock was set. Another worker sets another
 /// clock.
-pub type ClockId = (u32, u64);
+pub(crate) type ClockId = (u32, u64);
 
 /// The readings of a GPU's clock against the host's.
 #[derive(Debug, Clone, Default)]
-pub struct Clock {
+pub(crate) struct Clock {
     /// Readings in the order in which they were taken.
     readings: Vec<ClockReading>,
 }
@@ -63,7 +63,7 @@ pub struct ClockFacts {
 }
 
 /// Returns the clocks of all GPUs that were followed.
-pub fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
+pub(crate) fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
     let mut clocks: BTreeMap<ClockId, Clock> = BTreeMap::new();
     for reading in timelines.iter().flat_map(|timeline| &timeline.clocks) {
         clocks
@@ -76,7 +76,7 @@ pub fn clocks(timelines: &[Timeline]) -> BTreeMap<ClockId, Clock> {
 }
 
 /// Returns the clock of a reading.
-pub const fn id(reading: &ClockReading) -> ClockId {
+pub(crate) const fn id(reading: &ClockReading) -> ClockId {
     (reading.gpu, reading.zero_ns.to_bits())
 }
 
@@ -121,7 +121,7 @@ impl Clock {
     }
 
     /// Returns a time of the GPU on the host's clock, and its largest error, both in nanoseconds.
-    pub fn on_host(&self, gpu_ns: f64) -> Option<(f64, f64)> {
+    pub(crate) fn on_host(&self, gpu_ns: f64) -> Option<(f64, f64)> {
         let (reading, uncertainty) = self.nearest(gpu_ns)?;
         let drift = self
             .drift()
@@ -137,7 +137,7 @@ impl Clock {
     /// value is true if the clock was not used. The time is the middle of the interval that both the clock and the
     /// host's calls before and after allow. If they contradict each other, or the host's calls are too far apart, the
     /// clock is not used. The time is then that of the host's opening.
-    pub fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
+    pub(crate) fn opening(&self, gate: &ClockReading) -> (f64, f64, bool) {
         let (first, last) = (gate.not_before_ns, gate.not_after_ns);
         let by_clock = self
             .on_host(gate.gpu_ns)
@@ -151,7 +151,12 @@ impl Clock {
 
     /// Returns the facts of this clock. Takes the uncertainty of the worst of its times and the number of parts that
     /// went by gates.
-    pub fn facts(&self, gpu: u32, uncertainty_ns: f64, by_gates: usize) -> Option<ClockFacts> {
+    pub(crate) fn facts(
+        &self,
+        gpu: u32,
+        uncertainty_ns: f64,
+        by_gates: usize,
+    ) -> Option<ClockFacts> {
         let best = self
             .readings
             .iter()
@@ -171,7 +176,7 @@ impl Clock {
 }
 
 /// Converts nanoseconds to microseconds, rounded to the nanosecond.
-pub fn micros(ns: f64) -> f64 {
+pub(crate) fn micros(ns: f64) -> f64 {
     ns.round() / 1e3
 }
 

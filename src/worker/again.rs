@@ -36,7 +36,7 @@ struct Together<'r> {
 
 impl<'r> TriedAgain<'r> {
     /// Notes that rounds broke off while they ran at once, and returns the facts known so far.
-    pub fn broke_off(&mut self, rounds: &[&'r Round], first: Break) -> Option<BrokenOff> {
+    pub(crate) fn broke_off(&mut self, rounds: &[&'r Round], first: Break) -> Option<BrokenOff> {
         let broken = broken_off(rounds, first)?;
         self.in_company += 1;
         self.together.push(Together {
@@ -48,7 +48,7 @@ impl<'r> TriedAgain<'r> {
     }
 
     /// Notes that a round broke off and is tried again unchanged, and returns the facts known so far.
-    pub fn broke_off_alone(&mut self, round: &'r Round, first: Break) -> Option<BrokenOff> {
+    pub(crate) fn broke_off_alone(&mut self, round: &'r Round, first: Break) -> Option<BrokenOff> {
         let broken = broken_off(&[round], first)?;
         self.in_company += usize::from(broken.in_company());
         self.alone.insert(round.id, broken.clone());
@@ -56,7 +56,7 @@ impl<'r> TriedAgain<'r> {
     }
 
     /// Notes how a round ended. Returns the facts known now, if it had broken off and was tried again.
-    pub fn ended(&mut self, round: &Round, again: Again) -> Option<BrokenOff> {
+    pub(crate) fn ended(&mut self, round: &Round, again: Again) -> Option<BrokenOff> {
         if again != Again::Worked {
             self.unsound.insert(round.slot);
         }
@@ -66,13 +66,13 @@ impl<'r> TriedAgain<'r> {
     }
 
     /// Returns true if rounds broke off together often enough to run the rest one at a time.
-    pub fn is_enough(&self) -> bool {
+    pub(crate) fn is_enough(&self) -> bool {
         self.together.len() >= MOST_TOGETHER
     }
 
     /// Returns the rounds to run together once more, after all others have ended. Also returns those that are not run
     /// again, each with the reason; `obstacle` returns a reason that holds for all.
-    pub fn next(
+    pub(crate) fn next(
         &mut self,
         obstacle: impl Fn(&[&Round]) -> Option<String>,
     ) -> (Option<Vec<&'r Round>>, Vec<BrokenOff>) {
@@ -103,7 +103,7 @@ impl<'r> TriedAgain<'r> {
     }
 
     /// Notes how the rounds that ran together once more ended, and returns the facts known now.
-    pub fn ended_together(&mut self, again: Again) -> Option<BrokenOff> {
+    pub(crate) fn ended_together(&mut self, again: Again) -> Option<BrokenOff> {
         let of = self.together.iter_mut().find(|of| of.open)?;
         (of.open, of.broken.again) = (false, again);
         Some(of.broken.clone())

@@ -75,7 +75,7 @@ pub(super) struct Death {
 impl Death {
     /// Returns the crash, with these words as its reason. Returns none if the worker was ended from outside, or in
     /// order: after an error that a limit of the process explains, it exits with 0.
-    pub fn crash(&self, reason: &str) -> Option<Break> {
+    pub(crate) fn crash(&self, reason: &str) -> Option<Break> {
         let crashed = !self.from_outside && self.exit_code != Some(0);
         let (signal, exit_code) = (self.signal, self.exit_code);
         crashed.then(|| Break {

@@ -18,11 +18,11 @@ const MOST_IF_NONE_ENDS: usize = 12;
 const MOST: usize = 32;
 
 /// The flows of a round. Rounds with the same flows belong together.
-pub type Flows = [Flow];
+pub(crate) type Flows = [Flow];
 
 /// The hangs so far, and their consequences.
 #[derive(Debug, Default)]
-pub struct Hangs {
+pub(crate) struct Hangs {
     /// Number of sets of flows that hung in a part of the machine since a set that uses it ended.
     in_a_row: BTreeMap<Place, u32>,
     /// Suspects that got another chance since then.
@@ -36,7 +36,7 @@ impl Hangs {
     /// responds.
     ///
     /// Copies within a GPU are ignored: they show nothing about the paths between GPUs, which are what hangs.
-    pub fn ended(&mut self, flows: &Flows) {
+    pub(crate) fn ended(&mut self, flows: &Flows) {
         if flows.iter().any(|flow| flow.within().is_some()) {
             return;
         }
@@ -48,7 +48,7 @@ impl Hangs {
     }
 
     /// Notes that a round of these flows hung.
-    pub fn hung(&mut self, flows: &Flows) {
+    pub(crate) fn hung(&mut self, flows: &Flows) {
         self.hung.insert(flows.to_vec());
         for place in places(flows) {
             *self.in_a_row.entry(place).or_default() += 1;
@@ -56,7 +56,7 @@ impl Hangs {
     }
 
     /// Returns the reason why no more pairs are tried, if there is one.
-    pub fn enough(&self) -> Option<String> {
+    pub(crate) fn enough(&self) -> Option<String> {
         let hung = self.hung.len();
         if self.ended.is_empty() && hung >= MOST_IF_NONE_ENDS {
             return Some(format!("not run, since {hung} pairs hung and none ended"));
@@ -65,14 +65,14 @@ impl Hangs {
     }
 
     /// Returns true if rounds of these flows are put off until everything else is done.
-    pub fn puts_off(&self, flows: &Flows) -> bool {
+    pub(crate) fn puts_off(&self, flows: &Flows) -> bool {
         // If the opposite direction ended, the path works.
         let known = matches!(flows, [flow] if self.ended.contains(&vec![flow.reversed()]));
         !known && self.suspects(flows).next().is_some()
     }
 
     /// Returns the most promising of the flows that were put off, to try next; none if no flows deserve another try.
-    pub fn another_chance<'r>(
+    pub(crate) fn another_chance<'r>(
         &mut self,
         put_off: impl Iterator<Item = &'r Flows>,
     ) -> Option<Vec<Flow>> {
@@ -108,7 +108,7 @@ impl Hangs {
     }
 
     /// Returns the reason why rounds that were put off are not run at all.
-    pub fn reason(&self, flows: &Flows) -> String {
+    pub(crate) fn reason(&self, flows: &Flows) -> String {
         let suspects: Vec<_> = self
             .suspects(flows)
             .map(|place| place.to_string())

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_millis(5);
 
 /// A process that can be ended.
-pub trait Process: Send {
+pub(crate) trait Process: Send {
     fn id(&self) -> u32;
 
     /// Asks the kernel to end the process, whatever it does.
@@ -43,7 +43,7 @@ pub enum End {
 }
 
 /// A process that is killed once and waited for once.
-pub struct Mortal {
+pub(crate) struct Mortal {
     process: Box<dyn Process>,
     killed: bool,
     end: Option<End>,
@@ -51,7 +51,7 @@ pub struct Mortal {
 
 impl Mortal {
     /// Takes over a process.
-    pub fn new(process: impl Process + 'static) -> Self {
+    pub(crate) fn new(process: impl Process + 'static) -> Self {
         Self {
             process: Box::new(process),
             killed: false,
@@ -59,17 +59,17 @@ impl Mortal {
         }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Returns true if the process was killed and did not end.
-    pub fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         self.end == Some(End::Stuck)
     }
 
     /// Waits for the process to end, for at most `limit`.
-    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + limit;
         loop {
             if let Some(End::Exited(status)) = self.end {
@@ -87,14 +87,14 @@ impl Mortal {
     }
 
     /// Kills the process, once, and does not wait.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if self.end.is_none() && !std::mem::replace(&mut self.killed, true) {
             self.process.kill();
         }
     }
 
     /// Kills the process and waits for its end, for at most `limit`. A second call does not wait.
-    pub fn end(&mut self, limit: Duration) -> End {
+    pub(crate) fn end(&mut self, limit: Duration) -> End {
         if let Some(end) = self.end {
             return end;
         }

@@ -24,7 +24,7 @@ const IMPATIENT: Patience = Patience {
 };
 
 /// A worker's answer to a request; None if it hangs.
-pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
+pub(crate) type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
 
 /// A process that ends once its raw status is set.
 struct Mayfly {
@@ -47,7 +47,7 @@ impl Process for Mayfly {
 }
 
 /// Returns a worker that answers so, until an answer is the status with which it ends.
-pub fn worker_that_dies(
+pub(crate) fn worker_that_dies(
     pid: u32,
     mut answers: impl FnMut(Request) -> Result<Vec<Reply>, i32> + Send + 'static,
 ) -> Worker {
@@ -75,7 +75,7 @@ pub fn worker_that_dies(
 }
 
 /// A process that ends at some time after it was killed, or never.
-pub struct Fake {
+pub(crate) struct Fake {
     pub pid: u32,
     pub dies_after: Option<Duration>,
     pub killed: Option<Instant>,
@@ -121,12 +121,12 @@ impl Write for Requests {
 
 /// Returns a worker that answers so. Once it hangs it answers nothing more; if an answer has no replies, its pipe
 /// closes.
-pub fn worker(pid: u32, dies: bool, answers: Box<Answers>) -> Worker {
+pub(crate) fn worker(pid: u32, dies: bool, answers: Box<Answers>) -> Worker {
     worker_that_takes(pid, dies.then_some(Duration::ZERO), IMPATIENT, answers)
 }
 
 /// Returns such a worker that dies this long after it was killed.
-pub fn worker_that_takes(
+pub(crate) fn worker_that_takes(
     pid: u32,
     dies_after: Option<Duration>,
     patience: Patience,
@@ -154,10 +154,10 @@ pub fn worker_that_takes(
 }
 
 /// A stop flag that is never set.
-pub static GOING_ON: AtomicBool = AtomicBool::new(false);
+pub(crate) static GOING_ON: AtomicBool = AtomicBool::new(false);
 
 /// Returns the parameters of workers for all of this many GPUs.
-pub fn launch(gpus: u32) -> Launch {
+pub(crate) fn launch(gpus: u32) -> Launch {
     let selection = |index| Selection {
         index,
         uuid: Some(format!("GPU-{index}")),
@@ -174,7 +174,7 @@ pub fn launch(gpus: u32) -> Launch {
 }
 
 /// Returns the reply of a driver that is ready.
-pub fn ready() -> Reply {
+pub(crate) fn ready() -> Reply {
     Reply::Ready {
         facts: DriverFacts::default(),
         floor_seconds: 0.0,

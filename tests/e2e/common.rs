@@ -14,14 +14,14 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A report from 8 x H200, identifiers blanked.
-pub const HARDWARE_REPORT: &str = concat!(
+pub(crate) const HARDWARE_REPORT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/tests/data/h200x8-standard.json"
 );
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -30,34 +30,34 @@ pub struct Ran {
 
 impl Ran {
     /// Parses all of stdout as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("stdout is not JSON: {error}: {self:?}"))
     }
 
     /// Returns stdout with every run of white space as one blank, so that a line break hides no sentence.
-    pub fn flowing(&self) -> String {
+    pub(crate) fn flowing(&self) -> String {
         flowing(&self.stdout)
     }
 }
 
 /// Replaces every run of white space with one blank.
-pub fn flowing(text: &str) -> String {
+pub(crate) fn flowing(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Variable that names another build of the program for tests/machines, whose runs compute for minutes without
 /// optimisation.
-pub const PROGRAM: &str = "PEERSCOPE_TEST_PROGRAM";
+pub(crate) const PROGRAM: &str = "PEERSCOPE_TEST_PROGRAM";
 
 /// Returns the program under test: cargo's build of these tests, or for tests/machines the named one.
-pub fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let named = std::env::var_os(PROGRAM).filter(|_| env!("CARGO_CRATE_NAME") == "machines");
     named.map_or_else(|| env!("CARGO_BIN_EXE_peerscope").into(), PathBuf::from)
 }
 
 /// Returns a command for the binary without any environment of the caller that changes its output.
-pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
+pub(crate) fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     let mut command = Command::new(program());
     command
         .args(args.iter().map(AsRef::as_ref))
@@ -84,7 +84,7 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
 }
 
 /// Returns a folder for the state of one run, which is created only if the run needs it.
-pub fn fresh_state() -> PathBuf {
+pub(crate) fn fresh_state() -> PathBuf {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     static ALL: LazyLock<PathBuf> = LazyLock::new(|| {
         let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("state");
@@ -100,12 +100,12 @@ pub fn fresh_state() -> PathBuf {
 }
 
 /// Runs the binary with these arguments.
-pub fn run<S: AsRef<str>>(args: &[S]) -> Ran {
+pub(crate) fn run<S: AsRef<str>>(args: &[S]) -> Ran {
     finish(&mut peerscope(args))
 }
 
 /// Runs a command to its end. The command must never panic.
-pub fn finish(command: &mut Command) -> Ran {
+pub(crate) fn finish(command: &mut Command) -> Ran {
     let started = Instant::now();
     let child = command
         .stdout(Stdio::piped())
@@ -125,7 +125,7 @@ pub fn finish(command: &mut Command) -> Ran {
 }
 
 /// Returns a child's output, as far as it goes to pipes. Kills a child that takes too long.
-pub fn wait_with_output(child: Child) -> Output {
+pub(crate) fn wait_with_output(child: Child) -> Output {
     let pid = child.id();
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait_with_output()));
@@ -139,7 +139,7 @@ pub fn wait_with_output(child: Child) -> Output {
 }
 
 /// Waits for a child whose output goes elsewhere.
-pub fn wait(child: &mut Child) -> ExitStatus {
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let until = Instant::now() + LIMIT;
     while Instant::now() < until {
         if let Some(status) = child.try_wait().unwrap() {
@@ -152,7 +152,7 @@ pub fn wait(child: &mut Child) -> ExitStatus {
 }
 
 /// Sends a signal to one process.
-pub fn signal(name: &str, pid: u32) {
+pub(crate) fn signal(name: &str, pid: u32) {
     let sent = Command::new("kill")
         .args([&format!("-{name}"), &pid.to_string()])
         .stderr(Stdio::null())
@@ -161,7 +161,7 @@ pub fn signal(name: &str, pid: u32) {
 }
 
 /// Returns the arguments of `check` for a machine and a profile; the machine that hangs gets a deadline of one second.
-pub fn check(machine: &str, profile: &str) -> Vec<String> {
+pub(crate) fn check(machine: &str, profile: &str) -> Vec<String> {
     let mut args = vec!["check", "--machine", machine, "--profile", profile];
     if machine == "pair-hangs" {
         args.extend(["--deadline", "1"]);
@@ -170,21 +170,21 @@ pub fn check(machine: &str, profile: &str) -> Vec<String> {
 }
 
 /// Appends arguments.
-pub fn with(mut args: Vec<String>, more: &[&str]) -> Vec<String> {
+pub(crate) fn with(mut args: Vec<String>, more: &[&str]) -> Vec<String> {
     args.extend(more.iter().copied().map(String::from));
     args
 }
 
 /// Report of `check --profile standard` for the machine that shows faults, run once.
-pub static DEMO: LazyLock<Value> =
+pub(crate) static DEMO: LazyLock<Value> =
     LazyLock::new(|| run(&with(check("demo", "standard"), &["--format", "json"])).json());
 
 /// Report of `check --profile standard` for the simulated H200 server, run once.
-pub static H200X8: LazyLock<Value> =
+pub(crate) static H200X8: LazyLock<Value> =
     LazyLock::new(|| run(&with(check("h200x8", "standard"), &["--format", "json"])).json());
 
 /// Compares a text with the file of this name in `snapshots`.
-pub fn golden(name: &str, text: &str) {
+pub(crate) fn golden(name: &str, text: &str) {
     let mut settings = insta::Settings::new();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
@@ -199,7 +199,7 @@ pub fn golden(name: &str, text: &str) {
 }
 
 /// Removes what differs from run to run: the version, and times.
-pub fn redact(text: &str) -> String {
+pub(crate) fn redact(text: &str) -> String {
     let mut lines = Vec::new();
     let mut in_time = false;
     for line in text.lines() {
@@ -220,17 +220,17 @@ pub fn redact(text: &str) -> String {
 }
 
 /// Reads a JSON file.
-pub fn read_json(path: impl AsRef<Path>) -> Value {
+pub(crate) fn read_json(path: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
 /// Writes a JSON file into a folder.
-pub fn write_json(folder: &Path, name: &str, value: &Value) -> String {
+pub(crate) fn write_json(folder: &Path, name: &str, value: &Value) -> String {
     write(folder, name, &value.to_string())
 }
 
 /// Changes the report as if NVML had not listed this GPU.
-pub fn without_gpu(report: &mut Value, gpu: u32) {
+pub(crate) fn without_gpu(report: &mut Value, gpu: u32) {
     let is_of = |row: &Value| {
         ["index", "gpu", "source", "destination"]
             .iter()
@@ -270,7 +270,7 @@ pub fn without_gpu(report: &mut Value, gpu: u32) {
 }
 
 /// Changes the report from hardware and writes it to a file. The folder is deleted with its guard.
-pub fn changed_report(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, String) {
+pub(crate) fn changed_report(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, String) {
     let mut report = read_json(HARDWARE_REPORT);
     change(&mut report);
     let folder = place("").0;
@@ -279,38 +279,38 @@ pub fn changed_report(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, St
 }
 
 /// Writes a file into a folder and returns its path.
-pub fn write(folder: &Path, name: &str, text: &str) -> String {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     text_of(&path)
 }
 
-pub fn text_of(path: &Path) -> String {
+pub(crate) fn text_of(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
 /// Returns a folder that is deleted with its guard, and a file name in it.
-pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     (folder, path)
 }
 
-pub fn list(value: &Value) -> &[Value] {
+pub(crate) fn list(value: &Value) -> &[Value] {
     value
         .as_array()
         .unwrap_or_else(|| panic!("not a list: {value}"))
 }
 
 /// Returns the cells of the tables with one cell for every pair.
-pub fn cells(report: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn cells(report: &Value) -> impl Iterator<Item = &Value> {
     ["peer", "overlap", "latency"]
         .into_iter()
         .flat_map(|table| list(&report["measurements"][table]))
 }
 
 /// Returns every cell that was to be measured.
-pub fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
     let others = [
         "local",
         "host",
@@ -334,7 +334,7 @@ pub fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Returns source and destination of a cell.
-pub fn pair(cell: &Value) -> (u64, u64) {
+pub(crate) fn pair(cell: &Value) -> (u64, u64) {
     (
         cell["source"].as_u64().unwrap(),
         cell["destination"].as_u64().unwrap(),
@@ -342,7 +342,7 @@ pub fn pair(cell: &Value) -> (u64, u64) {
 }
 
 /// Returns the codes of the findings.
-pub fn codes(report: &Value) -> Vec<&str> {
+pub(crate) fn codes(report: &Value) -> Vec<&str> {
     list(&report["findings"])
         .iter()
         .map(|finding| finding["code"].as_str().unwrap())
@@ -350,7 +350,7 @@ pub fn codes(report: &Value) -> Vec<&str> {
 }
 
 /// Skips a test because a tool is missing; fails it if all tools were promised, as in .ci/run.
-pub fn skipped_for_want_of(tool: &str) {
+pub(crate) fn skipped_for_want_of(tool: &str) {
     let promised = std::env::var_os("PEERSCOPE_ALL_TOOLS").is_some_and(|value| !value.is_empty());
     assert!(
         !promised,
@@ -360,7 +360,7 @@ pub fn skipped_for_want_of(tool: &str) {
 }
 
 /// Returns true if a program can be started.
-pub fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     Command::new(program)
         .arg("--version")
         .stdout(Stdio::null())
@@ -370,12 +370,12 @@ pub fn is_there(program: &str) -> bool {
 }
 
 /// Reports a skipped test visibly.
-pub fn skipped(why: &str) {
+pub(crate) fn skipped(why: &str) {
     say(&format!("\n*** SKIPPED: {why} ***\n"));
 }
 
 /// Prints a remark about a passing test: cargo test captures the print macros, but not this.
 #[allow(clippy::explicit_write, reason = "eprintln! is held back")]
-pub fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     writeln!(std::io::stderr(), "{what}").unwrap();
 }

@@ -22,7 +22,7 @@ const SCRIPTS: [&str; 9] = [
     "soperator-check",
 ];
 
-pub fn script(name: &str) -> Command {
+pub(crate) fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(FOLDER).join(name));
     command
         .env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope"))
@@ -31,7 +31,7 @@ pub fn script(name: &str) -> Command {
 }
 
 /// Creates a program that does this, in a folder.
-pub fn stand_in(folder: &Path, name: &str, does: &str) -> PathBuf {
+pub(crate) fn stand_in(folder: &Path, name: &str, does: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = PathBuf::from(write(folder, name, &format!("#!/bin/bash\n{does}\n")));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -219,7 +219,7 @@ fn plugins_say_the_verdict_and_no_remark() {
 }
 
 /// Runs the check of Node Health Check with this program.
-pub fn node_health_check(program: &Path, argument: &str) -> Ran {
+pub(crate) fn node_health_check(program: &Path, argument: &str) -> Ran {
     // NHC sources the file and provides these two functions.
     let nhc = format!(
         "die() {{ echo \"died $*\"; }}; log() {{ echo \"logged $*\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope {argument}"
@@ -284,7 +284,7 @@ fn slurm_health_check(
 }
 
 /// Like [`slurm_health_check`], over the machine or program that `with` sets.
-pub fn health_check(
+pub(crate) fn health_check(
     node: &str,
     job: Option<&str>,
     with: impl FnOnce(&mut Command),
@@ -330,7 +330,7 @@ pub fn health_check(
     )
 }
 
-pub const IN_SERVICE: &str =
+pub(crate) const IN_SERVICE: &str =
     "NodeName=node7 Arch=x86_64\n   State=IDLE ThreadsPerCore=1\n   Partitions=all\n";
 
 #[test]

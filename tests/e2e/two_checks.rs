@@ -250,13 +250,13 @@ fn users_see_each_other() {
     wait(&mut first);
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout == b"0\n")
 }
 
 /// Returns the same command for a user without rights, with this copy of the program.
-pub fn as_nobody(command: Command, binary: &Path) -> Command {
+pub(crate) fn as_nobody(command: Command, binary: &Path) -> Command {
     let mut other = Command::new("setpriv");
     other
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])

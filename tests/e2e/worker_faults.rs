@@ -37,11 +37,11 @@ fn process(pid: u32) -> Option<Process> {
     })
 }
 
-pub fn is_running(pid: u32) -> bool {
+pub(crate) fn is_running(pid: u32) -> bool {
     process(pid).is_some_and(|process| process.running)
 }
 
-pub fn child_of(parent: u32) -> Option<u32> {
+pub(crate) fn child_of(parent: u32) -> Option<u32> {
     let pids = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -51,7 +51,7 @@ pub fn child_of(parent: u32) -> Option<u32> {
 }
 
 /// Waits until `look` returns a value.
-pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
         if let Some(found) = look() {
@@ -62,10 +62,10 @@ pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>
     }
 }
 
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the worker of a run, once it has used so much processor time that it must be measuring.
-pub fn busy_worker(run: &Child) -> u32 {
+pub(crate) fn busy_worker(run: &Child) -> u32 {
     until("a worker that measures", PATIENCE, || {
         let worker = child_of(run.id())?;
         (process(worker)?.ticks >= 20).then_some(worker)
@@ -431,7 +431,7 @@ fn an_interrupted_run_keeps_what_it_has() {
 }
 
 /// Starts `check` on the machine that hangs, with a deadline of an hour. Returns the run and its worker.
-pub fn hanging_run(report: &str) -> (Child, u32) {
+pub(crate) fn hanging_run(report: &str) -> (Child, u32) {
     let args = [
         "check",
         "--machine",

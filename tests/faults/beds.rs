@@ -14,7 +14,7 @@ use crate::common::finish;
 use crate::fake::{CUDA, Fake, NVML, library, unexpected};
 
 /// A machine with one kind of run on it.
-pub struct Bed {
+pub(crate) struct Bed {
     pub name: &'static str,
     fake: Fake,
     /// Faults that belong to the bed.
@@ -33,7 +33,7 @@ pub struct Bed {
 
 /// Number of calls of each function in the calling process: before the first copy, and in all.
 #[derive(Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub start: Vec<u64>,
     pub all: Vec<u64>,
 }
@@ -46,7 +46,7 @@ const DEADLINE: &str = "20";
 const HANG_DEADLINE: &str = "2";
 
 /// Returns all beds; call it once.
-pub fn all() -> Vec<Bed> {
+pub(crate) fn all() -> Vec<Bed> {
     vec![
         Bed::new("nvlink", three_h200(), "", &[], &[]),
         // There are more peers than may be enabled at a time, so that access is revoked.
@@ -218,7 +218,7 @@ impl Bed {
     }
 
     /// Returns the command of a run with a fault, its state in this folder, and with libraries of its own if given.
-    pub fn command(
+    pub(crate) fn command(
         &self,
         state: &Path,
         faults: &str,
@@ -245,7 +245,7 @@ impl Bed {
     }
 
     /// Creates a folder of libraries of which one lacks a function.
-    pub fn libraries_without(&self, function: &str) -> tempfile::TempDir {
+    pub(crate) fn libraries_without(&self, function: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (names, library, prefix) in [(CUDA, "cuda", "cu"), (NVML, "nvml", "nvml")] {
             let lacks = function.starts_with(prefix);

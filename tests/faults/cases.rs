@@ -5,7 +5,7 @@ use fake_machine::plan::Action;
 use crate::beds::Bed;
 
 /// Functions that peerscope looks up and never calls.
-pub const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
+pub(crate) const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
 
 /// Codes of CUDA that any call may return: undocumented; context errors that last; the system not ready; memory; device
 /// gone; the driver's own "unknown".
@@ -29,7 +29,7 @@ const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 2
 /// breaks the context, a worker that ends, a lie.
 const LOAD: [&str; 2] = ["load", "at-once"];
 /// Beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
-pub const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
+pub(crate) const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
 const LOAD_ACTIONS: [Action; 4] = [
     Action::Code(999),
     Action::Code(719),
@@ -39,7 +39,7 @@ const LOAD_ACTIONS: [Action; 4] = [
 
 /// The kind of fault of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub(crate) enum Class {
     CudaCode,
     CudaSticky,
     CudaHang,
@@ -54,7 +54,7 @@ pub enum Class {
 
 /// One run.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub(crate) struct Case {
     /// Index of the bed.
     pub bed: usize,
     pub function: &'static str,
@@ -69,20 +69,20 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn is_cuda(&self) -> bool {
+    pub(crate) fn is_cuda(&self) -> bool {
         self.function.starts_with("cu")
     }
 
     /// Returns true if the fault occurs after copies have begun.
-    pub fn while_measuring(&self) -> bool {
+    pub(crate) fn while_measuring(&self) -> bool {
         self.is_cuda() && self.call > self.start
     }
 
-    pub fn sleeps(&self) -> bool {
+    pub(crate) fn sleeps(&self) -> bool {
         self.action == Some(Action::Hang)
     }
 
-    pub fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> Class {
         match (self.is_cuda(), self.action) {
             (true, None) => Class::CudaMissing,
             (true, Some(Action::Code(214 | 700 | 719))) => Class::CudaSticky,
@@ -98,7 +98,7 @@ impl Case {
     }
 
     /// Returns the fault in the form that the libraries read.
-    pub fn plan(&self) -> String {
+    pub(crate) fn plan(&self) -> String {
         let action = match self.action {
             None => return String::new(),
             Some(Action::Code(code)) => format!("code:{code}"),
@@ -114,7 +114,7 @@ impl Case {
         )
     }
 
-    pub fn name(&self, beds: &[Bed]) -> String {
+    pub(crate) fn name(&self, beds: &[Bed]) -> String {
         let what = if self.action.is_none() {
             format!("without {}", self.function)
         } else {
@@ -125,7 +125,7 @@ impl Case {
 }
 
 /// Returns every case, function by function. A function is tried on the first bed that calls it.
-pub fn all(beds: &[Bed]) -> Vec<Case> {
+pub(crate) fn all(beds: &[Bed]) -> Vec<Case> {
     let mut cases = Vec::new();
     for (index, &function) in fake_cuda::FUNCTIONS.iter().enumerate() {
         let Some(bed) = beds.iter().position(|bed| bed.cuda.all[index] > 0) else {
@@ -199,12 +199,12 @@ pub fn all(beds: &[Bed]) -> Vec<Case> {
 }
 
 /// Returns every function that several flows at once need, at the first, a middle and the last of its calls.
-pub fn of_load(beds: &[Bed]) -> Vec<Case> {
+pub(crate) fn of_load(beds: &[Bed]) -> Vec<Case> {
     on(beds, &LOAD)
 }
 
 /// Like [`of_load`], for one GPU and the host.
-pub fn of_one_gpu(beds: &[Bed]) -> Vec<Case> {
+pub(crate) fn of_one_gpu(beds: &[Bed]) -> Vec<Case> {
     on(beds, &ONE_GPU)
 }
 
@@ -254,7 +254,7 @@ fn while_measuring(beds: &[Bed], bed: usize) -> Vec<Case> {
 }
 
 /// Returns a case for every missing function of either library.
-pub fn missing(beds: &[Bed]) -> Vec<Case> {
+pub(crate) fn missing(beds: &[Bed]) -> Vec<Case> {
     let functions = fake_cuda::FUNCTIONS.iter().chain(fake_nvml::FUNCTIONS);
     functions
         .map(|&function| {

@@ -29,7 +29,7 @@ enum Cost {
 }
 
 /// Runs a case and judges the result.
-pub fn judge(bed: &Bed, case: &Case) -> Result<(), String> {
+pub(crate) fn judge(bed: &Bed, case: &Case) -> Result<(), String> {
     let state = tempfile::tempdir().unwrap();
     let libraries = case
         .action

@@ -35,7 +35,7 @@ const FEW_GPUS: usize = 8;
 /// Most lines of a machine with up to 16 GPUs, and of one with more.
 const MOST_LINES: [usize; 2] = [150, 80];
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let of = |machine: &'static str| {
         [
             ("topo", topo as fn(&str)),
@@ -98,7 +98,7 @@ fn documented() -> BTreeMap<String, Documented> {
 }
 
 /// Returns the machines for which `check` finds nothing at warning and above.
-pub fn healthy() -> Vec<String> {
+pub(crate) fn healthy() -> Vec<String> {
     let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/snapshots");
     let is_clean = |name: &String| {
         let command = if SHOWN.contains(&&**name) {
@@ -420,7 +420,7 @@ fn digest(report: &Value) -> String {
 }
 
 /// Checks that no line is wider than the terminal, and returns the text.
-pub fn assert_fits<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) -> String {
+pub(crate) fn assert_fits<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) -> String {
     let text = finish(peerscope(args).env("COLUMNS", columns.to_string())).stdout;
     for line in text.lines() {
         assert!(
@@ -477,7 +477,7 @@ fn assert_line(ran: &Ran, machine: &str, code: i32) {
 }
 
 /// Checks that promtool has no complaint, and that series of pairs exist only if requested.
-pub fn assert_metrics(file: &str, pairs: bool) {
+pub(crate) fn assert_metrics(file: &str, pairs: bool) {
     let text = std::fs::read_to_string(file).unwrap();
     assert_eq!(text.contains("\npeerscope_pair_"), pairs, "{text}");
     if !is_there("promtool") {

@@ -61,7 +61,7 @@ fn labels() -> Vec<Case> {
 }
 
 /// Returns the cases without any expected finding, on the unchanged machine.
-pub fn healthy() -> Vec<String> {
+pub(crate) fn healthy() -> Vec<String> {
     let healthy = |case: &Case| {
         case.must.is_empty() && case.may.is_empty() && case.exit == 0 && case.visible.is_none()
     };
@@ -142,7 +142,7 @@ fn check(case: &Case, into: &Path) -> Ran {
 }
 
 /// Returns the names of a subject in labels; a pair has two names.
-pub fn names(subject: &Value) -> Vec<String> {
+pub(crate) fn names(subject: &Value) -> Vec<String> {
     let number = |key: &str| {
         subject[key]
             .as_u64()
@@ -167,7 +167,7 @@ pub fn names(subject: &Value) -> Vec<String> {
 
 /// Numbers of findings, compared with the expected ones.
 #[derive(Default, Clone, Copy)]
-pub struct Score {
+pub(crate) struct Score {
     pub right: usize,
     pub wrong: usize,
     pub missing: usize,
@@ -176,7 +176,7 @@ pub struct Score {
 /// The scores so far, by rule.
 static SCORES: Mutex<BTreeMap<String, Score>> = Mutex::new(BTreeMap::new());
 
-pub fn count(rule: &str, add: impl FnOnce(&mut Score)) {
+pub(crate) fn count(rule: &str, add: impl FnOnce(&mut Score)) {
     add(SCORES.lock().unwrap().entry(rule.to_owned()).or_default());
 }
 
@@ -319,7 +319,7 @@ fn incomplete(finding: &Value) -> Option<&'static str> {
     (!text("next_step") || !text("message")).then_some("no next step or message")
 }
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let cases = labels()
         .into_iter()
         .map(|case| trial(format!("case::{}", case.name), move || try_case(&case)));
@@ -405,7 +405,7 @@ fn lanes_at_rest_are_shown_by_topo() {
 }
 
 /// Returns a line for each label without its file, for each file without its label, and for each mismatch of the two.
-pub fn wrong_labels() -> Vec<String> {
+pub(crate) fn wrong_labels() -> Vec<String> {
     let labels = labels();
     let mut wrong = Vec::new();
     let mut named: BTreeSet<&str> = BTreeSet::new();
@@ -468,7 +468,7 @@ fn wrong_source(case: &Case, file: &str) -> Option<String> {
 }
 
 /// Prints precision and recall, for every rule that was found or expected, and over all.
-pub fn summarise() {
+pub(crate) fn summarise() {
     let scores = SCORES.lock().unwrap();
     if scores.is_empty() {
         return;

@@ -20,7 +20,7 @@ static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
 });
 
 /// Returns the first violations of the schema in a report.
-pub fn violations(report: &Value) -> Vec<String> {
+pub(crate) fn violations(report: &Value) -> Vec<String> {
     SCHEMA
         .iter_errors(report)
         .map(|error| format!("{}: {error}", error.instance_path()))
@@ -29,12 +29,12 @@ pub fn violations(report: &Value) -> Vec<String> {
 }
 
 /// Checks that the report fits its schema.
-pub fn assert_schema(report: &Value) {
+pub(crate) fn assert_schema(report: &Value) {
     assert_eq!(violations(report), [""; 0]);
 }
 
 /// Checks everything that holds for any report beyond its schema.
-pub fn assert_contract(report: &Value) {
+pub(crate) fn assert_contract(report: &Value) {
     let started = report["started_at"].as_str().unwrap();
     let rfc3339 = &time::format_description::well_known::Rfc3339;
     assert!(
@@ -231,7 +231,7 @@ fn assert_reference_set(report: &Value) {
 const MOST_GPUS: usize = 16;
 
 /// Checks that every ordered pair has all eight placements and every other figure, if nothing is left untested.
-pub fn assert_nothing_left_out(report: &Value) {
+pub(crate) fn assert_nothing_left_out(report: &Value) {
     let (measurements, verdict) = (&report["measurements"], &report["verdict"]);
     let whole =
         verdict["tested"] != 0 && verdict["untested"] == 0 && measurements["profile"] != "quick";

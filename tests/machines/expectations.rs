@@ -13,7 +13,7 @@ const PROFILES: [&str; 3] = ["quick", "standard", "full"];
 /// the check. All nine pairs with 72 GPUs take minutes.
 const FEW_GPUS: usize = 16;
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     builtin::names()
         .map(|machine| trial(format!("expect::{machine}"), move || agrees(machine)))
         .collect()

@@ -11,17 +11,17 @@ use sim::Simulated;
 use crate::common::peerscope;
 
 /// File names of the driver's libraries.
-pub const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-pub const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+pub(crate) const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+pub(crate) const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
 /// A machine with its libraries and the files of its kernel, in a folder that is removed on drop.
-pub struct Fake {
+pub(crate) struct Fake {
     folder: tempfile::TempDir,
     machine: String,
 }
 
 /// Returns a library that cargo built with these tests, in the tests' folder.
-pub fn library(name: &str) -> PathBuf {
+pub(crate) fn library(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let library = tests.parent().unwrap().join(format!("libfake_{name}.so"));
     assert!(library.exists(), "{} was not built", library.display());
@@ -29,7 +29,7 @@ pub fn library(name: &str) -> PathBuf {
 }
 
 /// Returns functions that the live code called and the fakes do not know, from their notes in the folder of state.
-pub fn unexpected(state: &Path) -> Vec<String> {
+pub(crate) fn unexpected(state: &Path) -> Vec<String> {
     let names = std::fs::read_dir(state)
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
@@ -38,7 +38,7 @@ pub fn unexpected(state: &Path) -> Vec<String> {
 
 impl Fake {
     /// Creates a built-in machine, or one from this description.
-    pub fn new(machine: &str) -> Self {
+    pub(crate) fn new(machine: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for place in ["lib", "root", "state"] {
             std::fs::create_dir(folder.path().join(place)).unwrap();
@@ -63,24 +63,24 @@ impl Fake {
     }
 
     /// Returns the folder with the machine's /sys and /proc.
-    pub fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.path("root")
     }
 
     /// Returns the folder in which the libraries record their calls.
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.path("state")
     }
 
     /// Installs a library under this name, and replaces an existing one.
-    pub fn install(&self, name: &str, library: &Path) {
+    pub(crate) fn install(&self, name: &str, library: &Path) {
         let place = self.path("lib").join(name);
         let _ = std::fs::remove_file(&place);
         symlink(library, place).unwrap();
     }
 
     /// Returns a command for the binary with this machine as the live one.
-    pub fn command<S: AsRef<str>>(&self, args: &[S]) -> Command {
+    pub(crate) fn command<S: AsRef<str>>(&self, args: &[S]) -> Command {
         let mut command = peerscope(args);
         command
             .env("LD_LIBRARY_PATH", self.path("lib"))

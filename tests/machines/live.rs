@@ -17,7 +17,7 @@ const MUCH: f64 = 0.005;
 /// Profiles with their largest number of GPUs: more GPUs take a minute and show nothing new.
 const PROFILES: [(&str, usize); 3] = [("quick", 16), ("standard", 4), ("full", 2)];
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let machines = builtin::names()
         .map(|machine| trial(format!("live::{machine}"), move || same_report(machine)));
     let hidden = trial(

@@ -20,12 +20,12 @@ const SERVER: usize = 8;
 const WIDEST: f64 = 1600.0;
 
 /// Returns the paths of page and picture in a folder.
-pub fn files(folder: &Path) -> [PathBuf; 2] {
+pub(crate) fn files(folder: &Path) -> [PathBuf; 2] {
     ["report.html", "report.svg"].map(|name| folder.join(name))
 }
 
 /// Checks both files.
-pub fn assert_pages(folder: &Path, report: &Value) {
+pub(crate) fn assert_pages(folder: &Path, report: &Value) {
     let [page, picture] = files(folder);
     let gpus = list(&report["snapshot"]["gpus"]).len();
     assert_picture(&std::fs::read_to_string(picture).unwrap(), gpus);

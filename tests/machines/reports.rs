@@ -9,7 +9,7 @@ use crate::common::{golden, list, place, read_json, run, text_of};
 use crate::contract::{assert_contract, assert_nothing_left_out, assert_schema, violations};
 use crate::trial;
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
     let files = std::fs::read_dir(folder)
         .unwrap()

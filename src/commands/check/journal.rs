@@ -14,7 +14,11 @@ use recording::{self, Header, Journal, place};
 /// # Errors
 ///
 /// The file that `--journal` names exists already.
-pub fn begin(args: &CheckArgs, began: &Began, stop: &Arc<AtomicBool>) -> Result<Journal, String> {
+pub(super) fn begin(
+    args: &CheckArgs,
+    began: &Began,
+    stop: &Arc<AtomicBool>,
+) -> Result<Journal, String> {
     if args.no_journal {
         return Ok(Journal::none());
     }

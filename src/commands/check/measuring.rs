@@ -30,7 +30,7 @@ use worker::supervisor::{self, Listener, Results};
 use worker::{Worker, environment};
 
 /// A check whose facts are read and whose driver starts.
-pub struct Run<'a> {
+pub(super) struct Run<'a> {
     args: &'a CheckArgs,
     scope: &'a Scope,
     machine: &'a Arc<dyn Machine>,
@@ -54,7 +54,7 @@ impl<'a> Run<'a> {
     /// # Errors
     ///
     /// `--gpus` names a GPU that does not exist. The journal is removed then.
-    pub fn begin(
+    pub(super) fn begin(
         cli: &Cli,
         machine: &'a Arc<dyn Machine>,
         args: &'a CheckArgs,
@@ -108,17 +108,17 @@ impl<'a> Run<'a> {
     }
 
     /// Records a problem.
-    pub fn problem(&mut self, problem: &str) {
+    pub(super) fn problem(&mut self, problem: &str) {
         self.follower.problem(problem);
     }
 
     /// Returns true if a GPU admits one process at a time.
-    pub fn is_exclusive(&self) -> bool {
+    pub(super) fn is_exclusive(&self) -> bool {
         release::is_exclusive(&self.snapshot)
     }
 
     /// Ends the recording. Returns what the run recorded, and its journal.
-    pub fn finish(self) -> (Recorded, Journal) {
+    pub(super) fn finish(self) -> (Recorded, Journal) {
         let Follower {
             progress, recorder, ..
         } = self.follower;
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
 
     /// Measures what was requested, and records it. Returns the last worker, which was killed: it dies while the run is
     /// judged and the report is written.
-    pub fn measure(&mut self, worker: Result<Worker, HardwareError>) -> Option<Worker> {
+    pub(super) fn measure(&mut self, worker: Result<Worker, HardwareError>) -> Option<Worker> {
         let mut idle = self.take_measurements(worker);
         idle.iter_mut().for_each(Worker::kill);
         idle

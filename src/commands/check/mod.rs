@@ -23,7 +23,7 @@ use recording::Recorded;
 /// # Errors
 ///
 /// A sentence for stderr.
-pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8, Failure> {
+pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8, Failure> {
     let scope = Scope::new(args)?;
     let stop = Arc::default();
     let outputs = Outputs::prepare(cli, args, &scope, &stop)?;

@@ -15,7 +15,7 @@ use recording::Journal;
 use report::{Format, Style};
 
 /// All outputs, checked before anything is measured.
-pub struct Outputs {
+pub(super) struct Outputs {
     format: &'static Format,
     style: Style,
     files: Files,
@@ -32,7 +32,7 @@ impl Outputs {
     /// # Errors
     ///
     /// A sentence that names the option or the file.
-    pub fn prepare(
+    pub(super) fn prepare(
         cli: &Cli,
         args: &CheckArgs,
         scope: &Scope,
@@ -54,7 +54,7 @@ impl Outputs {
     /// # Errors
     ///
     /// The system refuses a handler.
-    pub fn interrupted_by_signals(&self, stop: &Arc<AtomicBool>) -> Result<(), String> {
+    pub(super) fn interrupted_by_signals(&self, stop: &Arc<AtomicBool>) -> Result<(), String> {
         let (flag, code) = (Arc::clone(stop), self.interrupted);
         ctrlc::set_handler(move || {
             if flag.swap(true, Ordering::Relaxed) {
@@ -74,7 +74,7 @@ impl Outputs {
     /// # Errors
     ///
     /// Something other than a signal kept it from being written.
-    pub fn publish_unmeasured(&self, report: &Report) -> Result<u8, Failure> {
+    pub(super) fn publish_unmeasured(&self, report: &Report) -> Result<u8, Failure> {
         output::publish_seen(report, &[], self.format, &self.style, &self.files)
             .code()
             .or_else(|failure| self.unwritten(failure))
@@ -86,7 +86,7 @@ impl Outputs {
     /// # Errors
     ///
     /// Something other than a signal kept an output from being written.
-    pub fn publish(
+    pub(super) fn publish(
         &self,
         report: &Report,
         timelines: &[Timeline],

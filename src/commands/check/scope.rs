@@ -9,7 +9,7 @@ use model::request::Request;
 use plan::{Group, Profile};
 
 /// The requested measurements.
-pub struct Scope {
+pub(super) struct Scope {
     pub profile: Profile,
     pub groups: BTreeSet<Group>,
 }
@@ -20,21 +20,21 @@ impl Scope {
     /// # Errors
     ///
     /// The profile is broken, or does not have a group that was requested by name.
-    pub fn new(args: &CheckArgs) -> Result<Self, String> {
+    pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
         let profile = Profile::load(args.profile)?;
         let groups = groups(args, &profile)?;
         Ok(Self { profile, groups })
     }
 
     /// Returns true if a round of this scope can be followed for a timeline.
-    pub fn has_timeline(&self) -> bool {
+    pub(super) fn has_timeline(&self) -> bool {
         self.groups
             .iter()
             .any(|group| self.profile.has(*group) && group.has_timeline())
     }
 
     /// Adds the probe groups of this run to a request.
-    pub fn requested(&self, request: Request, args: &CheckArgs) -> Request {
+    pub(super) fn requested(&self, request: Request, args: &CheckArgs) -> Request {
         let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
         let left_out = Group::ALL
             .into_iter()

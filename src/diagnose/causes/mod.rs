@@ -17,7 +17,7 @@ use model::finding::Finding;
 
 /// Attributes effects to their causes. A cause is as bad as the worst of its effects, unless the machine is built that
 /// way or the user has set its severity.
-pub fn attribute(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding> {
+pub(crate) fn attribute(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding> {
     // Mere effects first, then from the end of the table to its head: a cause which is itself an effect is attributed
     // together with its own effects.
     findings.sort_by_key(|finding| Reverse(table::rank(&finding.code)));

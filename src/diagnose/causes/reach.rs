@@ -5,15 +5,15 @@ use crate::evidence::Evidence;
 use crate::rules::{
     acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement,
 };
+use model::cell::Measurement;
 use model::finding::{Finding, Setting, Severity, Subject};
 use model::flow::{Endpoint, HostMemory};
 use model::measurement::Cell;
-use model::one_gpu::OneGpu;
 use model::placement::{Pair, Path};
 
 /// The reach of a cause: the effects that it explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub(super) enum Reach {
     /// Direct copies over PCIe that pass the cause's link, at rates that it allows.
     PcieLink,
     /// Staged copies of the GPUs below the cause's link, at rates that it allows.
@@ -77,7 +77,7 @@ pub enum Reach {
 
 impl Reach {
     /// Returns true if a cause explains an effect as a whole, whatever its pairs are.
-    pub fn explains_whole(
+    pub(super) fn explains_whole(
         self,
         cause: &Finding,
         effect: &Finding,
@@ -166,7 +166,7 @@ impl Reach {
     }
 
     /// Returns true if a cause explains the part of an effect that concerns one of its pairs.
-    pub fn explains_pair(
+    pub(super) fn explains_pair(
         self,
         cause: &Finding,
         pair: Pair,

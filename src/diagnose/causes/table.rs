@@ -177,12 +177,12 @@ causes! {
 
 /// Returns true if findings of this rule are how a machine is built: copies that they slow are as slow as they must be,
 /// and no fault.
-pub fn is_as_built(rule: &RuleId) -> bool {
+pub(super) fn is_as_built(rule: &RuleId) -> bool {
     *rule == pcie_upstream_bottleneck::RULE.id
 }
 
 /// Returns the position of a rule among the causes, the strongest first; after all of them if it is none.
-pub fn rank(rule: &RuleId) -> usize {
+pub(super) fn rank(rule: &RuleId) -> usize {
     CAUSES
         .iter()
         .position(|cause| cause.rule.id == *rule)
@@ -190,7 +190,7 @@ pub fn rank(rule: &RuleId) -> usize {
 }
 
 /// Returns the ways in which findings of one rule explain those of another.
-pub fn reaches(cause: &RuleId, effect: &RuleId) -> impl Iterator<Item = Reach> {
+pub(super) fn reaches(cause: &RuleId, effect: &RuleId) -> impl Iterator<Item = Reach> {
     let entry = CAUSES.iter().find(|entry| entry.rule.id == *cause);
     let explains = entry.map_or(&[][..], |entry| entry.explains);
     explains

@@ -9,7 +9,7 @@ use model::topology::Topology;
 use topology::is_inside_switch;
 
 /// Something that pairs can have in common, with every checked pair that has it.
-pub struct Candidate {
+pub(super) struct Candidate {
     pub common: Common,
     pub members: BTreeSet<Pair>,
     /// True if the members are those of one direction only: into, out of, or along a link.
@@ -18,7 +18,7 @@ pub struct Candidate {
 
 /// Returns everything that pairs can have in common, smaller candidates first: of two that explain the same the first
 /// is taken.
-pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> {
+pub(super) fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> {
     // For each GPU: both directions, pairs that leave it, pairs that reach it.
     let mut of_gpus: BTreeMap<u32, [BTreeSet<Pair>; 3]> = BTreeMap::new();
     for &pair in seen {

@@ -12,16 +12,16 @@ use model::placement::Pair;
 const GOOD_WHERE_ALL_ARE_BAD_PERCENT: usize = 5;
 
 /// Two GPUs, the lower index first.
-pub type Two = (u32, u32);
+pub(super) type Two = (u32, u32);
 
 /// Returns the pairs without direction: two GPUs each.
-pub fn twos(pairs: &BTreeSet<Pair>) -> BTreeSet<Two> {
+pub(super) fn twos(pairs: &BTreeSet<Pair>) -> BTreeSet<Two> {
     pairs.iter().copied().map(Pair::unordered).collect()
 }
 
 /// Returns the candidate that explains most of the remaining pairs. All pairs of a one-way candidate must be bad;
 /// otherwise at least one direction of each must be.
-pub fn all_affected(
+pub(super) fn all_affected(
     left: &BTreeSet<Pair>,
     all_bad: &BTreeSet<Pair>,
     candidates: &[Candidate],
@@ -89,7 +89,7 @@ fn nameable(common: Common) -> Common {
 }
 
 /// Returns the GPU with most of the remaining bad pairs, if it has several.
-pub fn most_affected(
+pub(super) fn most_affected(
     left: &BTreeSet<Pair>,
     candidates: &[Candidate],
 ) -> Option<(Common, BTreeSet<Pair>)> {

@@ -10,7 +10,7 @@ use model::snapshot::Snapshot;
 
 /// The common part of a group of bad pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Common {
+pub(crate) enum Common {
     /// Every pair of at least three GPUs is bad.
     Everything,
     Gpu(u32),
@@ -23,7 +23,7 @@ pub enum Common {
 
 /// Bad pairs with one likely cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub(crate) struct Group {
     pub common: Common,
     /// The ordered pairs, as they were given.
     pub pairs: Vec<Pair>,
@@ -31,12 +31,12 @@ pub struct Group {
 
 impl Group {
     /// Returns its pairs as a set for look-ups: a machine of 72 GPUs has 5112.
-    pub fn pair_set(&self) -> HashSet<Pair> {
+    pub(crate) fn pair_set(&self) -> HashSet<Pair> {
         self.pairs.iter().copied().collect()
     }
 
     /// Returns the subject of a finding on this group.
-    pub fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         match (&self.common, self.pairs.first()) {
             (Common::Gpu(index), _) => Subject::Gpu { index: *index },
             (Common::OnePair, Some(&pair)) => Subject::Pair(pair),
@@ -52,7 +52,7 @@ impl Group {
     }
 
     /// Returns the group as words for people: the place of the bad copies.
-    pub fn place(&self, snapshot: &Snapshot) -> String {
+    pub(crate) fn place(&self, snapshot: &Snapshot) -> String {
         match &self.common {
             Common::Everything => format!(
                 "between all GPUs ({})",

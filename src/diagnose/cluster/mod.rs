@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use candidates::candidates;
 use choose::{Two, all_affected, most_affected};
-pub use group::{Common, Group};
+pub(crate) use group::{Common, Group};
 
 use model::placement::Pair;
 use model::topology::Topology;
 
 /// Groups bad pairs by what they have in common. `seen` are all pairs that were checked: a GPU or a link that a good
 /// pair uses as well, in the same direction, is less suspect.
-pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
+pub(crate) fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
     if bad.is_empty() {
         return Vec::new();
     }

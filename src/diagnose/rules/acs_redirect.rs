@@ -29,7 +29,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "acs-redirect",
     Severity::Warning,
     include_str!("acs_redirect.rs"),
@@ -122,7 +122,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns the downstream ports that redirect between two GPUs that meet in a switch.
-pub fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
+pub(crate) fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
     let [up, down] =
         [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
     // Root first: the GPUs meet at the last function that both lists share.

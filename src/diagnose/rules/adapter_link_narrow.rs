@@ -30,7 +30,7 @@ use model::node::NodeId;
 use model::topology::Link;
 use topology::pcie::Connection;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "adapter-link-narrow",
     Severity::Warning,
     include_str!("adapter_link_narrow.rs"),

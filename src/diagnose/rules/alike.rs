@@ -12,7 +12,7 @@ const LEAST_PAIRS: usize = 3;
 
 /// Margins below normal that still count as usual, per cent.
 #[derive(Clone, Copy)]
-pub struct Margins {
+pub(super) struct Margins {
     /// Margin of a single pair.
     pub pair: f64,
     /// Margin of the median of a GPU's pairs in one direction. Each of these pairs lies below by more than half of it.
@@ -31,7 +31,7 @@ struct Group<'a> {
 
 /// Returns the figures that lie clearly below those of pairs connected alike, each with the number of these pairs.
 /// `left` contains pairs reported by other rules: they are neither judged nor compared with.
-pub fn below<K: Ord>(
+pub(super) fn below<K: Ord>(
     alike: BTreeMap<K, Vec<&PeerBandwidth>>,
     left: &BTreeSet<Pair>,
     margins: Margins,
@@ -58,7 +58,7 @@ pub fn below<K: Ord>(
 
 /// Returns the pairs of GPUs that are slow with every partner, or from every one, by GPU and direction. This includes
 /// pairs with too few alike to be judged by themselves.
-pub fn of_slow_gpus<K: Ord>(
+pub(super) fn of_slow_gpus<K: Ord>(
     alike: BTreeMap<K, Vec<&PeerBandwidth>>,
     margins: Margins,
 ) -> Vec<Vec<Pair>> {

@@ -6,7 +6,7 @@ use super::prelude::*;
 use crate::expected::Expectation;
 
 /// Returns the reference figures of a path, without meaningless rates.
-pub fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
+pub(super) fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
     let mut cells = evidence.reference(path);
     cells.retain(|_, cell| is_sound(evidence, cell));
     cells
@@ -14,13 +14,13 @@ pub fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a Peer
 
 /// Returns true if a meaningful rate was measured. A rate is meaningless if bytes arrived wrong or if no link could
 /// carry it.
-pub fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
+pub(super) fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
     let measured = cell.status == Status::Measured && !cell.verified.is_wrong();
     measured && bandwidth_impossible::beyond(evidence, cell).is_none()
 }
 
 /// A figure below the floor of its class.
-pub struct Slow<'a> {
+pub(super) struct Slow<'a> {
     pub cell: &'a PeerBandwidth,
     pub expected: Expectation,
     pub achieved: GbPerSecond,
@@ -28,7 +28,7 @@ pub struct Slow<'a> {
 
 impl<'a> Slow<'a> {
     /// Returns `None` if the cell is fast enough, or if there is nothing to compare it with.
-    pub fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
+    pub(super) fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
         let slow = Self {
             cell,
             expected: evidence.expected(cell)?,
@@ -38,13 +38,13 @@ impl<'a> Slow<'a> {
     }
 
     /// Returns achieved as per cent of expected.
-    pub fn percent(&self) -> f64 {
+    pub(super) fn percent(&self) -> f64 {
         self.achieved.percent_of(self.expected.gbps)
     }
 }
 
 /// Returns the pairs of a path that are below their floor.
-pub fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
+pub(super) fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
     sound(evidence, path)
         .values()
         .filter_map(|cell| Slow::of(evidence, cell))
@@ -52,7 +52,7 @@ pub fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
 }
 
 /// Returns the pairs whose direct copies are below their floor.
-pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+pub(super) fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     below_floor(evidence, Path::Direct)
         .iter()
         .map(|slow| slow.cell.pair)
@@ -60,7 +60,7 @@ pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
 }
 
 /// A figure and the one it is compared with.
-pub struct Compared {
+pub(crate) struct Compared {
     pub pair: Pair,
     pub achieved: GbPerSecond,
     /// The figure it should be close to.
@@ -71,7 +71,7 @@ pub struct Compared {
 
 impl Compared {
     /// Compares a figure with another. Returns `None` if a rate or a spread is unknown.
-    pub fn of(cell: &PeerBandwidth, other: &PeerBandwidth) -> Option<Self> {
+    pub(crate) fn of(cell: &PeerBandwidth, other: &PeerBandwidth) -> Option<Self> {
         let spread = cell.spread_percent? + other.spread_percent?;
         Some(Self {
             pair: cell.pair,
@@ -82,18 +82,18 @@ impl Compared {
     }
 
     /// Returns how far the figure lies below normal, as per cent of normal.
-    pub fn below_percent(&self) -> f64 {
+    pub(crate) fn below_percent(&self) -> f64 {
         100.0 - self.achieved.percent_of(self.normal)
     }
 
     /// Returns true if the figure lies below normal by more than this margin and by more than the spread.
-    pub fn is_below(&self, margin_percent: f64) -> bool {
+    pub(crate) fn is_below(&self, margin_percent: f64) -> bool {
         self.below_percent() > margin_percent.max(self.spread)
     }
 }
 
 /// Returns the figure of this group that lies farthest below normal.
-pub fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'a Compared> {
+pub(super) fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'a Compared> {
     let pairs = group.pair_set();
     let of_group = compared
         .iter()
@@ -102,7 +102,10 @@ pub fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'
 }
 
 /// Returns the figure of this group with the smallest share of its expected rate.
-pub fn slowest<'a, 'c>(slow: &'a [Slow<'c>], group: &cluster::Group) -> Option<&'a Slow<'c>> {
+pub(super) fn slowest<'a, 'c>(
+    slow: &'a [Slow<'c>],
+    group: &cluster::Group,
+) -> Option<&'a Slow<'c>> {
     let pairs = group.pair_set();
     let of_group = slow.iter().filter(|slow| pairs.contains(&slow.cell.pair));
     of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))

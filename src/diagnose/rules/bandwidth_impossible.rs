@@ -41,7 +41,7 @@ const ABOVE: Parameter = Parameter {
             out of a figure leave it uncertain by 1 to 2",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "bandwidth-impossible",
     Severity::Warning,
     include_str!("bandwidth_impossible.rs"),
@@ -91,7 +91,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns the most that the links of a figure could carry, if the figure exceeds it.
-pub fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSecond> {
+pub(crate) fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSecond> {
     let achieved = cell.achieved_gbps?;
     let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
     let route = evidence.topology.route(cell.pair)?;

@@ -26,7 +26,7 @@ use super::prelude::*;
 use crate::baseline::Beside;
 use crate::host_figures;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "baseline-not-compared",
     Severity::Warning,
     include_str!("baseline_not_compared.rs"),

@@ -44,7 +44,7 @@ use super::unread_traffic;
 use crate::expected;
 use model::placement::Placement;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "both-ways-low",
     Severity::Error,
     include_str!("both_ways_low.rs"),
@@ -120,7 +120,7 @@ impl<'a> Both<'a> {
 }
 
 /// Returns the pairs with a figure that is too low.
-pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+pub(crate) fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     PATHS
         .into_iter()
         .flat_map(|path| figures(evidence, path))

@@ -5,7 +5,7 @@ use super::prelude::*;
 
 /// Returns a finding for each pair of cards whose bridge has fewer links up than bridges of such cards carry. Also
 /// returns the cards outside these pairs.
-pub fn half_seated<'a>(
+pub(super) fn half_seated<'a>(
     rule: &Rule,
     evidence: &Evidence<'_>,
     model: &str,

@@ -12,7 +12,7 @@ use model::measurement::Probe;
 const NAMED: usize = 16;
 
 /// Returns rounds that broke off although each of their flows works alone.
-pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
+pub(super) fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
     let of_pattern = |broken: &BrokenOff| {
         let flows: BTreeSet<Flow> = broken.flows.iter().copied().collect();
         let mut bad = measurements
@@ -56,7 +56,7 @@ fn was_lost(measurements: &Measurements, flows: &[Flow]) -> bool {
 }
 
 /// Returns the flows as words.
-pub fn flows(broken: &BrokenOff) -> String {
+pub(super) fn flows(broken: &BrokenOff) -> String {
     let named: Vec<String> = broken
         .flows
         .iter()
@@ -70,7 +70,7 @@ pub fn flows(broken: &BrokenOff) -> String {
 }
 
 /// Returns the result of running the flows together again, after a semicolon.
-pub fn again(broken: &BrokenOff) -> String {
+pub(super) fn again(broken: &BrokenOff) -> String {
     match &broken.again {
         Again::Worked if broken.in_company() => "; together once more they worked".to_owned(),
         Again::Worked => "; the second try worked".to_owned(),
@@ -80,7 +80,7 @@ pub fn again(broken: &BrokenOff) -> String {
 }
 
 /// Returns what happened, for the beginning of a sentence: `hung`, `failed`, `hung or crashed the worker`.
-pub fn what<'a>(events: impl IntoIterator<Item = &'a Break>) -> String {
+pub(super) fn what<'a>(events: impl IntoIterator<Item = &'a Break>) -> String {
     let kinds: BTreeSet<How> = events.into_iter().map(|event| event.how).collect();
     let word = |how: &How| match how {
         How::Hung => "hung",
@@ -91,7 +91,7 @@ pub fn what<'a>(events: impl IntoIterator<Item = &'a Break>) -> String {
 }
 
 /// Adds the rounds to the facts of a finding: all flows, how they broke off, and the numbers.
-pub fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
+pub(super) fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
     let events = || all.iter().flat_map(|broken| broken.events());
     let pairs_of = |flows: &[Flow]| {
         flows
@@ -149,7 +149,7 @@ pub fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
 }
 
 /// Returns the GPUs of these flows.
-pub fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
+pub(super) fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
     let ends = all
         .iter()
         .flat_map(|broken| &broken.flows)
@@ -161,7 +161,7 @@ pub fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
 }
 
 /// Returns the first steps: read the log, run the same again, and run one flow at a time.
-pub fn next_step(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> String {
+pub(super) fn next_step(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> String {
     let flows: Vec<Flow> = all
         .iter()
         .flat_map(|broken| broken.flows.iter().copied())
@@ -185,7 +185,7 @@ pub fn next_step(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> String {
 }
 
 /// Returns the possible causes.
-pub fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspect> {
+pub(super) fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspect> {
     let driver = suspect(
         "the driver, or a library that is loaded into the worker",
         "look for the process in dmesg (segfault), and check again with another version of the driver",

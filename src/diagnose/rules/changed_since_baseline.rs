@@ -24,7 +24,7 @@
 
 use super::fell_since_baseline;
 use super::prelude::*;
-use crate::baseline::{Beside, HostFigures};
+use crate::baseline::{Beside, HostOldAndNew};
 use model::reading::Reading;
 
 const LEAST_RISE: Parameter = Parameter {
@@ -32,7 +32,7 @@ const LEAST_RISE: Parameter = Parameter {
     default: 3.0,
     about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
 };
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "changed-since-baseline",
     Severity::Info,
     include_str!("changed_since_baseline.rs"),
@@ -91,8 +91,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .is_some_and(|fall| -fall > least + figures.noise_percent())
     });
     let host = beside.host_figures(evidence);
-    let better = |figures: &&HostFigures| {
-        let back = HostFigures {
+    let better = |figures: &&HostOldAndNew| {
+        let back = HostOldAndNew {
             old: figures.new.unwrap_or(figures.old),
             new: Some(figures.old),
             ..**figures

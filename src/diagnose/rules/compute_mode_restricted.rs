@@ -25,7 +25,7 @@
 use super::prelude::*;
 use model::snapshot::ComputeMode;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "compute-mode-restricted",
     Severity::Info,
     include_str!("compute_mode_restricted.rs"),

@@ -29,13 +29,13 @@
 //! directions at the same time beside kernels. H200 reports 3 (measured).
 
 use super::prelude::*;
-use model::one_gpu::OneGpu;
+use model::cell::Measurement;
 use model::pipeline::Engines;
 
 /// Most engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "copy-engines-fewer",
     Severity::Warning,
     include_str!("copy_engines_fewer.rs"),

@@ -39,7 +39,7 @@ use super::load_copy_failed;
 use super::prelude::*;
 use model::broken_off::BrokenOff;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "copy-failed-once",
     Severity::Warning,
     include_str!("copy_failed_once.rs"),

@@ -8,7 +8,7 @@ use model::units::Bytes;
 const LEAST: u64 = 64 << 20;
 
 /// Returns the counts around known traffic that no other program disturbed.
-pub fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> + use<'a> {
+pub(super) fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> + use<'a> {
     let all = evidence
         .measurements
         .map_or(&[][..], |measurements| &measurements.counted);
@@ -17,7 +17,7 @@ pub fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> +
 
 /// One direction of the counts of a GPU.
 #[derive(Debug, Clone, Copy)]
-pub struct Direction {
+pub(crate) struct Direction {
     /// `sent`, `received`.
     pub word: &'static str,
     /// Bytes that this program copied between GPUs.
@@ -32,13 +32,13 @@ pub struct Direction {
 
 impl Direction {
     /// Returns how many bytes fewer the NVLinks counted than were copied between GPUs.
-    pub fn lacks(&self) -> u64 {
+    pub(crate) fn lacks(&self) -> u64 {
         self.known.saturating_sub(self.nvlink.unwrap_or(self.known))
     }
 
     /// Returns true if PCIe may have carried the bytes that the NVLinks lack although its counter shows less. Its
     /// counter is unknown, or it may have wrapped: the bytes, with their packets, then fit the value it shows.
-    pub fn may_be_over_pcie(&self) -> bool {
+    pub(crate) fn may_be_over_pcie(&self) -> bool {
         let Some(shown) = self.pcie else { return true };
         let least = self.lacks().saturating_add(self.with_host);
         let most = least / 100 * MOST_WITH_PACKETS_PERCENT;
@@ -48,7 +48,7 @@ impl Direction {
 }
 
 /// Returns the directions in which enough was copied between GPUs to judge by.
-pub fn directions(counted: &Counted) -> impl Iterator<Item = Direction> + use<> {
+pub(super) fn directions(counted: &Counted) -> impl Iterator<Item = Direction> + use<> {
     let of = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
     let both = [
         Direction {
@@ -71,7 +71,7 @@ pub fn directions(counted: &Counted) -> impl Iterator<Item = Direction> + use<> 
 }
 
 /// Returns true if the graph routes all copies of this traffic with this GPU over NVLink.
-pub fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
+pub(super) fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
     let Some(measurements) = evidence.measurements else {
         return false;
     };
@@ -92,6 +92,6 @@ pub fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
 
 /// Returns a part of a whole, per cent.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-pub fn percent(part: u64, whole: u64) -> f64 {
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }

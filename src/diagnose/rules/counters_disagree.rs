@@ -36,7 +36,7 @@ const BELOW: Parameter = Parameter {
     about: "how far what was counted may be from what was copied; chosen: five times what healthy machines show",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "counters-disagree",
     Severity::Warning,
     include_str!("counters_disagree.rs"),

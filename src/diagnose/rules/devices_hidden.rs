@@ -27,7 +27,7 @@ use super::prelude::*;
 use crate::coverage::{coverage, hidden};
 use model::measurement::Hidden;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "devices-hidden",
     Severity::Info,
     include_str!("devices_hidden.rs"),

@@ -37,7 +37,7 @@ const BELOW: Parameter = Parameter {
             repeats spread by (cuda-samples issue 449)",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "direct-slower-than-staged",
     Severity::Warning,
     include_str!("direct_slower_than_staged.rs"),

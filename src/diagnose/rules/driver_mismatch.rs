@@ -25,7 +25,7 @@
 use super::prelude::*;
 use model::restore::NVML_VERSION_MISMATCH;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "driver-mismatch",
     Severity::Warning,
     include_str!("driver_mismatch.rs"),

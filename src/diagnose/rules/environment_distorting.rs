@@ -29,7 +29,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "environment-distorting",
     Severity::Info,
     include_str!("environment_distorting.rs"),

@@ -30,7 +30,7 @@ use crate::expectations_host::Bound;
 use crate::host_figures::{self, What};
 use model::flow::Setup;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "expectation-beyond-profile",
     Severity::Info,
     include_str!("expectation_beyond_profile.rs"),
@@ -109,7 +109,7 @@ fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 
 /// Returns true if a figure of this pair is missing because it was never planned: nothing on this path, while the
 /// direct copies of a pair with peer access were.
-pub fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
+pub(crate) fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
     let made = evidence
         .expectations
         .is_some_and(|expected| expected.profile.is_some());

@@ -28,7 +28,7 @@ use super::prelude::*;
 use crate::expectations::Expectations;
 use crate::host_figures;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "expectation-unchecked",
     Severity::Warning,
     include_str!("expectation_unchecked.rs"),

@@ -27,9 +27,9 @@
 use super::host;
 use super::prelude::*;
 use crate::expectations::Expectations;
-use crate::host_figures::{self, Group, Kind, Short, What};
+use crate::host_figures::{self, DecidedBy, Shortfall, ShortfallGroup, What};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "expectation-unmet",
     Severity::Error,
     include_str!("expectation_unmet.rs"),
@@ -61,7 +61,7 @@ fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         let seen = figures.iter().filter(|(of, _)| meant(of));
         let found = seen.filter_map(|(of, figure)| Some((of.0, figure.as_ref()?.value)));
         let crossed = found.filter(|(_, value)| bound.is_crossed_by(*value));
-        short.extend(crossed.map(|(gpu, found)| Short {
+        short.extend(crossed.map(|(gpu, found)| Shortfall {
             gpu,
             what: bound.what,
             wanted: bound.value,
@@ -74,9 +74,10 @@ fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         .collect()
 }
 
-fn below_host(evidence: &Evidence<'_>, group: &Group) -> Finding {
+fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     let (worst, kind) = (&group.worst, group.worst.what.kind());
-    let [wanted, found] = [worst.wanted, worst.found].map(|value| Group::said(value, kind));
+    let [wanted, found] =
+        [worst.wanted, worst.found].map(|value| ShortfallGroup::said(value, kind));
     let (what, of_gpus, more) = (
         worst.what,
         words::named_or_all(evidence.snapshot, &group.gpus),
@@ -85,7 +86,7 @@ fn below_host(evidence: &Evidence<'_>, group: &Group) -> Finding {
     let next = "See the other findings on the same GPUs for the cause; without any, measure again with the machine and its \
                 host idle and compare with the machine that the expectations were made from";
     let subject = Subject::of_gpus(&group.gpus);
-    let finding = if kind == Kind::Time {
+    let finding = if kind == DecidedBy::Time {
         let message = format!(
             "The host takes {found} us for calls for {of_gpus} where at most {wanted} were expected ({what}){more}"
         );
@@ -269,7 +270,7 @@ fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 }
 
 /// The known facts of a GPU's links.
-pub struct Links {
+pub(crate) struct Links {
     /// Highest PCIe generation seen under load; without load, the highest that GPU and slot allow.
     pub generation: Option<u32>,
     /// PCIe lanes, seen under load if copies ran.
@@ -279,7 +280,7 @@ pub struct Links {
 
 impl Links {
     /// Collects the facts of this GPU's links.
-    pub fn of(evidence: &Evidence<'_>, index: u32) -> Self {
+    pub(crate) fn of(evidence: &Evidence<'_>, index: u32) -> Self {
         let gpu = evidence.snapshot.gpu(index);
         let load = links::watched(evidence, index);
         // Copies over NVLink leave the PCIe link idle at a low generation, which then shows nothing about its maximum.

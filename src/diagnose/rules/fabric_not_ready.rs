@@ -36,7 +36,7 @@ use super::prelude::*;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "fabric-not-ready",
     Severity::Error,
     include_str!("fabric_not_ready.rs"),
@@ -186,7 +186,7 @@ fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
 }
 
 /// Returns true if the GPUs are those of a tray of a larger NVLink domain.
-pub fn of_a_tray(snapshot: &Snapshot) -> bool {
+pub(crate) fn of_a_tray(snapshot: &Snapshot) -> bool {
     snapshot
         .gpus
         .iter()
@@ -202,7 +202,7 @@ fn is_tray_part(name: &str) -> bool {
 
 /// Returns true if the GPUs are those of one tray of a larger NVLink domain, with no link up to the switches of its
 /// rack. Their fabric manager runs on the switch trays, so there is none to start on this machine.
-pub fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
+pub(crate) fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
     let by_itself = |gpu: &&Gpu| {
         gpu.name.known().is_some_and(|name| is_tray_part(name)) && gpu.active_nvlinks() == Some(0)
     };
@@ -316,7 +316,7 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
 }
 
 /// Returns true if CUDA does not start because the fabric is not ready.
-pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
+pub(crate) fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
     evidence
         .measurements
         .is_some_and(|measurements| measurements.driver.failure_code == Some(CUDA_SYSTEM_NOT_READY))

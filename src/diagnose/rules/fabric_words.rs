@@ -1,7 +1,7 @@
 //! NVIDIA's words for the status and the health mask of an NVSwitch fabric.
 
 /// Returns NVML's name of a return code, with its number (nvml.h, `nvmlReturn_t`).
-pub fn status(code: u32) -> String {
+pub(super) fn status(code: u32) -> String {
     const NAMES: [&str; 30] = [
         "SUCCESS",
         "UNINITIALIZED",
@@ -44,7 +44,7 @@ pub fn status(code: u32) -> String {
 
 /// Returns the faults in a health mask as the snapshot stores it: a bit for each faulty part, and the number of the
 /// configuration's fault (nvml.h, `NVML_GPU_FABRIC_HEALTH_MASK_*`).
-pub fn health(mask: u32) -> String {
+pub(super) fn health(mask: u32) -> String {
     const PARTS: [(u32, &str); 4] = [
         (0, "DEGRADED_BW"),
         (2, "ROUTE_RECOVERY"),

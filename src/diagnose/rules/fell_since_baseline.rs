@@ -40,8 +40,8 @@
 
 use super::host;
 use super::prelude::*;
-use crate::baseline::{Beside, Figures, HostFigures};
-use crate::host_figures::{self, Group, Kind};
+use crate::baseline::{Beside, HostOldAndNew, OldAndNew};
+use crate::host_figures::{self, DecidedBy, ShortfallGroup};
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
@@ -70,7 +70,7 @@ const CALLS: Parameter = Parameter {
     default: 100.0 * (host_figures::TIMES - 1.0),
     about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "fell-since-baseline",
     Severity::Error,
     include_str!("fell_since_baseline.rs"),
@@ -113,7 +113,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns findings for figures of host and GPU that are worse by more than healthy machines differ.
 fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
-    let worse = |figures: &HostFigures| {
+    let worse = |figures: &HostOldAndNew| {
         figures
             .change()
             .filter(|short| is_beyond(evidence, figures, short.percent()))
@@ -131,28 +131,28 @@ fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
 
 /// Returns true if a figure that is worse by `percent` is worse by more than its noise. A negative `percent` means
 /// better.
-pub fn is_beyond(evidence: &Evidence<'_>, figures: &HostFigures, percent: f64) -> bool {
+pub(crate) fn is_beyond(evidence: &Evidence<'_>, figures: &HostOldAndNew, percent: f64) -> bool {
     let least = |parameter| RULE.parameter(evidence, parameter);
     match figures.what.kind() {
-        Kind::Link => percent > least(&LINK) + figures.noise_percent(),
+        DecidedBy::Link => percent > least(&LINK) + figures.noise_percent(),
         // These margins already include scatter.
-        Kind::Memory => percent > least(&MEMORY).max(figures.noise_percent()),
-        Kind::Processor => percent > least(&PROCESSOR).max(figures.noise_percent()),
-        Kind::Time => {
+        DecidedBy::Memory => percent > least(&MEMORY).max(figures.noise_percent()),
+        DecidedBy::Processor => percent > least(&PROCESSOR).max(figures.noise_percent()),
+        DecidedBy::Time => {
             percent > least(&CALLS) && percent / 100.0 * figures.old.value > host_figures::LEAST_US
         }
     }
 }
 
-fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
+fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     let (worst, kind) = (&group.worst, group.worst.what.kind());
-    let [then, now] = [worst.wanted, worst.found].map(|value| Group::said(value, kind));
+    let [then, now] = [worst.wanted, worst.found].map(|value| ShortfallGroup::said(value, kind));
     let (what, next) = (
         worst.what,
         "Stop other work on the machine, its host included, and measure again. If it stays,",
     );
     let of_gpus = words::named_or_all(evidence.snapshot, &group.gpus);
-    let found = if kind == Kind::Time {
+    let found = if kind == DecidedBy::Time {
         let message = format!(
             "The host takes up to {now} us for calls for {of_gpus} ({what}), {then} in the earlier report{}",
             group.more()
@@ -178,7 +178,7 @@ fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
             .suspecting(host::suspects(evidence, &group.gpus))
     };
     // Other programs may cause what the link does not decide.
-    found.gpus(&group.gpus).at(if kind == Kind::Link {
+    found.gpus(&group.gpus).at(if kind == DecidedBy::Link {
         Severity::Error
     } else {
         Severity::Warning
@@ -257,7 +257,7 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
 
 fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST_FALL);
-    let mut ways: BTreeMap<String, Vec<Figures<'_>>> = BTreeMap::new();
+    let mut ways: BTreeMap<String, Vec<OldAndNew<'_>>> = BTreeMap::new();
     for figures in beside.figures(evidence) {
         let old = figures.old;
         let way = format!(
@@ -271,10 +271,10 @@ fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
         ways.entry(way).or_default().push(figures);
     }
     // If the same pairs fall in many ways of copying at once, report one finding with the worst of them.
-    let mut groups: BTreeMap<Vec<Pair>, Vec<(String, Figures<'_>, cluster::Group)>> =
+    let mut groups: BTreeMap<Vec<Pair>, Vec<(String, OldAndNew<'_>, cluster::Group)>> =
         BTreeMap::new();
     for (way, figures) in ways {
-        let fell = |figures: &&Figures<'_>| {
+        let fell = |figures: &&OldAndNew<'_>| {
             figures
                 .fall_percent()
                 .is_some_and(|fall| fall > least + figures.noise_percent())
@@ -316,9 +316,9 @@ fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
 
 fn fell(
     evidence: &Evidence<'_>,
-    ways: &[(String, Figures<'_>, cluster::Group)],
+    ways: &[(String, OldAndNew<'_>, cluster::Group)],
 ) -> Option<Finding> {
-    let fall = |figures: &Figures<'_>| figures.fall_percent().unwrap_or(0.0);
+    let fall = |figures: &OldAndNew<'_>| figures.fall_percent().unwrap_or(0.0);
     let (way, worst, group) = ways
         .iter()
         .max_by(|one, other| fall(&one.1).total_cmp(&fall(&other.1)))?;

@@ -25,6 +25,7 @@
 
 use super::prelude::*;
 use crate::words::count;
+use model::cell::Measurement;
 
 const LEAST: Parameter = Parameter {
     name: "least_latency_us",
@@ -32,7 +33,7 @@ const LEAST: Parameter = Parameter {
     about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "figure-impossible",
     Severity::Warning,
     include_str!("figure_impossible.rs"),

@@ -24,7 +24,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "firmware-mixed",
     Severity::Info,
     include_str!("firmware_mixed.rs"),

@@ -38,7 +38,7 @@ use super::{bandwidth, both_ways_low, unread_traffic};
 use crate::coverage;
 use model::background::{self, Background};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpu-busy",
     Severity::Warning,
     include_str!("gpu_busy.rs"),
@@ -160,7 +160,7 @@ fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
 }
 
 /// Returns the GPUs that other programs used, or may have used.
-pub fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
+pub(crate) fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
     let seen = evidence
         .measurements
         .map(|measurements| background::of_others(&measurements.background, evidence.snapshot));

@@ -25,7 +25,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpu-memory-errors",
     Severity::Error,
     include_str!("gpu_memory_errors.rs"),

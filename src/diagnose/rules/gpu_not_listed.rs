@@ -45,7 +45,7 @@ use topology::pcie;
 /// Class of display controllers with a screen, without the programming interface.
 const VGA: u32 = 0x0300;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpu-not-listed",
     Severity::Error,
     include_str!("gpu_not_listed.rs"),

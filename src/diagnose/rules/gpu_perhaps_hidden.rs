@@ -32,7 +32,7 @@ use super::prelude::*;
 use model::reading::Reading;
 use model::snapshot::{DeviceFile, DisplayFunction};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpu-perhaps-hidden",
     Severity::Warning,
     include_str!("gpu_perhaps_hidden.rs"),

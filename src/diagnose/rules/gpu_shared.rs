@@ -28,7 +28,7 @@ use super::gpu_busy;
 use super::prelude::*;
 use model::units::Bytes;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpu-shared",
     Severity::Info,
     include_str!("gpu_shared.rs"),

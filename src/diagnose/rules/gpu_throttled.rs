@@ -52,7 +52,7 @@ const HOT: [(&str, &str); 2] = [
 /// data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpu-throttled",
     Severity::Warning,
     include_str!("gpu_throttled.rs"),

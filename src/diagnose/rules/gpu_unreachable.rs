@@ -32,7 +32,7 @@ use super::{lost, shared};
 use model::reading::Unknown;
 use topology::pcie;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpu-unreachable",
     Severity::Error,
     include_str!("gpu_unreachable.rs"),

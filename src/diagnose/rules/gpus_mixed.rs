@@ -24,7 +24,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "gpus-mixed",
     Severity::Info,
     include_str!("gpus_mixed.rs"),

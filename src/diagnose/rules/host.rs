@@ -1,48 +1,48 @@
 //! Shared by the rules on copies between host and GPU: the figure that each GPU is judged by, and words for them.
 
 use super::prelude::*;
-use crate::host_figures::{Kind, What};
+use crate::host_figures::{DecidedBy, What};
+use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};
 use model::node::NodeId;
-use model::one_gpu::OneGpu;
 
 /// The directions that are judged one by one.
-pub const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
+pub(super) const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
 
-pub const EVERY_WAY: [HostDirection; 3] = [
+pub(super) const EVERY_WAY: [HostDirection; 3] = [
     HostDirection::ToDevice,
     HostDirection::ToHost,
     HostDirection::BothWays,
 ];
 
 /// Pageable memory, to the device.
-pub const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
+pub(super) const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
 
 /// Fewest samples that give a credible spread.
-pub const LEAST_SAMPLES: u32 = 3;
+pub(super) const LEAST_SAMPLES: u32 = 3;
 
 /// A figure with its rate.
 #[derive(Debug, Clone, Copy)]
-pub struct Rated<'a> {
+pub(crate) struct Rated<'a> {
     pub copy: &'a HostCopy,
     pub rate: GbPerSecond,
 }
 
 impl Rated<'_> {
     /// Returns how far the rate lies below another rate, as per cent of that rate.
-    pub fn below_percent(&self, of: GbPerSecond) -> f64 {
+    pub(crate) fn below_percent(&self, of: GbPerSecond) -> f64 {
         100.0 - self.rate.percent_of(of)
     }
 
     /// Returns the spread of its samples, per cent.
-    pub fn spread(&self) -> f64 {
+    pub(crate) fn spread(&self) -> f64 {
         self.copy.spread_percent.unwrap_or_default()
     }
 }
 
 /// Returns the sound figures of copies in this way, one GPU at a time, on every NUMA node.
-pub fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>> {
+pub(super) fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>> {
     let copies = evidence
         .measurements
         .map(|measurements| measurements.host_alone(way))
@@ -73,7 +73,7 @@ fn take_turns(evidence: &Evidence<'_>, gpu: u32) -> bool {
 }
 
 /// Returns the best figure of each GPU over all NUMA nodes: the most that its path to the host carries.
-pub fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a>> {
+pub(super) fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a>> {
     let mut best: BTreeMap<u32, Rated<'a>> = BTreeMap::new();
     for rated in rated(evidence, way) {
         let known = best.entry(rated.copy.gpu).or_insert(rated);
@@ -85,7 +85,7 @@ pub fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a
 }
 
 /// Returns the spreads of the sound figures of each GPU that have enough samples.
-pub fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
+pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
     let copies = evidence
         .host()
         .iter()
@@ -115,15 +115,15 @@ pub fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
 
 /// Returns the largest spread of a GPU's copies that its link decides, per cent. If single copies sometimes take
 /// longer, a figure that lies lower by less than that may come from rows with such copies.
-pub fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
+pub(super) fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
     let of_link = spreads(evidence)
         .into_iter()
-        .filter(|(of, what, _)| *of == gpu && what.kind() == Kind::Link);
+        .filter(|(of, what, _)| *of == gpu && what.kind() == DecidedBy::Link);
     of_link.map(|(.., spread)| spread).fold(0.0, f64::max)
 }
 
 /// Returns the NUMA node that a GPU is attached to.
-pub fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
+pub(super) fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
     match evidence.topology.way_up(NodeId::Gpu(gpu)).last() {
         Some(NodeId::Numa(node)) => *node,
         _ => None,
@@ -131,12 +131,12 @@ pub fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
 }
 
 /// Returns true if the machine is known to have several NUMA nodes.
-pub fn has_several_nodes(evidence: &Evidence<'_>) -> bool {
+pub(super) fn has_several_nodes(evidence: &Evidence<'_>) -> bool {
     evidence.snapshot.numa_nodes.len() > 1
 }
 
 /// Returns words such as `from the host to GPU 3 (0000:3b:00.0)`.
-pub fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -> String {
+pub(super) fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -> String {
     let names = words::named(evidence.snapshot, gpus);
     match direction {
         HostDirection::ToDevice => format!("from the host to {names}"),
@@ -146,7 +146,7 @@ pub fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -
 }
 
 /// Returns what else may slow copies between host and GPU beside the link itself, as far as the facts show.
-pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
+pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     let busy: Vec<u32> = evidence
         .snapshot
         .gpus
@@ -212,7 +212,7 @@ fn used(gpu: &Gpu) -> Option<u32> {
 }
 
 /// Returns the lowest and the highest of these values, written `6.1 to 7.4`.
-pub fn span(values: impl IntoIterator<Item = f64>) -> Option<String> {
+pub(super) fn span(values: impl IntoIterator<Item = f64>) -> Option<String> {
     let values: Vec<f64> = values.into_iter().collect();
     let low = values.iter().copied().reduce(f64::min)?;
     let high = values.iter().copied().reduce(f64::max)?;

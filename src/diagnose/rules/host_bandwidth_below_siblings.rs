@@ -46,7 +46,7 @@ const UNPLACED: Parameter = Parameter {
             sockets lose up to 38",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-bandwidth-below-siblings",
     Severity::Warning,
     include_str!("host_bandwidth_below_siblings.rs"),

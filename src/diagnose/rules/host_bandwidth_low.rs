@@ -35,7 +35,7 @@ use crate::expected::Expectation;
 use crate::expected_host;
 use model::host::{HostDirection, HostWay};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-bandwidth-low",
     Severity::Warning,
     include_str!("host_bandwidth_low.rs"),
@@ -43,7 +43,7 @@ pub const RULE: Rule = Rule::new(
 );
 
 /// A figure below its floor.
-pub struct Low<'a> {
+pub(crate) struct Low<'a> {
     pub rated: Rated<'a>,
     expected: Expectation,
 }
@@ -55,7 +55,7 @@ impl Low<'_> {
 }
 
 /// Returns the figures below their floor, one for each GPU and direction.
-pub fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
+pub(crate) fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
     let of_way = |direction: HostDirection| {
         host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values()
     };

@@ -27,6 +27,7 @@
 //! measured); 2 to 10 us (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
 
 use super::prelude::*;
+use model::cell::Measurement;
 use model::placement::HostMode;
 use model::rounding::short;
 
@@ -37,7 +38,7 @@ const MOST: Parameter = Parameter {
             slowest cell that is known of healthy machines",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-calls-slow",
     Severity::Warning,
     include_str!("host_calls_slow.rs"),

@@ -23,10 +23,10 @@
 //! CUDA driver API, `CUresult`; NVIDIA's Xid errors page.
 
 use super::prelude::*;
+use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
-use model::one_gpu::OneGpu;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-copy-failed",
     Severity::Error,
     include_str!("host_copy_failed.rs"),
@@ -51,7 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Calls and kernels within a GPU have their own rule.
     for cell in measurements
         .on_one_gpu()
-        .map(OneGpu::cell)
+        .map(Measurement::cell)
         .filter(|cell| ended_badly(cell.status))
     {
         if let Some(gpu) = cell.flow.with_host() {

@@ -27,7 +27,7 @@
 use super::prelude::*;
 use model::host::HostCopy;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-data-wrong",
     Severity::Error,
     include_str!("host_data_wrong.rs"),

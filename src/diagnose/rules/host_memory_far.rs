@@ -40,7 +40,7 @@ const MOST: Parameter = Parameter {
     about: "how far below is usual between sockets; chosen: above the 38 that copies across sockets are known to lose",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-memory-far",
     Severity::Info,
     include_str!("host_memory_far.rs"),

@@ -41,7 +41,7 @@ const SHARE: Parameter = Parameter {
 /// of one GPU.
 const FULL_PERCENT: f64 = 73.0;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "host-memory-saturates",
     Severity::Info,
     include_str!("host_memory_saturates.rs"),

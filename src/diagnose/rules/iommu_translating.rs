@@ -29,7 +29,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "iommu-translating",
     Severity::Warning,
     include_str!("iommu_translating.rs"),

@@ -31,6 +31,7 @@
 
 use super::prelude::*;
 use crate::cluster;
+use model::cell::Measurement;
 use model::measurement::Latency;
 use model::rounding::short;
 
@@ -53,7 +54,7 @@ const FIXED: Parameter = Parameter {
             most known of healthy machines",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "latency-high",
     Severity::Error,
     include_str!("latency_high.rs"),
@@ -204,7 +205,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
 }
 
 /// Returns the known cost of a direct copy of this pair beside its bytes, if it is far too high.
-pub fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
+pub(crate) fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
     let latencies = evidence
         .measurements
         .into_iter()

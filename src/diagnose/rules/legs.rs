@@ -10,7 +10,7 @@ const SOUND_PERCENT: f64 = 73.0;
 
 /// Returns which leg of the copies of these pairs is slow, as an addition to a sentence. Empty if host copies were not
 /// measured.
-pub fn told(evidence: &Evidence<'_>, pairs: &[Pair]) -> String {
+pub(super) fn told(evidence: &Evidence<'_>, pairs: &[Pair]) -> String {
     let ups = host::best(evidence, HostWay::PINNED);
     let downs = host::best(
         evidence,

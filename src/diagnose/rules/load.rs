@@ -12,7 +12,7 @@ use topology::shares::Passage;
 
 /// Most that a sum may lie below the fastest of its flows alone, per cent, before it is a collapse. Chosen: twice the
 /// spread of repeats on healthy machines.
-pub const COLLAPSE: Parameter = Parameter {
+pub(super) const COLLAPSE: Parameter = Parameter {
     name: "below_alone_percent",
     default: 10.0,
     about: "how far below the fastest of the flows alone all together may be; chosen: repeats spread by 5 to 10 \
@@ -20,7 +20,7 @@ pub const COLLAPSE: Parameter = Parameter {
 };
 
 /// A pattern with its figures, the rates that single flows explain, and the expected rates.
-pub struct Judged<'a> {
+pub(super) struct Judged<'a> {
     pub pattern: &'a LoadPattern,
     /// The prediction of how its flows share the graph.
     pub predicted: Predicted<'a>,
@@ -36,12 +36,12 @@ const COPY_COST_US: f64 = 8.0;
 
 impl Judged<'_> {
     /// Returns the sum over the flows at these indices, GB/s.
-    pub fn sum(rates: &[f64], flows: &[usize]) -> f64 {
+    pub(super) fn sum(rates: &[f64], flows: &[usize]) -> f64 {
         flows.iter().filter_map(|flow| rates.get(*flow)).sum()
     }
 
     /// Returns the indices of all its flows.
-    pub fn all(&self) -> Vec<usize> {
+    pub(super) fn all(&self) -> Vec<usize> {
         (0..self.achieved.len()).collect()
     }
 
@@ -52,7 +52,7 @@ impl Judged<'_> {
     }
 
     /// Returns the lowest rate that the flows at these indices must reach together, GB/s.
-    pub fn floor(&self, flows: &[usize]) -> f64 {
+    pub(super) fn floor(&self, flows: &[usize]) -> f64 {
         let together = Self::sum(&self.explained, flows);
         together
             * (1.0 - self.predicted.margin_percent() / 100.0)
@@ -60,13 +60,13 @@ impl Judged<'_> {
     }
 
     /// Returns the lowest rate that all its flows must reach together if they take turns in an unknown order, GB/s.
-    pub fn floor_in_any_order(&self) -> f64 {
+    pub(super) fn floor_in_any_order(&self) -> f64 {
         let least = self.predicted.in_any_order();
         least * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(least)
     }
 
     /// Returns the fastest of these flows alone, GB/s.
-    pub fn best_alone(&self, flows: &[usize]) -> Option<f64> {
+    pub(super) fn best_alone(&self, flows: &[usize]) -> Option<f64> {
         flows
             .iter()
             .filter_map(|flow| self.predicted.alone.get(*flow).copied().flatten())
@@ -85,7 +85,7 @@ impl Judged<'_> {
     /// engine for them. If those GPUs receive from several too, some of them wait while others get more than they can
     /// take. A ring both ways of 4 x H200 reached 792, 1165 and 1554 GB/s in three runs (2026-11-22), 4 x 388 or 2 x
     /// 396.
-    pub fn takes_turns(&self) -> bool {
+    pub(super) fn takes_turns(&self) -> bool {
         let pairs: Vec<Pair> = self
             .pattern
             .flows
@@ -100,7 +100,7 @@ impl Judged<'_> {
     }
 
     /// Returns the pairs of GPUs among its flows.
-    pub fn pairs(&self) -> Vec<Pair> {
+    pub(super) fn pairs(&self) -> Vec<Pair> {
         words::unique(
             self.pattern
                 .flows
@@ -111,7 +111,7 @@ impl Judged<'_> {
     }
 
     /// Returns the GPUs of its flows.
-    pub fn gpus(&self) -> Vec<u32> {
+    pub(super) fn gpus(&self) -> Vec<u32> {
         let ends = self
             .pattern
             .flows
@@ -125,7 +125,7 @@ impl Judged<'_> {
 }
 
 /// Returns the patterns with sound figures and a prediction.
-pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
+pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
     let Some(measurements) = evidence
         .measurements
         .filter(|measurements| !measurements.load.is_empty())
@@ -165,15 +165,15 @@ pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
 }
 
 /// A link by its two ends, in either direction.
-pub type Ends = (NodeId, NodeId);
+pub(super) type Ends = (NodeId, NodeId);
 
 /// Returns the ends of a passage, in the order in which links are stored.
-pub fn ends((from, to): Passage) -> Ends {
+pub(super) fn ends((from, to): Passage) -> Ends {
     if from < to { (from, to) } else { (to, from) }
 }
 
 /// Flows that together reach too little through hops that they share.
-pub struct Low<'a> {
+pub(super) struct Low<'a> {
     /// The link that remains. If several remain, all of them, the likeliest first.
     pub links: Vec<&'a Link>,
     /// The pattern that shows it most.
@@ -188,12 +188,12 @@ pub struct Low<'a> {
 
 impl Low<'_> {
     /// Returns the rate of these flows together.
-    pub fn together(&self) -> GbPerSecond {
+    pub(super) fn together(&self) -> GbPerSecond {
         GbPerSecond(Judged::sum(&self.judged.achieved, &self.flows))
     }
 
     /// Returns the rate that single flows explain.
-    pub fn explained(&self) -> GbPerSecond {
+    pub(super) fn explained(&self) -> GbPerSecond {
         GbPerSecond(Judged::sum(&self.judged.explained, &self.flows))
     }
 
@@ -212,7 +212,7 @@ struct Suspected<'a> {
 }
 
 /// Returns every cause of sums that are too low, each once.
-pub fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
+pub(super) fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
     let all = judged(evidence);
     let carried = carried(&all);
     // If copies take turns, ports are idle in turn, and no hop is at fault.
@@ -367,7 +367,7 @@ const fn rank(link: &Link) -> u8 {
 }
 
 /// Returns the subject of a finding on this link.
-pub fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
+pub(super) fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
     match (link.kind, link.upper, link.lower) {
         (LinkKind::NvLink, NodeId::Gpu(source), NodeId::Gpu(destination)) => Subject::Pair(Pair {
             source,
@@ -384,7 +384,7 @@ pub fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
 }
 
 /// Returns words by which a person can find a link.
-pub fn place(evidence: &Evidence<'_>, link: &Link) -> String {
+pub(super) fn place(evidence: &Evidence<'_>, link: &Link) -> String {
     match link.kind {
         LinkKind::Interconnect => format!("the link between {} and {}", link.upper, link.lower),
         LinkKind::RootComplex => format!("the processor at {}", link.lower),
@@ -394,7 +394,7 @@ pub fn place(evidence: &Evidence<'_>, link: &Link) -> String {
 
 /// Returns the findings of a rule on rates that are too low. If the ports of many GPUs are all too low, they have one
 /// cause: the part that joins them.
-pub fn findings(
+pub(super) fn findings(
     evidence: &Evidence<'_>,
     rule: &Rule,
     lows: &[Low<'_>],
@@ -477,7 +477,7 @@ fn finding(
 }
 
 /// Returns true if a flow of this pattern passes one of these links.
-pub fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
+pub(super) fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
     judged
         .predicted
         .load
@@ -488,18 +488,18 @@ pub fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
 }
 
 /// Returns true if every hop of this pattern has a known rate, so that no invisible hop may limit it.
-pub fn is_all_known(judged: &Judged<'_>) -> bool {
+pub(super) fn is_all_known(judged: &Judged<'_>) -> bool {
     let known = |step: &Step<'_>| step.0.capacity_gbps.is_some() || is_inside_switch(step);
     judged.predicted.load.ways.iter().flatten().all(known)
 }
 
 /// Returns the flows of a pattern as words: `GPU 1 → GPU 0, GPU 2 → GPU 0 and 5 more`.
-pub fn flows(of: &[LoadFlow]) -> String {
+pub(super) fn flows(of: &[LoadFlow]) -> String {
     flow_names(&of.iter().map(LoadFlow::flow).collect::<Vec<Flow>>())
 }
 
 /// Returns flows without figures as the same words.
-pub fn flow_names(of: &[Flow]) -> String {
+pub(super) fn flow_names(of: &[Flow]) -> String {
     let named: Vec<String> = of.iter().take(3).map(ToString::to_string).collect();
     match of.len().saturating_sub(3) {
         0 => named.join(", "),

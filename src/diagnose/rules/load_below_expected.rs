@@ -33,7 +33,7 @@ use super::load::{self, Judged};
 use super::load_collapses;
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "load-below-expected",
     Severity::Warning,
     include_str!("load_below_expected.rs"),

@@ -28,7 +28,7 @@ use super::load::{self, COLLAPSE, Low};
 use super::load_steps;
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "load-collapses",
     Severity::Error,
     include_str!("load_collapses.rs"),
@@ -61,7 +61,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns the links that other findings on several flows name, or may mean.
-pub fn named_links(evidence: &Evidence<'_>) -> BTreeSet<load::Ends> {
+pub(crate) fn named_links(evidence: &Evidence<'_>) -> BTreeSet<load::Ends> {
     let below = RULE.parameter(evidence, &COLLAPSE);
     let links = load::low(evidence, below)
         .into_iter()

@@ -33,7 +33,7 @@ use model::broken_off::{BrokenOff, How};
 use model::flow::Endpoint;
 use model::load::LoadPattern;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "load-copy-failed",
     Severity::Error,
     include_str!("load_copy_failed.rs"),
@@ -58,7 +58,7 @@ fn in_company(measurements: &Measurements) -> Vec<&BrokenOff> {
 }
 
 /// Returns true if more than one event with several flows went wrong, which this rule reports.
-pub fn is_repeated(measurements: &Measurements) -> bool {
+pub(crate) fn is_repeated(measurements: &Measurements) -> bool {
     let events: usize = in_company(measurements)
         .iter()
         .map(|broken| broken.events().count())

@@ -33,7 +33,7 @@ use model::flow::{Endpoint, Flow};
 use model::load::{LoadFlow, LoadPattern};
 use model::measurement::Probe;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "load-data-wrong",
     Severity::Error,
     include_str!("load_data_wrong.rs"),
@@ -207,13 +207,13 @@ fn next_step(evidence: &Evidence<'_>, flows: &[Flow], swap: &str) -> String {
 }
 
 /// Returns true if copies of a flow of this pattern also fail, hang or lose bytes alone.
-pub fn pattern_fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
+pub(crate) fn pattern_fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
     let flows: Vec<Flow> = pattern.flows.iter().map(|flow| flow.flow()).collect();
     fails_alone(measurements, &flows)
 }
 
 /// Returns true if copies of one of these flows fail, hang or lose bytes alone.
-pub fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
+pub(crate) fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
     let mut alone = measurements
         .cells()
         .filter(|cell| cell.probe != Probe::Load)

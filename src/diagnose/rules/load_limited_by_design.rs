@@ -36,7 +36,7 @@ const SHARE: Parameter = Parameter {
             agree on (cuda-samples issue 449)",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "load-limited-by-design",
     Severity::Info,
     include_str!("load_limited_by_design.rs"),
@@ -84,7 +84,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns a function that is true if this rule names a PCIe link above the given GPU, or one like it.
-pub fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a> {
+pub(crate) fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a> {
     let kind = |link: &'a Link| Some((link.label.as_str(), link.pcie.as_ref()?.gpus.len()));
     let named: BTreeSet<(&str, usize)> = limits(evidence)
         .into_values()

@@ -11,7 +11,7 @@ use topology::load::Step;
 use topology::pcie::Connection;
 
 /// Returns true if too little passed the NVLinks of a GPU; `None` if no pattern that passes them was judged.
-pub fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
+pub(super) fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
     is_low_over(evidence, |step| {
         let ends = [step.1.upper, step.1.lower];
         step.1.kind == LinkKind::NvLink && ends.contains(&NodeId::Gpu(gpu))
@@ -19,7 +19,7 @@ pub fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
 }
 
 /// Returns true if too little passed a PCIe link; `None` if no pattern that passes it was judged.
-pub fn is_low_over_pcie(evidence: &Evidence<'_>, link: &Connection) -> Option<bool> {
+pub(super) fn is_low_over_pcie(evidence: &Evidence<'_>, link: &Connection) -> Option<bool> {
     let of = |link: &Connection| (link.port, link.below, link.gpu);
     is_low_over(evidence, |step| {
         step.1.pcie.as_ref().is_some_and(|own| of(own) == of(link))
@@ -27,7 +27,7 @@ pub fn is_low_over_pcie(evidence: &Evidence<'_>, link: &Connection) -> Option<bo
 }
 
 /// Returns true if a pattern with this GPU reached too little; `None` if none was judged.
-pub fn is_low_with(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
+pub(super) fn is_low_with(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {
     is_low(evidence, |judged, flow| {
         let flow = judged.pattern.flows.get(flow).map(|flow| flow.flow());
         flow.is_some_and(|flow| flow.ends().contains(&Endpoint::Gpu(gpu)))
@@ -62,7 +62,7 @@ fn is_low(evidence: &Evidence<'_>, is_meant: impl Fn(&Judged<'_>, usize) -> bool
 }
 
 /// Returns the counts around the load patterns of a GPU.
-pub fn around<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a AroundLoad> {
+pub(super) fn around<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a AroundLoad> {
     evidence
         .measurements?
         .around_load

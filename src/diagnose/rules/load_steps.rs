@@ -7,7 +7,7 @@ use model::flow::Flow;
 use model::topology::{Link, LinkKind};
 
 /// Returns the command that reads the error counters of such a link.
-pub fn counters(link: &Link) -> &'static str {
+pub(super) fn counters(link: &Link) -> &'static str {
     match link.kind {
         LinkKind::NvLink => "nvidia-smi nvlink -e",
         _ => "lspci -vvv",
@@ -15,7 +15,7 @@ pub fn counters(link: &Link) -> &'static str {
 }
 
 /// Returns the same for all links that these flows pass.
-pub fn counters_of(evidence: &Evidence<'_>, flows: &[Flow]) -> &'static str {
+pub(super) fn counters_of(evidence: &Evidence<'_>, flows: &[Flow]) -> &'static str {
     let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
     match pairs.iter().all(|pair| evidence.over_nvlink(*pair)) {
         true if !pairs.is_empty() => "nvidia-smi nvlink -e",
@@ -25,7 +25,7 @@ pub fn counters_of(evidence: &Evidence<'_>, flows: &[Flow]) -> &'static str {
 
 /// Returns the next steps for flows that reach too little through what they share. Do `before_parts` before any part is
 /// moved.
-pub fn of_low(low: &Low<'_>, before_parts: &str) -> String {
+pub(super) fn of_low(low: &Low<'_>, before_parts: &str) -> String {
     let is = |kind| low.links.iter().any(|link| link.kind == kind);
     let own = if is(LinkKind::Interconnect) || is(LinkKind::RootComplex) && !is(LinkKind::Pcie) {
         format!(

@@ -2,6 +2,7 @@
 
 use crate::testing::prelude::*;
 use crate::testing::{codes, with_host};
+use model::cell::Measurement;
 use model::fact::Fact;
 use model::finding::{Severity, Subject};
 use model::flow::{Endpoint, Flow, HostMemory};

@@ -45,7 +45,7 @@ const LEAST: Parameter = Parameter {
 /// Share of its fair rate from which a flow counts as having it.
 const SHARE: f64 = 0.9;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "load-unfair",
     Severity::Warning,
     include_str!("load_unfair.rs"),

@@ -31,6 +31,7 @@
 
 use super::prelude::*;
 use crate::models::{self, Local};
+use model::cell::Measurement;
 use model::measurement::LocalCopy;
 
 const SIBLINGS: Parameter = Parameter {
@@ -45,7 +46,7 @@ const MODEL: Parameter = Parameter {
     about: "how far below the lowest that is known of its model a GPU may be; chosen: as for siblings",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "local-memory-slow",
     Severity::Warning,
     include_str!("local_memory_slow.rs"),

@@ -9,7 +9,7 @@ use topology::pcie;
 
 /// Returns the lowest port above this GPU below which there are several GPUs and none answers, with these GPUs. What
 /// they share is lost.
-pub fn shared_port(
+pub(super) fn shared_port(
     evidence: &Evidence<'_>,
     lost: &[u32],
     gpu: u32,
@@ -49,7 +49,7 @@ pub fn shared_port(
 }
 
 /// Returns the next step for one GPU that does not answer.
-pub fn next_step(evidence: &Evidence<'_>, gpu: u32) -> &'static str {
+pub(super) fn next_step(evidence: &Evidence<'_>, gpu: u32) -> &'static str {
     if evidence.virtual_machine() {
         return "Look for Xid messages (dmesg | grep -i xid). Shut this virtual machine down and start it again, which resets \
                 the GPU; if it is lost again, ask whoever runs the host to look at it there: Xid, AER, power and seat";
@@ -88,7 +88,10 @@ fn is_module(evidence: &Evidence<'_>, gpu: u32) -> bool {
 }
 
 /// Returns the port above a function: a root port or a port of a switch.
-pub fn port_above<'a>(evidence: &Evidence<'a>, address: PciAddress) -> Option<&'a PciFunction> {
+pub(super) fn port_above<'a>(
+    evidence: &Evidence<'a>,
+    address: PciAddress,
+) -> Option<&'a PciFunction> {
     let is_port = |function: &&&PciFunction| {
         matches!(
             function.kind,
@@ -103,7 +106,11 @@ pub fn port_above<'a>(evidence: &Evidence<'a>, address: PciAddress) -> Option<&'
 }
 
 /// Adds all of these facts to a finding.
-pub fn with_place(found: Finding, evidence: &Evidence<'_>, address: Option<PciAddress>) -> Finding {
+pub(super) fn with_place(
+    found: Finding,
+    evidence: &Evidence<'_>,
+    address: Option<PciAddress>,
+) -> Finding {
     let Some(address) = address else { return found };
     let found = with_power(found, evidence, address);
     let found = with_port(found, evidence, address);
@@ -139,7 +146,11 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
 }
 
 /// Adds the port above, and a sentence on the errors that it has counted.
-pub fn with_port(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
+pub(super) fn with_port(
+    mut found: Finding,
+    evidence: &Evidence<'_>,
+    address: PciAddress,
+) -> Finding {
     let Some(port) = port_above(evidence, address) else {
         return found;
     };

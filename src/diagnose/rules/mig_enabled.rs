@@ -24,7 +24,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "mig-enabled",
     Severity::Info,
     include_str!("mig_enabled.rs"),

@@ -27,7 +27,7 @@ mod wrong_bytes;
 /// Declares the file of each rule, and adds the rule to [`ALL`].
 macro_rules! rules {
     ($($name:ident)*) => {
-        $(pub mod $name;)*
+        $(pub(crate) mod $name;)*
 
         /// Every rule, in the order in which they were added.
         pub static ALL: &[Rule] = &[$($name::RULE),*];
@@ -119,6 +119,6 @@ rules! {
     copy_failed_once
 }
 
-pub fn find(code: &str) -> Option<&'static Rule> {
+pub(crate) fn find(code: &str) -> Option<&'static Rule> {
     ALL.iter().find(|rule| *rule.id == *code)
 }

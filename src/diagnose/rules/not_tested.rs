@@ -35,7 +35,7 @@ use model::snapshot::ComputeMode;
 /// Most reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "not-tested",
     Severity::Warning,
     include_str!("not_tested.rs"),
@@ -83,7 +83,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is
 /// unverified, and the run was not cut off.
-pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
+pub(crate) fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
     let whole = coverage(measurements).unverified > 0
         || measurements.cut_off
         || measurements.absent > 0
@@ -101,7 +101,8 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
 }
 
 /// The next step for a saved report that lacks rows.
-pub const WHOLE_REPORT: &str = "Get the report as check wrote it, with all rows, or check again";
+pub(crate) const WHOLE_REPORT: &str =
+    "Get the report as check wrote it, with all rows, or check again";
 
 fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
     if measurements.absent > 0 {

@@ -29,7 +29,7 @@ use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "nothing-measured",
     Severity::Warning,
     include_str!("nothing_measured.rs"),

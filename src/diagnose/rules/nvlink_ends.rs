@@ -4,7 +4,7 @@ use super::prelude::*;
 use model::snapshot::{NvLink, NvLinkRemote};
 
 /// A GPU's links, by number.
-pub struct Links<'a> {
+pub(super) struct Links<'a> {
     pub gpu: &'a Gpu,
     /// Numbers of the links that are up.
     pub active: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Links<'a> {
 
 impl<'a> Links<'a> {
     /// Returns the links of this GPU, if they are known.
-    pub fn of(gpu: &'a Gpu) -> Option<Self> {
+    pub(super) fn of(gpu: &'a Gpu) -> Option<Self> {
         let of_state = |state: bool| -> Option<Vec<u8>> {
             let links = gpu
                 .nvlinks
@@ -31,7 +31,7 @@ impl<'a> Links<'a> {
     }
 
     /// Returns true if NVML reports an NVSwitch fabric.
-    pub fn in_fabric(&self) -> bool {
+    pub(super) fn in_fabric(&self) -> bool {
         self.gpu
             .fabric
             .known()
@@ -39,22 +39,22 @@ impl<'a> Links<'a> {
     }
 
     /// Returns true if a link that is up leads to a GPU.
-    pub fn leads_to_gpu(&self) -> bool {
+    pub(super) fn leads_to_gpu(&self) -> bool {
         self.up()
             .any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
     }
 
     /// Returns true if no link is listed, and MIG mode is not the reason.
-    pub fn lists_none(&self) -> bool {
+    pub(super) fn lists_none(&self) -> bool {
         self.gpu.nvlinks.known().is_some_and(Vec::is_empty) && self.gpu.mig.get() != Some(true)
     }
 
     /// Returns where its active links lead, as far as NVML reports it.
-    pub fn remotes(&self) -> impl Iterator<Item = Option<PciAddress>> {
+    pub(super) fn remotes(&self) -> impl Iterator<Item = Option<PciAddress>> {
         self.up().map(|link| link.remote_pci.get())
     }
 
-    pub fn up(&self) -> impl Iterator<Item = &NvLink> {
+    pub(super) fn up(&self) -> impl Iterator<Item = &NvLink> {
         self.gpu
             .nvlinks
             .known()
@@ -67,7 +67,7 @@ impl<'a> Links<'a> {
 /// Returns what GPUs that lost some links have in common, if links lead from GPU to GPU. Each such link has two ends,
 /// and both show it. Two GPUs that lost the same number are the ends of the same links. One that lost as many as all
 /// others together is their common end.
-pub fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
+pub(super) fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
     if !gpus.iter().all(|links| links.leads_to_gpu()) {
         return None;
     }
@@ -89,7 +89,7 @@ pub fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
 }
 
 /// Returns the links that are down, by GPU.
-pub fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
+pub(super) fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
     gpus.iter()
         .map(|links| {
             (
@@ -101,17 +101,17 @@ pub fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
 }
 
 /// Returns numbers of links as a fact.
-pub fn link_numbers(links: &[u8]) -> Fact {
+pub(super) fn link_numbers(links: &[u8]) -> Fact {
     Fact::Numbers(links.iter().copied().map(u64::from).collect())
 }
 
 /// Returns numbers of links for people.
-pub fn numbers(links: &[u8]) -> String {
+pub(super) fn numbers(links: &[u8]) -> String {
     words::ranges(links.iter().copied().map(u32::from))
 }
 
 /// Returns words such as `NVLink 2 of GPU 1`, `NVLinks 0-3 of GPU 2`.
-pub fn named(links: &[u8], gpu: u32) -> String {
+pub(super) fn named(links: &[u8], gpu: u32) -> String {
     let word = if links.len() == 1 {
         "NVLink"
     } else {
@@ -121,7 +121,7 @@ pub fn named(links: &[u8], gpu: u32) -> String {
 }
 
 /// Returns how many NVLinks of a GPU that are up lead to another GPU; `None` if that is not known of all of them.
-pub fn left_between(one: &Links<'_>, other: &Links<'_>) -> Option<usize> {
+pub(super) fn left_between(one: &Links<'_>, other: &Links<'_>) -> Option<usize> {
     let to = other.gpu.pci.get()?;
     let remotes: Option<Vec<PciAddress>> = one.remotes().collect();
     Some(remotes?.into_iter().filter(|at| *at == to).count())

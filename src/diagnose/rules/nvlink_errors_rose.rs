@@ -31,7 +31,7 @@ use super::prelude::*;
 use super::{bandwidth, load_reached};
 use model::measurement::NvLinkErrorsAdded;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "nvlink-errors-rose",
     Severity::Warning,
     include_str!("nvlink_errors_rose.rs"),

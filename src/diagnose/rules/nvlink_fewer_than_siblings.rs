@@ -32,7 +32,7 @@ use super::nvlink_missing;
 use super::prelude::*;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "nvlink-fewer-than-siblings",
     Severity::Error,
     include_str!("nvlink_fewer_than_siblings.rs"),

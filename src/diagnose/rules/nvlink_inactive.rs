@@ -39,7 +39,7 @@ use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers,
 use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "nvlink-inactive",
     Severity::Error,
     include_str!("nvlink_inactive.rs"),

@@ -46,7 +46,7 @@ const SXM_ONLY: [&str; 8] = [
     "B300",
 ];
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "nvlink-missing",
     Severity::Error,
     include_str!("nvlink_missing.rs"),

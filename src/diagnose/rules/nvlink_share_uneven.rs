@@ -33,7 +33,7 @@ const LEAST: Parameter = Parameter {
     about: "what a link must carry of its equal part; chosen: healthy links are within 2",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "nvlink-share-uneven",
     Severity::Warning,
     include_str!("nvlink_share_uneven.rs"),

@@ -36,7 +36,7 @@ const ABOVE: Parameter = Parameter {
             worth a change",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pageable-slower",
     Severity::Info,
     include_str!("pageable_slower.rs"),

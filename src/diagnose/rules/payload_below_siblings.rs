@@ -28,7 +28,7 @@ use super::prelude::*;
 use model::units::Bytes;
 use topology::pcie;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "payload-below-siblings",
     Severity::Info,
     include_str!("payload_below_siblings.rs"),

@@ -87,7 +87,7 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
     }
 }
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pcie-errors-rose",
     Severity::Warning,
     include_str!("pcie_errors_rose.rs"),

@@ -32,7 +32,7 @@ use crate::external;
 use model::measurement::LinkState;
 use topology::pcie::{self, Connection, Shape};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pcie-link-changed",
     Severity::Error,
     include_str!("pcie_link_changed.rs"),

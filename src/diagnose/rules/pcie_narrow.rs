@@ -47,7 +47,7 @@ use topology::refute::Fastest;
 /// first work. Three readings are one at the start and two after that time.
 const READINGS_TO_BELIEVE: u32 = 3;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pcie-narrow",
     Severity::Error,
     include_str!("pcie_narrow.rs"),

@@ -52,7 +52,7 @@ struct Ceiling {
     could: PcieLink,
 }
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pcie-narrow-by-design",
     Severity::Info,
     include_str!("pcie_narrow_by_design.rs"),

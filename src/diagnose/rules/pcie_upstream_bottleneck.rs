@@ -38,13 +38,13 @@ const INTEL: u16 = 0x8086;
 const AMD: u16 = 0x1022;
 
 /// GPUs with the same narrow place above them.
-struct Place<'a> {
+struct NarrowPlace<'a> {
     link: Option<&'a Connection>,
     chipset: Option<&'a PciFunction>,
     gpus: Vec<u32>,
 }
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pcie-upstream-bottleneck",
     Severity::Info,
     include_str!("pcie_upstream_bottleneck.rs"),
@@ -55,7 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
         return Vec::new();
     }
-    let mut places: Vec<Place<'_>> = Vec::new();
+    let mut places: Vec<NarrowPlace<'_>> = Vec::new();
     for gpu in &evidence.snapshot.gpus {
         let link = narrower_above(evidence.topology, gpu.index);
         // The topmost port: all GPUs below one chipset are one place.
@@ -76,7 +76,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .find(|place| key(place.link, place.chipset) == key(link, chipset))
         {
             Some(place) => place.gpus.push(gpu.index),
-            None => places.push(Place {
+            None => places.push(NarrowPlace {
                 link,
                 chipset,
                 gpus: vec![gpu.index],
@@ -117,7 +117,7 @@ fn is_chipset(function: &PciFunction) -> bool {
     }
 }
 
-fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
+fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
     let gpus = place.gpus.as_slice();
     let own = |gpu: &u32| evidence.topology.pcie_link_of(*gpu);
     let rate = |link: Option<&Connection>| pcie::rate(link?.now);

@@ -9,7 +9,7 @@ use topology::{nvlink, passes_nvswitch};
 
 /// Returns true if the source reaches the destination's memory: CUDA's answer if CUDA was asked, otherwise NVML's. An
 /// error of CUDA counts as no access.
-pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
+pub(super) fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
     if errored(evidence, route.pair) {
         return Some(false);
     }
@@ -24,7 +24,7 @@ pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
 
 /// Returns true if CUDA was asked about this pair and returned an error. A GPU that could not be opened was not asked,
 /// nor was a pair that a limit of the process hindered: other rules report those.
-pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
+pub(super) fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let said = evidence
         .measurements
         .and_then(|measurements| measurements.driver.said_of(pair));
@@ -32,7 +32,7 @@ pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
 }
 
 /// Returns NVML's answer and its meaning.
-pub fn nvml_word(said: &PeerAccess) -> String {
+pub(super) fn nvml_word(said: &PeerAccess) -> String {
     let word = |word: Option<P2pStatus>| {
         word.map_or("nothing".to_owned(), |word| {
             format!("{word} ({})", word.meaning())
@@ -50,7 +50,7 @@ pub fn nvml_word(said: &PeerAccess) -> String {
 }
 
 /// Returns CUDA's answer.
-pub fn cuda_word(said: &PeerAccess) -> String {
+pub(super) fn cuda_word(said: &PeerAccess) -> String {
     match (said.cuda, &said.cuda_failure) {
         (Some(true), Some(why)) => format!("yes, and then {why}"),
         (Some(true), None) => "yes".into(),
@@ -61,7 +61,7 @@ pub fn cuda_word(said: &PeerAccess) -> String {
 }
 
 /// Returns the rates of staged copies, in the reference placement or else in the first that was measured.
-pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
+pub(super) fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
     let cells = evidence.peer();
     let staged = cells
         .iter()
@@ -82,7 +82,7 @@ pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
 }
 
 /// Returns true if MIG mode is on at one end.
-pub fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
+pub(super) fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let mig = |index| {
         evidence
             .snapshot
@@ -143,7 +143,7 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
 }
 
 /// Returns true if for each of these routes a nearer pair of the same models has access.
-pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> bool {
+pub(super) fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> bool {
     let mut nearest = HashMap::new();
     for route in evidence
         .topology
@@ -166,7 +166,7 @@ pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> b
 
 /// Returns true if the GPUs of a pair are of different models, and pairs of one of these models have access, or NVML
 /// grants it to them. A pair of one model that lacks access has another reason.
-pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
+pub(super) fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let [one, other] = models(evidence, pair);
     if one.is_none() || other.is_none() || one == other {
         return false;
@@ -187,7 +187,7 @@ pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
 }
 
 /// Returns true if active NVLinks lead from one GPU of a pair to the other, whatever NVML reports about using them.
-pub fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
+pub(super) fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let ends = evidence
         .snapshot
         .gpu(pair.source)
@@ -204,7 +204,7 @@ fn is_granted(said: &PeerAccess) -> bool {
 }
 
 /// Returns the first answer of NVML, for reading or writing, that is a refusal.
-pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
+pub(super) fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
     let words = [said.nvml_read, said.nvml_write];
     words
         .into_iter()
@@ -213,7 +213,7 @@ pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
 }
 
 /// Pairs that lack access, in kinds that are judged separately.
-pub struct Missing<'a> {
+pub(super) struct Missing<'a> {
     /// Pairs for which CUDA returned an error instead of an answer.
     pub errored: Vec<&'a PairRoute>,
     /// Pairs that have access in the other direction.
@@ -227,7 +227,7 @@ pub struct Missing<'a> {
 }
 
 /// Sorts the pairs that lack access.
-pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
+pub(super) fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     let routes = &evidence.topology.pairs;
     let seen = routes
         .iter()
@@ -277,7 +277,7 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
 
 /// Returns a finding on pairs without access: `message`, followed by NVML's answer, CUDA's answer and the rate of the
 /// staged copies.
-pub fn found(
+pub(super) fn found(
     rule: &Rule,
     evidence: &Evidence<'_>,
     subject: Subject,
@@ -316,7 +316,7 @@ pub fn found(
 
 /// Returns true if NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since Turing. The
 /// architecture decides if it is known, otherwise the name.
-pub fn refused_by_policy(gpu: &Gpu) -> bool {
+pub(super) fn refused_by_policy(gpu: &Gpu) -> bool {
     let name = gpu.name.known().map_or("", String::as_str);
     if !name.contains("GeForce") && !name.contains("TITAN RTX") {
         return false;
@@ -330,7 +330,7 @@ pub fn refused_by_policy(gpu: &Gpu) -> bool {
 }
 
 /// Returns true if the driver grants one of these pairs peer access over PCIe that NVIDIA's own refuses on such boards.
-pub fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
+pub(super) fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
     let by_policy = |gpu: u32| evidence.snapshot.gpu(gpu).is_some_and(refused_by_policy);
     pairs.iter().any(|pair| {
         let route = evidence.topology.route(*pair);
@@ -341,14 +341,14 @@ pub fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
 }
 
 /// Returns the driver as a suspect if it grants what NVIDIA's own refuses.
-pub fn suspect_patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
+pub(super) fn suspect_patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
     let cause = "a patched driver: NVIDIA's own refuses peer access over PCIe on these boards";
     patched(evidence, pairs).then(|| suspect(cause, "check again with NVIDIA's own driver"))
 }
 
 /// Returns true if a pair of GPUs of this one's generation, all of which the policy refuses, has access over PCIe. The
 /// driver is then patched, and the policy is not why other pairs lack access.
-pub fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
+pub(super) fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
     let alike = |index: u32| {
         let other = evidence
             .snapshot
@@ -382,7 +382,7 @@ fn cliques(evidence: &Evidence<'_>, missing: &[Pair]) -> bool {
 
 /// Returns the groups of GPUs within which every pair has access, if these pairs are all those between the groups.
 /// Returns `None` if access does not fall into such groups.
-pub fn islands(evidence: &Evidence<'_>, missing: &[Pair]) -> Option<Vec<Vec<u32>>> {
+pub(super) fn islands(evidence: &Evidence<'_>, missing: &[Pair]) -> Option<Vec<Vec<u32>>> {
     let missing: BTreeSet<Pair> = missing.iter().copied().collect();
     let mut islands: Vec<Vec<u32>> = Vec::new();
     let reaches = |one: u32, other: u32| {

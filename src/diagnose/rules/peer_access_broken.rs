@@ -35,7 +35,7 @@ use super::wrong_bytes::{self, Broken};
 use crate::cluster::{Common, Group};
 use crate::suspects::{self, gpus_of};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-access-broken",
     Severity::Error,
     include_str!("peer_access_broken.rs"),

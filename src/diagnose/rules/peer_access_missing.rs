@@ -44,7 +44,7 @@ use crate::cluster::{self, Common};
 use model::restore::CUDA_TOO_MANY_PEERS;
 use model::snapshot::{NvLink, NvLinkRemote};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-access-missing",
     Severity::Error,
     include_str!("peer_access_missing.rs"),

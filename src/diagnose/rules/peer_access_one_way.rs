@@ -26,7 +26,7 @@
 use super::peer_access;
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-access-one-way",
     Severity::Error,
     include_str!("peer_access_one_way.rs"),

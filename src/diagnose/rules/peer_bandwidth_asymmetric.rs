@@ -38,7 +38,7 @@ const BELOW: Parameter = Parameter {
             elsewhere (cuda-samples issue 449)",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-bandwidth-asymmetric",
     Severity::Warning,
     include_str!("peer_bandwidth_asymmetric.rs"),
@@ -94,7 +94,7 @@ fn finding(
 
 /// Returns pairs above their floor that are clearly slower than their other direction, and the pairs of which both
 /// directions could be compared.
-pub fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
+pub(crate) fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
     let margin = RULE.parameter(evidence, &BELOW);
     let mut low = bandwidth::low_pairs(evidence);
     low.extend(unstable_measurement::scattering(evidence));

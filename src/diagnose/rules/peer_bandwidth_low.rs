@@ -41,7 +41,7 @@ use super::prelude::*;
 use super::{remedy, unread_traffic};
 use crate::cluster::{self, Common};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-bandwidth-low",
     Severity::Error,
     include_str!("peer_bandwidth_low.rs"),

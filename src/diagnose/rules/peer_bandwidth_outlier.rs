@@ -58,7 +58,7 @@ const GPU: Parameter = Parameter {
         six times the 1 that was measured between pairs on H200",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-bandwidth-outlier",
     Severity::Warning,
     include_str!("peer_bandwidth_outlier.rs"),
@@ -133,7 +133,7 @@ fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
 
 /// Returns the pairs of GPUs that are slow with every partner, by GPU and direction, whatever other rules report on
 /// them.
-pub fn of_slow_gpus(evidence: &Evidence<'_>) -> Vec<Vec<Pair>> {
+pub(crate) fn of_slow_gpus(evidence: &Evidence<'_>) -> Vec<Vec<Pair>> {
     alike::of_slow_gpus(alike(evidence), margins(evidence))
 }
 

@@ -6,7 +6,7 @@ use model::measurement::{Cell, Probe};
 
 /// Returns one finding for each group of pairs that have cells of this status. `what` completes "Copies between …";
 /// `next_step` gives the next step for a group.
-pub fn findings(
+pub(super) fn findings(
     rule: &Rule,
     evidence: &Evidence<'_>,
     status: Status,

@@ -23,7 +23,7 @@
 use super::peer_copy;
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-copy-failed",
     Severity::Error,
     include_str!("peer_copy_failed.rs"),

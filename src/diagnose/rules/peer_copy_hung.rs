@@ -27,7 +27,7 @@ use super::prelude::*;
 use super::{peer_access, peer_copy, remedy};
 use crate::cluster::Group;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-copy-hung",
     Severity::Error,
     include_str!("peer_copy_hung.rs"),
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
     use crate::testing::prelude::*;
     use model::asynchrony::{Call, HostCall};
-    use model::one_gpu::Ending;
     use model::placement::HostMode;
+    use model::status::Ending;
 
     #[test]
     fn a_round_of_calls_that_hangs_is_one_finding() {

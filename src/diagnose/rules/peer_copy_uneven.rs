@@ -46,7 +46,7 @@ struct Slow {
     lowest_percent: f64,
 }
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-copy-uneven",
     Severity::Warning,
     include_str!("peer_copy_uneven.rs"),

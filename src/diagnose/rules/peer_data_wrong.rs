@@ -32,7 +32,7 @@
 use super::prelude::*;
 use super::{remedy, wrong_bytes};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "peer-data-wrong",
     Severity::Error,
     include_str!("peer_data_wrong.rs"),

@@ -31,7 +31,7 @@ const LONG_START: Parameter = Parameter {
             x H200 with persistence on take (3.3 s, measured)",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "persistence-off",
     Severity::Info,
     include_str!("persistence_off.rs"),

@@ -34,7 +34,7 @@ const BELOW: Parameter = Parameter {
             spread by (cuda-samples issue 449)",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pinned-slower-than-pageable",
     Severity::Warning,
     include_str!("pinned_slower_than_pageable.rs"),

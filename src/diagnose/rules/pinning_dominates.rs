@@ -37,7 +37,7 @@ const SHARE: Parameter = Parameter {
             more time goes into pinning than is saved",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pinning-dominates",
     Severity::Info,
     include_str!("pinning_dominates.rs"),

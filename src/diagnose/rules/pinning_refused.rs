@@ -26,7 +26,7 @@
 
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "pinning-refused",
     Severity::Warning,
     include_str!("pinning_refused.rs"),

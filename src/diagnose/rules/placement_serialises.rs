@@ -40,7 +40,7 @@ const LEAST_OVERLAP: Parameter = Parameter {
             should and the 0 to 1 of those that should not, measured on H200",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "placement-serialises",
     Severity::Warning,
     include_str!("placement_serialises.rs"),

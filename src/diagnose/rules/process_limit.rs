@@ -30,7 +30,7 @@
 use super::prelude::*;
 use model::reading::Unknown;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "process-limit",
     Severity::Warning,
     include_str!("process_limit.rs"),
@@ -39,7 +39,7 @@ pub const RULE: Rule = Rule::new(
 .for_gaps();
 
 /// The next step for any limit.
-pub const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; LimitNOFILE, LimitNPROC, LimitAS or \
+pub(crate) const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; LimitNOFILE, LimitNPROC, LimitAS or \
                              TasksMax in a systemd unit; --ulimit or --pids-limit of a container), then check again";
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

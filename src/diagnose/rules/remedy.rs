@@ -7,7 +7,12 @@ use crate::cluster::{Common, Group};
 
 /// Returns the steps for these pairs, in one text. `find` leads to the cause once settings are ruled out; `repair` is
 /// last.
-pub fn steps(evidence: &Evidence<'_>, group: &Group, find: Vec<String>, repair: &str) -> String {
+pub(super) fn steps(
+    evidence: &Evidence<'_>,
+    group: &Group,
+    find: Vec<String>,
+    repair: &str,
+) -> String {
     let mut search = settings(evidence, &group.pairs);
     search.extend(find);
     format!(
@@ -18,7 +23,7 @@ pub fn steps(evidence: &Evidence<'_>, group: &Group, find: Vec<String>, repair: 
 }
 
 /// Returns how programs run safely until the repair.
-pub fn today(evidence: &Evidence<'_>, group: &Group) -> String {
+pub(super) fn today(evidence: &Evidence<'_>, group: &Group) -> String {
     let through_host = through_host(evidence, &group.pairs);
     if through_host == Some(false) {
         let gpus: Vec<u32> = suspects::gpus_of(&group.pairs).into_iter().collect();
@@ -104,7 +109,7 @@ const fn nccl_level(class: LinkClass) -> Option<(u8, &'static str)> {
 }
 
 /// Returns the next steps for the settings of the machine: those that are on, and those that could not be read.
-pub fn settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<String> {
+pub(super) fn settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<String> {
     if !pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
         return Vec::new();
     }

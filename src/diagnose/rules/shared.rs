@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 /// A finding on the PCIe link of a GPU, and the state that makes it equal to one on another link.
-pub struct OfLink {
+pub(super) struct OfLink {
     pub found: Finding,
     /// The GPU, if it is its own link.
     pub gpu: Option<u32>,
@@ -16,7 +16,7 @@ const LEAST_ALIKE: usize = 3;
 
 /// Merges findings on links that are alike: those of three GPUs or more, and those of all GPUs. `combine` returns the
 /// finding on several from the first of them, their state and their GPUs.
-pub fn combined(
+pub(super) fn combined(
     evidence: &Evidence<'_>,
     all: Vec<OfLink>,
     combine: impl Fn(Finding, &str, &[u32]) -> Finding,
@@ -70,7 +70,7 @@ pub fn combined(
 }
 
 /// Returns words such as `GPUs 0-5 (slots 1, 2, 3, 4, 5, 6)`, without slots if one is not known.
-pub fn names(evidence: &Evidence<'_>, gpus: &[u32]) -> String {
+pub(super) fn names(evidence: &Evidence<'_>, gpus: &[u32]) -> String {
     let slot =
         |gpu: &u32| topology::pcie::slot(evidence.snapshot, evidence.snapshot.address_of(*gpu)?);
     let slots: Option<Vec<&str>> = gpus.iter().map(slot).collect();

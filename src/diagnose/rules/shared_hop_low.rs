@@ -29,7 +29,7 @@ use super::load::{self, COLLAPSE, Low};
 use super::load_steps;
 use super::prelude::*;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "shared-hop-low",
     Severity::Error,
     include_str!("shared_hop_low.rs"),

@@ -27,7 +27,7 @@
 use super::prelude::*;
 use model::snapshot::{AdapterKind, ConfidentialComputing};
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "software-restricts",
     Severity::Info,
     include_str!("software_restricts.rs"),

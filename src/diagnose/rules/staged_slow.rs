@@ -50,7 +50,7 @@ const BELOW: Parameter = Parameter {
         host's memory has more part in it than the link: chosen wide",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "staged-slow",
     Severity::Warning,
     include_str!("staged_slow.rs"),

@@ -34,7 +34,7 @@ const LEAST: Parameter = Parameter {
     about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
 };
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "traffic-over-pcie",
     Severity::Error,
     include_str!("traffic_over_pcie.rs"),
@@ -82,7 +82,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-pub fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
+pub(crate) fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
     let least = RULE.parameter(evidence, &LEAST);
     let took = |direction: &Direction| {
         let lacks = direction.lacks();

@@ -4,7 +4,7 @@ use super::prelude::*;
 use model::background::Background;
 
 /// Adds the reason why the traffic of others over the GPUs of these pairs is not known, if it is not.
-pub fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair]) -> Finding {
+pub(super) fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair]) -> Finding {
     let whys = words::distinct(of(evidence, pairs).filter_map(|seen| seen.reason.clone()));
     let fact =
         (!whys.is_empty()).then(|| format!("traffic of other programs could not be read: {whys}"));
@@ -12,7 +12,7 @@ pub fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair]) -> F
 }
 
 /// Returns true if there is any GPU of that kind.
-pub fn is_possible(evidence: &Evidence<'_>) -> bool {
+pub(super) fn is_possible(evidence: &Evidence<'_>) -> bool {
     let seen = evidence
         .measurements
         .map_or(&[][..], |measurements| &measurements.background);
@@ -22,12 +22,12 @@ pub fn is_possible(evidence: &Evidence<'_>) -> bool {
 
 /// Returns true if a program is known on one of the pair's GPUs whose traffic could not be read: it may be what makes
 /// copies slow.
-pub fn may_explain(evidence: &Evidence<'_>, pair: Pair) -> bool {
+pub(super) fn may_explain(evidence: &Evidence<'_>, pair: Pair) -> bool {
     !shared(evidence, &[pair]).is_empty()
 }
 
 /// Returns the GPUs of these pairs whose traffic could not be read and on which a program is known.
-pub fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
+pub(super) fn shared(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
     let gpus: BTreeSet<u32> = of(evidence, pairs)
         .filter(|seen| seen.is_shared(evidence.snapshot))
         .map(|seen| seen.gpu)

@@ -41,7 +41,7 @@
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
 use super::{bandwidth, host, host_bandwidth_low};
-use crate::host_figures::{Kind, What};
+use crate::host_figures::{DecidedBy, What};
 
 const DIRECT: Parameter = Parameter {
     name: "spread_percent",
@@ -76,7 +76,7 @@ const STALLS: Parameter = Parameter {
 /// Fewest figures of a pair that must scatter so.
 const LEAST_FIGURES: usize = 2;
 
-pub const RULE: Rule = Rule::new(
+pub(crate) const RULE: Rule = Rule::new(
     "unstable-measurement",
     Severity::Warning,
     include_str!("unstable_measurement.rs"),
@@ -103,9 +103,9 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .into_iter()
         .filter_map(|(gpu, what, spread)| {
             let usual = match what.kind() {
-                Kind::Link => RULE.parameter(evidence, &HOST),
-                Kind::Memory => RULE.parameter(evidence, &HOST_SHARED),
-                Kind::Processor | Kind::Time => return None,
+                DecidedBy::Link => RULE.parameter(evidence, &HOST),
+                DecidedBy::Memory => RULE.parameter(evidence, &HOST_SHARED),
+                DecidedBy::Processor | DecidedBy::Time => return None,
             };
             (spread > usual && !low.contains(&gpu)).then_some(Scattered {
                 gpu,
@@ -153,7 +153,7 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
 /// Returns pairs whose direct figures scatter by more than is usual: the reference figure, and at least half of the
 /// pair's other one-way figures. One that scatters alone has met a rare slow copy. A low rate of such a pair proves
 /// nothing.
-pub fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+pub(crate) fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     let most = RULE.parameter(evidence, &DIRECT);
     let scatters = |cell: &PeerBandwidth| {
         cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some_and(|spread| spread > most)
@@ -183,7 +183,7 @@ pub fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
 /// Returns pairs some of whose copies take far longer than others, although their rates may look sound: a figure that
 /// settled after a few rows may come from rows without such a copy. One figure that scatters is noise; several of one
 /// pair are a property of the pair.
-pub fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+pub(crate) fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     let most = RULE.parameter(evidence, &STALLS);
     let scatters = |cell: &&PeerBandwidth| {
         cell.setup.path == Path::Direct

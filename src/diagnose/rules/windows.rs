@@ -6,7 +6,7 @@ use crate::suspects::gpus_of;
 use model::units::Bytes;
 
 /// GPUs whose window is smaller than their memory.
-pub struct Small {
+pub(super) struct Small {
     gpus: Vec<u32>,
     window: Bytes,
     memory: Bytes,
@@ -15,7 +15,7 @@ pub struct Small {
 }
 
 /// Returns those GPUs of these pairs whose window is known to be too small.
-pub fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
+pub(super) fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
     let too_small = |gpu: &Gpu| {
         let (window, memory) = (gpu.bar1_total_bytes.get()?, gpu.memory_total_bytes.get()?);
         (window < memory).then_some((
@@ -54,7 +54,7 @@ fn largest(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Bytes> {
 
 impl Small {
     /// Returns words for a message.
-    pub fn says(&self) -> String {
+    pub(super) fn says(&self) -> String {
         format!(
             "; the BAR1 window of {} is {}, for {} of memory",
             words::gpus(&self.gpus),
@@ -64,7 +64,7 @@ impl Small {
     }
 
     /// Returns the next step.
-    pub fn step(&self) -> String {
+    pub(super) fn step(&self) -> String {
         match self.possible {
             Some(most) => format!(
                 "Switch on Resizable BAR in BIOS, with Above 4G Decoding: the BAR1 window of {} could be {most}, and is {}",

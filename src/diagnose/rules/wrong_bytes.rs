@@ -9,7 +9,7 @@ use crate::suspects::{self, gpus_of};
 const MOST_PERCENT: usize = 75;
 
 /// Pairs on PCIe whose direct copies lose their bytes because of the machine's settings.
-pub struct Broken {
+pub(super) struct Broken {
     pub pairs: Vec<Pair>,
     /// Number of PCIe pairs whose direct copies were checked.
     pub checked: usize,
@@ -19,7 +19,7 @@ pub struct Broken {
 
 /// Returns `None` if fewer than most of the PCIe pairs fail in every way of copying that was checked. Also returns
 /// `None` if bytes arrive wrong rather than never and no setting is known that would cause it.
-pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
+pub(super) fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
     for cell in &evidence.measurements?.peer {
         let is_checked = cell.verified.is_wrong() || cell.verified == Verified::Ok;
@@ -47,7 +47,7 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
 
 /// Returns what could spoil bytes between these GPUs over PCIe without an error of the link. The slot and the riser are
 /// left out: the link checks their transfers and repeats them.
-pub fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
+pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
     let switches = shared_switches(evidence, &group.pairs);
@@ -63,7 +63,7 @@ pub fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
 
 /// Returns the GPUs themselves as a suspect: their memory if nothing would notice a flipped bit, otherwise the parts
 /// that move the bytes.
-pub fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
+pub(super) fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
     let gpus: Vec<u32> = match group.common {
         Common::Gpu(gpu) => vec![gpu],
         _ => gpus_of(&group.pairs).into_iter().collect(),
@@ -91,7 +91,7 @@ pub fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
 }
 
 /// Returns true if ECC is known to be on in the memory of all these GPUs.
-pub fn memory_is_watched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
+pub(super) fn memory_is_watched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
     let has_ecc = |gpu: &u32| {
         evidence
             .snapshot
@@ -127,7 +127,7 @@ fn shared_switches(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<PciAddress> {
 }
 
 /// Returns the pairs whose direct copies `peer-access-broken` reports.
-pub fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+pub(super) fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     broken(evidence)
         .map(|broken| broken.pairs.into_iter().collect())
         .unwrap_or_default()

@@ -33,12 +33,12 @@ const OTHER: &str = "PEERSCOPE_LOCK";
 /// # Errors
 ///
 /// Another process holds it, or no lock is possible here.
-pub fn take() -> Result<Lock, NotLocked> {
+pub(crate) fn take() -> Result<Lock, NotLocked> {
     lock_both(&name(), &root()).inspect(pass_on)
 }
 
 /// Returns the holder of the lock; does not wait for that process.
-pub fn holder() -> Holder {
+pub(crate) fn holder() -> Holder {
     ask(&name()).unwrap_or_default()
 }
 

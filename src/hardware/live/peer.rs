@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// # Errors
 ///
 /// The socket is not connected.
-pub fn peer(socket: impl AsFd) -> Result<(u32, u32), Error> {
+pub(crate) fn peer(socket: impl AsFd) -> Result<(u32, u32), Error> {
     let mut found = libc::ucred {
         pid: 0,
         uid: 0,

@@ -15,7 +15,7 @@ use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, Host};
 
 /// The live machine's facts and counters.
-pub struct LiveTelemetry {
+pub(crate) struct LiveTelemetry {
     /// NVML, or the reason why it does not start, which is also the reason for all unknown GPU facts.
     nvml: Result<Nvml, HardwareError>,
     sysfs: Sysfs,
@@ -24,7 +24,7 @@ pub struct LiveTelemetry {
 
 impl LiveTelemetry {
     /// Starts NVML.
-    pub fn open() -> Self {
+    pub(crate) fn open() -> Self {
         Self {
             nvml: Nvml::open(),
             sysfs: Sysfs::default(),

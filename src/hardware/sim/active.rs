@@ -17,7 +17,7 @@ pub(super) struct Active {
 
 impl Active {
     /// Adds a flow; its rate follows with [`Self::put`].
-    pub fn push(&mut self, op: Op, bytes: f64) {
+    pub(crate) fn push(&mut self, op: Op, bytes: f64) {
         self.ops.push(op);
         self.contention.push(Contention::default());
         self.left.push(bytes);
@@ -29,7 +29,7 @@ impl Active {
     }
 
     /// Returns the time at which the first flow will end.
-    pub fn soonest(&self, now: f64) -> f64 {
+    pub(crate) fn soonest(&self, now: f64) -> f64 {
         let ends = self
             .left
             .iter()
@@ -42,7 +42,7 @@ impl Active {
     }
 
     /// Advances the time by `span`.
-    pub fn pass(&mut self, span: f64) {
+    pub(crate) fn pass(&mut self, span: f64) {
         for (left, rate) in self.left.iter_mut().zip(&self.rates) {
             *left = (*left - span * rate).max(0.0);
         }
@@ -50,7 +50,7 @@ impl Active {
 
     /// Moves the ended flows to `done`, with the conditions that they met. Bytes left over by rounding must not keep a
     /// flow alive: the clock could not pass it.
-    pub fn take_done(&mut self, now: f64, done: &mut Vec<(Op, Contention)>) {
+    pub(crate) fn take_done(&mut self, now: f64, done: &mut Vec<(Op, Contention)>) {
         let is_done = |left: f64, rate: f64| (left <= 1e-3) | (now + left / rate <= now);
         let any = self
             .left
@@ -79,7 +79,7 @@ impl Active {
     }
 
     /// Sets the rates of the flows, and adds the conditions that they meet.
-    pub fn put(&mut self, shares: impl IntoIterator<Item = (f64, Contention)>) {
+    pub(crate) fn put(&mut self, shares: impl IntoIterator<Item = (f64, Contention)>) {
         for ((rate, contention), (new_rate, now)) in
             self.rates.iter_mut().zip(&mut self.contention).zip(shares)
         {

@@ -12,7 +12,9 @@ use super::active::Active;
 use super::hops::Hops;
 use super::work::Contention;
 use super::work::Time;
-pub use super::work::{Ended, Few, Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work};
+pub(crate) use super::work::{
+    Ended, Few, Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work,
+};
 
 #[derive(Debug)]
 struct OpState {
@@ -57,7 +59,7 @@ enum Event {
 
 /// The engine. It forgets ended operations, the oldest first.
 #[derive(Debug, Default)]
-pub struct Engine {
+pub(crate) struct Engine {
     now: f64,
     /// Number of operations forgotten.
     forgotten: usize,
@@ -79,7 +81,7 @@ pub struct Engine {
 
 impl Engine {
     /// Adds a lane.
-    pub fn add_lane(&mut self) -> Lane {
+    pub(crate) fn add_lane(&mut self) -> Lane {
         self.lanes.push(LaneState {
             last: None,
             last_flow_end: f64::NEG_INFINITY,
@@ -89,7 +91,7 @@ impl Engine {
     }
 
     /// Adds a server that runs this many operations at the same time, in the order in which they are ready.
-    pub fn add_server(&mut self, places: u32) -> Server {
+    pub(crate) fn add_server(&mut self, places: u32) -> Server {
         self.servers.push(ServerState {
             free: places,
             queue: VecDeque::new(),
@@ -98,7 +100,7 @@ impl Engine {
     }
 
     /// Enqueues an operation.
-    pub fn enqueue(&mut self, submission: Submission) -> Op {
+    pub(crate) fn enqueue(&mut self, submission: Submission) -> Op {
         let op = Op(self.forgotten + self.ops.len());
         let waits_for = self.wait_for(op, &submission);
         if matches!(submission.work, Work::Gate { .. }) {
@@ -147,13 +149,13 @@ impl Engine {
 
     /// Returns the time at which an operation ended, if it has. For a forgotten operation, returns a time that is not
     /// before its end.
-    pub fn end_of(&self, op: Op) -> Option<f64> {
+    pub(crate) fn end_of(&self, op: Op) -> Option<f64> {
         op.0.checked_sub(self.forgotten)
             .map_or(Some(self.now), |place| self.ops[place].end)
     }
 
     /// Returns the last operation of a lane.
-    pub fn last_of(&self, lane: Lane) -> Option<Op> {
+    pub(crate) fn last_of(&self, lane: Lane) -> Option<Op> {
         self.lanes[lane.0].last
     }
 
@@ -162,7 +164,7 @@ impl Engine {
     /// # Errors
     ///
     /// The operation never ends.
-    pub fn run_until_ended(&mut self, op: Op) -> Result<f64, Stuck> {
+    pub(crate) fn run_until_ended(&mut self, op: Op) -> Result<f64, Stuck> {
         loop {
             if let Some(end) = self.end_of(op) {
                 return Ok(end);
@@ -173,7 +175,7 @@ impl Engine {
     }
 
     /// Runs up to this time.
-    pub fn run_to(&mut self, time: f64) {
+    pub(crate) fn run_to(&mut self, time: f64) {
         while let Some(next) = self.next_time().filter(|next| *next <= time) {
             self.advance(next);
         }
@@ -181,7 +183,7 @@ impl Engine {
     }
 
     /// Opens every gate that was enqueued, at this time.
-    pub fn open_gates(&mut self, time: f64) {
+    pub(crate) fn open_gates(&mut self, time: f64) {
         self.run_to(time);
         for gate in std::mem::take(&mut self.gates) {
             // The gate may have opened by itself.
@@ -203,7 +205,7 @@ impl Engine {
     }
 
     /// Returns true if a gate's turn has not come yet.
-    pub fn is_before(&self, gate: Op) -> bool {
+    pub(crate) fn is_before(&self, gate: Op) -> bool {
         let work = gate
             .0
             .checked_sub(self.forgotten)
@@ -212,12 +214,12 @@ impl Engine {
     }
 
     /// Returns true if a gate opened by itself since the last call.
-    pub fn take_expired(&mut self) -> bool {
+    pub(crate) fn take_expired(&mut self) -> bool {
         std::mem::take(&mut self.expired)
     }
 
     /// Swaps the operations that ended since the last call, in order, into an empty list.
-    pub fn take_ended(&mut self, ended: &mut Vec<Ended>) {
+    pub(crate) fn take_ended(&mut self, ended: &mut Vec<Ended>) {
         while self.ops.front().is_some_and(|oldest| oldest.end.is_some()) {
             self.ops.pop_front();
             self.forgotten += 1;
@@ -262,7 +264,7 @@ impl Engine {
     }
 
     /// Returns the time of the next event, if there is one.
-    pub fn next_time(&self) -> Option<f64> {
+    pub(crate) fn next_time(&self) -> Option<f64> {
         let agenda = self
             .next_entry()
             .map_or(f64::INFINITY, |((time, ..), _)| time.0);

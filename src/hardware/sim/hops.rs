@@ -31,7 +31,7 @@ struct HopState {
 }
 
 #[derive(Debug, Default)]
-pub struct Hops {
+pub(crate) struct Hops {
     hops: Vec<HopState>,
     /// Indices of the hops that can fall asleep.
     sleepers: Vec<usize>,
@@ -40,7 +40,7 @@ pub struct Hops {
 
 /// The shares of the active flows in the hops.
 #[derive(Debug, Default)]
-pub struct Shares {
+pub(crate) struct Shares {
     /// By flow: GB/s, and the conditions that it meets now.
     pub flows: Vec<(f64, Contention)>,
     /// Time at which the shares change although no flow begins or ends.
@@ -49,7 +49,7 @@ pub struct Shares {
 
 impl Hops {
     /// Adds a hop that carries this many GB/s in all.
-    pub fn add(&mut self, gbps: f64) -> SharedHop {
+    pub(crate) fn add(&mut self, gbps: f64) -> SharedHop {
         self.hops.push(HopState {
             gbps,
             collapsed_gbps: None,
@@ -63,29 +63,29 @@ impl Hops {
     }
 
     /// Declares two hops the two directions of one link.
-    pub fn oppose(&mut self, a: SharedHop, b: SharedHop) {
+    pub(crate) fn oppose(&mut self, a: SharedHop, b: SharedHop) {
         self.hops[a.0].opposite = Some(b.0);
         self.hops[b.0].opposite = Some(a.0);
     }
 
     /// Limits a hop to this many GB/s in all as soon as more than one flow passes.
-    pub fn collapse(&mut self, hop: SharedHop, gbps: f64) {
+    pub(crate) fn collapse(&mut self, hop: SharedHop, gbps: f64) {
         self.hops[hop.0].collapsed_gbps = Some(gbps);
     }
 
     /// Limits the flows of a place to this part of a hop as soon as several pass.
-    pub fn starve(&mut self, hop: SharedHop, place: u32, part: f64) {
+    pub(crate) fn starve(&mut self, hop: SharedHop, place: u32, part: f64) {
         self.hops[hop.0].starved = Some((place, part));
     }
 
     /// Makes a hop fall asleep when it is idle.
-    pub fn put_to_sleep(&mut self, hop: SharedHop, sleep: Sleep) {
+    pub(crate) fn put_to_sleep(&mut self, hop: SharedHop, sleep: Sleep) {
         self.hops[hop.0].sleep = Some(sleep);
         self.sleepers.push(hop.0);
     }
 
     /// Shares the hops among these flows.
-    pub fn share(&mut self, now: f64, flows: &[&Flow]) -> Shares {
+    pub(crate) fn share(&mut self, now: f64, flows: &[&Flow]) -> Shares {
         let mut table = std::mem::take(&mut self.table);
         table.count(self.hops.len(), flows);
         self.wake(now, |hop| table.passing(hop) > 0);

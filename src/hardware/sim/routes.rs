@@ -40,7 +40,7 @@ impl Hop {
 
 /// The kind of connection between two GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathClass {
+pub(crate) enum PathClass {
     NvLink,
     /// PCIe within a socket.
     Pcie,
@@ -52,7 +52,7 @@ pub enum PathClass {
 
 /// A route with its hops.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Route {
+pub(crate) struct Route {
     pub class: PathClass,
     /// The hops in order.
     pub hops: Vec<Hop>,
@@ -60,7 +60,7 @@ pub struct Route {
 
 /// Returns the payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b up to Gen5,
 /// and 236 of each 256 bytes of Gen6's flits.
-pub fn pcie_gbps(link: PcieLink) -> f64 {
+pub(crate) fn pcie_gbps(link: PcieLink) -> f64 {
     let (gt, encoding) = match link.generation.number() {
         1 => (2.5, 0.8),
         2 => (5.0, 0.8),
@@ -85,7 +85,7 @@ fn nvlink_gbps(links: &NvLinkSpec) -> f64 {
 
 /// Returns the rate of one of these NVLinks as NVML reports it, MB/s. On versions 4 and 5 it is the raw rate, 6.25%
 /// above payload. On version 3 the 14062 of GA102 boards is the payload rate itself.
-pub fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
+pub(crate) fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -184,7 +184,7 @@ impl MachineSpec {
     }
 
     /// Returns the total rate of all flows over a hop, GB/s.
-    pub fn shared_gbps(&self, hop: Hop) -> f64 {
+    pub(crate) fn shared_gbps(&self, hop: Hop) -> f64 {
         let share = match hop {
             Hop::Pcie { .. } | Hop::Uplink { .. } => self.speeds.pcie_shared,
             Hop::NvSwitch { .. } | Hop::NvLink { .. } => self.speeds.nvlink_shared,
@@ -194,7 +194,7 @@ impl MachineSpec {
     }
 
     /// Returns the total rate of several flows over a hop, GB/s, if it is less than that of one.
-    pub fn collapsed_gbps(&self, hop: Hop) -> Option<f64> {
+    pub(crate) fn collapsed_gbps(&self, hop: Hop) -> Option<f64> {
         self.faults
             .collapses
             .iter()
@@ -251,7 +251,7 @@ impl MachineSpec {
 
     /// Returns the payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit through
     /// sharing only, since no rate is reported as a share of theirs.
-    pub fn bottleneck_gbps(&self, route: &Route) -> f64 {
+    pub(crate) fn bottleneck_gbps(&self, route: &Route) -> f64 {
         let links = route
             .hops
             .iter()
@@ -276,7 +276,7 @@ impl MachineSpec {
     }
 
     /// Returns the route of direct copies.
-    pub fn direct_route(&self, source: u32, destination: u32) -> Route {
+    pub(crate) fn direct_route(&self, source: u32, destination: u32) -> Route {
         let astray = self
             .faults
             .over_pcie
@@ -354,7 +354,7 @@ impl MachineSpec {
     }
 
     /// Returns the route of copies through host memory.
-    pub fn staged_route(&self, source: u32, destination: u32) -> Route {
+    pub(crate) fn staged_route(&self, source: u32, destination: u32) -> Route {
         let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
         let mut hops = links(&up, None, true);
         hops.extend(
@@ -379,7 +379,7 @@ impl MachineSpec {
     }
 
     /// Returns the route between a GPU and the memory of a NUMA node, towards the GPU or from it.
-    pub fn host_route(&self, gpu: u32, node: u32, to_device: bool) -> Route {
+    pub(crate) fn host_route(&self, gpu: u32, node: u32, to_device: bool) -> Route {
         let path = self.gpu_path(gpu);
         let own = path
             .first()
@@ -442,7 +442,7 @@ impl MachineSpec {
     }
 
     /// Returns true if two GPUs reach each other over NVLink.
-    pub fn joined_by_nvlink(&self, source: u32, destination: u32) -> bool {
+    pub(crate) fn joined_by_nvlink(&self, source: u32, destination: u32) -> bool {
         self.nvlink_route(source, destination).is_some()
     }
 

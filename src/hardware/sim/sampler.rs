@@ -24,7 +24,7 @@ pub(super) struct Clocked {
 
 impl Clocked {
     /// Takes the first reading of each GPU.
-    pub fn start(telemetry: Arc<dyn Telemetry>, gpus: &[u32], interval: Duration) -> Self {
+    pub(crate) fn start(telemetry: Arc<dyn Telemetry>, gpus: &[u32], interval: Duration) -> Self {
         let sampler = Self {
             telemetry,
             gpus: gpus.to_vec(),

@@ -30,7 +30,7 @@ const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
 
 /// Facts of a simulated machine.
 #[derive(Debug)]
-pub struct SimTelemetry {
+pub(crate) struct SimTelemetry {
     pub(super) spec: MachineSpec,
     /// Number of samples of each GPU.
     pub(super) samples: Vec<AtomicU32>,
@@ -44,7 +44,7 @@ pub struct SimTelemetry {
 
 impl SimTelemetry {
     /// Creates the facts of this machine.
-    pub fn new(spec: MachineSpec) -> Self {
+    pub(crate) fn new(spec: MachineSpec) -> Self {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
         let looks = Looks::new(spec.gpus.len());
         let link_errors_read = spec.gpus.iter().map(|_| AtomicBool::new(false)).collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// The conditions that a flow has met on its way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Contention {
+pub(crate) struct Contention {
     /// The opposite direction of one of its hops was busy.
     pub opposite: bool,
     /// Another flow had one of its places.
@@ -19,30 +19,30 @@ pub struct Contention {
 
 /// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Op(pub(super) usize);
+pub(crate) struct Op(pub(super) usize);
 
 impl Op {
     /// Returns its number. Operations are numbered consecutively.
-    pub const fn number(self) -> usize {
+    pub(crate) const fn number(self) -> usize {
         self.0
     }
 }
 
 /// An order in which operations run one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lane(pub(super) usize);
+pub(crate) struct Lane(pub(super) usize);
 
 /// A resource that only a limited number of operations can use at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Server(pub(super) usize);
+pub(crate) struct Server(pub(super) usize);
 
 /// A hop that flows share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SharedHop(pub(super) usize);
+pub(crate) struct SharedHop(pub(super) usize);
 
 /// The work of an operation.
 #[derive(Debug, Clone)]
-pub enum Work {
+pub(crate) enum Work {
     /// Does nothing; it marks a position in its lanes.
     Mark,
     /// Marks the record of an event. It costs time if a flow ends before it and another follows it.
@@ -68,7 +68,7 @@ pub enum Work {
 
 /// A transfer of bytes.
 #[derive(Debug, Clone)]
-pub struct Flow {
+pub(crate) struct Flow {
     pub bytes: f64,
     pub hops: Arc<[SharedHop]>,
     /// Source and destination, numbered by the caller.
@@ -95,7 +95,7 @@ pub struct Flow {
 
 impl Flow {
     /// Creates a flow of this rate without fixed costs, which nothing slows down.
-    pub fn new(bytes: f64, cap: f64) -> Self {
+    pub(crate) fn new(bytes: f64, cap: f64) -> Self {
         let (hops, places) = (Arc::default(), [0; 2]);
         let (both_ways, beside_others, beside_host) = (1.0, 1.0, 1.0);
         let (each_ns, first_ns, event_ns) = (0.0, 0.0, 0.0);
@@ -116,7 +116,7 @@ impl Flow {
     }
 
     /// Returns the highest rate that it reaches by itself under these conditions, GB/s.
-    pub fn cap_when(&self, contention: Contention) -> f64 {
+    pub(crate) fn cap_when(&self, contention: Contention) -> f64 {
         let opposite = if contention.opposite {
             self.both_ways
         } else {
@@ -143,35 +143,35 @@ impl Flow {
 
 /// One or two values, or none. There are millions of operations, and a list would need an allocation for each.
 #[derive(Debug, Clone, Copy)]
-pub struct Few<T>([Option<T>; 2]);
+pub(crate) struct Few<T>([Option<T>; 2]);
 
 impl<T: Copy> Few<T> {
-    pub const NONE: Self = Self([None; 2]);
+    pub(crate) const NONE: Self = Self([None; 2]);
 
     /// Returns a single value.
-    pub const fn one(one: T) -> Self {
+    pub(crate) const fn one(one: T) -> Self {
         Self([Some(one), None])
     }
 
     /// Returns two values, in this order.
-    pub const fn two(one: T, other: T) -> Self {
+    pub(crate) const fn two(one: T, other: T) -> Self {
         Self([Some(one), Some(other)])
     }
 
     /// Returns the value at this index, from 0 on.
-    pub fn get(&self, place: usize) -> Option<T> {
+    pub(crate) fn get(&self, place: usize) -> Option<T> {
         self.0.get(place).copied().flatten()
     }
 
     /// Returns an iterator over the values.
-    pub fn iter(&self) -> impl Iterator<Item = T> + use<T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = T> + use<T> {
         self.0.into_iter().flatten()
     }
 }
 
 /// An operation to be enqueued.
 #[derive(Debug, Clone)]
-pub struct Submission {
+pub(crate) struct Submission {
     /// Lanes that it belongs to; the first is the one it is issued on.
     pub lanes: Few<Lane>,
     /// Another operation it waits for.
@@ -185,7 +185,7 @@ pub struct Submission {
 
 /// An operation that has ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ended {
+pub(crate) struct Ended {
     pub op: Op,
     /// Time of its end, nanoseconds.
     pub at: f64,
@@ -195,11 +195,11 @@ pub struct Ended {
 
 /// The operation that is waited for cannot end: something before it never does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stuck;
+pub(crate) struct Stuck;
 
 /// Nanoseconds with the order that a heap needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Time(pub(super) f64);
+pub(crate) struct Time(pub(super) f64);
 
 impl Eq for Time {}
 

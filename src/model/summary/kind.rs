@@ -13,8 +13,6 @@ use crate::rounding::four_places;
 use crate::topology::LinkClass;
 use crate::units::GbPerSecond;
 
-use super::word;
-
 /// A kind of measurement with its setup: figures of one kind can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -407,4 +405,12 @@ fn is_figure(value: f32) -> bool {
 
 fn is_sound(status: Status, verified: Verified, disturbed: bool) -> bool {
     status == Status::Measured && !disturbed && !verified.is_wrong()
+}
+
+/// Returns the word for a unit variant, as in the rest of the report.
+pub(super) fn word(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
 }

@@ -5,7 +5,8 @@ mod kind;
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::finding::{self, Severity, Subject};
 use super::pcie::Shape;
@@ -14,6 +15,7 @@ use super::report::{MOST_GPUS, Report, Verdict};
 use super::topology::{self, LinkClass};
 use super::units::GbPerSecond;
 
+use kind::word;
 pub use kind::{Ends, Figure, Kind, What};
 
 /// The part of a report that `fleet` reads.
@@ -124,6 +126,43 @@ pub struct Finding {
     pub message: String,
 }
 
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // Without `..`, so that a new key cannot be forgotten here.
+        let Self {
+            schema,
+            tool,
+            started_at,
+            machine,
+            request,
+            snapshot,
+            topology,
+            measurements,
+            findings,
+            advice,
+            verdict,
+            timing,
+        } = self;
+        let mut to = to.serialize_struct("Report", 13)?;
+        to.serialize_field("schema", schema)?;
+        to.serialize_field("tool", tool)?;
+        to.serialize_field("started_at", started_at)?;
+        to.serialize_field("machine", machine)?;
+        to.serialize_field("request", request)?;
+        to.serialize_field("summary", &Summary::of(self))?;
+        to.serialize_field("snapshot", snapshot)?;
+        to.serialize_field("topology", topology)?;
+        to.serialize_field("measurements", measurements)?;
+        to.serialize_field("findings", findings)?;
+        if !advice.is_empty() {
+            to.serialize_field("advice", advice)?;
+        }
+        to.serialize_field("verdict", verdict)?;
+        to.serialize_field("timing", timing)?;
+        to.end()
+    }
+}
+
 impl Summary {
     /// Makes the summary of a report.
     pub fn of(report: &Report) -> Self {
@@ -222,14 +261,6 @@ fn shape(shape: Shape) -> Option<String> {
     let width = shape.width.map(|width| format!("x{width}"));
     let parts: Vec<_> = generation.into_iter().chain(width).collect();
     (!parts.is_empty()).then(|| parts.join(" "))
-}
-
-/// Returns the word for a unit variant, as in the rest of the report.
-fn word(value: impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    }
 }
 
 impl Link {

@@ -10,6 +10,7 @@ use super::super::pair_figures::{Figures, is_sound, wrong_pairs};
 use super::super::streams;
 use super::bar::bar;
 use super::load;
+use model::cell::Measurement;
 use model::flow::Setup;
 use model::measurement::Measurements;
 use model::placement::{Path, Placement, Side};

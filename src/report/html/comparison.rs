@@ -16,7 +16,7 @@ use model::report::Report;
 use model::rounding::rate;
 
 /// Renders the page; `page` is the same as for text.
-pub fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
+pub(crate) fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
     let title = "peerscope: two reports of one machine";
     // The findings follow as cards.
     let is_said = |block: &&Block| !matches!(block, Block::Finding { .. });

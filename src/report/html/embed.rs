@@ -41,7 +41,7 @@ pub fn page_with(bytes: &[u8]) -> String {
 }
 
 /// Returns true if these bytes are a page and not JSON.
-pub fn is_page(bytes: &[u8]) -> bool {
+pub(crate) fn is_page(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"<")
 }
 
@@ -50,7 +50,7 @@ pub fn is_page(bytes: &[u8]) -> bool {
 /// # Errors
 ///
 /// Returns the page's defect, worded to follow the file's name.
-pub fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
+pub(crate) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let marker = format!("<script id=\"{ID}\" type=\"application/gzip\">");
     let start = memchr::memmem::find(page, marker.as_bytes()).map(|at| at + marker.len());
     let rest = start

@@ -1,4 +1,4 @@
-//! Heat maps: a figure for every pair, coloured by its share of what is expected. Nothing is shown by colour alone:
+//! HeatCell maps: a figure for every pair, coloured by its share of what is expected. Nothing is shown by colour alone:
 //! cells that a finding is about have a mark, and low cells have a sign.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +11,7 @@ use super::super::figures::Spread;
 use super::super::marks::{Figure, meaning};
 use super::super::pair_figures::wrong_pairs;
 use super::host_map;
-use super::map_cells::{Ground, Heat, LOW, MOST, STEPS, dress, head};
+use super::map_cells::{HeatCell, LOW, MOST, MapContext, STEPS, dress, head};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Pair, Path, Side};
@@ -23,7 +23,7 @@ use model::topology::LinkClass;
 struct Map {
     name: &'static str,
     note: String,
-    cells: HashMap<Pair, Heat>,
+    cells: HashMap<Pair, HeatCell>,
 }
 
 /// Renders all maps that have data, one visible at a time.
@@ -31,7 +31,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     let Some(measurements) = &digest.report.measurements else {
         return html! {};
     };
-    let ground = Ground::of(digest);
+    let ground = MapContext::of(digest);
     let maps = if ground.gpus.len() > 1 {
         maps(digest, measurements, &ground)
     } else {
@@ -40,7 +40,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     let host = host_map::table(measurements, &ground);
     html! {
         @if !maps.is_empty() || host.is_some() {
-            section .maps aria-label="Heat maps" {
+            section .maps aria-label="HeatCell maps" {
                 h2 { "Pair by pair, and GPU by GPU" }
                 p .faint { "From the GPU of the row to the GPU of the column, GB/s; the colour is the share of what healthy machines reach." }
                 (legend())
@@ -62,7 +62,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     }
 }
 
-fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Vec<Map> {
+fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &MapContext) -> Vec<Map> {
     let reference = Setup::REFERENCE;
     let setups = [
         ("both ways", reference.with_direction(Direction::BothWays)),
@@ -122,7 +122,7 @@ fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
 }
 
 /// Compares copies through the host with their median: their expected rate depends mostly on the processors.
-fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
+fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, HeatCell> {
     let rates = cells
         .values()
         .filter(|cell| !cell.disturbed)
@@ -133,7 +133,7 @@ fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
     let share = |cell: &PeerBandwidth| {
         Some(100.0 * cell.achieved_gbps.filter(|_| !cell.disturbed)?.0 / median?)
     };
-    let heat = |cell: &PeerBandwidth| Heat {
+    let heat = |cell: &PeerBandwidth| HeatCell {
         share: share(cell),
         ..plain(cell)
     };
@@ -145,7 +145,7 @@ fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
 
 /// Compares a figure with what healthy machines reach on such a route without a degraded link. Copies through the host
 /// get no such comparison.
-fn heat(cell: &PeerBandwidth) -> Heat {
+fn heat(cell: &PeerBandwidth) -> HeatCell {
     let plain = plain(cell);
     let expected = cell
         .expected_percent
@@ -156,7 +156,7 @@ fn heat(cell: &PeerBandwidth) -> Heat {
     else {
         return plain;
     };
-    Heat {
+    HeatCell {
         share: Some(share),
         tip: format!(
             "{}, {}% of {} expected",
@@ -169,7 +169,7 @@ fn heat(cell: &PeerBandwidth) -> Heat {
 }
 
 /// Returns a figure, or the word for the reason why there is none.
-fn plain(cell: &PeerBandwidth) -> Heat {
+fn plain(cell: &PeerBandwidth) -> HeatCell {
     let (text, tip) = match Figure::of(Some(cell)) {
         Figure::Number { value, .. } => {
             let achieved = cell
@@ -185,7 +185,7 @@ fn plain(cell: &PeerBandwidth) -> Heat {
             ),
         ),
     };
-    Heat {
+    HeatCell {
         text,
         share: None,
         tip: clean(&format!("{}{tip}", cell.pair)).into_owned(),
@@ -214,7 +214,7 @@ fn latency(measurements: &Measurements) -> Map {
             .map(|(median, us)| 100.0 * median / us);
         (
             cell.pair,
-            Heat {
+            HeatCell {
                 tip: format!("{}: {text} us", cell.pair),
                 text,
                 share,
@@ -239,7 +239,7 @@ fn legend() -> Markup {
     }
 }
 
-fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
+fn table(map: &Map, ground: &MapContext, report: &Report) -> Markup {
     let small = ground.gpus.len() > MOST;
     let starts = |place: usize| {
         place > 0
@@ -273,7 +273,7 @@ fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
 }
 
 /// Renders the sockets above their columns.
-fn above(ground: &Ground, starts: &dyn Fn(usize) -> bool) -> Markup {
+fn above(ground: &MapContext, starts: &dyn Fn(usize) -> bool) -> Markup {
     let first = |number: usize| {
         ground.sockets[..number]
             .iter()
@@ -292,7 +292,7 @@ fn above(ground: &Ground, starts: &dyn Fn(usize) -> bool) -> Markup {
 
 fn cell(
     map: &Map,
-    ground: &Ground,
+    ground: &MapContext,
     report: &Report,
     pair: Pair,
     (left, small): (bool, bool),

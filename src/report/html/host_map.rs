@@ -5,13 +5,13 @@ use maud::{Markup, html};
 use super::super::escape::clean;
 use super::super::marks;
 use super::super::paint::Paint;
-use super::map_cells::{Ground, Heat, dress, head};
+use super::map_cells::{HeatCell, MapContext, dress, head};
 use model::host::{HostCopy, HostWay};
 use model::measurement::Measurements;
 use model::rounding::{percent, rate, tight_rate};
 
 /// Renders a row for each GPU and a column for each kind of copy. Returns `None` if nothing was measured.
-pub(super) fn table(measurements: &Measurements, ground: &Ground) -> Option<Markup> {
+pub(super) fn table(measurements: &Measurements, ground: &MapContext) -> Option<Markup> {
     let mut ways: Vec<HostWay> = Vec::new();
     for way in measurements
         .host
@@ -62,7 +62,7 @@ fn gbps(copy: &HostCopy) -> f64 {
     copy.rate().map_or(-1.0, |rate| rate.0)
 }
 
-fn heat(copy: &HostCopy) -> Heat {
+fn heat(copy: &HostCopy) -> HeatCell {
     let share = copy.expected_percent.filter(|_| copy.rate().is_some());
     let text = match copy.rate() {
         Some(rate) => tight_rate(rate.0),
@@ -78,7 +78,7 @@ fn heat(copy: &HostCopy) -> Heat {
     } else if let Some(reason) = &copy.reason {
         tip += &format!(", {reason}");
     }
-    Heat {
+    HeatCell {
         text,
         share,
         tip: clean(&tip).into_owned(),

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::figures::Spread;
-use super::super::load::Kind;
+use super::super::load::PatternFigures;
 use super::bar::bar;
 use super::map_cells::LOW;
 use model::load::Counted;
@@ -32,7 +32,7 @@ pub(super) fn write(digest: &Digest<'_>, measurements: &Measurements) -> Markup 
 
 /// Renders a row for each kind of pattern: the pattern that reaches the lowest share of what is expected.
 fn patterns(measurements: &Measurements) -> Markup {
-    let kinds = Kind::of(measurements);
+    let kinds = PatternFigures::of(measurements);
     html! {
         @if kinds.iter().any(|kind| kind.rates.is_some()) {
             section .load {
@@ -55,7 +55,7 @@ fn patterns(measurements: &Measurements) -> Markup {
     }
 }
 
-fn pattern(kind: &Kind<'_>) -> Markup {
+fn pattern(kind: &PatternFigures<'_>) -> Markup {
     let name = match kind.all.len() {
         1 => kind.pattern.to_string(),
         many => format!("{} ({many})", kind.pattern),
@@ -260,6 +260,7 @@ fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::cell::Measurement;
     use model::units::GbPerSecond;
 
     fn rows(report: &Report, section: &str) -> Vec<Vec<String>> {

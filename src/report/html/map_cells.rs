@@ -29,7 +29,7 @@ pub(super) const STEPS: [(f64, &str); 6] = [
 /// Share, in per cent of expected, below which a cell has a sign too.
 pub(super) const LOW: f64 = 85.0;
 
-pub(super) struct Heat {
+pub(super) struct HeatCell {
     pub(super) text: String,
     /// Per cent of what is expected.
     pub(super) share: Option<f64>,
@@ -37,7 +37,7 @@ pub(super) struct Heat {
 }
 
 /// Facts about the machine that every map needs.
-pub(super) struct Ground {
+pub(super) struct MapContext {
     pub(super) gpus: Vec<u32>,
     pub(super) marks: HashMap<Pair, Paint>,
     /// Pairs without a finding whose other direction has one.
@@ -51,7 +51,7 @@ pub(super) struct Ground {
 /// The socket and the switch of a GPU.
 pub(super) type Group = (Option<NodeId>, Option<NodeId>);
 
-impl Ground {
+impl MapContext {
     /// Returns the GPUs in the order of rows and columns.
     pub(super) fn gpus(&self) -> &[u32] {
         &self.gpus
@@ -163,7 +163,7 @@ fn step(share: f64) -> usize {
 }
 
 /// Returns the sign and the class of a cell.
-pub(super) fn dress(heat: Option<&Heat>, mark: Paint) -> (&'static str, String) {
+pub(super) fn dress(heat: Option<&HeatCell>, mark: Paint) -> (&'static str, String) {
     let share = heat.and_then(|heat| heat.share);
     let sign = match mark {
         Paint::Error => "✖",
@@ -183,7 +183,7 @@ pub(super) fn dress(heat: Option<&Heat>, mark: Paint) -> (&'static str, String) 
 }
 
 /// Renders a GPU's name, with the mark of a finding about it.
-pub(super) fn head(ground: &Ground, gpu: u32, scope: &str, left: bool, small: bool) -> Markup {
+pub(super) fn head(ground: &MapContext, gpu: u32, scope: &str, left: bool, small: bool) -> Markup {
     let paint = ground.of_gpu.get(&gpu).copied().unwrap_or_default();
     let (sign, _) = dress(None, paint);
     html! {

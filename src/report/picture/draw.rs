@@ -6,7 +6,7 @@ use super::joins::What;
 use super::layout::{
     Arc, BESIDE, Boxed, CAPTION, Drawn, LEAF, Layout, PLANE, Plane, SMALL, fit, text_width,
 };
-use super::parts::{Kind, Part};
+use super::parts::{Part, PartKind};
 use crate::escape::clean;
 use crate::paint::Paint;
 
@@ -144,15 +144,15 @@ fn plane(drawn: &Plane) -> Markup {
     }
 }
 
-const fn kind(kind: Kind) -> &'static str {
+const fn kind(kind: PartKind) -> &'static str {
     match kind {
-        Kind::Socket => "socket",
-        Kind::HostBridge => "host-bridge",
-        Kind::RootPort => "root-port",
-        Kind::Switch => "switch",
-        Kind::Bridge => "bridge",
-        Kind::Gpu => "gpu",
-        Kind::Adapter => "adapter",
+        PartKind::Socket => "socket",
+        PartKind::HostBridge => "host-bridge",
+        PartKind::RootPort => "root-port",
+        PartKind::Switch => "switch",
+        PartKind::Bridge => "bridge",
+        PartKind::Gpu => "gpu",
+        PartKind::Adapter => "adapter",
     }
 }
 
@@ -171,7 +171,7 @@ fn part(boxed: &Boxed) -> Markup {
         g .part.(kind(part.kind)).error[error].warning[warning].lost[part.lost] data-g=(list(&part.gpus)) {
             title { (clean(&part.tip)) }
             rect x=(x) y=(y) width=(width) height=(height) rx="6" {}
-            @if part.kind == Kind::Gpu && part.times > 1 {
+            @if part.kind == PartKind::Gpu && part.times > 1 {
                 (group(part, *x, *y, *width))
             } @else {
                 (words(part, [*x, *y, *width, *height]))

@@ -1,6 +1,6 @@
 //! Folds similar parts into one, if a machine has more than fit side by side.
 
-use super::parts::{Kind, Part};
+use super::parts::{Part, PartKind};
 use crate::figures::ranges;
 use crate::paint::Paint;
 
@@ -67,7 +67,7 @@ fn is_marked(part: &Part) -> bool {
 fn signature(part: &Part) -> String {
     let above = part.above.as_ref().map(|above| (&above.label, &above.of));
     let below: Vec<_> = part.below.iter().map(signature).collect();
-    let model = if part.kind == Kind::Gpu {
+    let model = if part.kind == PartKind::Gpu {
         part.lines.first()
     } else {
         None
@@ -84,7 +84,7 @@ fn absorb(part: &mut Part, other: Part) {
     part.gpus.extend(other.gpus);
     part.gpus.sort_unstable();
     match part.kind {
-        Kind::Gpu => {
+        PartKind::Gpu => {
             part.name = format!("GPU {}", ranges(&part.gpus));
             part.lines.truncate(1);
             part.tip = format!("{}: {} alike", part.name, part.times);

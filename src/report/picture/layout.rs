@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fold;
 use super::joins::{self, Join};
-use super::parts::{self, Above, Kind, Part};
+use super::parts::{self, Above, Part, PartKind};
 use model::report::Report;
 
 /// Space around everything.
@@ -89,7 +89,7 @@ pub(super) struct Plane {
 }
 
 /// Returns the width of a text at this size, with room to spare: fonts differ.
-pub fn text_width(text: &str, size: i32) -> i32 {
+pub(crate) fn text_width(text: &str, size: i32) -> i32 {
     let columns = i32::try_from(text.width())
         .unwrap_or(i32::MAX / 100)
         .min(10_000);
@@ -97,7 +97,7 @@ pub fn text_width(text: &str, size: i32) -> i32 {
 }
 
 /// Cuts the text to fit this width at this size.
-pub fn fit(text: &str, size: i32, width: i32) -> String {
+pub(crate) fn fit(text: &str, size: i32, width: i32) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
     }
@@ -172,14 +172,14 @@ fn levels(part: &Part) -> i32 {
 
 fn width_of(part: &Part) -> i32 {
     match part.kind {
-        Kind::Gpu if part.times > 1 => {
+        PartKind::Gpu if part.times > 1 => {
             let columns = i32::try_from(part.gpus.len().min(SMALL.2)).unwrap_or(0);
             (columns * SMALL.0 + 16)
                 .max(text_width(&part.name, 13) + 24)
                 .clamp(GPU, GPU * 4)
         }
-        Kind::Gpu => GPU,
-        Kind::Adapter => ADAPTER,
+        PartKind::Gpu => GPU,
+        PartKind::Adapter => ADAPTER,
         _ => {
             let lines = part.lines.iter().map(|line| text_width(line, 10));
             let own = lines.chain([text_width(&part.name, 12)]).max().unwrap_or(0) + 20;
@@ -238,7 +238,7 @@ impl Layout {
         let sockets: Vec<_> = self
             .boxes
             .iter()
-            .filter(|boxed| boxed.part.kind == Kind::Socket)
+            .filter(|boxed| boxed.part.kind == PartKind::Socket)
             .map(|boxed| boxed.at)
             .collect();
         for pair in sockets.windows(2) {
@@ -252,7 +252,7 @@ impl Layout {
         let leaves = self
             .boxes
             .iter()
-            .filter(|boxed| boxed.part.kind == Kind::Gpu);
+            .filter(|boxed| boxed.part.kind == PartKind::Gpu);
         leaves
             .flat_map(|boxed| {
                 boxed
@@ -338,7 +338,7 @@ impl Layout {
         let all: Vec<&Boxed> = self
             .boxes
             .iter()
-            .filter(|boxed| boxed.part.kind == Kind::Gpu)
+            .filter(|boxed| boxed.part.kind == PartKind::Gpu)
             .collect();
         let joined: Vec<&&Boxed> = all
             .iter()

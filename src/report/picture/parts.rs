@@ -18,7 +18,7 @@ const DEEPEST: usize = 24;
 
 /// The kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(super) enum PartKind {
     Socket,
     HostBridge,
     RootPort,
@@ -28,7 +28,7 @@ pub(super) enum Kind {
     Adapter,
 }
 
-impl Kind {
+impl PartKind {
     const fn of(node: NodeKind) -> Self {
         match node {
             NodeKind::NumaNode => Self::Socket,
@@ -63,7 +63,7 @@ impl Kind {
 /// A part of the machine with everything below it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Part {
-    pub(super) kind: Kind,
+    pub(super) kind: PartKind,
     /// `GPU 3`, `switch`.
     pub(super) name: String,
     /// Lines below its name: model, address, slot.
@@ -153,7 +153,7 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
             .iter()
             .filter(|function| function.is_for_us() && function.gpu.is_none())
             .map(|function| Part {
-                kind: Kind::Gpu,
+                kind: PartKind::Gpu,
                 name: "GPU".into(),
                 lines: vec![short(function.address), "not listed".into()],
                 tip: format!("{}: a GPU that NVML does not list", function.address),
@@ -211,7 +211,7 @@ impl<'a> Growing<'a> {
         if depth > DEEPEST || !self.seen.insert(id) {
             return None;
         }
-        let kind = Kind::of(node.kind);
+        let kind = PartKind::of(node.kind);
         let mut below = self.children(id, kind, depth);
         below.sort_by_key(|part| part.gpus.first().copied().unwrap_or(u32::MAX));
         let mut gpus: Vec<u32> = below
@@ -234,7 +234,7 @@ impl<'a> Growing<'a> {
         Some(part)
     }
 
-    fn children(&mut self, id: NodeId, kind: Kind, depth: usize) -> Vec<Part> {
+    fn children(&mut self, id: NodeId, kind: PartKind, depth: usize) -> Vec<Part> {
         let links = self.below.get(&id).cloned().unwrap_or_default();
         let mut children = Vec::new();
         for link in links {
@@ -242,7 +242,7 @@ impl<'a> Growing<'a> {
                 .nodes
                 .get(&link.lower)
                 .is_some_and(|node| node.kind == NodeKind::SwitchPort);
-            if kind == Kind::Switch
+            if kind == PartKind::Switch
                 && is_port
                 && link.pcie.is_none()
                 && self.seen.insert(link.lower)
@@ -258,7 +258,7 @@ impl<'a> Growing<'a> {
         children
     }
 
-    fn described(&self, node: &Node, kind: Kind) -> Part {
+    fn described(&self, node: &Node, kind: PartKind) -> Part {
         let address = node.pci.map(short);
         let (name, lines) = match node.id {
             NodeId::Gpu(index) => return self.gpu(Some(node), index),
@@ -269,7 +269,7 @@ impl<'a> Growing<'a> {
                 vec![node.id.to_string().replacen("pci0000:", "pci ", 1)],
             ),
             NodeId::HiddenRoot => ("PCIe root".into(), vec!["not visible".into()]),
-            _ if kind == Kind::Adapter => {
+            _ if kind == PartKind::Adapter => {
                 let name = node.label.split(" (").next().unwrap_or_default();
                 (name.to_owned(), address.into_iter().collect())
             }
@@ -334,7 +334,7 @@ impl<'a> Growing<'a> {
         Part {
             tip,
             lost,
-            ..bare(Kind::Gpu, format!("GPU {index}"), lines)
+            ..bare(PartKind::Gpu, format!("GPU {index}"), lines)
         }
     }
 
@@ -387,7 +387,7 @@ impl<'a> Growing<'a> {
     }
 }
 
-fn bare(kind: Kind, name: String, lines: Vec<String>) -> Part {
+fn bare(kind: PartKind, name: String, lines: Vec<String>) -> Part {
     let (tip, gpus, below) = (String::new(), Vec::new(), Vec::new());
     Part {
         kind,

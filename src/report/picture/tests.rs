@@ -65,7 +65,7 @@ fn every_gpu_is_there_once_and_the_same_report_gives_the_same_picture() {
         let mut gpus: Vec<u32> = layout
             .boxes
             .iter()
-            .filter(|boxed| boxed.part.kind == parts::Kind::Gpu)
+            .filter(|boxed| boxed.part.kind == parts::PartKind::Gpu)
             .flat_map(|boxed| boxed.part.gpus.clone())
             .collect();
         gpus.sort_unstable();

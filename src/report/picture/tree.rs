@@ -6,11 +6,11 @@ use super::super::escape::clean;
 use super::super::format::{Format, Of, Style};
 use super::super::paint::Paint;
 use super::super::text::wrap;
-use super::parts::{Kind, Part};
+use super::parts::{Part, PartKind};
 use super::{fold, joins, parts};
 use model::rounding::rate;
 
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     is_looked_at: true,
     of: Of::Topology,
     ..Format::new("tree", &[], "The machine as a tree, for a terminal", render)
@@ -108,12 +108,12 @@ fn below(out: &mut String, parts: &[Part], before: &str, style: &Style) {
 
 /// Returns `GPU 3  L40S, 43:00.0, slot 4  [Gen4 x4 of x16 ✖]`.
 fn words(part: &Part) -> String {
-    let lines = if part.kind == Kind::Socket {
+    let lines = if part.kind == PartKind::Socket {
         String::new()
     } else {
         part.lines.join(", ")
     };
-    let times = if part.kind == Kind::Gpu && part.times > 1 {
+    let times = if part.kind == PartKind::Gpu && part.times > 1 {
         format!("{} x ", part.times)
     } else {
         String::new()

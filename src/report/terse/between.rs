@@ -12,6 +12,7 @@ use super::super::pair_figures::{Figures, is_sound, wrong_pairs};
 use super::super::standing::{ALIKE_PERCENT, Standing, after_comma, by_way, of_copies, way};
 use super::super::tables;
 use super::{HANG, load};
+use model::cell::Measurement;
 use model::finding::Severity;
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Verified};

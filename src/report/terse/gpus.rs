@@ -9,11 +9,11 @@ use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
 use model::asynchrony::{Call, HostCall};
+use model::cell::Measurement;
 use model::finding::Severity;
 use model::flow::HostMemory;
 use model::host::Allocation;
 use model::measurement::Measurements;
-use model::one_gpu::OneGpu;
 use model::placement::{Engine, HostMode};
 use model::rounding::{percent, range, rate, short};
 
@@ -185,7 +185,7 @@ fn pipelines(measurements: &Measurements) -> Lines {
 }
 
 /// Returns the range of a figure over the cells that count.
-fn over<T: OneGpu>(cells: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
+fn over<T: Measurement>(cells: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
     Spread::of(
         cells
             .iter()

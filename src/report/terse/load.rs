@@ -1,7 +1,7 @@
 //! Several flows at once: one line if all reach what is expected, else the table.
 
 use super::super::figures::Spread;
-use super::super::load::{self as tables, Kind};
+use super::super::load::{self as tables, PatternFigures};
 use super::super::page::{Page, Paint};
 use super::super::standing::{Standing, of_load};
 use super::HANG;
@@ -10,7 +10,7 @@ use model::rounding::{range, rate};
 
 /// Writes patterns, all-reduce and counters.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
-    let kinds = Kind::of(measurements);
+    let kinds = PatternFigures::of(measurements);
     if !kinds.is_empty() {
         let reduced = measurements
             .all_reduce
@@ -33,12 +33,12 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 }
 
 /// Returns `ring 3115, shift 3115, two into one 396 GB/s, as expected`, or `None` if one is below.
-fn patterns(kinds: &[Kind<'_>]) -> Option<String> {
+fn patterns(kinds: &[PatternFigures<'_>]) -> Option<String> {
     let standing = of_load(kinds);
     if !standing.is_none_or(Standing::is_fine) {
         return None;
     }
-    let part = |kind: &Kind<'_>| {
+    let part = |kind: &PatternFigures<'_>| {
         let Spread {
             min, max, count, ..
         } = kind.rates?;

@@ -13,10 +13,10 @@ use super::machine::{Machine, fewer, gpu, ordered, pair};
 
 /// The code and the subject that must be found; `None` if this machine has no place for the fault. Of two codes with a
 /// bar between them, either is accepted.
-pub type Found = Option<(&'static str, String)>;
+pub(super) type Found = Option<(&'static str, String)>;
 
 /// A fault that can be injected at one GPU, or between two GPUs.
-pub struct Fault {
+pub(super) struct Fault {
     pub name: &'static str,
     pub inject: fn(&mut Machine, u32, u32) -> Found,
     /// The profile that shows it.
@@ -49,7 +49,7 @@ const fn full(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -
     }
 }
 
-pub const FAULTS: [Fault; 33] = [
+pub(super) const FAULTS: [Fault; 33] = [
     quick("FewLanes", Machine::few_lanes),
     standard("LowGeneration", Machine::low_generation),
     quick("UplinkFewLanes", Machine::uplink_few_lanes),

@@ -14,14 +14,14 @@ use super::FEW_GPUS;
 use crate::common::text_of;
 
 /// A machine that is being changed.
-pub struct Machine {
+pub(super) struct Machine {
     pub spec: MachineSpec,
     pub random: fastrand::Rng,
 }
 
 impl Machine {
     /// Creates a copy with noise of its own.
-    pub fn of(base: &MachineSpec, seed: usize) -> Self {
+    pub(super) fn of(base: &MachineSpec, seed: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(seed as u64);
         let mut spec = base.clone();
         spec.noise = Noise {
@@ -31,12 +31,12 @@ impl Machine {
         Self { spec, random }
     }
 
-    pub fn gpus(&self) -> u32 {
+    pub(super) fn gpus(&self) -> u32 {
         self.spec.gpus.len().try_into().unwrap()
     }
 
     /// Picks two GPUs. If there are many, picks one and the next: everything is measured on such pairs.
-    pub fn two(&mut self) -> (u32, u32) {
+    pub(super) fn two(&mut self) -> (u32, u32) {
         let gpus = self.spec.gpus.len();
         let one = self.random.usize(..gpus);
         let step = 1 + self.random.usize(..gpus - 1);
@@ -44,11 +44,11 @@ impl Machine {
         (one as u32, other as u32)
     }
 
-    pub fn address(&self, gpu: u32) -> PciAddress {
+    pub(super) fn address(&self, gpu: u32) -> PciAddress {
         self.spec.gpus[gpu as usize].pci
     }
 
-    pub fn function(&mut self, address: PciAddress) -> &mut FunctionSpec {
+    pub(super) fn function(&mut self, address: PciAddress) -> &mut FunctionSpec {
         self.spec
             .pci
             .iter_mut()
@@ -57,13 +57,13 @@ impl Machine {
     }
 
     /// Returns the bridges above a function, the nearest first.
-    pub fn above(&self, address: PciAddress) -> impl Iterator<Item = &FunctionSpec> {
+    pub(super) fn above(&self, address: PciAddress) -> impl Iterator<Item = &FunctionSpec> {
         let up = |function: &&FunctionSpec| self.spec.function(function.parent?);
         std::iter::successors(self.spec.function(address), up).skip(1)
     }
 
     /// Returns the most that both ends of a function's link can do, or `None` if no file shows it.
-    pub fn link(&self, address: PciAddress) -> Option<PcieLink> {
+    pub(super) fn link(&self, address: PciAddress) -> Option<PcieLink> {
         let ends = self
             .spec
             .function(address)
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Returns the switches by their upstream ports, with the GPUs below each.
-    pub fn switches(&self) -> Vec<(PciAddress, Vec<u32>)> {
+    pub(super) fn switches(&self) -> Vec<(PciAddress, Vec<u32>)> {
         let mut switches: Vec<(PciAddress, Vec<u32>)> = Vec::new();
         for gpu in 0..self.gpus() {
             for bridge in self
@@ -93,14 +93,14 @@ impl Machine {
     }
 
     /// Returns the switch above a GPU with the GPUs below it, if there are several.
-    pub fn shared_switch(&self, gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
+    pub(super) fn shared_switch(&self, gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
         self.switches()
             .into_iter()
             .find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
     }
 
     /// Returns the subject of a fault of a whole GPU: with only one partner it is the pair.
-    pub fn whole(&self, one: u32) -> String {
+    pub(super) fn whole(&self, one: u32) -> String {
         if self.gpus() == 2 {
             pair(0, 1)
         } else {
@@ -109,7 +109,7 @@ impl Machine {
     }
 
     /// Returns the pair as subject, or the machine if it is the only pair and no NVLinks join its GPUs.
-    pub fn pair_of_all(&self, one: u32, other: u32) -> String {
+    pub(super) fn pair_of_all(&self, one: u32, other: u32) -> String {
         let links = &self.spec.gpus[one as usize].nvlinks;
         let joined = links
             .iter()
@@ -122,7 +122,7 @@ impl Machine {
     }
 
     /// Returns the subject of a fault of all copies into a GPU.
-    pub fn whole_destination(&self, one: u32) -> String {
+    pub(super) fn whole_destination(&self, one: u32) -> String {
         if self.gpus() == 2 {
             ordered(1 - one, one)
         } else {
@@ -131,7 +131,7 @@ impl Machine {
     }
 
     /// Returns the GPUs of a NUMA node.
-    pub fn gpus_of(&self, node: u32) -> Vec<u32> {
+    pub(super) fn gpus_of(&self, node: u32) -> Vec<u32> {
         let node_of = |gpu: &u32| {
             self.spec
                 .function(self.address(*gpu))
@@ -143,13 +143,13 @@ impl Machine {
     }
 
     /// Returns true if copies go over NVLinks: links that are all down do not count.
-    pub fn has_nvlinks(&self) -> bool {
+    pub(super) fn has_nvlinks(&self) -> bool {
         self.spec.gpus[0].nvlinks.iter().any(|links| links.active)
     }
 
     /// Returns true if a port shows fewer lanes at rest than it has; ports are read at rest only. If copies over it are
     /// slow for another reason, nothing refutes the reading, and no facts distinguish the two.
-    pub fn shows_too_few_lanes(&self) -> bool {
+    pub(super) fn shows_too_few_lanes(&self) -> bool {
         let fewer = |function: &FunctionSpec| {
             function
                 .idle
@@ -161,7 +161,7 @@ impl Machine {
 
     /// Returns true if another pair than this one has access, or if there is no other pair. Otherwise a pair that lost
     /// access looks like a machine without it.
-    pub fn others_have_access(&self, one: u32, other: u32) -> bool {
+    pub(super) fn others_have_access(&self, one: u32, other: u32) -> bool {
         let gpus = 0..self.gpus();
         let pairs = gpus
             .clone()
@@ -173,18 +173,18 @@ impl Machine {
                 .any(|(from, to)| self.is_direct(from, to))
     }
 
-    pub fn copies(&mut self, pairs: Pairs, fault: CopyFault) {
+    pub(super) fn copies(&mut self, pairs: Pairs, fault: CopyFault) {
         self.spec.faults.pairs.push(PairFault::new(pairs, fault));
     }
 
     /// Changes copies between a GPU and all others; `pairs` picks the directions.
-    pub fn copies_of(&mut self, gpu: u32, pairs: fn(u32, u32) -> Pairs, fault: CopyFault) {
+    pub(super) fn copies_of(&mut self, gpu: u32, pairs: fn(u32, u32) -> Pairs, fault: CopyFault) {
         (0..self.gpus())
             .filter(|peer| *peer != gpu)
             .for_each(|peer| self.copies(pairs(peer, gpu), fault));
     }
 
-    pub fn refuse(&mut self, pairs: Pairs) {
+    pub(super) fn refuse(&mut self, pairs: Pairs) {
         let rule = PeerRule {
             nvml: P2pStatus::ChipsetNotSupported,
             nvml_write: None,
@@ -198,12 +198,12 @@ impl Machine {
 
     /// Returns a share that is below every floor, but not so low that staged copies are faster. The floor is lowest
     /// over PCIe between host bridges.
-    pub fn slow(&mut self) -> CopyFault {
+    pub(super) fn slow(&mut self) -> CopyFault {
         self.share(0.45, if self.has_nvlinks() { 0.7 } else { 0.62 })
     }
 
     /// Returns a random share between these two.
-    pub fn share(&mut self, least: f64, most: f64) -> CopyFault {
+    pub(super) fn share(&mut self, least: f64, most: f64) -> CopyFault {
         let share = least + self.random.f64() * (most - least);
         CopyFault::Slow {
             share: (share * 1000.0).round() / 1000.0,
@@ -211,30 +211,30 @@ impl Machine {
     }
 
     /// Returns true if the theoretical rate of copies between GPUs is known.
-    pub fn has_theory(&self) -> bool {
+    pub(super) fn has_theory(&self) -> bool {
         self.has_nvlinks() || (0..self.gpus()).all(|gpu| self.link(self.address(gpu)).is_some())
     }
 
     /// Adds an unusual fault to copies of these pairs.
-    pub fn fault(&mut self, fault: PairFault) {
+    pub(super) fn fault(&mut self, fault: PairFault) {
         self.spec.faults.pairs.push(fault);
     }
 
     /// Returns true if copies between two GPUs go directly.
-    pub fn is_direct(&self, one: u32, other: u32) -> bool {
+    pub(super) fn is_direct(&self, one: u32, other: u32) -> bool {
         [(one, other), (other, one)]
             .iter()
             .all(|(from, to)| self.spec.peer_rule(*from, *to).cuda == CudaPeerRule::Granted)
     }
 
     /// Returns true if all copies go directly.
-    pub fn is_all_direct(&self) -> bool {
+    pub(super) fn is_all_direct(&self) -> bool {
         let gpus = self.gpus();
         (0..gpus).all(|one| (0..one).all(|other| self.is_direct(one, other)))
     }
 
     /// Counts pairs of GPUs (both directions together) whose staged copies take the same kind of route as these two's.
-    pub fn staged_alike(&self, one: u32, other: u32) -> usize {
+    pub(super) fn staged_alike(&self, one: u32, other: u32) -> usize {
         let kind = |one: u32, other: u32| {
             let mut nodes =
                 [one, other].map(|gpu| self.spec.function(self.address(gpu)).unwrap().numa_node);
@@ -260,7 +260,7 @@ impl Machine {
 
     /// Returns true if NVLink connects every pair of GPUs alike. Without NVLink, returns true if there are two sockets
     /// with two or more GPUs each and similar crossings.
-    pub fn has_siblings(&self) -> bool {
+    pub(super) fn has_siblings(&self) -> bool {
         let targets = |gpu: usize| {
             let links = self.spec.gpus[gpu].nvlinks.iter();
             links
@@ -285,25 +285,25 @@ impl Machine {
 }
 
 /// Halves the lanes this many times.
-pub fn fewer(width: Lanes, halvings: u32) -> Lanes {
+pub(super) fn fewer(width: Lanes, halvings: u32) -> Lanes {
     (u32::from(width.number()) >> halvings).try_into().unwrap()
 }
 
-pub fn gpu(index: u32) -> String {
+pub(super) fn gpu(index: u32) -> String {
     format!("gpu{index}")
 }
 
-pub fn pair(one: u32, other: u32) -> String {
+pub(super) fn pair(one: u32, other: u32) -> String {
     format!("pair{}-{}", one.min(other), one.max(other))
 }
 
-pub fn ordered(from: u32, to: u32) -> String {
+pub(super) fn ordered(from: u32, to: u32) -> String {
     format!("{from}->{to}")
 }
 
 /// Returns healthy machines with two or more GPUs, built in or of the labelled set. A machine that counts as healthy
 /// must stay so except for the one fault.
-pub fn healthy() -> Vec<(String, MachineSpec)> {
+pub(super) fn healthy() -> Vec<(String, MachineSpec)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let cases = crate::cases::healthy()
         .into_iter()

@@ -24,7 +24,7 @@ const FEW_GPUS: usize = 16;
 const SELDOM: usize = 12;
 
 /// Returns the machines that have a place for their fault, in an order that has every machine and fault early.
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let runs = std::env::var("PEERSCOPE_INJECTED")
         .ok()
         .and_then(|runs| runs.parse().ok())

@@ -7,13 +7,13 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The processors that the thread may use, as they were before anything was changed; `None` if the system does not
 /// report them.
 #[derive(Default)]
-pub struct Affinity {
+pub(super) struct Affinity {
     first: OnceCell<Option<CpuSet>>,
 }
 
 impl Affinity {
     /// Implements [`hardware::Driver::run_on`].
-    pub fn run_on(&self, processors: &[usize]) {
+    pub(super) fn run_on(&self, processors: &[usize]) {
         let Some(first) = self.first.get_or_init(|| sched_getaffinity(None).ok()) else {
             return;
         };

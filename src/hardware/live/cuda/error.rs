@@ -7,35 +7,35 @@ use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError};
 
 /// Codes that other code depends on; cuda.h, CUresult.
-pub mod code {
+pub(super) mod code {
     #![allow(missing_docs, reason = "the names are the driver's own")]
-    pub const SUCCESS: u32 = 0;
-    pub const OUT_OF_MEMORY: u32 = 2;
-    pub const DEINITIALIZED: u32 = 4;
-    pub const STUB_LIBRARY: u32 = 34;
-    pub const DEVICE_UNAVAILABLE: u32 = 46;
-    pub const NO_DEVICE: u32 = 100;
-    pub const NO_BINARY_FOR_GPU: u32 = 209;
-    pub const ECC_UNCORRECTABLE: u32 = 214;
-    pub const INVALID_PTX: u32 = 218;
-    pub const NVLINK_UNCORRECTABLE: u32 = 220;
-    pub const JIT_COMPILER_NOT_FOUND: u32 = 221;
-    pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
-    pub const JIT_COMPILATION_DISABLED: u32 = 223;
-    pub const SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
-    pub const SHARED_OBJECT_INIT_FAILED: u32 = 303;
-    pub const OPERATING_SYSTEM: u32 = 304;
-    pub const ILLEGAL_ADDRESS: u32 = 700;
-    pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
-    pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
-    pub const TOO_MANY_PEERS: u32 = 711;
-    pub const NOT_SUPPORTED: u32 = 801;
-    pub const SYSTEM_NOT_READY: u32 = 802;
-    pub const SYSTEM_DRIVER_MISMATCH: u32 = 803;
-    pub const MPS_RPC_FAILURE: u32 = 806;
-    pub const MPS_CLIENT_TERMINATED: u32 = 810;
-    pub const EXTERNAL_DEVICE: u32 = 911;
-    pub const UNKNOWN: u32 = 999;
+    pub(crate) const SUCCESS: u32 = 0;
+    pub(crate) const OUT_OF_MEMORY: u32 = 2;
+    pub(crate) const DEINITIALIZED: u32 = 4;
+    pub(crate) const STUB_LIBRARY: u32 = 34;
+    pub(crate) const DEVICE_UNAVAILABLE: u32 = 46;
+    pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
+    pub(crate) const ECC_UNCORRECTABLE: u32 = 214;
+    pub(crate) const INVALID_PTX: u32 = 218;
+    pub(crate) const NVLINK_UNCORRECTABLE: u32 = 220;
+    pub(crate) const JIT_COMPILER_NOT_FOUND: u32 = 221;
+    pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
+    pub(crate) const JIT_COMPILATION_DISABLED: u32 = 223;
+    pub(crate) const SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
+    pub(crate) const SHARED_OBJECT_INIT_FAILED: u32 = 303;
+    pub(crate) const OPERATING_SYSTEM: u32 = 304;
+    pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub(crate) const PEER_ACCESS_NOT_ENABLED: u32 = 705;
+    pub(crate) const TOO_MANY_PEERS: u32 = 711;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
+    pub(crate) const SYSTEM_NOT_READY: u32 = 802;
+    pub(crate) const SYSTEM_DRIVER_MISMATCH: u32 = 803;
+    pub(crate) const MPS_RPC_FAILURE: u32 = 806;
+    pub(crate) const MPS_CLIENT_TERMINATED: u32 = 810;
+    pub(crate) const EXTERNAL_DEVICE: u32 = 911;
+    pub(crate) const UNKNOWN: u32 = 999;
 }
 
 /// Returns the remedy, for codes that have one.
@@ -138,7 +138,7 @@ impl Table {
     /// # Errors
     ///
     /// Any code other than success.
-    pub fn check(&self, call: &str, code: u32) -> Result<(), HardwareError> {
+    pub(super) fn check(&self, call: &str, code: u32) -> Result<(), HardwareError> {
         if code == code::SUCCESS {
             Ok(())
         } else {
@@ -152,7 +152,12 @@ impl Table {
     /// # Errors
     ///
     /// Any code other than success, or a null handle.
-    pub fn made<T>(&self, call: &str, code: u32, handle: *mut T) -> Result<*mut T, HardwareError> {
+    pub(super) fn made<T>(
+        &self,
+        call: &str,
+        code: u32,
+        handle: *mut T,
+    ) -> Result<*mut T, HardwareError> {
         self.check(call, code)?;
         if handle.is_null() {
             return Err(HardwareError::new(
@@ -164,7 +169,7 @@ impl Table {
     }
 
     /// Returns the error for a code other than success.
-    pub fn error(&self, call: &str, code: u32) -> HardwareError {
+    pub(super) fn error(&self, call: &str, code: u32) -> HardwareError {
         let kind = match code {
             code::OUT_OF_MEMORY => ErrorKind::OutOfMemory,
             code::NOT_SUPPORTED => ErrorKind::Unsupported,

@@ -18,7 +18,7 @@ const NEVER: u32 = u32::MAX;
 
 /// Words of pinned host memory: the generation up to which gates are open, the flag that one opened after its time
 /// limit, and for each device the last generation that it waits for.
-pub struct Gate {
+pub(super) struct Gate {
     words: *const AtomicU32,
     devices: usize,
     closed: Cell<u32>,
@@ -26,7 +26,7 @@ pub struct Gate {
 
 /// Addresses of the words that one device needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Words {
+pub(super) struct Words {
     /// The generation up to which gates are open.
     pub flag: u64,
     /// Set when a gate opens after its time limit.
@@ -37,7 +37,7 @@ pub struct Words {
 
 impl Gate {
     /// Allocates the words for this many devices; some context must be current. They are never freed.
-    pub fn new(table: &Table, devices: usize) -> Result<Self, HardwareError> {
+    pub(super) fn new(table: &Table, devices: usize) -> Result<Self, HardwareError> {
         let mut words: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes one pointer.
         let result = unsafe {
@@ -78,7 +78,7 @@ impl Gate {
     /// # Errors
     ///
     /// There is no such device.
-    pub fn addresses(&self, device: Device) -> Result<Words, HardwareError> {
+    pub(super) fn addresses(&self, device: Device) -> Result<Words, HardwareError> {
         let unknown =
             || HardwareError::new(ErrorKind::Other, format!("there is no device {}", device.0));
         let address = |word: &AtomicU32| std::ptr::from_ref(word) as u64;
@@ -92,7 +92,7 @@ impl Gate {
 
     /// Returns the generation that streams are to wait for. Streams that are held before the next opening share it, and
     /// open together.
-    pub fn close(&self) -> u32 {
+    pub(super) fn close(&self) -> u32 {
         if self.closed.get() == self.word(0).load(Ordering::Acquire) {
             self.closed.set(self.closed.get().wrapping_add(1));
         }
@@ -100,14 +100,14 @@ impl Gate {
     }
 
     /// Returns true if a device has ever reported that it waits. Before that, its silence proves nothing.
-    pub fn tells(&self, device: Device) -> bool {
+    pub(super) fn tells(&self, device: Device) -> bool {
         self.arrived(device)
             .is_some_and(|word| word.load(Ordering::Acquire) != NEVER)
     }
 
     /// Returns true if a device waits for the generation of the last gate, or has passed it. Compares by the
     /// difference, as the kernel does.
-    pub fn has(&self, device: Device) -> bool {
+    pub(super) fn has(&self, device: Device) -> bool {
         let waits = |word: &AtomicU32| {
             word.load(Ordering::Acquire).wrapping_sub(self.closed.get()) < 1 << 31
         };
@@ -115,12 +115,12 @@ impl Gate {
     }
 
     /// Opens the gate for all streams that wait.
-    pub fn open(&self) {
+    pub(super) fn open(&self) {
         self.word(0).store(self.closed.get(), Ordering::Release);
     }
 
     /// Returns true if a gate opened after its time limit since the last call.
-    pub fn take_expired(&self) -> bool {
+    pub(super) fn take_expired(&self) -> bool {
         self.word(1).swap(0, Ordering::AcqRel) != 0
     }
 }

@@ -6,7 +6,7 @@ use super::place::Mapping;
 use model::flow::HostMemory;
 
 /// A buffer of the host.
-pub struct Held {
+pub(super) struct Held {
     pub(super) memory: HostMemory,
     pub(super) pointer: *mut c_void,
     pub(super) bytes: u64,

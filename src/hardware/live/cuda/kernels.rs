@@ -24,7 +24,7 @@ const BLOCK: c_uint = 256;
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
 
 /// The loaded kernels of one device.
-pub struct Kernels {
+pub(super) struct Kernels {
     gate: Function,
     spin: Function,
     copy: Function,
@@ -47,7 +47,7 @@ impl Kernels {
     /// # Errors
     ///
     /// The driver refuses the PTX, or has no compiler for it.
-    pub fn load(table: &Table, multiprocessors: u32) -> Result<Self, HardwareError> {
+    pub(super) fn load(table: &Table, multiprocessors: u32) -> Result<Self, HardwareError> {
         let mut modules = [std::ptr::null_mut(); IMAGES.len()];
         for (module, image) in modules.iter_mut().zip(IMAGES) {
             let image = CString::new(image).map_err(|_| {
@@ -84,7 +84,7 @@ impl Kernels {
     /// Writes `generation` to the word `arrived`, and holds the stream until the word `flag` reaches it. After
     /// `timeout_ns` it opens by itself and sets the word `expired`.
     /// The words must be host memory that the device can reach.
-    pub fn gate(
+    pub(super) fn gate(
         &self,
         table: &Table,
         stream: CUstream,
@@ -103,7 +103,7 @@ impl Kernels {
     }
 
     /// Keeps every multiprocessor busy for `duration_ns`.
-    pub fn spin(
+    pub(super) fn spin(
         &self,
         table: &Table,
         stream: CUstream,
@@ -119,7 +119,7 @@ impl Kernels {
     }
 
     /// Copies 16-byte vectors.
-    pub fn copy(
+    pub(super) fn copy(
         &self,
         table: &Table,
         stream: CUstream,
@@ -142,7 +142,7 @@ impl Kernels {
     }
 
     /// Writes the pattern of `seed`, on the legacy default stream like the kernels below.
-    pub fn fill(
+    pub(super) fn fill(
         &self,
         table: &Table,
         words: u64,
@@ -153,7 +153,7 @@ impl Kernels {
     }
 
     /// Writes poison, which differs from every pattern of the same number.
-    pub fn poison(
+    pub(super) fn poison(
         &self,
         table: &Table,
         words: u64,
@@ -187,7 +187,7 @@ impl Kernels {
     }
 
     /// Counts into three words at `result`, which the caller has set to 0, 0 and all ones.
-    pub fn check(
+    pub(super) fn check(
         &self,
         table: &Table,
         mut words: u64,
@@ -256,4 +256,4 @@ fn launch<const N: usize>(
 }
 
 /// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.
-pub const ATTRIBUTE_MULTIPROCESSORS: c_int = 16;
+pub(super) const ATTRIBUTE_MULTIPROCESSORS: c_int = 16;

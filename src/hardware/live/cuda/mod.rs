@@ -19,7 +19,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use self::error::code;
 use self::gate::Gate;
 use self::kernels::Kernels;
-pub use self::session::CudaDriver;
+pub(crate) use self::session::CudaDriver;
 use self::session::Opened;
 use self::startup::Answer;
 use hardware::{

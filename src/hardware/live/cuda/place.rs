@@ -19,14 +19,14 @@ const PREFERRED: libc::c_long = 1;
 const NODE_OF_ADDRESS: libc::c_long = 3;
 
 /// Memory from the system that is unmapped on drop.
-pub struct Mapping {
+pub(super) struct Mapping {
     pointer: *mut c_void,
     bytes: usize,
 }
 
 impl Mapping {
     /// Allocates ordinary memory and writes to every page of it.
-    pub fn new(bytes: usize) -> Result<Self, HardwareError> {
+    pub(super) fn new(bytes: usize) -> Result<Self, HardwareError> {
         let (access, kind) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
@@ -52,7 +52,7 @@ impl Mapping {
     }
 
     /// Returns the start of the mapping.
-    pub const fn pointer(&self) -> *mut c_void {
+    pub(super) const fn pointer(&self) -> *mut c_void {
         self.pointer
     }
 }
@@ -66,7 +66,7 @@ impl Drop for Mapping {
 
 /// Runs a function so that the memory that it touches first comes from a node: on that node's processors, and with the
 /// node preferred. Either may be refused (in a container, say), and one is enough.
-pub fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnce() -> T) -> T {
+pub(super) fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnce() -> T) -> T {
     let Some(node) = node.filter(|node| *node < MOST_NODES) else {
         return run();
     };
@@ -104,7 +104,7 @@ fn prefer(node: Option<u32>) -> bool {
 
 /// Fails if memory is known to be on another node than `node`. The kernel may not report the node of memory that the
 /// driver allocated.
-pub fn is_on(node: Option<u32>, pointer: *mut c_void) -> Result<(), HardwareError> {
+pub(super) fn is_on(node: Option<u32>, pointer: *mut c_void) -> Result<(), HardwareError> {
     // Below a test root, the nodes are not this machine's.
     let Some(wanted) = node.filter(|_| root() == Path::new("/")) else {
         return Ok(());

@@ -18,7 +18,7 @@ use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareErr
 const LEAST_SHARE: f64 = 0.05;
 
 /// The CUDA driver of this machine.
-pub struct CudaDriver {
+pub(crate) struct CudaDriver {
     /// Never freed: a thread that hangs in the driver may still hold it.
     pub(super) table: &'static Table,
     pub(super) devices: Vec<DeviceInfo>,
@@ -45,7 +45,7 @@ pub struct CudaDriver {
 }
 
 /// A device with its context.
-pub struct Opened {
+pub(super) struct Opened {
     pub(super) context: Context,
     pub(super) loaded: Option<Loaded>,
 }
@@ -57,7 +57,7 @@ impl CudaDriver {
     /// # Errors
     ///
     /// The library is missing, is a stub, does not fit the kernel driver, or shows no GPU.
-    pub fn open(start_limit: Duration) -> Result<Self, HardwareError> {
+    pub(crate) fn open(start_limit: Duration) -> Result<Self, HardwareError> {
         let started = Instant::now();
         let table: &'static Table = Box::leak(Box::new(Table::load()?));
         // SAFETY: the first call into the library, with the only flag value there is.
@@ -194,7 +194,7 @@ impl CudaDriver {
     }
 }
 
-pub fn unknown(what: &str, id: u32) -> HardwareError {
+pub(super) fn unknown(what: &str, id: u32) -> HardwareError {
     HardwareError::new(ErrorKind::Other, format!("there is no {what} {id}"))
 }
 

@@ -19,7 +19,7 @@ use model::units::PciAddress;
 
 /// A primary context that was retained and is never released.
 #[derive(Clone, Copy)]
-pub struct Context(pub CUcontext);
+pub(super) struct Context(pub CUcontext);
 
 // SAFETY: a context handle is an opaque pointer that any thread may make current; the driver
 // serialises what needs it.
@@ -28,7 +28,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 /// The kernels of one device, and their resources.
-pub struct Loaded {
+pub(super) struct Loaded {
     pub kernels: Kernels,
     /// Three words of device memory for the check kernel's counts.
     pub counts: CUdeviceptr,
@@ -41,7 +41,7 @@ const ATTRIBUTE_GPU_DIRECT: c_int = 116;
 const ATTRIBUTE_DMA_BUF: c_int = 124;
 
 /// Returns the devices that CUDA shows, with their handles.
-pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
+pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
     let mut count = 0;
     // SAFETY: writes one int.
     table.check("cuDeviceGetCount", unsafe {
@@ -68,7 +68,7 @@ pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareErr
 }
 
 /// Retains the primary contexts of these devices. One that takes longer than `limit` is abandoned.
-pub fn contexts(
+pub(super) fn contexts(
     table: &'static Table,
     devices: Vec<Result<CUdevice, HardwareError>>,
     limit: Duration,
@@ -91,7 +91,7 @@ pub fn contexts(
 
 /// Loads the kernels into these contexts. The words of the gate are never freed. A device that takes longer than
 /// `limit` is abandoned.
-pub fn kernels(
+pub(super) fn kernels(
     table: &'static Table,
     places: Vec<(CUdevice, Context, Words)>,
     limit: Duration,
@@ -157,7 +157,7 @@ fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> 
 }
 
 /// Allocates device memory in the current context.
-pub fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareError> {
+pub(super) fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareError> {
     let mut pointer = 0;
     // SAFETY: writes one device pointer; some context is current.
     table.check("cuMemAlloc", unsafe {
@@ -209,7 +209,7 @@ fn pci(table: &Table, device: CUdevice) -> Option<PciAddress> {
 
 /// The result for a device.
 #[derive(Debug)]
-pub enum Answer<R> {
+pub(super) enum Answer<R> {
     /// The driver answered.
     Given(Result<R, HardwareError>),
     /// It did not answer in time: the device is better left alone.

@@ -25,9 +25,9 @@ macro_rules! table {
     ) => {
         /// The functions, named without `cu` and version.
         #[allow(missing_docs, reason = "each is the driver API function of its name")]
-        pub struct Table {
-            $( pub $name: unsafe extern "C" fn($($argument),*) -> u32, )*
-            $( pub $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> u32>, )*
+        pub(crate) struct Table {
+            $( pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32, )*
+            $( pub(crate) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> u32>, )*
             /// Keeps the library loaded for as long as its functions can be called.
             _library: Library,
         }
@@ -117,7 +117,7 @@ impl Table {
     /// # Errors
     ///
     /// [`ErrorKind::NoDriver`] with the loader's reason.
-    pub fn load() -> Result<Self, HardwareError> {
+    pub(super) fn load() -> Result<Self, HardwareError> {
         let mut reason = String::new();
         for name in LIBRARY_NAMES {
             // SAFETY: loading runs the library's initialisers; this is the NVIDIA driver, which is

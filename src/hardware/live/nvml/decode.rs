@@ -7,13 +7,13 @@ use model::snapshot::{
 };
 
 /// Returns the error for a value of NVML that has no meaning here.
-pub fn unlisted(what: &str, value: impl std::fmt::Display) -> Unknown {
+pub(super) fn unlisted(what: &str, value: impl std::fmt::Display) -> Unknown {
     Unknown::Failed(format!("NVML: {what} {value} is not listed"))
 }
 
 /// Returns a field value, which NVML stores as one of several C types in the same eight bytes. Negative and fractional
 /// values are not counts and fail.
-pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
+pub(super) fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
     let [a, b, c, d, ..] = bytes;
     let value = match value_type {
         0 => {
@@ -48,19 +48,21 @@ fn listed<T: Clone>(what: &str, value: u64, meanings: &[T]) -> Result<T, Unknown
 }
 
 /// Decodes a feature that is off or on.
-pub fn on(value: u64) -> Result<bool, Unknown> {
+pub(super) fn on(value: u64) -> Result<bool, Unknown> {
     listed("state", value, &[false, true])
 }
 
 /// Decodes a PCIe generation, or a number of lanes.
-pub fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(value: u32) -> Result<T, Unknown> {
+pub(super) fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
+    value: u32,
+) -> Result<T, Unknown> {
     value
         .try_into()
         .map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
 /// Returns the NVLink version from its enumeration, which begins with 1.
-pub fn nvlink_version(value: u64) -> Result<String, Unknown> {
+pub(super) fn nvlink_version(value: u64) -> Result<String, Unknown> {
     const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
     let place = value
         .checked_sub(1)
@@ -72,7 +74,7 @@ pub fn nvlink_version(value: u64) -> Result<String, Unknown> {
 }
 
 /// Returns the kind of device at the other end of an NVLink. 255 is NVML's "unknown".
-pub fn nvlink_remote(value: u32) -> Result<NvLinkRemote, Unknown> {
+pub(super) fn nvlink_remote(value: u32) -> Result<NvLinkRemote, Unknown> {
     listed(
         "kind of NVLink device",
         value.into(),
@@ -93,7 +95,7 @@ const THROTTLE_REASONS: [(u64, &str); 8] = [
 ];
 
 /// Returns short stable names of the reasons in a throttle mask.
-pub fn throttle_reasons(mask: u64) -> Vec<String> {
+pub(super) fn throttle_reasons(mask: u64) -> Vec<String> {
     THROTTLE_REASONS
         .iter()
         .filter(|(bit, _)| mask & bit != 0)
@@ -102,7 +104,7 @@ pub fn throttle_reasons(mask: u64) -> Vec<String> {
 }
 
 /// Decodes confidential computing from NVML's two switches.
-pub fn confidential_computing(
+pub(super) fn confidential_computing(
     feature: u32,
     dev_tools: u32,
 ) -> Result<ConfidentialComputing, Unknown> {
@@ -113,7 +115,7 @@ pub fn confidential_computing(
     })
 }
 
-pub fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
+pub(super) fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
     use ComputeMode::{Default, ExclusiveProcess, ExclusiveThread, Prohibited};
     listed(
         "compute mode",
@@ -123,7 +125,7 @@ pub fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
 }
 
 /// Decodes a performance state, 0 to 15; 32 is NVML's "unknown".
-pub fn power_state(value: u32) -> Result<u8, Unknown> {
+pub(super) fn power_state(value: u32) -> Result<u8, Unknown> {
     u8::try_from(value)
         .ok()
         .filter(|state| *state <= 15)
@@ -131,7 +133,7 @@ pub fn power_state(value: u32) -> Result<u8, Unknown> {
 }
 
 /// Returns the name of an architecture. One newer than this list is named by its number.
-pub fn architecture(value: u32) -> Result<String, Unknown> {
+pub(super) fn architecture(value: u32) -> Result<String, Unknown> {
     const NAMES: [&str; 9] = [
         "Kepler",
         "Maxwell",
@@ -153,7 +155,7 @@ pub fn architecture(value: u32) -> Result<String, Unknown> {
 }
 
 /// Decodes NVML's status of peer access.
-pub fn p2p_status(value: u32) -> Result<P2pStatus, Unknown> {
+pub(super) fn p2p_status(value: u32) -> Result<P2pStatus, Unknown> {
     const STATUSES: [P2pStatus; 7] = [
         P2pStatus::Ok,
         P2pStatus::ChipsetNotSupported,
@@ -167,7 +169,7 @@ pub fn p2p_status(value: u32) -> Result<P2pStatus, Unknown> {
 }
 
 /// Decodes a topology level.
-pub fn common_ancestor(value: u32) -> Result<CommonAncestor, Unknown> {
+pub(super) fn common_ancestor(value: u32) -> Result<CommonAncestor, Unknown> {
     match value {
         0 => Ok(CommonAncestor::Internal),
         10 => Ok(CommonAncestor::SingleSwitch),
@@ -180,12 +182,12 @@ pub fn common_ancestor(value: u32) -> Result<CommonAncestor, Unknown> {
 }
 
 /// Returns the CUDA version from `1000 * major + 10 * minor`.
-pub fn cuda_version(value: i32) -> String {
+pub(super) fn cuda_version(value: i32) -> String {
     format!("{}.{}", value / 1000, value % 1000 / 10)
 }
 
 /// Decodes the state of the fabric. `health` is the mask of drivers that have one.
-pub fn fabric(
+pub(super) fn fabric(
     state: u8,
     status: u32,
     clique_id: u32,

@@ -54,7 +54,7 @@ const fn words(code: u32) -> &'static str {
 }
 
 /// Returns the error of a code other than success.
-pub fn check(code: u32) -> Result<(), Unknown> {
+pub(super) fn check(code: u32) -> Result<(), Unknown> {
     match code {
         SUCCESS => Ok(()),
         NOT_SUPPORTED | FUNCTION_NOT_FOUND | ARGUMENT_VERSION_MISMATCH | DEPRECATED => {
@@ -95,7 +95,7 @@ fn code_of(error: NvmlError) -> Result<u32, NvmlError> {
 }
 
 /// Returns the reason in an error of the wrapper.
-pub fn unknown(error: NvmlError) -> Unknown {
+pub(super) fn unknown(error: NvmlError) -> Unknown {
     match code_of(error) {
         Ok(code) => check(code)
             .err()
@@ -107,7 +107,7 @@ pub fn unknown(error: NvmlError) -> Unknown {
 
 /// Returns the reason why a GPU that NVML counts could not be opened. Every GPU can be in principle, so this is never
 /// "unsupported".
-pub fn not_opened(error: NvmlError) -> Unknown {
+pub(super) fn not_opened(error: NvmlError) -> Unknown {
     match unknown(error) {
         Unknown::Unsupported => {
             Unknown::Failed("NVML: the GPU cannot be opened: not supported".to_owned())
@@ -117,7 +117,7 @@ pub fn not_opened(error: NvmlError) -> Unknown {
 }
 
 /// Returns the error for NVML that does not start, with the remedy.
-pub fn not_started(error: NvmlError) -> HardwareError {
+pub(super) fn not_started(error: NvmlError) -> HardwareError {
     let code = code_of(error);
     let number = code.as_ref().ok().copied();
     let message = match code {

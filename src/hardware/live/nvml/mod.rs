@@ -29,7 +29,7 @@ const PCIE_ERRORS: [u32; 3] = [173, 179, 180];
 /// An NVML that has started. It is never shut down. A shutdown may block on a sick machine, calls on abandoned threads
 /// may still run, and the end of the process does the same.
 #[derive(Clone, Copy)]
-pub struct Nvml {
+pub(crate) struct Nvml {
     nvml: &'static nvml_wrapper::Nvml,
 }
 
@@ -58,7 +58,7 @@ impl Nvml {
     /// # Errors
     ///
     /// [`ErrorKind::NoDriver`], with the way out.
-    pub fn open() -> Result<Self, HardwareError> {
+    pub(crate) fn open() -> Result<Self, HardwareError> {
         let open = |name: &str| {
             nvml_wrapper::Nvml::builder()
                 .lib_path(OsStr::new(name))
@@ -76,7 +76,7 @@ impl Nvml {
     }
 
     /// Returns the number of GPUs, including those that cannot be opened.
-    pub fn gpu_count(self) -> Result<u32, HardwareError> {
+    pub(crate) fn gpu_count(self) -> Result<u32, HardwareError> {
         self.nvml.device_count().map_err(|error| {
             HardwareError::new(
                 ErrorKind::Other,
@@ -86,7 +86,7 @@ impl Nvml {
     }
 
     /// Fills in the versions.
-    pub fn read_host(self, host: &mut Host) {
+    pub(crate) fn read_host(self, host: &mut Host) {
         fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
             result.map_err(error::unknown).into()
         }
@@ -101,7 +101,7 @@ impl Nvml {
     }
 
     /// Fills in one group of facts.
-    pub fn read_gpu(self, group: GpuGroup, gpu: &mut Gpu) {
+    pub(crate) fn read_gpu(self, group: GpuGroup, gpu: &mut Gpu) {
         let device = self.device(gpu.index);
         match group {
             GpuGroup::Identity => read_identity(&device, gpu),
@@ -117,7 +117,7 @@ impl Nvml {
     }
 
     /// Returns what NVML reports for an ordered pair, except access to memory and atomics.
-    pub fn read_pair(self, source: u32, destination: u32) -> GpuPair {
+    pub(crate) fn read_pair(self, source: u32, destination: u32) -> GpuPair {
         let (from, to) = (self.device(source), self.device(destination));
         let (from, to) = match (&from.0, &to.0) {
             (Ok(from), Ok(to)) => (Raw::new(from), Raw::new(to)),
@@ -143,7 +143,7 @@ impl Nvml {
     }
 
     /// Fills in what NVML reports for access to each other's memory.
-    pub fn read_access(self, pair: &mut GpuPair) {
+    pub(crate) fn read_access(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         let status = |capability| match (&from.0, &to.0) {
             (Ok(from), Ok(to)) => Raw::new(from)
@@ -157,7 +157,7 @@ impl Nvml {
 
     /// Fills in what NVML reports for atomics between a pair. Also fills in access over PCIe if there is no NVLink, and
     /// the PCI level that both share if it was left out before.
-    pub fn read_atomics(self, pair: &mut GpuPair) {
+    pub(crate) fn read_atomics(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
             let status = |capability| {
@@ -180,17 +180,17 @@ impl Nvml {
     }
 
     /// Returns the data that a GPU has moved up to now. The caller fills in the time.
-    pub fn moved(self, index: u32) -> Moved {
+    pub(crate) fn moved(self, index: u32) -> Moved {
         moved::read(&self.device(index))
     }
 
     /// Returns the counters of a GPU, and those of these NVLinks.
-    pub fn counts(self, index: u32, links: &[u8]) -> Counts {
+    pub(crate) fn counts(self, index: u32, links: &[u8]) -> Counts {
         moved::counts(&self.device(index), links)
     }
 
     /// Returns the readings that are watched while copies run.
-    pub fn sample(self, index: u32) -> LinkSample {
+    pub(crate) fn sample(self, index: u32) -> LinkSample {
         let device = self.device(index);
         LinkSample {
             generation: link_figure(&device, Device::current_pcie_link_gen).get(),

@@ -39,7 +39,7 @@ const PER_LINK: [u32; 3] = [STATE, VERSION, SPEED];
 const ERRORS_PER_LINK: [u32; 3] = [REPLAY, RECOVERY, CRC];
 
 /// Returns every NVLink of a GPU; empty for a GPU without NVLinks.
-pub fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
+pub(super) fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
     let raw = Raw::new(device);
     let count = match raw
         .fields(&[Field {
@@ -184,7 +184,7 @@ fn errors_later<T>() -> Reading<T> {
 }
 
 /// Fills in the error counters of links that were read before.
-pub fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
+pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
     let numbers: Vec<_> = links.iter().map(|link| u32::from(link.link)).collect();
     let values = Values::read(Raw::new(device), numbers.iter().copied(), &ERRORS_PER_LINK);
     for link in links {

@@ -36,7 +36,7 @@ type GetNumber = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t
 
 /// A field of [`Raw::fields`]: its id, and the link or 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field {
+pub(super) struct Field {
     /// NVML's field id.
     pub id: u32,
     /// Link number for fields of an NVLink.
@@ -45,7 +45,7 @@ pub struct Field {
 
 /// A device for raw calls.
 #[derive(Clone, Copy)]
-pub struct Raw {
+pub(super) struct Raw {
     lib: &'static NvmlLib,
     handle: nvmlDevice_t,
 }
@@ -65,7 +65,7 @@ fn written<T: Default>(call: impl FnOnce(*mut T) -> nvmlReturn_t) -> Result<T, U
 }
 
 /// Returns the state of confidential computing, which is the same for the whole machine.
-pub fn confidential_computing(
+pub(super) fn confidential_computing(
     nvml: &'static nvml_wrapper::Nvml,
 ) -> Result<ConfidentialComputing, Unknown> {
     let function = symbol(&nvml.lib().nvmlSystemGetConfComputeState)?;
@@ -81,7 +81,7 @@ pub fn confidential_computing(
 
 impl Raw {
     /// Prepares raw calls to the wrapper's device.
-    pub fn new(device: &Device<'static>) -> Self {
+    pub(super) fn new(device: &Device<'static>) -> Self {
         // SAFETY: the handle is only used for calls to the NVML that it came from, which is never shut down.
         let handle = unsafe { device.handle() };
         Self {
@@ -91,22 +91,22 @@ impl Raw {
     }
 
     /// Returns NVML's number of the architecture.
-    pub fn architecture(self) -> Result<u32, Unknown> {
+    pub(super) fn architecture(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetArchitecture)?)
     }
 
     /// Returns NVML's number of the compute mode.
-    pub fn compute_mode(self) -> Result<u32, Unknown> {
+    pub(super) fn compute_mode(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetComputeMode)?)
     }
 
     /// Returns the performance state.
-    pub fn power_state(self) -> Result<u32, Unknown> {
+    pub(super) fn power_state(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetPerformanceState)?)
     }
 
     /// Returns the highest PCIe generation of the GPU itself.
-    pub fn pcie_generation_device_max(self) -> Result<u32, Unknown> {
+    pub(super) fn pcie_generation_device_max(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetGpuMaxPcieLinkGeneration)?)
     }
 
@@ -118,7 +118,7 @@ impl Raw {
     }
 
     /// Returns the mask of the reasons why clocks are reduced. Newer drivers renamed the function.
-    pub fn throttle_mask(self) -> Result<u64, Unknown> {
+    pub(super) fn throttle_mask(self) -> Result<u64, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetCurrentClocksEventReasons)
             .or_else(|_| symbol(&self.lib.nvmlDeviceGetCurrentClocksThrottleReasons))?;
         // SAFETY: both functions write one unsigned long long; the handle is valid.
@@ -126,7 +126,7 @@ impl Raw {
     }
 
     /// Returns the replaced rows of memory.
-    pub fn remapped_rows(self) -> Result<RemappedRows, Unknown> {
+    pub(super) fn remapped_rows(self) -> Result<RemappedRows, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetRemappedRows)?;
         let [mut corrected, mut uncorrected, mut pending, mut failed] = [0; 4];
         // SAFETY: the function writes four unsigned ints; the handle is valid.
@@ -148,12 +148,12 @@ impl Raw {
     }
 
     /// Returns the number of the GPU's module on the baseboard.
-    pub fn module_id(self) -> Result<u32, Unknown> {
+    pub(super) fn module_id(self) -> Result<u32, Unknown> {
         self.number(symbol(&self.lib.nvmlDeviceGetModuleId)?)
     }
 
     /// Returns true if the chip-to-chip link is on.
-    pub fn c2c(self) -> Result<bool, Unknown> {
+    pub(super) fn c2c(self) -> Result<bool, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetC2cModeInfoV)?;
         let mut info = nvmlC2cModeInfo_v1_t { isC2cEnabled: 0 };
         // SAFETY: the function writes this structure, which has no version; the handle is valid.
@@ -162,7 +162,7 @@ impl Raw {
     }
 
     /// Returns the state of the fabric, with the health mask if the driver has it.
-    pub fn fabric(self) -> Result<Fabric, Unknown> {
+    pub(super) fn fabric(self) -> Result<Fabric, Unknown> {
         self.fabric_with_health().or_else(|unknown| match unknown {
             Unknown::Unsupported => self.fabric_without_health(),
             unknown => Err(unknown),
@@ -205,7 +205,7 @@ impl Raw {
     }
 
     /// Returns NVML's number of the kind of device at the other end of an NVLink.
-    pub fn nvlink_remote(self, link: u32) -> Result<u32, Unknown> {
+    pub(super) fn nvlink_remote(self, link: u32) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetNvLinkRemoteDeviceType)?;
         // SAFETY: the function writes one unsigned int; the handle is valid and NVML checks the
         // link's number.
@@ -213,7 +213,7 @@ impl Raw {
     }
 
     /// Returns the values of many fields, read in one call, in the order asked for.
-    pub fn fields(self, fields: &[Field]) -> Result<Vec<Result<u64, Unknown>>, Unknown> {
+    pub(super) fn fields(self, fields: &[Field]) -> Result<Vec<Result<u64, Unknown>>, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetFieldValues)?;
         let value = |field: Field| {
             // SAFETY: the structure is plain numbers and a union of such, for which zero is a
@@ -246,14 +246,14 @@ impl Raw {
     }
 
     /// Returns NVML's number of the lowest PCI level that both devices share.
-    pub fn common_ancestor(self, other: Self) -> Result<u32, Unknown> {
+    pub(super) fn common_ancestor(self, other: Self) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetTopologyCommonAncestor)?;
         // SAFETY: the function writes one unsigned int; both handles are valid.
         written(|level| unsafe { function(self.handle, other.handle, level) })
     }
 
     /// Returns NVML's status of a peer capability (0 read, 1 write, 2 NVLink, 3 atomics, 4 PCI) towards another GPU.
-    pub fn p2p_status(self, other: Self, capability: u32) -> Result<u32, Unknown> {
+    pub(super) fn p2p_status(self, other: Self, capability: u32) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetP2PStatus)?;
         // SAFETY: the function writes one unsigned int; both handles are valid.
         written(|status| unsafe { function(self.handle, other.handle, capability, status) })

@@ -24,7 +24,7 @@ const HEADER: u64 = 64;
 
 /// The role of a PCI Express function, from its PCIe capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PortType {
+pub(super) enum PortType {
     /// A port of the root complex.
     RootPort,
     /// Upstream port of a switch.
@@ -37,7 +37,7 @@ pub enum PortType {
 
 /// Sizes of packets, bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packets {
+pub(super) struct Packets {
     /// Largest payload of the packets that it sends and receives.
     pub payload: Result<u16, Unknown>,
     /// Largest payload that could be set.
@@ -47,20 +47,20 @@ pub struct Packets {
 }
 
 /// An open configuration space.
-pub struct Config {
+pub(super) struct Config {
     file: File,
 }
 
 impl Config {
     /// Opens the `config` file of a function.
-    pub fn open(path: &Path) -> Result<Self, Unknown> {
+    pub(super) fn open(path: &Path) -> Result<Self, Unknown> {
         Ok(Self {
             file: File::open(path).map_err(|error| io_unknown(&error))?,
         })
     }
 
     /// Returns the role of this function.
-    pub fn port_type(&self) -> Result<PortType, Unknown> {
+    pub(super) fn port_type(&self) -> Result<PortType, Unknown> {
         let [_, _, flags, ..] = self.capability()?;
         Ok(match flags >> 4 {
             4 => PortType::RootPort,
@@ -71,7 +71,7 @@ impl Config {
     }
 
     /// Returns the sizes of packets as they are set and as they could be, and the size of one read request.
-    pub fn packets(&self) -> Result<Packets, Unknown> {
+    pub(super) fn packets(&self) -> Result<Packets, Unknown> {
         let [_, _, _, _, possible, _, _, _, low, high, ..] = self.capability()?;
         let bytes = |exponent: u8| match exponent {
             0..=5 => Ok(128_u16 << exponent),
@@ -113,7 +113,7 @@ impl Config {
     }
 
     /// Returns true if peer requests are redirected upwards (ACS P2P request redirect).
-    pub fn acs_redirect(&self) -> Result<bool, Unknown> {
+    pub(super) fn acs_redirect(&self) -> Result<bool, Unknown> {
         self.must_answer()?;
         self.at::<1>(HEADER)?.ok_or_else(denied)?;
         let mut offset = EXTENDED;
@@ -141,7 +141,7 @@ impl Config {
     }
 
     /// Returns true if the function answers: one that fell off the bus reads all ones.
-    pub fn answers(&self) -> Result<bool, Unknown> {
+    pub(super) fn answers(&self) -> Result<bool, Unknown> {
         Ok(self.at::<4>(0)?.ok_or_else(|| odd(""))? != [0xff; 4])
     }
 
@@ -170,12 +170,12 @@ fn denied() -> Unknown {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Returns a configuration space with a PCIe capability of this type after another capability, and an ACS
     /// capability with this control register after another extended one.
-    pub fn space(port_type: u8, acs_control: Option<u16>) -> Vec<u8> {
+    pub(crate) fn space(port_type: u8, acs_control: Option<u16>) -> Vec<u8> {
         let mut bytes = vec![0; 4096];
         bytes[..4].copy_from_slice(&[0xde, 0x10, 0x35, 0x23]);
         bytes[0x06] = 0x10;

@@ -23,7 +23,7 @@ const HOST_NAMESPACE: &str = "pid:[4026531836]";
 impl Sysfs {
     /// Returns true if this process runs in a container. Without any of the signs, returns false only if the process
     /// shares its PID namespace with the host.
-    pub fn container(&self) -> Reading<bool> {
+    pub(crate) fn container(&self) -> Reading<bool> {
         let has_file = FILES.iter().any(|file| self.root.join(file).exists());
         // The first process shows the signs if it is the container's own.
         let processes = ["1", "self"].map(|process| self.proc.join(process));

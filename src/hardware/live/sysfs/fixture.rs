@@ -7,44 +7,44 @@ use std::path::Path;
 use super::Sysfs;
 
 /// A machine's files in a directory that is deleted on drop.
-pub struct Fixture {
+pub(super) struct Fixture {
     root: tempfile::TempDir,
 }
 
 impl Fixture {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             root: tempfile::tempdir().unwrap(),
         }
     }
 
-    pub fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &Path {
         self.root.path()
     }
 
-    pub fn sysfs(&self) -> Sysfs {
+    pub(super) fn sysfs(&self) -> Sysfs {
         Sysfs::at(self.root.path())
     }
 
-    pub fn sys(&self, path: &str, content: impl AsRef<[u8]>) {
+    pub(super) fn sys(&self, path: &str, content: impl AsRef<[u8]>) {
         write(&self.root.path().join("sys").join(path), content.as_ref());
     }
 
-    pub fn proc(&self, path: &str, content: impl AsRef<[u8]>) {
+    pub(super) fn proc(&self, path: &str, content: impl AsRef<[u8]>) {
         write(&self.root.path().join("proc").join(path), content.as_ref());
     }
 
     /// Creates an empty file below the root itself.
-    pub fn file(&self, path: &str) {
+    pub(super) fn file(&self, path: &str) {
         write(&self.root.path().join(path), b"");
     }
 
-    pub fn dev(&self, name: &str) {
+    pub(super) fn dev(&self, name: &str) {
         write(&self.root.path().join("dev").join(name), b"");
     }
 
     /// Creates a relative symlink within `sys`, as the kernel makes them.
-    pub fn link(&self, path: &str, target: &str) {
+    pub(super) fn link(&self, path: &str, target: &str) {
         let link = self.root.path().join("sys").join(path);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         let up = "../".repeat(path.matches('/').count());
@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     /// Creates a PCI function at this path below `devices`, with its ids and class.
-    pub fn function(&self, path: &str, vendor: u16, class: u32) {
+    pub(super) fn function(&self, path: &str, vendor: u16, class: u32) {
         let address = path.rsplit('/').next().unwrap();
         self.sys(
             &format!("devices/{path}/vendor"),
@@ -67,7 +67,7 @@ impl Fixture {
     }
 
     /// Creates the link files of a function: speeds and widths, current and highest.
-    pub fn pcie(&self, path: &str, speed: [&str; 2], width: [&str; 2]) {
+    pub(super) fn pcie(&self, path: &str, speed: [&str; 2], width: [&str; 2]) {
         for (file, value) in [
             ("current_link_speed", speed[0]),
             ("max_link_speed", speed[1]),

@@ -39,7 +39,7 @@ const VIRTUAL_FIRMWARE: [&str; 10] = [
 ];
 
 /// The kernel's folders.
-pub struct Sysfs {
+pub(crate) struct Sysfs {
     root: PathBuf,
     sys: PathBuf,
     proc: PathBuf,
@@ -54,7 +54,7 @@ impl Default for Sysfs {
 
 impl Sysfs {
     /// Uses `sys`, `proc` and `dev` below this root.
-    pub fn at(root: &Path) -> Self {
+    pub(crate) fn at(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
             sys: root.join("sys"),
@@ -64,23 +64,23 @@ impl Sysfs {
     }
 
     /// Returns the kernel release.
-    pub fn kernel_version(&self) -> Reading<String> {
+    pub(crate) fn kernel_version(&self) -> Reading<String> {
         reading(&self.proc.join("sys/kernel/osrelease"))
     }
 
     /// Returns the host name.
-    pub fn hostname(&self) -> Reading<String> {
+    pub(crate) fn hostname(&self) -> Reading<String> {
         reading(&self.proc.join("sys/kernel/hostname"))
     }
 
     /// Returns the processor model, if `cpuinfo` contains one (not on ARM).
-    pub fn cpu(&self) -> Reading<String> {
+    pub(crate) fn cpu(&self) -> Reading<String> {
         self.cpuinfo("model name").into()
     }
 
     /// Returns true if this is a virtual machine: by the processor's `hypervisor` flag if there are flags, otherwise by
     /// the names in the firmware.
-    pub fn virtual_machine(&self) -> Reading<bool> {
+    pub(crate) fn virtual_machine(&self) -> Reading<bool> {
         if let Ok(flags) = self.cpuinfo("flags") {
             return Reading::Known(flags.split_whitespace().any(|flag| flag == "hypervisor"));
         }
@@ -103,7 +103,7 @@ impl Sysfs {
     }
 
     /// Returns true if an IOMMU translates device addresses: any group of type `DMA` or `DMA-FQ`.
-    pub fn iommu_translating(&self) -> Reading<bool> {
+    pub(crate) fn iommu_translating(&self) -> Reading<bool> {
         let groups = self.sys.join("kernel/iommu_groups");
         let numbers = match names(&groups) {
             Ok(numbers) => numbers,
@@ -123,7 +123,7 @@ impl Sysfs {
     }
 
     /// Returns the version of the NVIDIA kernel module that is loaded; unsupported if none is.
-    pub fn kernel_module_version(&self) -> Reading<String> {
+    pub(crate) fn kernel_module_version(&self) -> Reading<String> {
         let version = text(&self.sys.join("module/nvidia/version")).or_else(|_| {
             let line = text(&self.proc.join("driver/nvidia/version"))?;
             let mut words = line.split_whitespace();
@@ -139,7 +139,7 @@ impl Sysfs {
     }
 
     /// Returns the kernel's facts about the host. All other facts are unknown, with `rest` as the reason.
-    pub fn host(&self, rest: &Unknown) -> Host {
+    pub(crate) fn host(&self, rest: &Unknown) -> Host {
         let mut host = Host::unread(rest);
         host.kernel_version = self.kernel_version();
         host.kernel_module_version = self.kernel_module_version();
@@ -154,7 +154,7 @@ impl Sysfs {
 
     /// Returns the NUMA node of a PCI function. If the kernel knows none (-1), as in virtual machines, returns the only
     /// node there is; unsupported if there are several.
-    pub fn numa_node(&self, address: PciAddress) -> Reading<u32> {
+    pub(crate) fn numa_node(&self, address: PciAddress) -> Reading<u32> {
         let node: Result<i64, _> = number(&self.device(address).join("numa_node"));
         node.and_then(|node| match node {
             -1 => match self.numa_numbers().as_deref() {
@@ -167,7 +167,7 @@ impl Sysfs {
     }
 
     /// Returns true if a process is ending: its contexts go away, and it moves no data any more.
-    pub fn is_ending(&self, pid: u32) -> bool {
+    pub(crate) fn is_ending(&self, pid: u32) -> bool {
         /// `PF_EXITING` of the kernel's include/linux/sched.h.
         const EXITING: u64 = 4;
         let Some(fields) = self.process_state(pid) else {
@@ -178,14 +178,14 @@ impl Sysfs {
     }
 
     /// Returns the name of a process's program, 15 characters at most.
-    pub fn process_name(&self, pid: u32) -> Option<String> {
+    pub(crate) fn process_name(&self, pid: u32) -> Option<String> {
         text(&self.proc.join(pid.to_string()).join("comm"))
             .ok()
             .filter(|name| !name.is_empty())
     }
 
     /// Returns the parent of a process.
-    pub fn parent_process(&self, pid: u32) -> Option<u32> {
+    pub(crate) fn parent_process(&self, pid: u32) -> Option<u32> {
         self.process_state(pid)?.get(1)?.parse().ok()
     }
 
@@ -198,7 +198,7 @@ impl Sysfs {
     }
 
     /// Returns the PCI paths of every GPU and network adapter up to the root, and the NUMA nodes.
-    pub fn pci_tree(&self) -> PciTree {
+    pub(crate) fn pci_tree(&self) -> PciTree {
         let mut problems = Vec::new();
         let numa_nodes = self.numa_nodes(&mut problems);
         let adapters = self.adapters(&mut problems);

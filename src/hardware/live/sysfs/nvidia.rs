@@ -16,7 +16,7 @@ use model::units::PciAddress;
 
 impl Sysfs {
     /// Returns the facts about NVIDIA's functions. Failures to list them are reported by [`Sysfs::pci_tree`].
-    pub fn nvidia_functions(&self) -> NvidiaFunctions {
+    pub(crate) fn nvidia_functions(&self) -> NvidiaFunctions {
         let found = self.nvidia(&mut Vec::new());
         let displays = found
             .gpus

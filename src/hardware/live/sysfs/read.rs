@@ -13,10 +13,10 @@ use model::reading::{Reading, Unknown};
 const LIMIT: u64 = 8 << 10;
 
 /// Reason for a file that an ordinary user may not read.
-pub const NEEDS_ROOT: &str = "needs root";
+pub(super) const NEEDS_ROOT: &str = "needs root";
 
 /// Returns the text of a file without the white space around it.
-pub fn text(path: &Path) -> Result<String, Unknown> {
+pub(super) fn text(path: &Path) -> Result<String, Unknown> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(LIMIT).read_to_end(&mut bytes))
@@ -27,19 +27,19 @@ pub fn text(path: &Path) -> Result<String, Unknown> {
 }
 
 /// Returns the decimal number that is the whole of a file.
-pub fn number<T: FromStr>(path: &Path) -> Result<T, Unknown> {
+pub(super) fn number<T: FromStr>(path: &Path) -> Result<T, Unknown> {
     let text = text(path)?;
     text.parse().map_err(|_| odd(&text))
 }
 
 /// Returns the hexadecimal number, `0x10de`, that is the whole of a file.
-pub fn hex(path: &Path) -> Result<u32, Unknown> {
+pub(super) fn hex(path: &Path) -> Result<u32, Unknown> {
     let text = text(path)?;
     u32::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|_| odd(&text))
 }
 
 /// Returns the names in a directory, sorted.
-pub fn names(path: &Path) -> Result<Vec<String>, Unknown> {
+pub(super) fn names(path: &Path) -> Result<Vec<String>, Unknown> {
     let entries = fs::read_dir(path).map_err(|error| io_unknown(&error))?;
     let mut names: Vec<_> = entries
         .flatten()
@@ -50,7 +50,7 @@ pub fn names(path: &Path) -> Result<Vec<String>, Unknown> {
 }
 
 /// Returns the error for a text with unexpected contents.
-pub fn odd(text: &str) -> Unknown {
+pub(super) fn odd(text: &str) -> Unknown {
     if text.is_empty() {
         return Unknown::Failed("the kernel's file is empty".to_owned());
     }
@@ -63,7 +63,7 @@ pub fn odd(text: &str) -> Unknown {
 }
 
 /// Returns the reason why a file could not be read. A missing file means that this kernel or device lacks the fact.
-pub fn io_unknown(error: &io::Error) -> Unknown {
+pub(super) fn io_unknown(error: &io::Error) -> Unknown {
     match error.kind() {
         io::ErrorKind::NotFound => Unknown::Unsupported,
         io::ErrorKind::PermissionDenied => Unknown::Denied(NEEDS_ROOT.to_owned()),
@@ -75,7 +75,7 @@ pub fn io_unknown(error: &io::Error) -> Unknown {
 }
 
 /// Reads a whole text; an empty one is an error.
-pub fn reading(path: &Path) -> Reading<String> {
+pub(super) fn reading(path: &Path) -> Reading<String> {
     text(path)
         .and_then(|text| {
             if text.is_empty() {

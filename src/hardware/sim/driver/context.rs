@@ -5,7 +5,7 @@ use hardware::HardwareError;
 
 /// The limited resources of a device.
 #[derive(Debug, Clone, Copy)]
-pub struct Servers {
+pub(super) struct Servers {
     /// Copies that leave for other GPUs.
     pub copies_out: Server,
     /// Copies that arrive from other GPUs.
@@ -20,7 +20,7 @@ pub struct Servers {
 
 /// A pending error that a later call returns.
 #[derive(Debug, Clone, Copy)]
-pub struct Due {
+pub(super) struct Due {
     /// CUDA's code.
     pub code: u32,
     /// Number of the call that returns it, counted from now.
@@ -31,7 +31,7 @@ pub struct Due {
 
 /// A device that is open.
 #[derive(Debug)]
-pub struct Context {
+pub(super) struct Context {
     pub servers: Servers,
     pub broken: Option<HardwareError>,
     /// The pending error, with the number of calls until the device returns it.

@@ -8,7 +8,7 @@ use hardware::{Device, ErrorKind, HardwareError};
 
 impl State {
     /// Creates the context of a device.
-    pub fn open(&mut self, device: Device) -> Result<(), HardwareError> {
+    pub(super) fn open(&mut self, device: Device) -> Result<(), HardwareError> {
         let &GpuSpec {
             copy_engines,
             host_engines,
@@ -54,7 +54,7 @@ impl State {
     }
 
     /// Returns NVML's index of a device.
-    pub fn index(&self, device: Device) -> Result<u32, HardwareError> {
+    pub(super) fn index(&self, device: Device) -> Result<u32, HardwareError> {
         let unknown = || {
             failed(
                 ErrorKind::Other,
@@ -70,7 +70,7 @@ impl State {
     }
 
     /// Returns the specification of a device.
-    pub fn gpu(&self, device: Device) -> Result<&GpuSpec, HardwareError> {
+    pub(super) fn gpu(&self, device: Device) -> Result<&GpuSpec, HardwareError> {
         let index = self.index(device)?;
         Ok(&self.spec.gpus[index as usize])
     }
@@ -96,12 +96,12 @@ impl State {
     }
 
     /// Returns the limited resources of a device.
-    pub fn servers(&self, device: Device) -> Result<Servers, HardwareError> {
+    pub(super) fn servers(&self, device: Device) -> Result<Servers, HardwareError> {
         Ok(self.opened(device)?.servers)
     }
 
     /// Fails if no work can be given to a device.
-    pub fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
+    pub(super) fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
         self.opened(device)?
             .broken
             .as_ref()
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// Does the same for a new call, which returns pending errors of earlier work.
-    pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
+    pub(super) fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
         if let Some(context) = self.context_mut(device)
             && let Some(due) = &mut context.due
         {

@@ -27,7 +27,7 @@ const LOCAL_EACH_NS: f64 = 2.5e3;
 
 /// The unit that moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mover {
+pub(super) enum Mover {
     CopyEngine,
     Kernel,
 }
@@ -35,7 +35,7 @@ pub enum Mover {
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 impl State {
     /// Enqueues a copy.
-    pub fn copy(
+    pub(super) fn copy(
         &mut self,
         mover: Mover,
         stream: Stream,

@@ -5,7 +5,7 @@ use hardware::{Buffer, Device, Event};
 
 /// The effect on memory, an event or a context when an operation ends.
 #[derive(Debug)]
-pub enum Effect {
+pub(super) enum Effect {
     /// Bytes have moved on behalf of `issuer`.
     Moved {
         issuer: Device,

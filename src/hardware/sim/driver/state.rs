@@ -19,7 +19,7 @@ use super::tables::{Access, Effects, Paths};
 
 /// The position after which an event was last recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Recorded {
+pub(super) enum Recorded {
     /// The event was not recorded yet.
     Never,
     /// An operation that has not ended.
@@ -30,7 +30,7 @@ pub enum Recorded {
 
 /// A route with the data that the engine needs.
 #[derive(Debug, Clone)]
-pub struct SharedPath {
+pub(super) struct SharedPath {
     /// Speeds of copies on this route.
     pub speed: PathSpeed,
     /// Rate of its narrowest link, GB/s, reduced if a port redirects.
@@ -40,7 +40,7 @@ pub struct SharedPath {
 
 /// All state that changes while the driver is used.
 #[derive(Debug)]
-pub struct State {
+pub(super) struct State {
     pub spec: Arc<MachineSpec>,
     pub engine: Engine,
     pub memory: Memory,
@@ -74,7 +74,7 @@ pub struct State {
 
 impl State {
     /// Creates a driver that was just initialised, with NVML's index of each device.
-    pub fn new(spec: Arc<MachineSpec>, gpus: Vec<u32>) -> Self {
+    pub(super) fn new(spec: Arc<MachineSpec>, gpus: Vec<u32>) -> Self {
         let (devices, all) = (gpus.len(), spec.gpus.len());
         Self {
             spec,
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Fails if the GPU kernels could not be loaded.
-    pub fn kernels_loaded(&self) -> Result<(), HardwareError> {
+    pub(super) fn kernels_loaded(&self) -> Result<(), HardwareError> {
         match &self.spec.faults.kernels {
             Some(why) => Err(HardwareError::new(ErrorKind::Unsupported, why)),
             None => Ok(()),
@@ -107,7 +107,7 @@ impl State {
     }
 
     /// Fails if the first `bytes` bytes of a buffer cannot be used.
-    pub fn usable_buffer(
+    pub(super) fn usable_buffer(
         &self,
         call: &str,
         buffer: Buffer,
@@ -125,7 +125,7 @@ impl State {
     }
 
     /// Creates a stream that never waits for the default stream.
-    pub fn add_stream(&mut self, device: Device) -> Stream {
+    pub(super) fn add_stream(&mut self, device: Device) -> Stream {
         let lane = self.engine.add_lane();
         self.streams.push((device, lane));
         self.context_mut(device)
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    pub fn lane(&self, stream: Stream) -> Result<Lane, HardwareError> {
+    pub(super) fn lane(&self, stream: Stream) -> Result<Lane, HardwareError> {
         let unknown = || failed(ErrorKind::Other, "cuStream", "invalid resource handle", 400);
         let lane = match (stream.id as usize).checked_sub(1) {
             None => self
@@ -153,7 +153,7 @@ impl State {
     }
 
     /// Creates an event.
-    pub fn add_event(&mut self, device: Device) -> Event {
+    pub(super) fn add_event(&mut self, device: Device) -> Event {
         self.events.push((device, Recorded::Never));
         Event {
             device,
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// Returns the position after which an event was last recorded.
-    pub fn event(&self, call: &str, event: Event) -> Result<Recorded, HardwareError> {
+    pub(super) fn event(&self, call: &str, event: Event) -> Result<Recorded, HardwareError> {
         match self.events.get(event.id as usize) {
             Some((device, recorded)) if *device == event.device => Ok(*recorded),
             _ => Err(failed(
@@ -175,7 +175,7 @@ impl State {
     }
 
     /// Sets the operation after which an event was recorded.
-    pub fn set_event(&mut self, event: Event, op: Op) {
+    pub(super) fn set_event(&mut self, event: Event, op: Op) {
         if let Some(state) = self.events.get_mut(event.id as usize) {
             state.1 = Recorded::Under(op);
             self.effects.insert(op, Effect::Reached(event));
@@ -183,7 +183,7 @@ impl State {
     }
 
     /// Returns the engine's hop for a hop of the machine.
-    pub fn shared_hop(&mut self, hop: Hop) -> SharedHop {
+    pub(super) fn shared_hop(&mut self, hop: Hop) -> SharedHop {
         if let Some(known) = self.hops.get(&hop) {
             return *known;
         }
@@ -209,7 +209,7 @@ impl State {
     }
 
     /// Returns the share of its rate that a GPU has by now, from 0 to 1.
-    pub fn drifted(&self, gpu: u32) -> f64 {
+    pub(super) fn drifted(&self, gpu: u32) -> f64 {
         let drifts = self
             .spec
             .faults
@@ -237,7 +237,7 @@ impl State {
     }
 
     /// Returns the path of copies from one GPU to another.
-    pub fn path(&mut self, from: u32, to: u32, direct: bool) -> SharedPath {
+    pub(super) fn path(&mut self, from: u32, to: u32, direct: bool) -> SharedPath {
         if let Some(known) = self.paths.get((from, to, direct)) {
             return known;
         }
@@ -269,12 +269,12 @@ impl State {
     }
 
     /// Advances the host's clock by the time of a call.
-    pub fn call(&mut self) {
+    pub(super) fn call(&mut self) {
         self.clock_ns += self.spec.speeds.call_us * 1e3;
     }
 
     /// Enqueues work on one stream.
-    pub fn enqueue(
+    pub(super) fn enqueue(
         &mut self,
         stream: Stream,
         after: Option<Op>,
@@ -294,7 +294,7 @@ impl State {
     }
 
     /// Enqueues a gate.
-    pub fn hold(&mut self, stream: Stream, limit: f64) -> Result<(), HardwareError> {
+    pub(super) fn hold(&mut self, stream: Stream, limit: f64) -> Result<(), HardwareError> {
         let late = self.gpu(stream.device)?.gate_delay_us * 1e3;
         let lanes = Few::one(self.lane(stream)?);
         self.call();
@@ -330,7 +330,12 @@ impl State {
     }
 
     /// Enqueues a prepared submission, with the effect of its end.
-    pub fn submit(&mut self, submission: Submission, buffers: [Buffer; 2], effect: Option<Effect>) {
+    pub(super) fn submit(
+        &mut self,
+        submission: Submission,
+        buffers: [Buffer; 2],
+        effect: Option<Effect>,
+    ) {
         let op = self.engine.enqueue(submission);
         for buffer in buffers {
             let place = buffer.id as usize;
@@ -345,7 +350,7 @@ impl State {
     }
 
     /// Runs the devices up to the host's clock.
-    pub fn catch_up(&mut self) {
+    pub(super) fn catch_up(&mut self) {
         self.engine.run_to(self.clock_ns);
         let mut ended = std::mem::take(&mut self.ended);
         self.engine.take_ended(&mut ended);
@@ -416,7 +421,7 @@ impl State {
     }
 
     /// Makes the host wait for an operation. If the operation never ends, this really waits: deadlines exist for that.
-    pub fn wait_for(&mut self, op: Op) {
+    pub(super) fn wait_for(&mut self, op: Op) {
         match self.engine.run_until_ended(op) {
             Ok(end) => self.clock_ns = self.clock_ns.max(end),
             Err(_) => never(),
@@ -425,7 +430,7 @@ impl State {
     }
 
     /// Makes the host wait for everything on a stream.
-    pub fn wait_for_stream(&mut self, stream: Stream) -> Result<(), HardwareError> {
+    pub(super) fn wait_for_stream(&mut self, stream: Stream) -> Result<(), HardwareError> {
         if let Some(last) = self.engine.last_of(self.lane(stream)?) {
             self.wait_for(last);
         }
@@ -433,7 +438,7 @@ impl State {
     }
 
     /// Makes the host wait for everything on a device.
-    pub fn wait_for_device(&mut self, device: Device) {
+    pub(super) fn wait_for_device(&mut self, device: Device) {
         let lanes = self
             .context(device)
             .map_or_else(Vec::new, |context| context.lanes.clone());
@@ -445,14 +450,14 @@ impl State {
     }
 
     /// Makes the host wait for everything that uses a buffer.
-    pub fn wait_for_buffer(&mut self, buffer: Buffer) {
+    pub(super) fn wait_for_buffer(&mut self, buffer: Buffer) {
         if let Some(op) = self.last_use.get(buffer.id as usize).copied().flatten() {
             self.wait_for(op);
         }
     }
 
     /// Frees a buffer.
-    pub fn forget_buffer(&mut self, buffer: Buffer) {
+    pub(super) fn forget_buffer(&mut self, buffer: Buffer) {
         self.last_use
             .get_mut(buffer.id as usize)
             .into_iter()
@@ -461,7 +466,7 @@ impl State {
     }
 
     /// Makes the host wait for a kernel over this much of a device's memory.
-    pub fn touch(&mut self, device: Device, bytes: u64) {
+    pub(super) fn touch(&mut self, device: Device, bytes: u64) {
         // Half of the rate of copies within the GPU, plus a launch: 256 MiB took 0.2 to 0.3 ms on H200.
         let gbps = self
             .gpu(device)

@@ -8,14 +8,14 @@ use hardware::Device;
 
 /// Access of each device to the memory of the others.
 #[derive(Debug)]
-pub struct Access {
+pub(super) struct Access {
     devices: usize,
     reaches: Vec<bool>,
 }
 
 impl Access {
     /// Creates a table for this many devices, without any access.
-    pub fn none(devices: usize) -> Self {
+    pub(super) fn none(devices: usize) -> Self {
         Self {
             devices,
             reaches: vec![false; devices * devices],
@@ -28,20 +28,20 @@ impl Access {
     }
 
     /// Returns true if one device may reach the memory of the other.
-    pub fn is_given(&self, from: Device, to: Device) -> bool {
+    pub(super) fn is_given(&self, from: Device, to: Device) -> bool {
         self.place(from, to)
             .is_some_and(|place| self.reaches[place])
     }
 
     /// Grants or revokes access.
-    pub fn set(&mut self, from: Device, to: Device, given: bool) {
+    pub(super) fn set(&mut self, from: Device, to: Device, given: bool) {
         if let Some(place) = self.place(from, to) {
             self.reaches[place] = given;
         }
     }
 
     /// Returns the number of devices, other than `but`, that a device may reach.
-    pub fn others(&self, from: Device, but: Device) -> usize {
+    pub(super) fn others(&self, from: Device, but: Device) -> usize {
         let Some(first) = self.place(from, Device(0)) else {
             return 0;
         };
@@ -53,7 +53,7 @@ impl Access {
 
 /// The effects of operations that have not ended, from the oldest on.
 #[derive(Debug, Default)]
-pub struct Effects {
+pub(super) struct Effects {
     /// The number of the first operation.
     from: usize,
     waiting: VecDeque<Option<Effect>>,
@@ -61,7 +61,7 @@ pub struct Effects {
 
 impl Effects {
     /// Sets the effect of an operation's end.
-    pub fn insert(&mut self, op: Op, effect: Effect) {
+    pub(super) fn insert(&mut self, op: Op, effect: Effect) {
         if self.waiting.is_empty() {
             self.from = op.number();
         }
@@ -75,7 +75,7 @@ impl Effects {
     }
 
     /// Removes and returns the effect of an operation that has ended.
-    pub fn take(&mut self, op: Op) -> Option<Effect> {
+    pub(super) fn take(&mut self, op: Op) -> Option<Effect> {
         let effect = self
             .waiting
             .get_mut(op.number().checked_sub(self.from)?)?
@@ -90,7 +90,7 @@ impl Effects {
 
 /// The paths between GPUs that were asked for. Each is computed once.
 #[derive(Debug)]
-pub struct Paths<T> {
+pub(super) struct Paths<T> {
     gpus: usize,
     /// By both ends and kind (direct or not): the index in `found`, from 1 on, or 0.
     places: Vec<u32>,
@@ -99,7 +99,7 @@ pub struct Paths<T> {
 
 impl<T: Clone> Paths<T> {
     /// Creates an empty table for this many GPUs.
-    pub fn none(gpus: usize) -> Self {
+    pub(super) fn none(gpus: usize) -> Self {
         Self {
             gpus,
             places: vec![0; 2 * gpus * gpus],
@@ -112,12 +112,12 @@ impl<T: Clone> Paths<T> {
     }
 
     /// Returns a path that was computed before.
-    pub fn get(&self, way: (u32, u32, bool)) -> Option<T> {
+    pub(super) fn get(&self, way: (u32, u32, bool)) -> Option<T> {
         let number = *self.places.get(self.place(way))?;
         self.found.get((number as usize).checked_sub(1)?).cloned()
     }
 
-    pub fn keep(&mut self, way: (u32, u32, bool), path: T) {
+    pub(super) fn keep(&mut self, way: (u32, u32, bool), path: T) {
         let place = self.place(way);
         self.found.push(path);
         if let (Some(place), Ok(number)) =

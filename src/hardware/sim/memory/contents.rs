@@ -9,7 +9,7 @@ use hardware::pattern::{pattern, poison};
 
 /// The source of the bytes of a stretch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// The pattern of this seed.
     Pattern(u64),
     /// The poison of this value.
@@ -56,7 +56,7 @@ impl Content {
 
 /// Bytes from `start` up to the start of the next stretch. They are the bytes of the content from `origin` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stretch {
+pub(super) struct Stretch {
     start: u64,
     content: Content,
     origin: u64,
@@ -64,7 +64,7 @@ pub struct Stretch {
 
 impl Stretch {
     /// Creates a stretch with a content from its beginning on.
-    pub const fn whole(content: Content) -> Self {
+    pub(super) const fn whole(content: Content) -> Self {
         Self {
             start: 0,
             content,
@@ -93,7 +93,7 @@ impl Stretch {
 
 /// The contents of a buffer.
 #[derive(Debug)]
-pub struct Contents {
+pub(super) struct Contents {
     /// In order, the first at 0, none of them empty.
     stretches: Vec<Stretch>,
     bytes: u64,
@@ -101,12 +101,12 @@ pub struct Contents {
 
 impl Contents {
     /// Creates memory of this size with these contents.
-    pub const fn new(bytes: u64, stretches: Vec<Stretch>) -> Self {
+    pub(super) const fn new(bytes: u64, stretches: Vec<Stretch>) -> Self {
         Self { stretches, bytes }
     }
 
     /// Returns some bytes, as stretches that begin at 0.
-    pub fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
+    pub(super) fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
         cut(&self.stretches, at, at + bytes)
             .map(|stretch| Stretch {
                 start: stretch.start - at,
@@ -116,13 +116,13 @@ impl Contents {
     }
 
     /// Writes the bytes of stretches that begin at 0; bytes beyond the memory are dropped.
-    pub fn write(&mut self, at: u64, bytes: u64, from: &[Stretch]) {
+    pub(super) fn write(&mut self, at: u64, bytes: u64, from: &[Stretch]) {
         self.write_all([(at, bytes, from.into())]);
     }
 
     /// Does the same for many writes: offset, length, stretches. Writes in ascending order take one pass over the
     /// memory.
-    pub fn write_all<'a>(
+    pub(super) fn write_all<'a>(
         &mut self,
         writes: impl IntoIterator<Item = (u64, u64, Cow<'a, [Stretch]>)>,
     ) {
@@ -149,7 +149,7 @@ impl Contents {
     }
 
     /// Flips one bit.
-    pub fn flip(&mut self, bit: u64) {
+    pub(super) fn flip(&mut self, bit: u64) {
         let at = bit / 8;
         let flipped = self.byte(at) ^ (1 << (bit % 8));
         self.write(at, 1, &[Stretch::whole(Content::Bytes([flipped].into()))]);
@@ -160,7 +160,7 @@ impl Contents {
         clippy::cast_possible_truncation,
         reason = "places within a buffer that is in memory"
     )]
-    pub fn first(&self, into: &mut [u8]) {
+    pub(super) fn first(&self, into: &mut [u8]) {
         let bytes = self.bytes.min(into.len() as u64);
         let ends = self
             .stretches
@@ -182,7 +182,7 @@ impl Contents {
     }
 
     /// Returns the seed if its first `bytes` bytes are a pattern from the pattern's beginning on.
-    pub fn pattern(&self, bytes: u64) -> Option<u64> {
+    pub(super) fn pattern(&self, bytes: u64) -> Option<u64> {
         let until = self.stretches.get(1).map_or(self.bytes, |next| next.start);
         match self.stretches.first()? {
             Stretch {
@@ -194,7 +194,7 @@ impl Contents {
         }
     }
 
-    pub fn byte(&self, at: u64) -> u8 {
+    pub(super) fn byte(&self, at: u64) -> u8 {
         let after = self
             .stretches
             .partition_point(|stretch| stretch.start <= at);
@@ -204,7 +204,7 @@ impl Contents {
     }
 
     /// Returns the counts of the check kernel over the first `bytes` bytes.
-    pub fn check(&self, bytes: u64, seed: u64, value: u64) -> PatternCheck {
+    pub(super) fn check(&self, bytes: u64, seed: u64, value: u64) -> PatternCheck {
         let words = bytes / 8;
         let mut check = Check {
             seed,

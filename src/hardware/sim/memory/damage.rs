@@ -10,7 +10,7 @@ const MOST_PLACES: u64 = 4096;
 
 /// A change that a copy makes to the destination, in bytes from its beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub(super) enum Piece {
     /// Bytes of the source arrive.
     Arrives {
         /// Offset in the source.
@@ -32,7 +32,7 @@ pub enum Piece {
 }
 
 /// Returns true if a copy of this many bytes moves any.
-pub const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
+pub(super) const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
     bytes > 0
         && !matches!(
             fault,
@@ -41,7 +41,7 @@ pub const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
 }
 
 /// Returns the number of bytes that a copy of `bytes` bytes writes, from the beginning of the destination on.
-pub const fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
+pub(super) const fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
     match fault {
         Some(CopyFault::MissingTail { bytes: missing }) => bytes.saturating_sub(missing),
         fault if moves(fault, bytes) => bytes,
@@ -50,7 +50,7 @@ pub const fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
 }
 
 /// Returns the changes that a copy of this many bytes makes, one after the other.
-pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
+pub(super) fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
     let arrives = |from, at, bytes| Piece::Arrives { from, at, bytes };
     let all = arrives(0, 0, bytes);
     match fault {

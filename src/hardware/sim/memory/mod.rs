@@ -10,7 +10,7 @@ use hardware::{Buffer, Device, PatternCheck};
 use model::maps::Map;
 
 use super::spec::CopyFault;
-pub use contents::Content;
+pub(crate) use contents::Content;
 use contents::{Contents, Stretch};
 use damage::Piece;
 
@@ -22,7 +22,7 @@ const GARBAGE: u64 = 0x6b8f_3d1a_94c7_25e0;
 const HOST: u32 = 1 << 31;
 
 /// Returns the device that stands for the memory of a NUMA node.
-pub const fn host_device(node: u32) -> Device {
+pub(crate) const fn host_device(node: u32) -> Device {
     Device(HOST | node)
 }
 
@@ -91,7 +91,7 @@ struct Origin {
 
 /// The reason why memory cannot be allocated or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemoryError {
+pub(crate) enum MemoryError {
     Full,
     /// There is no such buffer (any more), or it is too small.
     Invalid,
@@ -99,7 +99,7 @@ pub enum MemoryError {
 
 /// All buffers of all devices.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     taken: Map<Device, u64>,
     buffers: BTreeMap<u32, State>,
     /// Parts of buffers, by the whole's id, offset and length. A part has contents of its own.
@@ -121,12 +121,12 @@ struct Brought {
 
 impl Memory {
     /// Returns the bytes allocated on a device.
-    pub fn taken(&self, device: Device) -> u64 {
+    pub(crate) fn taken(&self, device: Device) -> u64 {
         self.taken.get(&device).copied().unwrap_or(0)
     }
 
     /// Returns the bytes allocated on the host.
-    pub fn taken_on_host(&self) -> u64 {
+    pub(crate) fn taken_on_host(&self) -> u64 {
         self.taken
             .iter()
             .filter(|(device, _)| is_host(**device))
@@ -141,19 +141,19 @@ impl Memory {
     }
 
     /// Reads the beginning of a buffer.
-    pub fn read(&mut self, buffer: Buffer, into: &mut [u8]) {
+    pub(crate) fn read(&mut self, buffer: Buffer, into: &mut [u8]) {
         if let Some(state) = self.settled(buffer) {
             state.contents.first(into);
         }
     }
 
     /// Returns the seed if a buffer begins with `bytes` bytes of a pattern.
-    pub fn pattern(&mut self, buffer: Buffer, bytes: u64) -> Option<u64> {
+    pub(crate) fn pattern(&mut self, buffer: Buffer, bytes: u64) -> Option<u64> {
         self.settled(buffer)?.contents.pattern(bytes)
     }
 
     /// Allocates memory on a device that has `free` bytes when nothing is allocated.
-    pub fn allocate(
+    pub(crate) fn allocate(
         &mut self,
         device: Device,
         bytes: u64,
@@ -195,7 +195,12 @@ impl Memory {
     }
 
     /// Returns a part of a buffer. A new part has not been written to.
-    pub fn part(&mut self, whole: Buffer, offset: u64, bytes: u64) -> Result<Buffer, MemoryError> {
+    pub(crate) fn part(
+        &mut self,
+        whole: Buffer,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Buffer, MemoryError> {
         let end = offset.checked_add(bytes).ok_or(MemoryError::Invalid)?;
         self.usable(whole, end)?;
         let key = (whole.id, offset, bytes);
@@ -208,7 +213,7 @@ impl Memory {
     }
 
     /// Frees memory.
-    pub fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
+    pub(crate) fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
         self.usable(buffer, 0)?;
         self.buffers.remove(&buffer.id);
         let (gone, kept) = std::mem::take(&mut self.parts)
@@ -223,7 +228,7 @@ impl Memory {
     }
 
     /// Fails if the first `bytes` bytes of a buffer cannot be used.
-    pub fn usable(&self, buffer: Buffer, bytes: u64) -> Result<(), MemoryError> {
+    pub(crate) fn usable(&self, buffer: Buffer, bytes: u64) -> Result<(), MemoryError> {
         let known = self
             .buffers
             .get(&buffer.id)
@@ -236,7 +241,7 @@ impl Memory {
     }
 
     /// Writes this content to the whole words of the first `bytes` bytes, as a kernel does.
-    pub fn write(&mut self, buffer: Buffer, bytes: u64, content: Content) {
+    pub(crate) fn write(&mut self, buffer: Buffer, bytes: u64, content: Content) {
         if let Some(state) = self.buffers.get_mut(&buffer.id) {
             self.last_version += 1;
             (state.version, state.origin) = (self.last_version, None);
@@ -250,7 +255,7 @@ impl Memory {
 
     /// Copies the first `bytes` bytes, with or without a fault. Copies to or from a buffer that was freed meanwhile
     /// have no effect.
-    pub fn copy(
+    pub(crate) fn copy(
         &mut self,
         destination: Buffer,
         source: Buffer,
@@ -360,7 +365,13 @@ impl Memory {
     }
 
     /// Compares the first `bytes` bytes with the pattern of a seed.
-    pub fn check(&mut self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> PatternCheck {
+    pub(crate) fn check(
+        &mut self,
+        buffer: Buffer,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+    ) -> PatternCheck {
         let empty = PatternCheck {
             words: bytes / 8,
             wrong: 0,

@@ -245,7 +245,7 @@ impl PairFault {
     }
 
     /// Returns true if it depends on other traffic.
-    pub const fn is_conditional(&self) -> bool {
+    pub(crate) const fn is_conditional(&self) -> bool {
         self.both_ways || self.under_load || self.beside_third || self.flows_at_once.is_some()
     }
 }
@@ -377,7 +377,7 @@ pub struct HostFault {
 
 impl MachineSpec {
     /// Returns the fault of such a copy, if it has one.
-    pub fn host_fault(
+    pub(crate) fn host_fault(
         &self,
         gpu: u32,
         node: u32,

@@ -348,7 +348,7 @@ impl MachineSpec {
     }
 
     /// Returns the fault of the copies of this pair by this engine on this path that this side issues, if there is one.
-    pub fn copy_fault(
+    pub(crate) fn copy_fault(
         &self,
         pair: (u32, u32),
         engine: Engine,

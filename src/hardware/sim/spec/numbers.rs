@@ -7,7 +7,7 @@ use model::units::{Bytes, GIB};
 /// Most memory of a GPU or NUMA node.
 const MOST_MEMORY: u64 = 65_536 * GIB;
 /// Highest rate of anything, GB/s.
-pub const HIGHEST_RATE: f64 = 1e6;
+pub(super) const HIGHEST_RATE: f64 = 1e6;
 /// Highest factor of an outlier.
 const MOST_TIMES: f64 = 1e6;
 /// Longest time, milliseconds: a day.
@@ -15,7 +15,7 @@ const LONGEST_MS: f64 = 8.64e7;
 /// Highest cost of a call or copy, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 
-pub fn memory(key: &str, size: Bytes) -> Checked {
+pub(super) fn memory(key: &str, size: Bytes) -> Checked {
     let most = Bytes(MOST_MEMORY);
     ensure!(
         (1..=most.0).contains(&size.0),
@@ -26,7 +26,7 @@ pub fn memory(key: &str, size: Bytes) -> Checked {
 }
 
 /// Checks that a number is within bounds; NaN never is.
-pub fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
+pub(super) fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
     let unit = if unit.is_empty() {
         String::new()
     } else {
@@ -40,7 +40,7 @@ pub fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Check
     Ok(())
 }
 
-pub fn rate(key: &str, gbps: f64) -> Checked {
+pub(super) fn rate(key: &str, gbps: f64) -> Checked {
     let possible = gbps > 0.0 && gbps <= HIGHEST_RATE;
     ensure!(
         possible,
@@ -51,7 +51,7 @@ pub fn rate(key: &str, gbps: f64) -> Checked {
 }
 
 /// Checks a share of a rate. It must not be 0, because a copy at rate 0 never ends.
-pub fn share(key: &str, share: f64) -> Checked {
+pub(super) fn share(key: &str, share: f64) -> Checked {
     ensure!(
         share > 0.0 && share <= 1.0,
         key,
@@ -60,7 +60,7 @@ pub fn share(key: &str, share: f64) -> Checked {
     Ok(())
 }
 
-pub fn speeds(speeds: &Speeds) -> Checked {
+pub(super) fn speeds(speeds: &Speeds) -> Checked {
     let paths = [
         ("nvlink", &speeds.nvlink),
         ("pcie", &speeds.pcie),
@@ -149,7 +149,7 @@ fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
     Ok(())
 }
 
-pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
+pub(super) fn copy_fault(key: &str, fault: CopyFault) -> Checked {
     match fault {
         CopyFault::Slow { share: of } => share(&format!("{key}.slow.share"), of),
         CopyFault::Unstable { percent } => number(
@@ -191,16 +191,16 @@ pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
 }
 
 /// Checks a time in milliseconds.
-pub fn milliseconds(key: &str, value: f64) -> Checked {
+pub(super) fn milliseconds(key: &str, value: f64) -> Checked {
     number(key, value, 0.0, LONGEST_MS, "ms")
 }
 
 /// Checks a time in microseconds.
-pub fn microseconds(key: &str, value: f64) -> Checked {
+pub(super) fn microseconds(key: &str, value: f64) -> Checked {
     number(key, value, 0.0, LONGEST_US, "us")
 }
 
-pub fn error_code(key: &str, code: u32) -> Checked {
+pub(super) fn error_code(key: &str, code: u32) -> Checked {
     ensure!(code != 0, key, "0 is CUDA's code for success");
     Ok(())
 }

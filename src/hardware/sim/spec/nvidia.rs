@@ -25,12 +25,12 @@ pub enum Hidden {
 
 impl FunctionSpec {
     /// Returns true if it is an NVSwitch.
-    pub fn is_nvswitch(&self) -> bool {
+    pub(crate) fn is_nvswitch(&self) -> bool {
         self.id.0 == NVIDIA && self.class >> 8 == SWITCH
     }
 
     /// Returns true if it is a display function of NVIDIA's.
-    pub fn is_display(&self) -> bool {
+    pub(crate) fn is_display(&self) -> bool {
         self.kind == PciKind::Endpoint
             && self.id.0 == NVIDIA
             && DISPLAYS.contains(&(self.class >> 8))

@@ -11,9 +11,9 @@ pub struct Problem {
 }
 
 /// The result of a check.
-pub type Checked = Result<(), Problem>;
+pub(super) type Checked = Result<(), Problem>;
 
-pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
+pub(super) fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
     Problem {
         key: key.into(),
         message: message.into(),

@@ -80,7 +80,7 @@ impl FunctionSpec {
     }
 
     /// Returns the state of runtime power management that follows from its power state.
-    pub fn runtime_status(&self) -> RuntimeStatus {
+    pub(crate) fn runtime_status(&self) -> RuntimeStatus {
         if self.power_state == PciPower::D0 {
             RuntimeStatus::Active
         } else {

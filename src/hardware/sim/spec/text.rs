@@ -1,7 +1,7 @@
 //! Values that are easier to read as text than as numbers.
 
 /// Sizes: `143771MiB`, or a number of bytes.
-pub mod size {
+pub(super) mod size {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use model::units::{Bytes, GIB, KIB, MIB};
@@ -14,7 +14,10 @@ pub mod size {
     }
 
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-    pub fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        bytes: &Bytes,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         for (unit, name) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
             if bytes.0 != 0 && bytes.0.is_multiple_of(unit) {
                 return serializer.collect_str(&format_args!("{}{name}", bytes.0 / unit));
@@ -23,7 +26,9 @@ pub mod size {
         serializer.collect_str(&bytes.0)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Bytes, D::Error> {
         match Either::deserialize(deserializer)? {
             Either::Number(number) => Ok(Bytes(number)),
             Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
@@ -32,7 +37,7 @@ pub mod size {
 }
 
 /// A size that may be missing.
-pub mod optional_size {
+pub(super) mod optional_size {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use model::units::Bytes;
@@ -41,7 +46,7 @@ pub mod optional_size {
     struct Size(#[serde(with = "super::size")] Bytes);
 
     #[allow(clippy::ref_option, reason = "serde's form")]
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         bytes: &Option<Bytes>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -51,7 +56,7 @@ pub mod optional_size {
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Bytes>, D::Error> {
         Ok(Option::<Size>::deserialize(deserializer)?.map(|Size(bytes)| bytes))
@@ -59,17 +64,19 @@ pub mod optional_size {
 }
 
 /// Vendor and device id: `10de:2335`.
-pub mod pci_id {
+pub(super) mod pci_id {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         (vendor, device): &(u16, u16),
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{vendor:04x}:{device:04x}"))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u16, u16), D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<(u16, u16), D::Error> {
         let text = String::deserialize(deserializer)?;
         let number = |text| u16::from_str_radix(text, 16).ok();
         let id = text
@@ -84,13 +91,13 @@ pub mod pci_id {
 }
 
 /// A PCIe link that may be missing: `Gen4 x16`.
-pub mod link {
+pub(super) mod link {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use model::units::PcieLink;
 
     #[allow(clippy::ref_option, reason = "serde's form")]
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         link: &Option<PcieLink>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -100,7 +107,7 @@ pub mod link {
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<PcieLink>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
@@ -110,15 +117,15 @@ pub mod link {
 }
 
 /// Class code: `030200`.
-pub mod class {
+pub(super) mod class {
     use serde::{Deserialize, Deserializer, Serializer};
 
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-    pub fn serialize<S: Serializer>(class: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(class: &u32, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{class:06x}"))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
         let text = String::deserialize(deserializer)?;
         let class = u32::from_str_radix(&text, 16)
             .ok()
@@ -133,7 +140,7 @@ pub mod class {
 
 /// Throttle reasons: NVML's names (`HW_THERMAL_SLOWDOWN`), which become those of the report (`hw-thermal`). The
 /// report's names are accepted too.
-pub mod throttle {
+pub(super) mod throttle {
     use serde::{Deserialize, Deserializer};
 
     /// NVML's names without `nvmlClocksEventReason`, and the report's.
@@ -148,7 +155,7 @@ pub mod throttle {
         ("display-clock-setting", "display-clocks"),
     ];
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<String>, D::Error> {
         Vec::<String>::deserialize(deserializer)?

@@ -16,7 +16,7 @@ use crate::state::{Fake, SMALL, code, code_of, current};
 
 /// Buffers of the host, by address.
 #[derive(Default)]
-pub struct Host {
+pub(crate) struct Host {
     /// Page-locked buffers.
     buffers: BTreeMap<u64, HostBuffer>,
     /// Pageable buffers that copies have used. The program allocates and frees such memory without telling the driver.
@@ -79,11 +79,11 @@ fn held(bytes: &[u8]) -> Written<'_> {
 }
 
 impl Fake {
-    pub fn is_host(&self, address: u64) -> bool {
+    pub(crate) fn is_host(&self, address: u64) -> bool {
         self.host.buffers.contains_key(&address)
     }
 
-    pub fn host_allocate(&mut self, address: u64, bytes: u64) -> Result<(), u32> {
+    pub(crate) fn host_allocate(&mut self, address: u64, bytes: u64) -> Result<(), u32> {
         let device = current()?;
         let taken = self.taking_its_time(|driver| {
             driver.host_allocate(device, HostMemory::Pinned, None, bytes)
@@ -93,7 +93,7 @@ impl Fake {
     }
 
     /// Frees a buffer, and returns its size in bytes.
-    pub fn host_free(&mut self, address: u64) -> Result<u64, u32> {
+    pub(crate) fn host_free(&mut self, address: u64) -> Result<u64, u32> {
         let buffer = self
             .host
             .buffers
@@ -112,7 +112,7 @@ impl Fake {
         Ok(buffer.bytes)
     }
 
-    pub fn host_register(&mut self, address: u64, bytes: u64) -> Result<(), u32> {
+    pub(crate) fn host_register(&mut self, address: u64, bytes: u64) -> Result<(), u32> {
         if self.is_host(address) || bytes <= SMALL {
             return Err(code::INVALID_VALUE);
         }
@@ -127,7 +127,7 @@ impl Fake {
         Ok(())
     }
 
-    pub fn host_unregister(&mut self, address: u64) -> Result<(), u32> {
+    pub(crate) fn host_unregister(&mut self, address: u64) -> Result<(), u32> {
         let buffer = self
             .host
             .buffers
@@ -148,7 +148,7 @@ impl Fake {
     }
 
     /// Returns the device address, which under unified addressing is the host's.
-    pub fn host_mapped(&self, address: u64) -> Result<u64, u32> {
+    pub(crate) fn host_mapped(&self, address: u64) -> Result<u64, u32> {
         if self.is_host(address) {
             Ok(address)
         } else {
@@ -203,7 +203,7 @@ impl Fake {
         Ok(done)
     }
 
-    pub fn copy_up(
+    pub(crate) fn copy_up(
         &self,
         to: u64,
         from: u64,
@@ -223,7 +223,7 @@ impl Fake {
         Ok(())
     }
 
-    pub fn copy_down(
+    pub(crate) fn copy_down(
         &self,
         to: u64,
         from: u64,
@@ -249,7 +249,7 @@ impl Fake {
         }
     }
 
-    pub fn host_kernel_copy(
+    pub(crate) fn host_kernel_copy(
         &self,
         stream: Stream,
         to: u64,
@@ -294,7 +294,7 @@ impl Fake {
     }
 
     /// Writes what copies on these streams have brought so far to the host memory.
-    pub fn show(&self, is_meant: impl Fn(Stream) -> bool) -> Result<(), u32> {
+    pub(crate) fn show(&self, is_meant: impl Fn(Stream) -> bool) -> Result<(), u32> {
         let due: Vec<_> = self
             .host
             .due

@@ -2,7 +2,7 @@
 
 /// A kernel of peerscope's.
 #[derive(Debug, Clone, Copy)]
-pub enum Kernel {
+pub(crate) enum Kernel {
     Gate,
     Spin,
     Copy,
@@ -13,7 +13,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Returns the kernel of this name in the PTX.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "peerscope_gate" => Self::Gate,
             "peerscope_spin" => Self::Spin,

@@ -17,19 +17,19 @@ use crate::host::Host;
 use crate::kernel::Kernel;
 
 /// Codes of cuda.h that the fake returns by itself.
-pub mod code {
-    pub const INVALID_VALUE: u32 = 1;
-    pub const OUT_OF_MEMORY: u32 = 2;
-    pub const NOT_INITIALIZED: u32 = 3;
-    pub const INVALID_DEVICE: u32 = 101;
-    pub const INVALID_CONTEXT: u32 = 201;
-    pub const OPERATING_SYSTEM: u32 = 304;
-    pub const INVALID_HANDLE: u32 = 400;
-    pub const NOT_FOUND: u32 = 500;
-    pub const NOT_READY: u32 = 600;
-    pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
-    pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
-    pub const NOT_SUPPORTED: u32 = 801;
+pub(crate) mod code {
+    pub(crate) const INVALID_VALUE: u32 = 1;
+    pub(crate) const OUT_OF_MEMORY: u32 = 2;
+    pub(crate) const NOT_INITIALIZED: u32 = 3;
+    pub(crate) const INVALID_DEVICE: u32 = 101;
+    pub(crate) const INVALID_CONTEXT: u32 = 201;
+    pub(crate) const OPERATING_SYSTEM: u32 = 304;
+    pub(crate) const INVALID_HANDLE: u32 = 400;
+    pub(crate) const NOT_FOUND: u32 = 500;
+    pub(crate) const NOT_READY: u32 = 600;
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub(crate) const PEER_ACCESS_NOT_ENABLED: u32 = 705;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
 }
 
 /// A handle is one of these plus a number, so that kinds are never confused.
@@ -47,7 +47,7 @@ const MOST: usize = 0x1_0000 / STEP * 4;
 const FILES: usize = 8;
 
 /// Allocations up to this size hold real bytes and take no simulated memory.
-pub const SMALL: u64 = 4096;
+pub(crate) const SMALL: u64 = 4096;
 
 /// The fake driver, once `cuInit` has succeeded.
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
@@ -80,7 +80,7 @@ struct Shut {
 }
 
 /// The fake driver; see the module's documentation.
-pub struct Fake {
+pub(crate) struct Fake {
     driver: SimDriver,
     pub host: Host,
     /// The simulated devices that are shown, in CUDA's order.
@@ -103,7 +103,7 @@ unsafe impl Send for Fake {}
 
 /// Returns the code of an error of the simulated driver.
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-pub fn code_of(error: HardwareError) -> u32 {
+pub(crate) fn code_of(error: HardwareError) -> u32 {
     match error.kind {
         ErrorKind::OutOfMemory => code::OUT_OF_MEMORY,
         ErrorKind::Unsupported if !error.message.contains(" error ") => code::NOT_SUPPORTED,
@@ -128,12 +128,12 @@ fn word(address: u64) -> &'static AtomicU32 {
 }
 
 /// Returns the device whose context is current.
-pub fn current() -> Result<Device, u32> {
+pub(crate) fn current() -> Result<Device, u32> {
     CURRENT.get().ok_or(code::INVALID_CONTEXT)
 }
 
 /// Runs a function with the driver, after opening the gates that are due.
-pub fn with<T>(work: impl FnOnce(&mut Fake) -> Result<T, u32>) -> Result<T, u32> {
+pub(crate) fn with<T>(work: impl FnOnce(&mut Fake) -> Result<T, u32>) -> Result<T, u32> {
     let mut fake = FAKE.lock().unwrap_or_else(PoisonError::into_inner);
     let fake = fake.as_mut().ok_or(code::NOT_INITIALIZED)?;
     fake.open_gates();
@@ -148,7 +148,7 @@ pub fn with<T>(work: impl FnOnce(&mut Fake) -> Result<T, u32>) -> Result<T, u32>
 }
 
 /// Starts the driver.
-pub fn init() -> Result<(), u32> {
+pub(crate) fn init() -> Result<(), u32> {
     let mut fake = FAKE.lock().unwrap_or_else(PoisonError::into_inner);
     if fake.is_some() {
         return Ok(());
@@ -198,24 +198,24 @@ fn visible(mask: &str, all: &[DeviceInfo]) -> Vec<Device> {
 }
 
 impl Fake {
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.shown.len()
     }
 
     /// Returns the simulated device of a handle.
-    pub fn device(&self, device: i32) -> Result<Device, u32> {
+    pub(crate) fn device(&self, device: i32) -> Result<Device, u32> {
         let shown = usize::try_from(device)
             .ok()
             .and_then(|device| self.shown.get(device));
         shown.copied().ok_or(code::INVALID_DEVICE)
     }
 
-    pub fn driver(&self) -> &SimDriver {
+    pub(crate) fn driver(&self) -> &SimDriver {
         &self.driver
     }
 
     /// Creates the context of a device.
-    pub fn retain(&self, device: Device) -> Result<*mut c_void, u32> {
+    pub(crate) fn retain(&self, device: Device) -> Result<*mut c_void, u32> {
         let opened = self.driver.open(&[device]).pop().ok_or(999_u32)?;
         opened.map_err(code_of)?;
         if !fake_machine::take_files(FILES) {
@@ -225,7 +225,7 @@ impl Fake {
     }
 
     /// Returns the device of a context.
-    pub fn context(&self, context: *const c_void) -> Result<Device, u32> {
+    pub(crate) fn context(&self, context: *const c_void) -> Result<Device, u32> {
         let device =
             index(CONTEXTS, context).and_then(|index| u32::try_from(index.checked_sub(1)?).ok());
         device
@@ -234,7 +234,7 @@ impl Fake {
             .ok_or(code::INVALID_CONTEXT)
     }
 
-    pub fn set_current(&self, context: *const c_void) -> Result<(), u32> {
+    pub(crate) fn set_current(&self, context: *const c_void) -> Result<(), u32> {
         let device = if context.is_null() {
             None
         } else {
@@ -246,7 +246,7 @@ impl Fake {
 
     /// Enables or disables access of the current device to a peer. Like the driver, returns an error if that is already
     /// so.
-    pub fn peer(&mut self, peer: *const c_void, enable: bool) -> Result<(), u32> {
+    pub(crate) fn peer(&mut self, peer: *const c_void, enable: bool) -> Result<(), u32> {
         let pair = (current()?, self.context(peer)?);
         match (enable, self.peers.contains(&pair)) {
             (true, true) => return Err(code::PEER_ACCESS_ALREADY_ENABLED),
@@ -264,7 +264,7 @@ impl Fake {
         Ok(())
     }
 
-    pub fn allocate(&mut self, bytes: u64) -> Result<u64, u32> {
+    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<u64, u32> {
         let device = current()?;
         if bytes == 0 {
             return Err(code::INVALID_VALUE);
@@ -291,7 +291,7 @@ impl Fake {
         Ok(address)
     }
 
-    pub fn free(&mut self, address: u64) -> Result<(), u32> {
+    pub(crate) fn free(&mut self, address: u64) -> Result<(), u32> {
         let allocation = self.memory.remove(&address).ok_or(code::INVALID_VALUE)?;
         match allocation.holds {
             Holds::Simulated(buffer) => self.driver.free(buffer).map_err(code_of),
@@ -300,7 +300,7 @@ impl Fake {
     }
 
     /// Returns the simulated buffer, or part of one, that begins at an address and has at least this many bytes.
-    pub fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
+    pub(crate) fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
         match self.memory.range(..=address).next_back() {
             Some((
                 begin,
@@ -326,7 +326,7 @@ impl Fake {
     }
 
     /// Returns the bytes at an address of small memory.
-    pub fn bytes(&mut self, address: u64, bytes: usize) -> Result<&mut [u8], u32> {
+    pub(crate) fn bytes(&mut self, address: u64, bytes: usize) -> Result<&mut [u8], u32> {
         match self.memory.get_mut(&address) {
             Some(Allocation {
                 holds: Holds::Bytes(held),
@@ -336,13 +336,13 @@ impl Fake {
         }
     }
 
-    pub fn create_stream(&mut self) -> Result<*mut c_void, u32> {
+    pub(crate) fn create_stream(&mut self) -> Result<*mut c_void, u32> {
         self.streams
             .push(self.driver.create_stream(current()?).map_err(code_of)?);
         Ok(handle(STREAMS, self.streams.len() - 1))
     }
 
-    pub fn stream(&self, stream: *const c_void) -> Result<Stream, u32> {
+    pub(crate) fn stream(&self, stream: *const c_void) -> Result<Stream, u32> {
         if stream.is_null() {
             return Ok(Stream::default_of(current()?));
         }
@@ -352,13 +352,13 @@ impl Fake {
             .ok_or(code::INVALID_HANDLE)
     }
 
-    pub fn create_event(&mut self) -> Result<*mut c_void, u32> {
+    pub(crate) fn create_event(&mut self) -> Result<*mut c_void, u32> {
         self.events
             .push(self.driver.create_event(current()?).map_err(code_of)?);
         Ok(handle(EVENTS, self.events.len() - 1))
     }
 
-    pub fn event(&self, event: *const c_void) -> Result<Event, u32> {
+    pub(crate) fn event(&self, event: *const c_void) -> Result<Event, u32> {
         index(EVENTS, event)
             .and_then(|index| self.events.get(index))
             .copied()
@@ -367,7 +367,7 @@ impl Fake {
 
     /// With CUDA_LAUNCH_BLOCKING, waits for the last enqueued work. Behind a gate, that lasts until the gate opens by
     /// itself.
-    pub fn wait_if_blocking(&self, stream: *const c_void) -> Result<(), u32> {
+    pub(crate) fn wait_if_blocking(&self, stream: *const c_void) -> Result<(), u32> {
         if !self.launches_block {
             return Ok(());
         }
@@ -375,20 +375,26 @@ impl Fake {
     }
 
     /// Waits for a stream, and shows the data of its copies to the host.
-    pub fn synchronize(&self, stream: *const c_void) -> Result<(), u32> {
+    pub(crate) fn synchronize(&self, stream: *const c_void) -> Result<(), u32> {
         let stream = self.stream(stream)?;
         self.driver.synchronize(stream).map_err(code_of)?;
         self.show(|of| of == stream)
     }
 
     /// Does the same for a device.
-    pub fn drain(&self, device: Device) -> Result<(), u32> {
+    pub(crate) fn drain(&self, device: Device) -> Result<(), u32> {
         self.driver.drain(device).map_err(code_of)?;
         self.show(|of| of.device == device)
     }
 
     /// Copies by a copy engine.
-    pub fn copy(&self, to: u64, from: u64, bytes: u64, stream: *const c_void) -> Result<(), u32> {
+    pub(crate) fn copy(
+        &self,
+        to: u64,
+        from: u64,
+        bytes: u64,
+        stream: *const c_void,
+    ) -> Result<(), u32> {
         let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
         self.driver
             .copy(self.stream(stream)?, to, from, bytes)
@@ -409,7 +415,7 @@ impl Fake {
         }
     }
 
-    pub fn address(&self, device: Device) -> Option<PciAddress> {
+    pub(crate) fn address(&self, device: Device) -> Option<PciAddress> {
         self.driver
             .devices()
             .iter()
@@ -418,7 +424,7 @@ impl Fake {
     }
 
     /// Loads a PTX image, of which only the names of its entries matter here.
-    pub fn load(&mut self, image: &str) -> Result<*mut c_void, u32> {
+    pub(crate) fn load(&mut self, image: &str) -> Result<*mut c_void, u32> {
         if let Some(failure) = self.driver.kernels_failure(current()?) {
             return Err(code_of(failure));
         }
@@ -433,7 +439,11 @@ impl Fake {
         Ok(handle(MODULES, self.modules.len() - 1))
     }
 
-    pub fn function(&mut self, module: *const c_void, name: &str) -> Result<*mut c_void, u32> {
+    pub(crate) fn function(
+        &mut self,
+        module: *const c_void,
+        name: &str,
+    ) -> Result<*mut c_void, u32> {
         let module = index(MODULES, module)
             .and_then(|index| self.modules.get(index))
             .ok_or(code::INVALID_HANDLE)?;
@@ -446,7 +456,7 @@ impl Fake {
         Ok(handle(FUNCTIONS, self.functions.len() - 1))
     }
 
-    pub fn kernel(&self, function: *const c_void) -> Result<Kernel, u32> {
+    pub(crate) fn kernel(&self, function: *const c_void) -> Result<Kernel, u32> {
         index(FUNCTIONS, function)
             .and_then(|index| self.functions.get(index))
             .copied()
@@ -454,7 +464,7 @@ impl Fake {
     }
 
     /// Holds a stream until the word at `flag` has reached a generation.
-    pub fn hold(
+    pub(crate) fn hold(
         &mut self,
         stream: *const c_void,
         flag: u64,
@@ -483,7 +493,7 @@ impl Fake {
 
     /// Writes a word of host memory. It does not wait for earlier work on its stream: there is none on streams that are
     /// written to.
-    pub fn write(&self, stream: *const c_void, address: u64, value: u32) -> Result<(), u32> {
+    pub(crate) fn write(&self, stream: *const c_void, address: u64, value: u32) -> Result<(), u32> {
         self.stream(stream)?;
         if address == 0 {
             return Err(code::INVALID_VALUE);
@@ -514,7 +524,7 @@ impl Fake {
         }
     }
 
-    pub fn spin(&self, stream: *const c_void, nanoseconds: u64) -> Result<(), u32> {
+    pub(crate) fn spin(&self, stream: *const c_void, nanoseconds: u64) -> Result<(), u32> {
         let stream = self.stream(stream)?;
         if nanoseconds == 0 {
             return Ok(());
@@ -525,7 +535,7 @@ impl Fake {
     }
 
     /// Copies by a kernel. The first launch, of no bytes, warms up and has no effect.
-    pub fn kernel_copy(
+    pub(crate) fn kernel_copy(
         &self,
         stream: *const c_void,
         to: u64,
@@ -548,7 +558,7 @@ impl Fake {
     }
 
     /// Runs a kernel over a buffer. Over no bytes, as at the first launch, it does nothing.
-    pub fn over(
+    pub(crate) fn over(
         &self,
         address: u64,
         bytes: u64,
@@ -561,7 +571,7 @@ impl Fake {
     }
 
     /// Adds the counts of wrong words to the words at `result`, as the kernel does.
-    pub fn check(
+    pub(crate) fn check(
         &mut self,
         address: u64,
         bytes: u64,
@@ -596,13 +606,13 @@ impl Fake {
     }
 
     /// Returns the memory of the current device.
-    pub fn memory(&self) -> Result<(u64, u64), u32> {
+    pub(crate) fn memory(&self) -> Result<(u64, u64), u32> {
         let memory = self.driver.memory(current()?).map_err(code_of)?;
         Ok((memory.free, memory.total))
     }
 
     /// Returns true if memory at an address belongs to a device.
-    pub fn belongs(&self, address: u64, device: Device) -> bool {
+    pub(crate) fn belongs(&self, address: u64, device: Device) -> bool {
         self.memory
             .range(..=address)
             .next_back()

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 /// Returns the name and description of a code that cuda.h lists. For other codes the driver has none.
-pub const fn of(code: u32) -> Option<(&'static CStr, &'static CStr)> {
+pub(crate) const fn of(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     Some(match code {
         0 => (c"CUDA_SUCCESS", c"no error"),
         1 => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),

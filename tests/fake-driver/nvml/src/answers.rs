@@ -16,15 +16,15 @@ use sim::spec::{MachineSpec, OthersWork};
 use crate::numbers;
 
 /// Codes of nvml.h that the fake returns by itself.
-pub mod code {
-    pub const UNINITIALIZED: u32 = 1;
-    pub const INVALID_ARGUMENT: u32 = 2;
-    pub const NOT_SUPPORTED: u32 = 3;
-    pub const NO_PERMISSION: u32 = 4;
-    pub const INSUFFICIENT_SIZE: u32 = 7;
-    pub const FUNCTION_NOT_FOUND: u32 = 13;
-    pub const ARGUMENT_VERSION_MISMATCH: u32 = 25;
-    pub const UNKNOWN: u32 = 999;
+pub(crate) mod code {
+    pub(crate) const UNINITIALIZED: u32 = 1;
+    pub(crate) const INVALID_ARGUMENT: u32 = 2;
+    pub(crate) const NOT_SUPPORTED: u32 = 3;
+    pub(crate) const NO_PERMISSION: u32 = 4;
+    pub(crate) const INSUFFICIENT_SIZE: u32 = 7;
+    pub(crate) const FUNCTION_NOT_FOUND: u32 = 13;
+    pub(crate) const ARGUMENT_VERSION_MISMATCH: u32 = 25;
+    pub(crate) const UNKNOWN: u32 = 999;
 }
 
 /// Base of device handles. A handle is this plus sixteen times the index.
@@ -45,7 +45,7 @@ static WATCHED: Mutex<Option<HashMap<u32, Option<LinkSample>>>> = Mutex::new(Non
 static TELEMETRY: Mutex<Option<Arc<dyn Telemetry>>> = Mutex::new(None);
 
 /// Starts the library.
-pub fn start() -> Result<(), u32> {
+pub(crate) fn start() -> Result<(), u32> {
     let spec = fake_machine::machine().map_err(|_| code::UNKNOWN)?;
     let telemetry = sim::telemetry(spec);
     write_errors(telemetry.as_ref());
@@ -82,7 +82,7 @@ fn telemetry() -> Result<Arc<dyn Telemetry>, u32> {
 }
 
 /// Returns the value of a reading, or NVML's code for the reason why it is unknown.
-pub fn known<T: Clone>(reading: &Reading<T>) -> Result<T, u32> {
+pub(crate) fn known<T: Clone>(reading: &Reading<T>) -> Result<T, u32> {
     match reading {
         Reading::Known(value) => Ok(value.clone()),
         Reading::Unknown(Unknown::Unsupported | Unknown::NotRead(_)) => Err(code::NOT_SUPPORTED),
@@ -91,18 +91,18 @@ pub fn known<T: Clone>(reading: &Reading<T>) -> Result<T, u32> {
     }
 }
 
-pub fn host() -> Result<Host, u32> {
+pub(crate) fn host() -> Result<Host, u32> {
     Ok(telemetry()?.host())
 }
 
-pub fn count() -> Result<u32, u32> {
+pub(crate) fn count() -> Result<u32, u32> {
     telemetry()?
         .gpu_count()
         .map_err(|error| code_in(&error.message))
 }
 
 /// Returns the handle of a GPU that can be opened.
-pub fn handle(index: u32) -> Result<*mut c_void, u32> {
+pub(crate) fn handle(index: u32) -> Result<*mut c_void, u32> {
     if index >= count()? {
         return Err(code::INVALID_ARGUMENT);
     }
@@ -120,7 +120,7 @@ pub fn handle(index: u32) -> Result<*mut c_void, u32> {
 }
 
 /// Returns the index of a handle.
-pub fn index(device: *mut c_void) -> Result<u32, u32> {
+pub(crate) fn index(device: *mut c_void) -> Result<u32, u32> {
     let offset = device
         .addr()
         .checked_sub(HANDLES)
@@ -142,12 +142,12 @@ fn read(index: u32, group: GpuGroup) -> Result<Gpu, u32> {
 }
 
 /// Returns one group of facts of a GPU.
-pub fn gpu(device: *mut c_void, group: GpuGroup) -> Result<Gpu, u32> {
+pub(crate) fn gpu(device: *mut c_void, group: GpuGroup) -> Result<Gpu, u32> {
     read(index(device)?, group)
 }
 
 /// Returns an NVLink with its error counters.
-pub fn link(device: *mut c_void, number: u32) -> Result<NvLink, u32> {
+pub(crate) fn link(device: *mut c_void, number: u32) -> Result<NvLink, u32> {
     links(index(device)?)?
         .into_iter()
         .find(|link| u32::from(link.link) == number)
@@ -162,7 +162,7 @@ fn links(index: u32) -> Result<Vec<NvLink>, u32> {
 
 /// Starts a new look at a GPU, which begins with the generation of its link. The first look finds it at rest. From the
 /// second on, peerscope watches it while copies run.
-pub fn look(device: *mut c_void) -> Result<(), u32> {
+pub(crate) fn look(device: *mut c_void) -> Result<(), u32> {
     let index = index(device)?;
     let telemetry = telemetry()?;
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +177,7 @@ pub fn look(device: *mut c_void) -> Result<(), u32> {
 }
 
 /// Returns the last look at a GPU under load; `None` while it is at rest.
-pub fn watched(device: *mut c_void) -> Result<Option<LinkSample>, u32> {
+pub(crate) fn watched(device: *mut c_void) -> Result<Option<LinkSample>, u32> {
     index(device).map(last_look)
 }
 
@@ -191,7 +191,7 @@ fn last_look(index: u32) -> Option<LinkSample> {
 }
 
 /// Returns the current generation and lanes of the link.
-pub fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
+pub(crate) fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
     if let Some(sample) = watched(device)? {
         return sample
             .generation
@@ -203,7 +203,7 @@ pub fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
 }
 
 /// Returns the PCIe replays.
-pub fn replays(device: *mut c_void) -> Result<u64, u32> {
+pub(crate) fn replays(device: *mut c_void) -> Result<u64, u32> {
     match watched(device)? {
         Some(sample) => sample.replays.ok_or(code::NOT_SUPPORTED),
         None => known(&gpu(device, GpuGroup::Pcie)?.pcie_replays),
@@ -211,7 +211,7 @@ pub fn replays(device: *mut c_void) -> Result<u64, u32> {
 }
 
 /// Returns the temperature, degrees Celsius.
-pub fn temperature(device: *mut c_void) -> Result<u32, u32> {
+pub(crate) fn temperature(device: *mut c_void) -> Result<u32, u32> {
     match watched(device)? {
         Some(sample) => sample.temperature_c.ok_or(code::NOT_SUPPORTED),
         None => known(&gpu(device, GpuGroup::State)?.temperature_c),
@@ -219,14 +219,14 @@ pub fn temperature(device: *mut c_void) -> Result<u32, u32> {
 }
 
 /// Returns the reasons why clocks are reduced.
-pub fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
+pub(crate) fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
     match watched(device)? {
         Some(sample) => Ok(sample.throttle_reasons),
         None => known(&gpu(device, GpuGroup::State)?.throttle_reasons),
     }
 }
 
-pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
+pub(crate) fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
     let mut pair = telemetry()?.read_pair(index(device)?, index(other)?);
     telemetry()?.read_access(&mut pair);
     telemetry()?.read_atomics(&mut pair);
@@ -390,7 +390,7 @@ fn look_at_moves(index: u32) -> Result<Moved, u32> {
 }
 
 /// Returns the data of the last look.
-pub fn moved(index: u32) -> Moved {
+pub(crate) fn moved(index: u32) -> Moved {
     let seen = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
     seen.as_ref()
         .and_then(|seen| seen.get(&index).cloned())
@@ -398,7 +398,7 @@ pub fn moved(index: u32) -> Moved {
 }
 
 /// Returns a field value, that of a link if `scope` is one.
-pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
+pub(crate) fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
     let link = || {
         links(index)?
             .into_iter()

@@ -420,7 +420,7 @@ exports! {
 }
 
 /// Reports a call that peerscope was not known to make, as a file with its name in the folder of counts.
-pub fn unexpected(name: &str) -> u32 {
+pub(crate) fn unexpected(name: &str) -> u32 {
     CALLS.unexpected(name);
     code::FUNCTION_NOT_FOUND
 }

@@ -3,10 +3,10 @@
 use model::snapshot::{CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
-pub const UNSIGNED_LONG_LONG: u32 = 3;
+pub(crate) const UNSIGNED_LONG_LONG: u32 = 3;
 
 /// Returns `13.0` as 13000.
-pub fn cuda_version(text: &str) -> Option<i32> {
+pub(crate) fn cuda_version(text: &str) -> Option<i32> {
     let (major, minor) = text.split_once('.')?;
     Some(major.parse::<i32>().ok()? * 1000 + minor.parse::<i32>().ok()? * 10)
 }
@@ -19,7 +19,7 @@ fn place_in<T: PartialEq>(list: &[T], value: &T) -> Option<u32> {
         .map(|(_, place)| place)
 }
 
-pub fn architecture(name: &str) -> u32 {
+pub(crate) fn architecture(name: &str) -> u32 {
     const NAMES: [&str; 9] = [
         "Kepler",
         "Maxwell",
@@ -37,12 +37,12 @@ pub fn architecture(name: &str) -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-pub fn nvlink_version(text: &str) -> Option<u32> {
+pub(crate) fn nvlink_version(text: &str) -> Option<u32> {
     const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
     place_in(&VERSIONS, &text).map(|place| place + 1)
 }
 
-pub const fn nvlink_remote(remote: NvLinkRemote) -> u32 {
+pub(crate) const fn nvlink_remote(remote: NvLinkRemote) -> u32 {
     match remote {
         NvLinkRemote::Gpu => 0,
         NvLinkRemote::Npu => 1,
@@ -50,7 +50,7 @@ pub const fn nvlink_remote(remote: NvLinkRemote) -> u32 {
     }
 }
 
-pub const fn fabric_state(state: FabricState) -> u8 {
+pub(crate) const fn fabric_state(state: FabricState) -> u8 {
     match state {
         FabricState::NotSupported => 0,
         FabricState::NotStarted => 1,
@@ -61,7 +61,7 @@ pub const fn fabric_state(state: FabricState) -> u8 {
 
 /// Returns the mask of a fabric's health. Its parts are two bits each, 1 "yes" and 2 "no". From bit 8 on it contains
 /// the configuration, 1 if that is correct.
-pub fn health(degraded: u32) -> u32 {
+pub(crate) fn health(degraded: u32) -> u32 {
     let parts = [0, 2, 4, 6].map(|bit| {
         if degraded >> bit & 1 == 1 {
             1 << bit
@@ -74,11 +74,11 @@ pub fn health(degraded: u32) -> u32 {
 }
 
 /// Returns the cluster's bytes.
-pub fn cluster(text: &str) -> Option<[u8; 16]> {
+pub(crate) fn cluster(text: &str) -> Option<[u8; 16]> {
     u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
 }
 
-pub const fn compute_mode(mode: ComputeMode) -> u32 {
+pub(crate) const fn compute_mode(mode: ComputeMode) -> u32 {
     match mode {
         ComputeMode::Default => 0,
         ComputeMode::ExclusiveThread => 1,
@@ -87,7 +87,7 @@ pub const fn compute_mode(mode: ComputeMode) -> u32 {
     }
 }
 
-pub const fn p2p_status(status: P2pStatus) -> u32 {
+pub(crate) const fn p2p_status(status: P2pStatus) -> u32 {
     match status {
         P2pStatus::Ok => 0,
         P2pStatus::ChipsetNotSupported => 1,
@@ -99,7 +99,7 @@ pub const fn p2p_status(status: P2pStatus) -> u32 {
     }
 }
 
-pub const fn common_ancestor(level: CommonAncestor) -> u32 {
+pub(crate) const fn common_ancestor(level: CommonAncestor) -> u32 {
     match level {
         CommonAncestor::Internal => 0,
         CommonAncestor::SingleSwitch => 10,
@@ -111,7 +111,7 @@ pub const fn common_ancestor(level: CommonAncestor) -> u32 {
 }
 
 /// Returns the mask of throttle reasons; an unknown name is bit 63.
-pub fn throttle_mask(reasons: &[String]) -> u64 {
+pub(crate) fn throttle_mask(reasons: &[String]) -> u64 {
     let bit = |name: &str| match name {
         "applications-clocks" => 0x002,
         "sw-power-cap" => 0x004,

@@ -16,7 +16,7 @@ macro_rules! others {
             ///
             /// It does nothing.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name() -> u32 {
+            pub(crate) unsafe extern "C" fn $name() -> u32 {
                 unexpected(stringify!($name))
             }
         )*
