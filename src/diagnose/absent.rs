@@ -11,7 +11,7 @@ use model::report::{Conclusion, Report};
 use plan::is_direct;
 
 /// The probe group of copies between GPUs, as `--skip` names it.
-pub const PEERS: &str = "peers";
+const PEERS: &str = "peers";
 
 /// Notes in a saved report how many of the requested measurements have no row. Its verdict counts all that its run
 /// planned. If that count is lower, every pair of GPUs that could be used must still have a row. A report that lacks

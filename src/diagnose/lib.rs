@@ -31,7 +31,7 @@ mod suspects;
 mod verdict;
 mod words;
 
-pub use absent::{PEERS, note_absent};
+pub use absent::note_absent;
 pub use advice::advise;
 pub use coverage::{cells, outcomes};
 pub use evidence::Evidence;

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::blame::{Blame, Low};
 use super::changes::Earlier;
 use super::cohort::{Members, cohorts};
-use super::digest::{Digest, Finding as Found};
+use super::digest::Digest;
 use super::model::{Cohort, Finding, Fleet, List, Node, NodeFinding, Older, Read, SCHEMA, Verdict};
 use super::outliers::Compared;
 use super::patterns::Incident;
@@ -16,6 +16,7 @@ use super::{inventory, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
+use model::summary::Finding as Found;
 
 /// A request about a fleet, without its reports.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
         .collect();
     let gpus = digests
         .iter()
-        .map(|digest| digest.gpus.len())
+        .map(|digest| digest.summary.gpus.len())
         .max()
         .unwrap_or_default();
     let mut findings = gaps(gathered, list.as_ref());
@@ -185,7 +186,7 @@ fn nodes(
         file: digest.file.clone(),
         started_at: digest.started_at.clone(),
         machine: digest.machine.clone(),
-        profile: digest.profile.clone(),
+        profile: digest.summary.profile.clone(),
         cohort: cohort_of[place],
         signature: members
             .get(cohort_of[place] - 1)
@@ -193,13 +194,14 @@ fn nodes(
             .unwrap_or_default(),
         facts: facts[place].clone(),
         uuids: digest
+            .summary
             .gpus
             .iter()
             .map(|gpu| gpu.uuid.clone().unwrap_or_default())
             .collect(),
-        tested: digest.verdict.tested,
-        untested: digest.verdict.untested,
-        findings: digest.findings.iter().map(node_finding).collect(),
+        tested: digest.summary.verdict.tested,
+        untested: digest.summary.verdict.untested,
+        findings: digest.summary.findings.iter().map(node_finding).collect(),
         percent_of_cohort: compared
             .low
             .get(&place)
@@ -246,15 +248,16 @@ fn shares(low: &[Low]) -> BTreeMap<u32, f64> {
 fn conclusion(digest: &Digest, fail_on: Severity) -> Conclusion {
     let gap = |found: &Found| is_gap(&rule(&found.code));
     let fault = digest
+        .summary
         .findings
         .iter()
         .any(|found| found.severity >= fail_on && !gap(found));
-    let incomplete = digest.verdict.verdict == Conclusion::Inconclusive
-        || digest.verdict.untested > 0
-        || digest.interrupted
+    let incomplete = digest.summary.verdict.verdict == Conclusion::Inconclusive
+        || digest.summary.verdict.untested > 0
+        || digest.summary.interrupted
         // Facts alone tell nothing about speed.
-        || digest.verdict.tested == 0
-        || digest.findings.iter().any(gap);
+        || digest.summary.verdict.tested == 0
+        || digest.summary.findings.iter().any(gap);
     match (fault, incomplete) {
         (true, _) => Conclusion::Faulty,
         (false, true) => Conclusion::Inconclusive,
@@ -263,11 +266,16 @@ fn conclusion(digest: &Digest, fail_on: Severity) -> Conclusion {
 }
 
 fn history(digest: &Digest) -> Older {
-    let codes: BTreeSet<&String> = digest.findings.iter().map(|found| &found.code).collect();
+    let codes: BTreeSet<&String> = digest
+        .summary
+        .findings
+        .iter()
+        .map(|found| &found.code)
+        .collect();
     Older {
         node: digest.node.clone(),
         started_at: digest.started_at.clone(),
-        verdict: digest.verdict.verdict,
+        verdict: digest.summary.verdict.verdict,
         codes: codes.into_iter().cloned().collect(),
         file: digest.file.clone(),
     }
@@ -305,7 +313,7 @@ fn list(wanted: &[String], nodes: &[Node]) -> List {
 
 fn of_rules<'a>(digests: &[&'a Digest]) -> Vec<Incident<'a>> {
     let found = digests.iter().enumerate().flat_map(|(node, digest)| {
-        digest.findings.iter().map(move |found| Incident {
+        digest.summary.findings.iter().map(move |found| Incident {
             code: &found.code,
             node,
             severity: found.severity,
@@ -341,6 +349,7 @@ fn of_fleet<'a>(digests: &[&Digest], outliers: &'a [Finding]) -> Vec<Incident<'a
 fn shared_names(newest: &[&Digest], older: &[&Digest]) -> Option<Finding> {
     let uuids = |digest: &Digest| -> BTreeSet<String> {
         digest
+            .summary
             .gpus
             .iter()
             .filter_map(|gpu| gpu.uuid.clone())

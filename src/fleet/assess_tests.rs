@@ -1,9 +1,9 @@
-use super::super::digest::Finding as Found;
 use super::super::sources::Broken;
 use super::super::testing::{assessed, fleet_of, question, slow};
 use super::*;
 use diagnose::Contract;
 use model::finding::Subject;
+use model::summary::Finding as Found;
 use report::Style;
 
 fn gathered(digests: Vec<Digest>) -> Gathered {
@@ -52,27 +52,36 @@ fn every_ending_has_its_exit_code() {
     };
     assert_eq!(of(&|_, _| {}), (0, 0));
     assert_eq!(of(&|all, _| all.digests.clear()), (3, 3));
-    assert_eq!(of(&|all, _| all.digests[1].verdict.untested = 1), (3, 3));
-    assert_eq!(of(&|all, _| all.digests[1].interrupted = true), (3, 3));
     assert_eq!(
-        of(&|all, _| all.digests[1].verdict.tested = 0),
+        of(&|all, _| all.digests[1].summary.verdict.untested = 1),
+        (3, 3)
+    );
+    assert_eq!(
+        of(&|all, _| all.digests[1].summary.interrupted = true),
+        (3, 3)
+    );
+    assert_eq!(
+        of(&|all, _| all.digests[1].summary.verdict.tested = 0),
         (3, 3),
         "facts alone"
     );
     assert_eq!(
         of(&|all, _| all.digests[1]
+            .summary
             .findings
             .push(found("not-tested", Severity::Error))),
         (3, 3)
     );
     assert_eq!(
         of(&|all, _| all.digests[1]
+            .summary
             .findings
             .push(found("pcie-narrow", Severity::Error))),
         (1, 2)
     );
     assert_eq!(
         of(&|all, _| all.digests[1]
+            .summary
             .findings
             .push(found("pcie-narrow", Severity::Warning))),
         (0, 1)
@@ -99,6 +108,7 @@ fn every_ending_has_its_exit_code() {
     assert_eq!(
         of(&|all, question| {
             all.digests[1]
+                .summary
                 .findings
                 .push(found("pcie-narrow", Severity::Error));
             question.list = Some(vec!["gone".into()]);
@@ -112,9 +122,10 @@ fn every_ending_has_its_exit_code() {
 fn a_verdict_by_a_stricter_run_is_judged_again() {
     let mut digests = fleet_of(5);
     digests[2]
+        .summary
         .findings
         .push(found("pcie-narrow", Severity::Warning));
-    digests[2].verdict.verdict = Conclusion::Faulty;
+    digests[2].summary.verdict.verdict = Conclusion::Faulty;
     assert_eq!(assessed(&gathered(digests)).verdict.healthy, 5);
 }
 
@@ -146,8 +157,8 @@ fn machines_that_share_a_name_are_noticed_and_the_same_machine_twice_is_not() {
         ("fleet-name-shared", "node004")
     );
     assert_eq!((fleet.verdict.exit_code, fleet.read.superseded), (3, 1));
-    digests[5].gpus = digests[4].gpus.clone();
-    digests[5].gpus[0].uuid = Some("replaced".into());
+    digests[5].summary.gpus = digests[4].summary.gpus.clone();
+    digests[5].summary.gpus[0].uuid = Some("replaced".into());
     assert_eq!(assessed(&gathered(digests)).findings, []);
 }
 
@@ -170,9 +181,10 @@ fn every_code_is_documented() {
 fn planted_faults_are_found_and_no_others() {
     let mut digests = fleet_of(64);
     slow(&mut digests[7], 2, 0.9);
-    digests[9].driver = Some("550".into());
+    digests[9].summary.driver_version = Some("550".into());
     for at in [11, 20, 33, 47, 58, 60] {
         digests[at]
+            .summary
             .findings
             .push(found("pcie-narrow", Severity::Error));
     }
@@ -183,7 +195,7 @@ fn planted_faults_are_found_and_no_others() {
         .iter_mut()
         .filter(|digest| digest.node.starts_with("r3"))
     {
-        digest.findings.push(Found {
+        digest.summary.findings.push(Found {
             subject: Subject::Machine,
             ..found("fabric-not-ready", Severity::Error)
         });
@@ -219,13 +231,13 @@ fn nothing_that_a_report_says_steers_a_terminal_or_a_browser() {
     let mut digests = fleet_of(7);
     let digest = &mut digests[2];
     (digest.node, digest.file) = (hostile.into(), hostile.into());
-    digest.findings.push(Found {
+    digest.summary.findings.push(Found {
         message: hostile.into(),
         code: hostile.into(),
         ..found("x", Severity::Error)
     });
-    digest.driver = Some(hostile.into());
-    digest.gpus[0].name = Some(hostile.into());
+    digest.summary.driver_version = Some(hostile.into());
+    digest.summary.gpus[0].name = Some(hostile.into());
     slow(digest, 1, 0.5);
     let mut all = gathered(digests);
     all.broken.push(Broken {

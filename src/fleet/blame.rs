@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::kind::Ends;
+use model::summary::Ends;
 
 /// An outlying figure.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -53,12 +53,13 @@ pub(crate) fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>
 /// <http://www.isthe.com/chongo/tech/comp/fnv/>), so that files of different days can be joined by it.
 fn signature(digest: &Digest) -> u64 {
     let mut rows: Vec<String> = digest
-        .classes
+        .summary
+        .pairs
         .iter()
-        .map(|(pair, class)| format!("{}>{} {class};", pair.source, pair.destination))
+        .map(|pair| format!("{}>{} {};", pair.source, pair.destination, pair.class))
         .collect();
     rows.sort_unstable();
-    let start = format!("{};", digest.gpus.len());
+    let start = format!("{};", digest.summary.gpus.len());
     let bytes = start.bytes().chain(rows.iter().flat_map(|row| row.bytes()));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn nodes_that_are_connected_in_another_way_are_a_cohort_of_their_own() {
         let mut nodes = fleet_of(6);
-        nodes[4].classes[3].1 = LinkClass::NvLink(17);
+        nodes[4].summary.pairs[3].class = LinkClass::NvLink(17);
         let facts: Vec<_> = nodes.iter().map(inventory::facts).collect();
         let all: Vec<_> = nodes.iter().collect();
         let cohorts = cohorts(&all, &facts);

@@ -1,16 +1,15 @@
 //! A digest of a report: the part that a fleet keeps, a few kilobytes for a machine of eight GPUs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::io::{self, BufReader, Read, Take};
 
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::excerpt::{Excerpt, Peer, Route, Shape};
-use super::kind::{Figure, Figures, Kind};
-use diagnose::PEERS;
 use model::finding::{Severity, Subject};
-use model::placement::{Pair, Path};
-use model::report::{Conclusion, MOST_GPUS, Report, SCHEMA, Verdict};
-use model::topology::LinkClass;
+use model::report::{Conclusion, Report, SCHEMA, Tool};
+use model::summary::{Finding, Summary};
+use recording::LONGEST;
+use report::read::parse;
 
 /// The digest of a report.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,85 +24,8 @@ pub struct Digest {
     pub machine: String,
     /// Version of peerscope.
     pub version: String,
-    /// Profile of the check; `None` for a report of facts alone.
-    pub profile: Option<String>,
-    /// True if the run was interrupted or cut off.
-    pub interrupted: bool,
-    /// Number of GPUs that the user left out.
-    pub gpus_left_out: u32,
-    /// Version of the NVIDIA driver.
-    pub driver: Option<String>,
-    /// Newest CUDA version that the driver supports.
-    pub cuda: Option<String>,
-    /// Kernel release.
-    pub kernel: Option<String>,
-    /// The GPUs in the report's order.
-    pub gpus: Vec<Gpu>,
-    pub links: Vec<Link>,
-    /// Link class of every ordered pair.
-    pub classes: Vec<(Pair, LinkClass)>,
-    /// Kinds of measurements with their setup, each once.
-    pub kinds: Vec<Kind>,
-    pub figures: Vec<Figure>,
-    pub findings: Vec<Finding>,
-    /// The report's own verdict.
-    pub verdict: Verdict,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gpu {
-    pub index: u32,
-    /// PCI address.
-    pub pci: Option<String>,
-    /// NVML's UUID.
-    pub uuid: Option<String>,
-    /// Product name.
-    pub name: Option<String>,
-    /// Serial number of the board.
-    pub serial: Option<String>,
-    /// Version of the video BIOS.
-    pub vbios: Option<String>,
-    /// Label of the physical slot.
-    pub slot: Option<String>,
-    /// PCIe link under load: `Gen5 x16`.
-    pub link: Option<String>,
-    /// Best link that both ends can do.
-    pub link_possible: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Link {
-    /// The upper and the lower node.
-    pub ends: [String; 2],
-    /// `pcie`, `nv-link`, ….
-    pub kind: String,
-    /// For people: `Gen4 x16`.
-    pub label: String,
-    /// Current payload rate per direction, GB/s.
-    pub capacity_gbps: Option<f64>,
-    /// Payload rate per direction that both ends can do, GB/s.
-    pub possible_gbps: Option<f64>,
-}
-
-/// A finding of the rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Code of the rule.
-    pub code: String,
-    pub severity: Severity,
-    pub subject: Subject,
-    pub message: String,
-}
-
-impl Finding {
-    /// Returns the GPUs that the finding is about.
-    pub fn gpus(&self) -> Vec<u32> {
-        match &self.subject {
-            Subject::Gpu { index } | Subject::Link { index, .. } => vec![*index],
-            Subject::Pair(pair) => vec![pair.source, pair.destination],
-            Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => Vec::new(),
-        }
-    }
+    /// The report's own summary, or one made from the whole report.
+    pub summary: Summary,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,147 +36,174 @@ pub(crate) enum NoReport {
     Broken(String),
 }
 
-/// The key that is checked first.
-#[derive(Deserialize)]
-struct Head {
-    schema: Option<String>,
-}
+/// Bytes that are read at once. The summary of a machine of eight GPUs has about as many. Chosen.
+const CHUNK: usize = 1 << 15;
 
-/// Digests a report's text. `scratch` is reusable memory.
+/// Digests a report. Reads no further than its summary; a report without one is read as a whole.
 ///
 /// # Errors
 ///
-/// Returns the reason why the text is not a report.
-pub(crate) fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, NoReport> {
-    let needed = match super::prune::pruned(text, scratch) {
-        Some(()) => scratch.as_slice(),
-        None => text,
+/// Returns the errors of the input. The inner error is the reason why the text is not a report.
+pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoReport>> {
+    let mut from = Kept {
+        from: from.take(LONGEST + 1),
+        text: Vec::new(),
     };
-    let excerpt: Excerpt = match serde_json::from_slice(needed) {
-        Ok(excerpt) => excerpt,
-        Err(why) => return Err(refusal(needed, &why)),
-    };
-    if excerpt.schema != SCHEMA {
-        return Err(of_schema(&excerpt.schema));
-    }
-    if excerpt.snapshot.gpus.len() > MOST_GPUS {
-        let gpus = excerpt.snapshot.gpus.len();
-        return Err(NoReport::Broken(format!(
-            "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
-        )));
-    }
-    if let Some(gpu) = stranger(&excerpt) {
-        return Err(NoReport::Broken(format!(
-            "cannot be a report: snapshot.gpus has no GPU {gpu}, and other rows have it"
-        )));
-    }
-    Ok(digest(file, excerpt))
-}
-
-/// Returns a GPU of a route or a measurement that the facts do not list.
-fn stranger(excerpt: &Excerpt) -> Option<u32> {
-    let gpus: HashSet<u32> = excerpt.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let of_pair = |pair: Pair| [pair.source, pair.destination];
-    let routes = excerpt
-        .topology
-        .pairs
-        .iter()
-        .flat_map(|route| of_pair(route.pair()));
-    let cells = excerpt.measurements.iter().flat_map(|measured| {
-        let latency = measured
-            .latency
-            .iter()
-            .flat_map(|cell| [cell.source, cell.destination]);
-        let single = measured
-            .local
-            .iter()
-            .map(|cell| cell.gpu)
-            .chain(measured.host.iter().filter_map(|cell| cell.gpu));
-        measured
-            .peer
-            .iter()
-            .flat_map(move |cell| of_pair(cell.pair()))
-            .chain(latency)
-            .chain(single)
-    });
-    routes.chain(cells).find(|gpu| !gpus.contains(gpu))
-}
-
-/// Counts pairs of GPUs without a row for their copies, on the path that they use. Applies to a report that calls
-/// itself healthy. A fleet cannot tell if single rows are missing; `diagnose` can.
-fn pairs_without_a_row(excerpt: &Excerpt) -> usize {
-    let asked = !excerpt
-        .request
-        .probes_left_out
-        .iter()
-        .any(|group| group == PEERS);
-    let Some(measured) = excerpt.measurements.as_ref().filter(|_| asked) else {
-        return 0;
-    };
-    let direct = measured
-        .peer
-        .iter()
-        .filter(|cell| cell.path == Path::Direct)
-        .map(Peer::pair);
-    let (direct, any): (HashSet<Pair>, HashSet<Pair>) = (
-        direct.collect(),
-        measured.peer.iter().map(Peer::pair).collect(),
-    );
-    let reach = excerpt
-        .topology
-        .pairs
-        .iter()
-        .filter(|route| route.peer_access.is_direct())
-        .map(Route::pair);
-    let reach: HashSet<Pair> = reach.collect();
-    let gpus: Vec<u32> = excerpt.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let lacks = |pair: &Pair| {
-        if reach.contains(pair) {
-            !direct.contains(pair)
-        } else {
-            !any.contains(pair)
+    let mut head = Head::default();
+    let chunks = BufReader::with_capacity(CHUNK, &mut from);
+    let ended = head.deserialize(&mut serde_json::Deserializer::from_reader(chunks));
+    let digest = match (head, ended) {
+        (_, Err(why)) if why.is_io() => return Err(why.into()),
+        (
+            Head {
+                schema: Some(schema),
+                ..
+            },
+            _,
+        ) if schema != SCHEMA => Err(of_schema(&schema)),
+        (
+            Head {
+                tool: Some(tool),
+                started_at: Some(started_at),
+                machine: Some(machine),
+                summary: Some(summary),
+                schema: Some(_),
+                ..
+            },
+            _,
+        ) => Ok(Digest {
+            file: file.to_owned(),
+            node: name(file, &machine, summary.hostname.as_deref()),
+            started_at,
+            machine,
+            version: tool.version,
+            summary,
+        }),
+        (head, Err(why)) if head.reached_summary && head.summary.is_none() => {
+            let what = if why.is_data() {
+                "a complete report"
+            } else {
+                "JSON"
+            };
+            Err(NoReport::Broken(format!("is not {what}: {why}")))
+        }
+        _ => {
+            io::copy(&mut from, &mut io::sink())?;
+            if from.from.limit() == 0 {
+                let why = format!("it is longer than {LONGEST} bytes");
+                return Err(io::Error::other(why));
+            }
+            parse(&from.text)
+                .map(|report| whole(file, report))
+                .map_err(NoReport::Broken)
         }
     };
-    Pair::ordered(&gpus)
-        .iter()
-        .filter(|pair| lacks(pair))
-        .count()
+    Ok(digest.and_then(|digest| match digest.summary.defect() {
+        Some(defect) => Err(NoReport::Broken(defect)),
+        None => Ok(digest),
+    }))
 }
 
-/// Makes a healthy report inconclusive if some pairs have no row.
-fn doubt(excerpt: &mut Excerpt) {
-    if excerpt.verdict.verdict != Conclusion::Healthy {
-        return;
+/// Digests a report without a summary. If rows were taken out of it, a finding says so: a fleet never shows such a
+/// report as healthy.
+fn whole(file: &str, report: Report) -> Digest {
+    let mut summary = Summary::of(&report);
+    let absent = report
+        .measurements
+        .as_ref()
+        .map_or(0, |measured| measured.absent);
+    if absent > 0 {
+        summary.findings.push(Finding {
+            code: "not-tested".into(),
+            severity: Severity::Warning,
+            subject: Subject::Machine,
+            message: format!(
+                "The report has no row of {absent} of its measurements: they were taken out of it"
+            ),
+        });
     }
-    let lacking = pairs_without_a_row(excerpt);
-    if lacking == 0 {
-        return;
+    Digest {
+        file: file.to_owned(),
+        node: name(file, &report.machine, summary.hostname.as_deref()),
+        started_at: report.started_at,
+        machine: report.machine,
+        version: report.tool.version,
+        summary,
     }
-    excerpt.verdict.verdict = Conclusion::Inconclusive;
-    excerpt.verdict.untested = excerpt
-        .verdict
-        .untested
-        .max(u32::try_from(lacking).unwrap_or(u32::MAX));
-    excerpt.findings.push(super::excerpt::Finding {
-        code: "not-tested".into(),
-        severity: Severity::Warning,
-        subject: Subject::Machine,
-        message: format!(
-            "The report has no row of copies of {lacking} of its pairs of GPUs: they were taken out of it"
-        ),
-    });
 }
 
-fn refusal(text: &[u8], why: &serde_json::Error) -> NoReport {
-    match serde_json::from_slice::<Head>(text) {
-        Ok(Head {
-            schema: Some(schema),
-        }) if schema != SCHEMA => of_schema(&schema),
-        Ok(Head { schema: None }) => {
-            NoReport::Broken("is not a peerscope report: it has no \"schema\"".into())
+/// An input that keeps what was read of it.
+struct Kept<R> {
+    from: Take<R>,
+    text: Vec<u8>,
+}
+
+impl<R: Read> Read for Kept<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let length = self.from.read(to)?;
+        self.text.extend_from_slice(&to[..length]);
+        Ok(length)
+    }
+}
+
+/// The keys of a report that a digest is made from.
+#[derive(Debug, Default)]
+struct Head {
+    schema: Option<String>,
+    tool: Option<Tool>,
+    started_at: Option<String>,
+    machine: Option<String>,
+    reached_summary: bool,
+    summary: Option<Summary>,
+}
+
+impl Head {
+    /// Returns true if nothing else of the file is needed.
+    fn is_enough(&self) -> bool {
+        let is_other = self.schema.as_ref().is_some_and(|schema| schema != SCHEMA);
+        let has_all = self.schema.is_some()
+            && self.tool.is_some()
+            && self.started_at.is_some()
+            && self.machine.is_some()
+            && self.summary.is_some();
+        is_other || has_all
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Head {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Head {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a report")
+    }
+
+    /// Returns an error as soon as the keys are there: that is how a visitor stops.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "schema" => self.schema = map.next_value()?,
+                "tool" => self.tool = Some(map.next_value()?),
+                "started_at" => self.started_at = Some(map.next_value()?),
+                "machine" => self.machine = Some(map.next_value()?),
+                "summary" => {
+                    self.reached_summary = true;
+                    self.summary = Some(map.next_value()?);
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+            if self.is_enough() {
+                return Err(A::Error::custom("the rest is not read"));
+            }
         }
-        Ok(_) => NoReport::Broken(format!("is not a complete report: {why}")),
-        Err(why) => NoReport::Broken(format!("is not JSON: {why}")),
+        Ok(())
     }
 }
 
@@ -275,150 +224,19 @@ fn of_schema(schema: &str) -> NoReport {
     ))
 }
 
-fn digest(file: &str, mut excerpt: Excerpt) -> Digest {
-    doubt(&mut excerpt);
-    let node = name(file, &excerpt);
-    let Excerpt {
-        tool,
-        started_at,
-        machine,
-        request,
-        snapshot,
-        topology,
-        measurements,
-        findings,
-        verdict,
-        ..
-    } = excerpt;
-    let classes: Vec<_> = topology
-        .pairs
-        .iter()
-        .map(|route| (route.pair(), route.class))
-        .collect();
-    let numa: HashMap<u32, Option<u32>> = snapshot
-        .gpus
-        .iter()
-        .map(|gpu| (gpu.index, gpu.numa_node))
-        .collect();
-    let figures = Figures::of(
-        measurements.as_ref(),
-        classes.iter().copied().collect(),
-        numa,
-    );
-    let mut links = BTreeMap::new();
-    for pcie in topology.links.iter().filter_map(|link| link.pcie.as_ref()) {
-        links.extend(pcie.gpu.map(|gpu| {
-            (
-                gpu,
-                (shape(pcie.now), shape(pcie.possible), pcie.slot.clone()),
-            )
-        }));
-    }
-    let gpus = snapshot.gpus.into_iter().map(|gpu| {
-        let (link, link_possible, slot) = links.remove(&gpu.index).unwrap_or_default();
-        let super::excerpt::Gpu {
-            index,
-            pci,
-            uuid,
-            name,
-            serial,
-            vbios,
-            ..
-        } = gpu;
-        Gpu {
-            index,
-            pci,
-            uuid,
-            name,
-            serial,
-            vbios,
-            slot,
-            link,
-            link_possible,
-        }
-    });
-    let gpus = gpus.collect();
-    Digest {
-        file: file.to_owned(),
-        node,
-        started_at,
-        machine,
-        version: tool.version,
-        interrupted: measurements
-            .as_ref()
-            .is_some_and(|measured| measured.interrupted || measured.cut_off),
-        profile: measurements.map(|measured| measured.profile),
-        gpus_left_out: request.gpus_left_out,
-        driver: snapshot.host.driver_version,
-        cuda: snapshot.host.cuda_version,
-        kernel: snapshot.host.kernel_version,
-        gpus,
-        links: topology.links.into_iter().map(link).collect(),
-        classes,
-        kinds: figures.kinds,
-        figures: figures.figures,
-        findings: findings.into_iter().map(finding).collect(),
-        verdict,
-    }
-}
-
 /// Host name of simulated machines.
 const SIMULATED: &str = "simulated";
 
 /// Returns the host name. Returns the machine's name for a simulated machine without a host name of its own. Returns
 /// the name of the file if neither is known.
-fn name(file: &str, excerpt: &Excerpt) -> String {
-    let is_simulated = excerpt.machine != Report::LIVE;
-    match &excerpt.snapshot.host.hostname {
-        Some(name) if is_simulated && name == SIMULATED => excerpt.machine.clone(),
-        Some(name) if !name.trim().is_empty() => name.clone(),
+fn name(file: &str, machine: &str, hostname: Option<&str>) -> String {
+    match hostname {
+        Some(SIMULATED) if machine != Report::LIVE => machine.to_owned(),
+        Some(name) if !name.trim().is_empty() => name.to_owned(),
         _ => {
             let name = file.rsplit('/').next().unwrap_or(file);
             name.split('.').next().unwrap_or(name).to_owned()
         }
-    }
-}
-
-fn shape(shape: Shape) -> Option<String> {
-    let generation = shape
-        .generation
-        .map(|generation| format!("Gen{generation}"));
-    let width = shape.width.map(|width| format!("x{width}"));
-    let parts: Vec<_> = generation.into_iter().chain(width).collect();
-    (!parts.is_empty()).then(|| parts.join(" "))
-}
-
-fn link(link: super::excerpt::Link) -> Link {
-    let super::excerpt::Link {
-        upper,
-        lower,
-        kind,
-        label,
-        capacity_gbps,
-        possible_gbps,
-        ..
-    } = link;
-    Link {
-        ends: [upper, lower],
-        kind,
-        label,
-        capacity_gbps,
-        possible_gbps,
-    }
-}
-
-fn finding(finding: super::excerpt::Finding) -> Finding {
-    let super::excerpt::Finding {
-        code,
-        severity,
-        subject,
-        message,
-    } = finding;
-    Finding {
-        code,
-        severity,
-        subject,
-        message,
     }
 }
 
@@ -440,52 +258,154 @@ pub(crate) const fn word(conclusion: Conclusion) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kind::{Ends, What};
     use super::*;
+    use model::summary::{Ends, What};
     use model::units::Bytes;
-    use report::{Style, named, render};
+    use report::{Style, json, named, render};
+    use serde_json::{Value, json};
 
     fn digest_of(text: &[u8]) -> Result<Digest, NoReport> {
-        read("a/node7.json", text, &mut Vec::new())
+        read("a/node7.json", text).unwrap()
+    }
+
+    fn value(report: &Report) -> Value {
+        serde_json::from_str(&render(report, named("json").unwrap(), &Style::PLAIN)).unwrap()
+    }
+
+    fn without_summary(mut report: Value) -> Value {
+        let summary = report.as_object_mut().unwrap().remove("summary");
+        assert!(summary.is_some());
+        report
+    }
+
+    /// Returns the reports of tests/data, of all its folders.
+    fn recorded(folder: &std::path::Path) -> Vec<Report> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                found.extend(recorded(&path));
+            } else if path.extension().is_some_and(|end| end == "json") {
+                found.push(report::read::load(&path).unwrap());
+            }
+        }
+        found
     }
 
     #[test]
-    fn what_is_taken_out_changes_no_digest() {
-        let samples = [
+    fn a_summary_says_the_same_as_the_rest_of_its_report() {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data");
+        let mut reports = recorded(data.as_ref());
+        assert!(reports.len() > 10, "{}", reports.len());
+        reports.extend([
             sample::healthy(8),
             sample::loaded(),
             sample::pcie_box(),
             sample::unknown(3),
             sample::nothing_measured(),
-        ];
-        let mut texts: Vec<String> = samples
-            .iter()
-            .map(|report| render(report, named("json").unwrap(), &Style::PLAIN))
-            .collect();
-        for file in [
-            "h200x4-standard",
-            "h200x4-masked",
-            "h200x2-worker-killed",
-            "h200x2-beside-copies",
-        ] {
-            let path = format!(
-                "{}/../../tests/data/{file}.json",
-                env!("CARGO_MANIFEST_DIR")
-            );
-            texts.push(std::fs::read_to_string(path).unwrap());
-        }
-        for text in texts {
-            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-            let whole = digest_of(value.to_string().as_bytes()).unwrap();
-            let compact = digest_of(text.as_bytes()).unwrap();
-            assert!(super::super::prune::pruned(text.as_bytes(), &mut Vec::new()).is_some());
-            assert_eq!(compact, whole);
+        ]);
+        for report in reports {
+            let value = value(&report);
+            let whole = without_summary(value.clone()).to_string();
+            let whole = digest_of(whole.as_bytes()).unwrap();
+            let text = render(&report, named("json").unwrap(), &Style::PLAIN);
+            assert_eq!(digest_of(text.as_bytes()).unwrap(), whole);
+            // A `Value` has its keys sorted, as other programs may write them.
+            assert_eq!(digest_of(value.to_string().as_bytes()).unwrap(), whole);
+            let summary = &whole.summary;
             assert!(
-                compact.profile.is_none()
-                    || compact.verdict.tested == 0
-                    || !compact.figures.is_empty()
+                summary.profile.is_none()
+                    || summary.verdict.tested == 0
+                    || !summary.figures.is_empty()
             );
         }
+    }
+
+    #[test]
+    fn nothing_behind_the_summary_is_read() {
+        let text = render(&sample::healthy(8), named("json").unwrap(), &Style::PLAIN);
+        let end = text.find("\n  \"snapshot\"").unwrap();
+        let whole = digest_of(text.as_bytes()).unwrap();
+        assert_eq!(digest_of(&text.as_bytes()[..end]).unwrap(), whole);
+        let mut from = io::Cursor::new(text.as_bytes());
+        let digest = read("a/node7.json", &mut from).unwrap().unwrap();
+        assert_eq!(digest, whole);
+        let read = usize::try_from(from.position()).unwrap();
+        assert!(read < end + CHUNK, "{read} of {}", text.len());
+    }
+
+    #[test]
+    fn a_report_without_rows_and_without_a_summary_is_inconclusive() {
+        let report = sample::healthy(2);
+        assert_eq!(report.verdict.verdict, Conclusion::Healthy);
+        let mut cut = without_summary(value(&report));
+        cut["measurements"]["peer"]
+            .as_array_mut()
+            .unwrap()
+            .remove(0);
+        let summary = digest_of(cut.to_string().as_bytes()).unwrap().summary;
+        assert_eq!(summary.verdict.verdict, Conclusion::Inconclusive);
+        assert_eq!(summary.findings.last().unwrap().code, "not-tested");
+    }
+
+    #[test]
+    fn a_broken_summary_says_why() {
+        let report = value(&sample::healthy(2));
+        let why = |text: &str| match digest_of(text.as_bytes()) {
+            Err(NoReport::Broken(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        let changed = |pointer: &str, value: Value| {
+            let mut report = report.clone();
+            *report.pointer_mut(pointer).unwrap() = value;
+            why(&report.to_string())
+        };
+        for (pointer, value, says) in [
+            ("/summary", json!([]), "is not a complete report: "),
+            (
+                "/summary/verdict",
+                json!("good"),
+                "is not a complete report: ",
+            ),
+            (
+                "/summary/figures/0/3",
+                json!("396"),
+                "is not a complete report: ",
+            ),
+            ("/summary/figures/0/0", json!(99), "no kind 99"),
+            ("/summary/figures/0/1", json!(9), "no GPU 9"),
+            ("/summary/pairs/0/source", json!(7), "no GPU 7"),
+            ("/summary/gpus", json!([]), "no GPU 0"),
+        ] {
+            let why = changed(pointer, value);
+            assert!(why.contains(says), "{pointer}: {why}");
+        }
+        let gpu = report["summary"]["gpus"][0].clone();
+        assert!(changed("/summary/gpus", vec![gpu; 73].into()).starts_with("has 73 GPUs"));
+        let text = json::tidy(&report);
+        let within = text.find("\"figures\": [").unwrap();
+        assert!(why(&text[..within]).starts_with("is not JSON: EOF"));
+        assert!(
+            why(&text.replacen("\"figures\": [", "\"figures\": [,", 1))
+                .starts_with("is not JSON: ")
+        );
+    }
+
+    #[test]
+    fn impossible_figures_of_a_summary_do_not_count() {
+        let mut report = value(&sample::healthy(2));
+        for (row, value) in [(0, -3.0), (1, 0.0)] {
+            report["summary"]["figures"][row][3] = json!(value);
+        }
+        let figures = digest_of(report.to_string().as_bytes())
+            .unwrap()
+            .summary
+            .figures;
+        assert!(
+            figures[..2]
+                .iter()
+                .all(|figure| figure.value.is_none() && figure.percent.is_none())
+        );
     }
 
     #[test]
@@ -500,9 +420,10 @@ mod tests {
         let digest = digest_of(&serde_json::to_vec(&report).unwrap()).unwrap();
         let of = |what: &What| -> Vec<(Ends, Option<f32>)> {
             let figures = digest
+                .summary
                 .figures
                 .iter()
-                .filter(|figure| &digest.kinds[usize::from(figure.kind)].what == what);
+                .filter(|figure| &digest.summary.kinds[usize::from(figure.kind)].what == what);
             figures.map(|figure| (figure.ends, figure.value)).collect()
         };
         assert_eq!(
@@ -538,6 +459,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(why("").starts_with("is not JSON"));
+        assert!(why("[1]").contains("no \"schema\""));
         assert!(why("{}").contains("no \"schema\""));
         assert!(why(r#"{"schema": "other/1"}"#).contains("'other/1'"));
         assert!(why(r#"{"schema": "peerscope.report/1"}"#).starts_with("is not a complete report"));

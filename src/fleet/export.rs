@@ -7,10 +7,10 @@ use std::path::Path;
 
 use super::assess::newest;
 use super::digest::Digest;
-use super::kind::Figure;
 use super::model::{Fleet, Node};
 use super::outliers::wide;
 use super::sources::Gathered;
+use model::summary::Figure;
 
 /// Writes the tables into a folder, and creates the folder if needed.
 ///
@@ -140,9 +140,9 @@ fn nodes(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
             (&node.signature).into(),
             fact("model"),
             fact("gpus"),
-            digest.driver.as_ref().into(),
-            digest.cuda.as_ref().into(),
-            digest.kernel.as_ref().into(),
+            digest.summary.driver_version.as_ref().into(),
+            digest.summary.cuda_version.as_ref().into(),
+            digest.summary.kernel_version.as_ref().into(),
             fact("vbios"),
             fact("links"),
             fact("topology"),
@@ -154,7 +154,7 @@ fn nodes(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
 }
 
 fn gpus(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()> {
-    digest.gpus.iter().try_for_each(|gpu| {
+    digest.summary.gpus.iter().try_for_each(|gpu| {
         row(
             to,
             [
@@ -174,19 +174,17 @@ fn gpus(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()>
 }
 
 fn links(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()> {
-    digest.links.iter().try_for_each(|link| {
-        let [upper, lower] = &link.ends;
-        let (capacity, possible) = (link.capacity_gbps.into(), link.possible_gbps.into());
+    digest.summary.links.iter().try_for_each(|link| {
         row(
             to,
             [
                 (&node.node).into(),
-                upper.into(),
-                lower.into(),
+                (&link.upper).into(),
+                (&link.lower).into(),
                 (&link.kind).into(),
                 (&link.label).into(),
-                capacity,
-                possible,
+                link.capacity_gbps.map(|rate| rate.0).into(),
+                link.possible_gbps.map(|rate| rate.0).into(),
             ],
         )
     })
@@ -194,6 +192,7 @@ fn links(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
 
 fn cells(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()> {
     let kinds: Vec<_> = digest
+        .summary
         .kinds
         .iter()
         .map(|kind| {
@@ -204,35 +203,39 @@ fn cells(to: &mut dyn Write, node: &Node, digest: &Digest) -> std::io::Result<()
             )
         })
         .collect();
-    digest.figures.iter().try_for_each(|figure: &Figure| {
-        let Some((kind, setup, class)) = kinds.get(usize::from(figure.kind)) else {
-            return Ok(());
-        };
-        row(
-            to,
-            [
-                (&node.node).into(),
-                (&node.signature).into(),
-                kind.what.probe().into(),
-                setup.into(),
-                class.as_ref().into(),
-                kind.bytes.into(),
-                figure
-                    .ends
-                    .gpus()
-                    .map(|[source, _]| u64::from(source))
-                    .into(),
-                figure
-                    .ends
-                    .gpus()
-                    .map(|[_, destination]| u64::from(destination))
-                    .into(),
-                figure.value.map(wide).into(),
-                kind.what.unit().into(),
-                figure.percent.map(wide).into(),
-            ],
-        )
-    })
+    digest
+        .summary
+        .figures
+        .iter()
+        .try_for_each(|figure: &Figure| {
+            let Some((kind, setup, class)) = kinds.get(usize::from(figure.kind)) else {
+                return Ok(());
+            };
+            row(
+                to,
+                [
+                    (&node.node).into(),
+                    (&node.signature).into(),
+                    kind.what.probe().into(),
+                    setup.into(),
+                    class.as_ref().into(),
+                    kind.bytes.into(),
+                    figure
+                        .ends
+                        .gpus()
+                        .map(|[source, _]| u64::from(source))
+                        .into(),
+                    figure
+                        .ends
+                        .gpus()
+                        .map(|[_, destination]| u64::from(destination))
+                        .into(),
+                    figure.value.map(wide).into(),
+                    kind.what.unit().into(),
+                    figure.percent.map(wide).into(),
+                ],
+            )
+        })
 }
 
 fn findings(to: &mut dyn Write, node: &Node) -> std::io::Result<()> {

@@ -62,9 +62,10 @@ const SAME: [(&str, &str, &str); 5] = [
 /// Returns the facts of a node.
 pub(crate) fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
     let unknown = || "unknown".to_owned();
-    let of_gpus = |fact: fn(&super::digest::Gpu) -> Option<&String>| {
+    let of_gpus = |fact: fn(&model::summary::Gpu) -> Option<&String>| {
         tally(
             digest
+                .summary
                 .gpus
                 .iter()
                 .map(|gpu| fact(gpu).cloned().unwrap_or_else(unknown)),
@@ -73,11 +74,25 @@ pub(crate) fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         ("model", model(digest)),
         (GPUS, number_of_gpus(digest)),
-        (DRIVER, digest.driver.clone().unwrap_or_else(unknown)),
+        (
+            DRIVER,
+            digest
+                .summary
+                .driver_version
+                .clone()
+                .unwrap_or_else(unknown),
+        ),
         (VBIOS, of_gpus(|gpu| gpu.vbios.as_ref())),
         (LINKS, of_gpus(|gpu| gpu.link.as_ref())),
         (TOPOLOGY, topology(digest)),
-        (KERNEL, digest.kernel.clone().unwrap_or_else(unknown)),
+        (
+            KERNEL,
+            digest
+                .summary
+                .kernel_version
+                .clone()
+                .unwrap_or_else(unknown),
+        ),
         (RACK, names::head(&digest.node).to_owned()),
         ("version", digest.version.clone()),
     ])
@@ -85,15 +100,16 @@ pub(crate) fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
 
 /// Returns `8`, or `6 (2 left out)` if the user asked for some of them.
 fn number_of_gpus(digest: &Digest) -> String {
-    match digest.gpus_left_out {
-        0 => digest.gpus.len().to_string(),
-        left_out => format!("{} ({left_out} left out)", digest.gpus.len()),
+    match digest.summary.gpus_left_out {
+        0 => digest.summary.gpus.len().to_string(),
+        left_out => format!("{} ({left_out} left out)", digest.summary.gpus.len()),
     }
 }
 
 /// Returns the GPUs' models: `NVIDIA H200`.
 fn model(digest: &Digest) -> String {
     let mut names: Vec<&str> = digest
+        .summary
         .gpus
         .iter()
         .map(|gpu| gpu.name.as_deref().unwrap_or("unknown model"))
@@ -109,10 +125,16 @@ fn model(digest: &Digest) -> String {
 
 /// Returns `56 x NV18`.
 fn topology(digest: &Digest) -> String {
-    match digest.classes.len() {
+    match digest.summary.pairs.len() {
         0 => "no pairs".to_owned(),
         // Even one pair counts twice, once per direction.
-        _ => tally_all(digest.classes.iter().map(|(_, class)| class.to_string())),
+        _ => tally_all(
+            digest
+                .summary
+                .pairs
+                .iter()
+                .map(|pair| pair.class.to_string()),
+        ),
     }
 }
 
@@ -268,8 +290,8 @@ mod tests {
         assert_eq!(found(|_, _| {}), []);
         let one = found(|at, digest| {
             if at == 7 {
-                digest.driver = Some("550.1".into());
-                digest.gpus[3].vbios = Some("other".into());
+                digest.summary.driver_version = Some("550.1".into());
+                digest.summary.gpus[3].vbios = Some("other".into());
             }
         });
         assert_eq!(
@@ -279,7 +301,7 @@ mod tests {
             ["node007", "node007"]
         );
         assert!(one[1].message.contains("1 x other"), "{}", one[1].message);
-        let gone = found(|at, digest| digest.gpus.truncate(if at == 2 { 7 } else { 8 }));
+        let gone = found(|at, digest| digest.summary.gpus.truncate(if at == 2 { 7 } else { 8 }));
         assert!(
             gone.iter()
                 .any(|finding| finding.message.starts_with("number of GPUs: 7")),
@@ -290,11 +312,12 @@ mod tests {
     #[test]
     fn two_kinds_of_nodes_are_not_odd() {
         assert_eq!(
-            found(|at, digest| digest.driver = Some((at % 2).to_string())),
+            found(|at, digest| digest.summary.driver_version = Some((at % 2).to_string())),
             []
         );
-        let kernels =
-            found(|at, digest| digest.kernel = Some(if at == 0 { "6.9" } else { "6.8" }.into()));
+        let kernels = found(|at, digest| {
+            digest.summary.kernel_version = Some(if at == 0 { "6.9" } else { "6.8" }.into())
+        });
         assert_eq!(kernels, [], "kernels may differ");
     }
 }

@@ -14,19 +14,16 @@ mod blame;
 mod changes;
 mod cohort;
 mod digest;
-mod excerpt;
 pub mod export;
 pub mod formats;
 #[cfg(test)]
 mod fuzz;
 mod inventory;
-mod kind;
 mod model;
 pub mod names;
 mod outliers;
 mod page;
 mod patterns;
-mod prune;
 mod robust;
 #[cfg(test)]
 mod schema;

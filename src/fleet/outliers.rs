@@ -9,11 +9,11 @@ use serde_json::json;
 use super::blame::{Blame, Low};
 use super::cohort::Members;
 use super::digest::Digest;
-use super::kind::{Ends, Kind};
 use super::model::{Figures, Finding};
 use super::names;
 use super::robust::{Robust, median};
 use model::finding::Severity;
+use model::summary::{Ends, Kind};
 
 /// Fewest nodes for a comparison of figures, including the node itself: with fewer, it is unclear which is the odd one.
 /// Chosen.
@@ -122,11 +122,17 @@ pub(crate) fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
 /// Collects every figure with its cohort.
 fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Row> {
     let mut known: HashMap<&Kind, u32> = HashMap::new();
-    let mut rows = Vec::with_capacity(nodes.iter().map(|digest| digest.figures.len()).sum());
+    let mut rows = Vec::with_capacity(
+        nodes
+            .iter()
+            .map(|digest| digest.summary.figures.len())
+            .sum(),
+    );
     for (cohort, members) in (0..).zip(cohorts) {
         for place in &members.nodes {
             let digest = nodes[*place];
             let of_digest: Vec<u32> = digest
+                .summary
                 .kinds
                 .iter()
                 .map(|kind| {
@@ -138,7 +144,7 @@ fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Ro
                 })
                 .collect();
             let node = u32::try_from(*place).unwrap_or(u32::MAX);
-            rows.extend(digest.figures.iter().filter_map(|figure| {
+            rows.extend(digest.summary.figures.iter().filter_map(|figure| {
                 let kind = *of_digest.get(usize::from(figure.kind))?;
                 Some(Row {
                     cohort,
@@ -281,6 +287,7 @@ pub(crate) fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
 fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
     let blame = Blame::of(low);
     let measured = digest
+        .summary
         .figures
         .iter()
         .filter(|figure| figure.value.is_some())
@@ -324,10 +331,10 @@ fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kind::What;
     use super::super::testing::{fleet_of, loaded_fleet_of, slow};
     use super::super::{cohort, inventory};
     use super::*;
+    use model::summary::What;
 
     fn compared(digests: &[Digest]) -> (Compared, Vec<Finding>) {
         let nodes: Vec<_> = digests.iter().collect();
@@ -372,8 +379,9 @@ mod tests {
     #[test]
     fn one_slow_pair_is_no_gpu() {
         let mut nodes = fleet_of(20);
-        let slow_pair = |figure: &&mut super::super::kind::Figure| figure.ends == Ends::Gpus(2, 6);
+        let slow_pair = |figure: &&mut model::summary::Figure| figure.ends == Ends::Gpus(2, 6);
         nodes[4]
+            .summary
             .figures
             .iter_mut()
             .filter(slow_pair)
@@ -438,9 +446,9 @@ mod tests {
 
     /// Lowers figures of some kinds, of one GPU or of all.
     fn lower(digest: &mut Digest, of: impl Fn(&What) -> bool, gpu: Option<u16>, factor: f32) {
-        for figure in &mut digest.figures {
+        for figure in &mut digest.summary.figures {
             let is_of = gpu.is_none_or(|gpu| figure.ends == Ends::Gpus(gpu, gpu));
-            if is_of && of(&digest.kinds[usize::from(figure.kind)].what) {
+            if is_of && of(&digest.summary.kinds[usize::from(figure.kind)].what) {
                 figure.value = figure.value.map(|value| value * factor);
             }
         }

@@ -33,7 +33,7 @@ fn schema() -> Value {
 fn full() -> Value {
     let mut digests = loaded_fleet_of(12);
     slow(&mut digests[3], 2, 0.6);
-    digests[5].driver = Some("1.2.3".into());
+    digests[5].summary.driver_version = Some("1.2.3".into());
     let newer = super::digest::Digest {
         started_at: "2030-01-01T00:00:00Z".into(),
         ..digests[1].clone()

@@ -54,10 +54,7 @@ pub fn gather(paths: &[PathBuf]) -> Gathered {
     for path in paths {
         list(path, 0, &mut files, &mut gathered.broken);
     }
-    let read: Vec<Vec<One>> = files
-        .par_iter()
-        .map_init(<[Vec<u8>; 2]>::default, |buffers, path| file(path, buffers))
-        .collect();
+    let read: Vec<Vec<One>> = files.par_iter().map(|path| file(path)).collect();
     for one in read.into_iter().flatten() {
         match one {
             Ok(digest) => gathered.digests.push(digest),
@@ -130,7 +127,7 @@ fn may_have_reports(name: &str) -> bool {
 }
 
 /// Reads the reports of one file, which may be an archive.
-fn file(path: &Path, [text, scratch]: &mut [Vec<u8>; 2]) -> Vec<One> {
+fn file(path: &Path) -> Vec<One> {
     let name = shown(path);
     let opened = File::open(path).and_then(|mut file| {
         let mut head = [0; TAR.0 + TAR.1.len()];
@@ -149,11 +146,7 @@ fn file(path: &Path, [text, scratch]: &mut [Vec<u8>; 2]) -> Vec<One> {
     };
     let head = &head[..length];
     if head.starts_with(&GZIP) {
-        return compressed(
-            &name,
-            std::io::Cursor::new(head.to_vec()).chain(file),
-            scratch,
-        );
+        return compressed(&name, std::io::Cursor::new(head.to_vec()).chain(file));
     }
     if is_tar(head) {
         return archive(
@@ -161,10 +154,8 @@ fn file(path: &Path, [text, scratch]: &mut [Vec<u8>; 2]) -> Vec<One> {
             std::io::Cursor::new(head.to_vec()).chain(BufReader::new(file)),
         );
     }
-    text.clear();
-    text.extend_from_slice(head);
-    match whole(file, text) {
-        Ok(()) => vec![read(&name, text, scratch).map_err(|why| (name, why))],
+    match read(&name, head.chain(file)) {
+        Ok(digest) => vec![digest.map_err(|why| (name, why))],
         Err(why) => broken(&why),
     }
 }
@@ -188,22 +179,8 @@ fn fill(from: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
     Ok(length)
 }
 
-/// Adds the rest of a report. Fails if it is longer than reports may be.
-fn whole(from: impl Read, text: &mut Vec<u8>) -> std::io::Result<()> {
-    let before = text.len() as u64;
-    from.take(recording::LONGEST + 1 - before)
-        .read_to_end(text)?;
-    if text.len() as u64 > recording::LONGEST {
-        return Err(std::io::Error::other(format!(
-            "it is longer than {} bytes",
-            recording::LONGEST
-        )));
-    }
-    Ok(())
-}
-
 /// Reads a compressed archive, or one compressed report.
-fn compressed(name: &str, from: impl Read + Send, scratch: &mut Vec<u8>) -> Vec<One> {
+fn compressed(name: &str, from: impl Read + Send) -> Vec<One> {
     let mut from = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(from));
     let mut head = [0; TAR.0 + TAR.1.len()];
     let broken = |why: &std::io::Error| {
@@ -221,9 +198,8 @@ fn compressed(name: &str, from: impl Read + Send, scratch: &mut Vec<u8>) -> Vec<
     if is_tar(head) {
         return archive(name, all);
     }
-    let mut text = Vec::new();
-    match whole(all, &mut text) {
-        Ok(()) => vec![read(name, &text, scratch).map_err(|why| (name.to_owned(), why))],
+    match read(name, all) {
+        Ok(digest) => vec![digest.map_err(|why| (name.to_owned(), why))],
         Err(why) => broken(&why),
     }
 }
@@ -263,7 +239,11 @@ const BATCH: usize = 64;
 
 fn read_batch(batch: &mut Vec<Unpacked>) -> Vec<One> {
     let read_one = |one: Unpacked| {
-        one.and_then(|(name, text)| read(&name, &text, &mut Vec::new()).map_err(|why| (name, why)))
+        one.and_then(|(name, text)| {
+            let digest = read(&name, text.as_slice());
+            let digest = digest.unwrap_or_else(|why| Err(NoReport::Broken(why.to_string())));
+            digest.map_err(|why| (name, why))
+        })
     };
     std::mem::take(batch)
         .into_par_iter()
@@ -291,9 +271,8 @@ fn unpacked<R: Read>(archive: &str, entry: std::io::Result<tar::Entry<'_, R>>) -
         return None;
     }
     let name = format!("{archive}:{inner}");
-    let mut text = Vec::new();
-    Some(match whole(entry, &mut text) {
-        Ok(()) => Ok((name, text)),
+    Some(match recording::bounded(entry) {
+        Ok(text) => Ok((name, text)),
         Err(why) => broken(&name, &why),
     })
 }
@@ -404,7 +383,10 @@ mod tests {
         let zipped = gz(&tar);
         let files: [(&str, &[u8]); 7] = [
             ("1.json", whole.as_bytes()),
-            ("2.json", &whole.as_bytes()[..whole.len() - 40]),
+            (
+                "2.json",
+                &whole.as_bytes()[..whole.find("\"figures\"").unwrap()],
+            ),
             ("3.json", b""),
             ("4.json", b"\xff\xfe"),
             ("5.tar", &tar[..tar.len() / 2]),

@@ -2,12 +2,12 @@
 
 use super::assess::{Question, assess};
 use super::digest::{Digest, read};
-use super::kind::Figure;
 use super::model::Fleet;
 use super::sources::Gathered;
 use model::finding::Severity;
 use model::reading::Reading;
 use model::report::Report;
+use model::summary::Figure;
 
 /// Returns a fleet of nodes with eight GPUs, alike except for names and a little noise of their figures.
 pub(crate) fn fleet_of(nodes: usize) -> Vec<Digest> {
@@ -22,12 +22,8 @@ pub(crate) fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
 fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
     report.machine = "live".into();
     report.snapshot.host.hostname = Reading::Known("node".to_owned());
-    let digest = read(
-        "node.json",
-        &serde_json::to_vec(&report).unwrap(),
-        &mut Vec::new(),
-    )
-    .unwrap();
+    let text = serde_json::to_vec(&report).unwrap();
+    let digest = read("node.json", text.as_slice()).unwrap().unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let one = |number| {
         let mut digest = Digest {
@@ -35,10 +31,10 @@ fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
             file: format!("node{number:03}.json"),
             ..digest.clone()
         };
-        for (at, gpu) in digest.gpus.iter_mut().enumerate() {
+        for (at, gpu) in digest.summary.gpus.iter_mut().enumerate() {
             gpu.uuid = Some(format!("GPU-{number}-{at}"));
         }
-        for figure in &mut digest.figures {
+        for figure in &mut digest.summary.figures {
             let noise = 1.0 + 0.004 * (random.f32() + random.f32() + random.f32() - 1.5);
             figure.value = figure.value.map(|value| value * noise);
             figure.percent = figure.percent.map(|percent| percent * noise);
@@ -51,8 +47,11 @@ fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
 /// Lowers every figure of a GPU's copies.
 pub(crate) fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
     let of_gpu = |figure: &&mut Figure| figure.ends.gpus().is_some_and(|ends| ends.contains(&gpu));
-    for figure in digest.figures.iter_mut().filter(of_gpu) {
-        if !digest.kinds[usize::from(figure.kind)].what.is_time() {
+    for figure in digest.summary.figures.iter_mut().filter(of_gpu) {
+        if !digest.summary.kinds[usize::from(figure.kind)]
+            .what
+            .is_time()
+        {
             figure.value = figure.value.map(|value| value * factor);
             figure.percent = figure.percent.map(|percent| percent * factor);
         }

@@ -212,11 +212,7 @@ impl LoadPattern {
 
     /// Returns its name, unique within a report: `all to one, GPU 3`.
     pub fn name(&self) -> String {
-        if self.of.is_empty() {
-            self.pattern.to_string()
-        } else {
-            format!("{}, {}", self.pattern, self.of)
-        }
+        name(self.pattern, &self.of)
     }
 
     /// Returns its rate, if it was measured, undisturbed, and its bytes are not wrong.
@@ -332,6 +328,14 @@ impl Measurement for LoadPattern {
     ended!();
 }
 
+fn name(pattern: Pattern, of: &str) -> String {
+    if of.is_empty() {
+        pattern.to_string()
+    } else {
+        format!("{pattern}, {of}")
+    }
+}
+
 /// The counters of a GPU during known traffic, beside the bytes that this program sent. Counters may count more than
 /// that: the overhead around data, and traffic of other programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -409,6 +413,11 @@ impl Counted {
             reason,
             disturbed: false,
         }
+    }
+
+    /// Returns the name of its pattern, as [`LoadPattern::name`] does.
+    pub fn name(&self) -> String {
+        name(self.pattern, &self.of)
     }
 
     /// Sets the share of each link from the counts. Calling it twice changes nothing.

@@ -266,6 +266,7 @@ fn quick(machine: &str) {
     assert_ended(&diagnose(&["-o", &again]), code);
     let judged = read_json(&again);
     for part in [
+        "summary",
         "findings",
         "verdict",
         "measurements",
@@ -295,6 +296,22 @@ fn quick(machine: &str) {
         &assert_fits(&diagnose, 80),
         &assert_fits(&diagnose, 140),
     );
+    assert_summary(&json);
+}
+
+/// Checks that `fleet` finds the same by the summary of a report as by the whole report.
+fn assert_summary(file: &str) {
+    let fleet = || {
+        let ran = run(&["fleet", file, "--format", "json"]);
+        let mut found = ran.json();
+        assert!(found.as_object_mut().unwrap().remove("made_at").is_some());
+        (ran.code, found)
+    };
+    let by_summary = fleet();
+    let mut report = read_json(file);
+    assert!(report.as_object_mut().unwrap().remove("summary").is_some());
+    std::fs::write(file, report.to_string()).unwrap();
+    assert_eq!(by_summary, fleet());
 }
 
 fn standard(machine: &str) {

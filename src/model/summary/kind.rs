@@ -3,16 +3,22 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::excerpt::{Counted, HostCopy, Latency, Load, Local, Measurements, Peer};
-use model::load::Pattern;
-use model::measurement::{Status, Verified};
-use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use model::topology::LinkClass;
+use serde::{Deserialize, Serialize};
+
+use crate::host::HostCopy;
+use crate::load::{Counted, LoadPattern};
+use crate::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified};
+use crate::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::rounding::four_places;
+use crate::topology::LinkClass;
+use crate::units::GbPerSecond;
 
 /// A kind of measurement with its setup: figures of one kind can be compared.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Kind {
     /// The probe with its setup.
+    #[serde(flatten)]
     pub what: What,
     /// The class of the link, for pairs.
     pub class: Option<LinkClass>,
@@ -21,7 +27,9 @@ pub struct Kind {
 }
 
 /// A probe with its setup.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(tag = "probe", content = "setup", rename_all = "kebab-case")]
 pub enum What {
     /// Large copies between GPUs, in the reference placement.
     Peer {
@@ -53,7 +61,7 @@ pub enum What {
 
 impl What {
     /// Returns true if lower figures are better.
-    pub(crate) const fn is_time(&self) -> bool {
+    pub const fn is_time(&self) -> bool {
         matches!(self, Self::Latency { .. })
     }
 
@@ -78,6 +86,7 @@ impl What {
         }
     }
 
+    /// Returns the setup in words.
     pub fn setup(&self) -> String {
         match self {
             Self::Peer {
@@ -141,9 +150,10 @@ impl Ends {
 }
 
 /// One figure, in the unit of its kind.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Row", from = "Row")]
 pub struct Figure {
-    /// Index of its kind in [`Digest::kinds`].
+    /// Index of its kind in [`Summary::kinds`](super::Summary::kinds).
     pub kind: u16,
     /// The GPUs of the figure.
     pub ends: Ends,
@@ -153,18 +163,44 @@ pub struct Figure {
     pub percent: Option<f32>,
 }
 
+/// A figure as it is written: kind, source, destination (both null for the machine), value, per cent. With names for
+/// these, thousands of figures would take twice the space.
+pub(super) type Row = (u16, Option<u16>, Option<u16>, Option<f32>, Option<f32>);
+
+impl From<Figure> for Row {
+    fn from(figure: Figure) -> Self {
+        let ends = figure.ends.gpus();
+        let [from, to] = [0, 1].map(|end| ends.map(|gpus| gpus[end]));
+        (figure.kind, from, to, figure.value, figure.percent)
+    }
+}
+
+impl From<Row> for Figure {
+    fn from((kind, from, to, value, percent): Row) -> Self {
+        let value = value.filter(|value| is_figure(*value));
+        Self {
+            kind,
+            ends: from
+                .zip(to)
+                .map_or(Ends::Machine, |(from, to)| Ends::Gpus(from, to)),
+            value,
+            percent: percent.filter(|percent| value.is_some() && is_figure(*percent)),
+        }
+    }
+}
+
 /// Figures under construction.
-pub(crate) struct Figures {
+pub(super) struct Figures {
     classes: HashMap<Pair, LinkClass>,
     numa: HashMap<u32, Option<u32>>,
     /// Each kind once.
-    pub kinds: Vec<Kind>,
-    pub figures: Vec<Figure>,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) figures: Vec<Figure>,
 }
 
 impl Figures {
     /// Collects the figures of a report whose pairs have these classes and whose GPUs are at these NUMA nodes.
-    pub(crate) fn of(
+    pub(super) fn of(
         measured: Option<&Measurements>,
         classes: HashMap<Pair, LinkClass>,
         numa: HashMap<u32, Option<u32>>,
@@ -192,112 +228,71 @@ impl Figures {
         figures
     }
 
-    fn peer(&mut self, cell: &Peer) {
-        if cell.placement != Placement::REFERENCE {
+    fn peer(&mut self, cell: &PeerBandwidth) {
+        let setup = cell.setup;
+        if setup.placement != Placement::REFERENCE {
             return;
         }
-        let Peer {
-            path,
-            direction,
-            engine,
-            issuer,
-            ..
-        } = *cell;
         let what = What::Peer {
-            path,
-            direction,
-            engine,
-            issuer,
+            path: setup.path,
+            direction: setup.direction,
+            engine: setup.engine,
+            issuer: setup.issuer,
         };
-        let sound = is_sound(cell.status, Some(cell.verified), cell.disturbed);
-        self.add(
-            what,
-            [cell.source, cell.destination],
-            cell.bytes,
-            cell.achieved_gbps.filter(|_| sound),
-            cell.percent,
-        );
+        let sound = is_sound(cell.status, cell.verified, cell.disturbed);
+        let value = cell.achieved_gbps.filter(|_| sound);
+        self.add(what, cell.pair, setup.bytes.0, gbps(value), cell.percent);
     }
 
     fn latency(&mut self, cell: &Latency) {
-        let sound = is_sound(cell.status, None, cell.disturbed);
+        let sound = is_sound(cell.status, Verified::Skipped, cell.disturbed);
         let what = What::Latency { path: cell.path };
-        self.add(
-            what,
-            [cell.source, cell.destination],
-            cell.bytes,
-            cell.latency_us.filter(|_| sound),
-            None,
-        );
+        let value = cell.latency_us.filter(|_| sound);
+        self.add(what, cell.pair, cell.bytes.0, value, None);
     }
 
-    fn local(&mut self, cell: &Local) {
-        let sound = is_sound(cell.status, None, cell.disturbed);
+    fn local(&mut self, cell: &LocalCopy) {
+        let sound = is_sound(cell.status, Verified::Skipped, cell.disturbed);
+        let value = cell.achieved_gbps.filter(|_| sound);
         self.add(
             What::Local,
-            [cell.gpu, cell.gpu],
-            cell.bytes,
-            cell.achieved_gbps.filter(|_| sound),
+            alone(cell.gpu),
+            cell.bytes.0,
+            gbps(value),
             None,
         );
     }
 
     fn host(&mut self, cell: &HostCopy) {
-        let Some(gpu) = cell.gpu else { return };
-        let memory = cell
-            .memory
-            .map(|memory| format!("{memory:?}").to_lowercase());
-        let near = match (self.numa.get(&gpu).copied().flatten(), cell.numa_node) {
+        let near = match (self.numa.get(&cell.gpu).copied().flatten(), cell.numa_node) {
             (Some(own), Some(node)) if own == node => Some("near"),
             (Some(_), Some(_)) => Some("far"),
             _ => None,
         };
-        let words = [
-            memory.as_deref(),
-            cell.direction.as_deref(),
-            cell.engine.as_deref(),
-            cell.allocation.as_deref(),
-            near,
+        let mut setup = vec![
+            word(cell.memory),
+            word(cell.direction),
+            word(cell.engine),
+            word(cell.allocation),
         ];
-        let mut setup: Vec<_> = words.into_iter().flatten().map(str::to_owned).collect();
-        setup.extend(
-            cell.at_once
-                .filter(|number| *number > 1)
-                .map(|number| format!("{number} at once")),
-        );
-        let sound = is_sound(
-            cell.status.unwrap_or(Status::Skipped),
-            cell.verified,
-            cell.disturbed,
-        );
-        let value = cell.achieved_gbps.filter(|_| sound);
-        self.add(
-            What::Host(setup.join(", ")),
-            [gpu, gpu],
-            cell.bytes.unwrap_or(0),
-            value,
-            cell.percent,
-        );
+        setup.extend(near.map(str::to_owned));
+        setup.extend((cell.at_once > 1).then(|| format!("{} at once", cell.at_once)));
+        let (what, gpu) = (What::Host(setup.join(", ")), alone(cell.gpu));
+        self.add(what, gpu, cell.bytes.0, gbps(cell.rate()), cell.percent);
     }
 
-    fn load(&mut self, cell: &Load) {
-        let sound = is_sound(cell.status, Some(cell.verified), cell.disturbed);
+    fn load(&mut self, cell: &LoadPattern) {
         let kind = Kind {
-            what: What::Load(named(&cell.pattern, &cell.of)),
+            what: What::Load(cell.name()),
             class: None,
-            bytes: cell.bytes,
+            bytes: cell.bytes.0,
         };
-        self.put(
-            kind,
-            Ends::Machine,
-            cell.achieved_gbps.filter(|_| sound),
-            cell.percent,
-        );
+        self.put(kind, Ends::Machine, gbps(cell.rate()), cell.percent);
     }
 
     /// Adds the counts of NVLinks alone: PCIe counters are lower bounds.
     fn counted(&mut self, cell: &Counted) {
-        let name = named(&cell.pattern, &cell.of);
+        let name = cell.name();
         let ways = [
             (
                 "sent",
@@ -312,41 +307,33 @@ impl Figures {
                 least(cell.links.iter().map(|link| link.received_percent)),
             ),
         ];
-        for (way, counted, known, least) in ways.into_iter().filter(|(_, _, known, _)| *known > 0) {
+        let gpu = alone(cell.gpu);
+        for (way, counted, known, least) in ways.into_iter().filter(|(_, _, known, _)| known.0 > 0)
+        {
             #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
             let share = counted
-                .map(|counted| 100.0 * counted as f64 / known as f64)
+                .map(|counted| 100.0 * counted.0 as f64 / known.0 as f64)
                 .filter(|_| !cell.disturbed);
+            let least = least.filter(|_| !cell.disturbed);
             let setup = format!("{name}, {way}");
-            self.add(What::Counted(setup.clone()), [cell.gpu; 2], 0, share, None);
-            self.add(
-                What::LeastLink(setup),
-                [cell.gpu; 2],
-                0,
-                least.filter(|_| !cell.disturbed),
-                None,
-            );
+            self.add(What::Counted(setup.clone()), gpu, 0, share, None);
+            self.add(What::LeastLink(setup), gpu, 0, least, None);
         }
     }
 
     fn add(
         &mut self,
         what: What,
-        [source, destination]: [u32; 2],
+        pair: Pair,
         bytes: u64,
         value: Option<f64>,
         percent: Option<f64>,
     ) {
-        let (Ok(from), Ok(to)) = (u16::try_from(source), u16::try_from(destination)) else {
+        let (Ok(from), Ok(to)) = (u16::try_from(pair.source), u16::try_from(pair.destination))
+        else {
             return;
         };
-        let class = self
-            .classes
-            .get(&Pair {
-                source,
-                destination,
-            })
-            .copied();
+        let class = self.classes.get(&pair).copied();
         self.put(
             Kind { what, class, bytes },
             Ends::Gpus(from, to),
@@ -378,13 +365,16 @@ impl Figures {
     }
 }
 
-/// Returns the name of a pattern of flows, with the part that distinguishes it.
-fn named(pattern: &Pattern, of: &str) -> String {
-    if of.is_empty() {
-        pattern.to_string()
-    } else {
-        format!("{pattern}, {of}")
+/// Returns the pair that stands for one GPU.
+const fn alone(gpu: u32) -> Pair {
+    Pair {
+        source: gpu,
+        destination: gpu,
     }
+}
+
+fn gbps(rate: Option<GbPerSecond>) -> Option<f64> {
+    rate.map(|rate| rate.0)
 }
 
 /// Returns the share of the least used link, with an equal share as 100. Returns `None` for one link, or if a share is
@@ -394,23 +384,33 @@ fn least(shares: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
         .ok()
         .filter(|links| *links > 1)?;
     let shares: Vec<f64> = shares.collect::<Option<_>>()?;
-    shares
-        .into_iter()
-        .min_by(f64::total_cmp)
-        .map(|least| least * f64::from(links))
+    let least = shares.into_iter().min_by(f64::total_cmp)?;
+    // Rounded as the report has it, so that a summary of the report that is read back is the same.
+    Some(four_places(least) * f64::from(links))
 }
 
-/// Returns the value if it can be a figure: finite and positive.
+/// Returns the value, rounded as in the rest of the report, if it can be a figure.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "seven digits are more than any measurement has"
 )]
 fn figure(value: f64) -> Option<f32> {
-    (value.is_finite() && value > 0.0)
-        .then_some(value as f32)
-        .filter(|value| value.is_finite() && *value > 0.0)
+    Some(four_places(value) as f32).filter(|value| is_figure(*value))
 }
 
-fn is_sound(status: Status, verified: Option<Verified>, disturbed: bool) -> bool {
-    status == Status::Measured && !disturbed && !verified.is_some_and(Verified::is_wrong)
+/// Returns true for a value that can be measured: finite and positive.
+fn is_figure(value: f32) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+fn is_sound(status: Status, verified: Verified, disturbed: bool) -> bool {
+    status == Status::Measured && !disturbed && !verified.is_wrong()
+}
+
+/// Returns the word for a unit variant, as in the rest of the report.
+pub(super) fn word(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
 }
