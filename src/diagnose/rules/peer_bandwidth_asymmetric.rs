@@ -104,7 +104,9 @@ pub(crate) fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) 
     low.extend(unstable_measurement::scattering(evidence));
     let cells = bandwidth::sound(evidence, Path::Direct);
     // One ratio for each pair: a slow crossing of sockets gives half of them another value, and not three quarters.
-    let once = cells.iter().filter(|(pair, _)| pair.source < pair.destination);
+    let once = cells
+        .iter()
+        .filter(|(pair, _)| pair.source < pair.destination);
     let ratios = once.filter_map(|(pair, cell)| {
         let other = cells.get(&pair.reversed())?;
         Some(cell.achieved_gbps?.percent_of(other.achieved_gbps?))
