@@ -56,7 +56,10 @@ fn every_command_with_a_report_writes_every_format() {
                         .unwrap();
                 assert_eq!(first(&ran.stdout), first(&written), "{command:?} {format}");
             }
-            assert!(ran.stdout.ends_with('\n'), "{command:?} {format}");
+            assert!(
+                ran.stdout.ends_with('\n'),
+                "{command:?} {format}: the text is empty or its last line has no end"
+            );
         }
     }
 }

@@ -57,7 +57,10 @@ fn folder() -> PathBuf {
 
 fn labels() -> Vec<Case> {
     let text = std::fs::read_to_string(folder().join("labels.toml")).unwrap();
-    toml::from_str::<Labels>(&text).unwrap().case
+    match toml::from_str::<Labels>(&text) {
+        Ok(labels) => labels.case,
+        Err(error) => panic!("tests/cases/labels.toml: {error}"),
+    }
 }
 
 /// Returns the cases without any expected finding, on the unchanged machine.

@@ -106,7 +106,7 @@ fn same_report(machine: &str) {
     assert_eq!(
         unexpected(&fake.state()),
         Vec::<String>::new(),
-        "the fake does not know what was called"
+        "the live code called functions that tests/fake-driver lacks: add each to the `exports.rs` of its library"
     );
 }
 
