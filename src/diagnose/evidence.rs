@@ -8,6 +8,7 @@ use super::scatter;
 use super::settings::Settings;
 use model::host::HostCopy;
 use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
+use model::node::NodeId;
 use model::placement::{Pair, Path};
 use model::report::Report;
 use model::request::Request;
@@ -78,8 +79,8 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Takes the scatter of each class from all figures of the class: the same figures, compared with what each of their
-    /// routes should reach.
+    /// Takes the scatter of each class from the shares that its figures have of what they should reach. Figures are compared
+    /// on routes alike only: a class holds routes within a socket and between sockets.
     pub(crate) fn take_scatter(&mut self, evidence: &Evidence<'_>) {
         let cells = self
             .direct
@@ -88,14 +89,24 @@ impl<'a> Index<'a> {
             .chain(self.staged.by_pair.values());
         let shares = cells.filter_map(|cell| {
             let expected = evidence.expected(cell)?;
-            Some((
-                expected.class.key,
-                cell.achieved_gbps?.percent_of(expected.gbps),
-            ))
+            let route = evidence.topology.route(cell.pair)?;
+            let nodes = route.hops.iter().flat_map(|hop| [hop.from, hop.to]);
+            let crossed: BTreeSet<NodeId> = nodes
+                .filter(|node| matches!(node, NodeId::Numa(_)))
+                .collect();
+            let alike = (expected.class.key, route.class, crossed);
+            Some((alike, cell.achieved_gbps?.percent_of(expected.gbps)))
         });
-        self.scatter = scatter::grouped(shares)
+        let mut of_class: BTreeMap<&'static str, Vec<Vec<f64>>> = BTreeMap::new();
+        for ((class, ..), shares) in scatter::grouped(shares) {
+            of_class.entry(class).or_default().push(shares);
+        }
+        self.scatter = of_class
             .into_iter()
-            .map(|(class, shares)| (class, scatter::allowance(shares)))
+            .map(|(class, groups)| {
+                let groups = groups.iter().map(Vec::as_slice);
+                (class, scatter::allowance_of_groups(groups))
+            })
             .collect();
     }
 
