@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
-use super::scatter;
+use super::scatter::{self, Siblings};
 use super::settings::Settings;
 use model::host::HostCopy;
 use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
@@ -44,8 +44,8 @@ pub struct Evidence<'a> {
 pub struct Index<'a> {
     direct: PathFigures<'a>,
     staged: PathFigures<'a>,
-    /// How far figures of a class may lie below their floor because the class scatters, per cent.
-    scatter: BTreeMap<&'static str, f64>,
+    /// The siblings of a figure, by class.
+    siblings: BTreeMap<&'static str, Siblings>,
 }
 
 /// The figures of one path.
@@ -75,13 +75,13 @@ impl<'a> Index<'a> {
         Self {
             direct,
             staged,
-            scatter: BTreeMap::new(),
+            siblings: BTreeMap::new(),
         }
     }
 
-    /// Takes the scatter of each class from the shares that its figures have of what they should reach. Figures are compared
+    /// Takes the siblings of each class from the shares that its figures have of what they should reach. Figures are compared
     /// on routes alike only: a class holds routes within a socket and between sockets.
-    pub(crate) fn take_scatter(&mut self, evidence: &Evidence<'_>) {
+    pub(crate) fn take_siblings(&mut self, evidence: &Evidence<'_>) {
         let cells = self
             .direct
             .by_pair
@@ -101,12 +101,9 @@ impl<'a> Index<'a> {
         for ((class, ..), shares) in scatter::grouped(shares) {
             of_class.entry(class).or_default().push(shares);
         }
-        self.scatter = of_class
+        self.siblings = of_class
             .into_iter()
-            .map(|(class, groups)| {
-                let groups = groups.iter().map(Vec::as_slice);
-                (class, scatter::allowance_of_groups(groups))
-            })
+            .filter_map(|(class, groups)| Some((class, Siblings::of(&groups)?)))
             .collect();
     }
 
@@ -186,11 +183,11 @@ impl<'a> Evidence<'a> {
     /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.
     pub fn expected(&self, cell: &PeerBandwidth) -> Option<Expectation> {
         let expected = expected::of(cell, self.topology, self.snapshot, &self.settings.shares)?;
-        let scatter = self
+        let siblings = self
             .index
-            .and_then(|index| index.scatter.get(expected.class.key));
+            .and_then(|index| index.siblings.get(expected.class.key));
         Some(Expectation {
-            scatter_percent: scatter.copied().unwrap_or_default(),
+            siblings: siblings.copied(),
             ..expected
         })
     }

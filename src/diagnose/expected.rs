@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::expected_sound::Degraded;
 use super::models;
 pub use super::models::{Expected, Share};
+use super::scatter::Siblings;
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Path};
@@ -243,8 +244,8 @@ pub struct Expectation {
     pub gbps: GbPerSecond,
     /// The lowest and the highest rate that healthy machines are known to have reached.
     pub reached: Option<[GbPerSecond; 2]>,
-    /// How far below the floor a figure may lie because its siblings scatter, per cent.
-    pub scatter_percent: f64,
+    /// Figures of the same class; `None` if they are not known.
+    pub siblings: Option<Siblings>,
 }
 
 impl Expectation {
@@ -253,13 +254,16 @@ impl Expectation {
         GbPerSecond(self.gbps.0 * (1.0 - self.share.margin_percent / 100.0))
     }
 
-    /// Returns true if a figure lies below the floor by more than its rows and its siblings scatter. If single rows may have reached the
+    /// Returns true if a figure lies below the floor by more than its rows scatter, and its siblings do not excuse it. If single rows may have reached the
     /// floor, the path is not steady, and it is chance on which side the median falls. Returns `None` if there is no
     /// figure.
     pub(crate) fn is_missed_by(&self, cell: &PeerBandwidth) -> Option<bool> {
         let fastest = 1.0 + cell.spread_percent.unwrap_or(0.0) / 100.0;
-        let least = self.floor_gbps().0 * (1.0 - self.scatter_percent / 100.0);
-        Some(cell.achieved_gbps?.0 * fastest < least)
+        let (achieved, floor) = (cell.achieved_gbps?, self.floor_gbps());
+        let excused = self.siblings.is_some_and(|siblings| {
+            siblings.excuse(achieved.percent_of(self.gbps), floor.percent_of(self.gbps))
+        });
+        Some(achieved.0 * fastest < floor.0 && !excused)
     }
 }
 
@@ -315,7 +319,7 @@ pub fn of(
         share,
         gbps: rate(share.percent),
         reached: reached.map(|reached| reached.map(rate)),
-        scatter_percent: 0.0,
+        siblings: None,
     })
 }
 

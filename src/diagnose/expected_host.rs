@@ -39,7 +39,7 @@ pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectati
         share,
         gbps: rate(share.percent),
         reached: reached.map(|range| range.map(rate)),
-        scatter_percent: 0.0,
+        siblings: None,
     })
 }
 

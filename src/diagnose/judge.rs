@@ -35,7 +35,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = sound.as_ref().or(evidence.measurements);
     let mut index = measurements.map(Index::of);
     if let Some(index) = &mut index {
-        index.take_scatter(&Evidence {
+        index.take_siblings(&Evidence {
             measurements,
             ..*evidence
         });

@@ -43,6 +43,34 @@ pub(crate) fn allowance_of_groups<'a>(groups: impl IntoIterator<Item = &'a [f64]
     allowance(relative.collect::<Vec<_>>())
 }
 
+/// The figures that one is compared with.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Siblings {
+    /// Their median, per cent of what they should reach.
+    usual_percent: f64,
+    /// How far below it one of them may lie, per cent.
+    allowance: f64,
+}
+
+impl Siblings {
+    /// Takes groups of figures alike, per cent of what they should reach. `None` if there are none.
+    pub(crate) fn of(groups: &[Vec<f64>]) -> Option<Self> {
+        let mut all = groups.concat();
+        all.sort_by(f64::total_cmp);
+        Some(Self {
+            usual_percent: *all.get(all.len() / 2)?,
+            allowance: allowance_of_groups(groups.iter().map(Vec::as_slice)),
+        })
+    }
+
+    /// Returns true if a figure below its floor is as usual for its siblings, of which most reach the floor: then it is low
+    /// by chance. All figures per cent of what they should reach.
+    pub(crate) fn excuse(&self, percent: f64, floor_percent: f64) -> bool {
+        let least = self.usual_percent * (1.0 - self.allowance / 100.0);
+        self.usual_percent >= floor_percent && percent >= least
+    }
+}
+
 /// Collects figures by group.
 pub(crate) fn grouped<K: Ord>(
     figures: impl IntoIterator<Item = (K, f64)>,
@@ -99,6 +127,18 @@ mod tests {
         let mut figures = healthy;
         figures.iter_mut().skip(4).for_each(|figure| *figure *= 0.7);
         assert!(allowance(figures) < 2.0 * none);
+    }
+
+    #[test]
+    fn a_figure_below_its_floor_is_excused_by_siblings_that_scatter_and_reach_the_floor() {
+        let even = Siblings::of(&[vec![100.0; 20]]).unwrap();
+        assert!(!even.excuse(92.0, 93.0));
+        let uneven = Siblings::of(&[spread(20, 3.0)]).unwrap();
+        assert!(uneven.excuse(92.0, 93.0) && !uneven.excuse(70.0, 93.0));
+        let slow: Vec<f64> = spread(20, 3.0).iter().map(|share| share * 0.9).collect();
+        let all_slow = Siblings::of(&[slow]).unwrap();
+        assert!(!all_slow.excuse(89.0, 93.0), "most are below the floor");
+        assert_eq!(Siblings::of(&[]), None);
     }
 
     #[test]

@@ -36,6 +36,7 @@ use super::host::{self, Rated};
 use super::prelude::*;
 use crate::expected::Expectation;
 use crate::expected_host;
+use crate::scatter::{self, Siblings};
 use model::host::{HostDirection, HostWay};
 
 pub(crate) const RULE: Rule = Rule::new(
@@ -45,7 +46,7 @@ pub(crate) const RULE: Rule = Rule::new(
     judge,
 );
 
-/// A figure below its floor.
+/// A figure, and what it should be.
 pub(crate) struct Low<'a> {
     pub rated: Rated<'a>,
     expected: Expectation,
@@ -63,10 +64,23 @@ pub(crate) fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
         host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values()
     };
     let figures = host::EVERY_WAY.into_iter().flat_map(of_way);
-    let siblings = 1.0 - host::scatter_of_siblings(evidence) / 100.0;
-    let judged = figures.filter_map(|rated| {
-        let expected = expected_host::of(rated.copy, &evidence.settings.shares)?;
-        (rated.rate.0 < expected.floor_gbps().0 * siblings).then_some(Low { rated, expected })
+    let rated: Vec<_> = figures
+        .filter_map(|rated| {
+            let expected = expected_host::of(rated.copy, &evidence.settings.shares)?;
+            Some(Low { rated, expected })
+        })
+        .collect();
+    let shares = rated
+        .iter()
+        .map(|one| (one.rated.copy.direction, one.percent()));
+    let groups: Vec<_> = scatter::grouped(shares).into_values().collect();
+    let siblings = Siblings::of(&groups);
+    let judged = rated.into_iter().filter(|one| {
+        let floor = one.expected.floor_gbps();
+        let excused = siblings.is_some_and(|siblings| {
+            siblings.excuse(one.percent(), floor.percent_of(one.expected.gbps))
+        });
+        one.rated.rate < floor && !excused
     });
     judged
         .filter(|low| 100.0 - low.percent() > host::scatter(evidence, low.rated.copy.gpu))
