@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A step that a technician is told to do, or to look at. Each is recognised by words that no other step has.
+/// A step in the advice to a technician. Words that no other step has identify it in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Step {

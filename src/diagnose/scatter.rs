@@ -48,7 +48,7 @@ pub(crate) fn allowance_of_groups<'a>(groups: impl IntoIterator<Item = &'a [f64]
 pub struct Siblings {
     /// Their median, per cent of what they should reach.
     usual_percent: f64,
-    /// How far below it one of them may lie, per cent.
+    /// Largest distance below the median that their scatter explains, per cent.
     allowance: f64,
 }
 

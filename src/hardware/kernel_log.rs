@@ -38,7 +38,7 @@ pub fn read(log: &Path) -> io::Result<String> {
             Err(why) if why.kind() == ErrorKind::Interrupted => {}
             // The end of the log.
             Err(why) if why.kind() == ErrorKind::WouldBlock => break,
-            // The part read so far tells nothing about the rest.
+            // A log that was read only in part is no evidence about the rest.
             Err(why) => return Err(why),
         }
     }

@@ -28,7 +28,7 @@ struct Group<'a> {
     cells: Vec<&'a PeerBandwidth>,
     /// The median spread of their samples, per cent.
     spread: f64,
-    /// How far below the others one of them may lie because they scatter, per cent.
+    /// Scatter of the figures: largest distance below the others that proves nothing, per cent.
     scatter: f64,
 }
 

@@ -89,7 +89,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns the cells that show the cost of a direct copy beside its bytes.
 fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a PeerBandwidth> {
-    // The cost of a kernel launch tells nothing about the path.
+    // The cost of a kernel launch does not depend on the path.
     let direct = |cell: &&PeerBandwidth| {
         (cell.setup.path, cell.setup.engine) == (Path::Direct, Engine::Copy)
             && cell.fixed_cost_us.is_some()

@@ -1,4 +1,4 @@
-//! Shared by the rules on wrong bytes: tells if the machine's setting loses the bytes, or single pairs do.
+//! Shared by the rules on wrong bytes: decides if a setting of the machine loses the bytes, or single pairs do.
 
 use super::peer_access;
 use super::prelude::*;
