@@ -27,6 +27,7 @@ mod rule;
 mod rules;
 mod scatter;
 mod settings;
+mod steps;
 mod suspects;
 mod verdict;
 mod words;

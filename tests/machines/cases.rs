@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::advice_steps::{Step, wrong_advice};
+use crate::advice_steps::wrong_advice;
 use crate::common::{Ran, finish, list, peerscope, say, text_of};
 use crate::{pages, trial};
 
@@ -81,9 +81,9 @@ pub(crate) fn healthy() -> Vec<String> {
 struct Advice {
     case: String,
     rule: String,
-    must: Vec<Step>,
+    must: Vec<String>,
     #[serde(default)]
-    may: Vec<Step>,
+    may: Vec<String>,
 }
 
 #[derive(Deserialize)]

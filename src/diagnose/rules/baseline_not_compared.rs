@@ -21,7 +21,6 @@
 //!
 //! None: the rule is about the two reports.
 
-use super::not_tested;
 use super::prelude::*;
 use crate::baseline::Beside;
 use crate::host_figures;
@@ -51,7 +50,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             beside.old.started_at, beside.old.machine
         );
         return vec![
-            RULE.finding(Subject::Machine, message, not_tested::WHOLE_REPORT)
+            RULE.finding(Subject::Machine, message, [Step::WholeReport])
                 .fact("absent", absent),
         ];
     }
@@ -81,7 +80,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                  measurements has the GPUs and the kind of one of the {now} in this report",
                 old.started_at, old.machine
             ),
-            "Give a report of the same machine, measured with the same profile (--profile, --gpus)",
+            [Step::CheckAsBaseline],
         )
         .fact("then", then)
         .fact("now", now),
@@ -109,6 +108,6 @@ mod tests {
             (measurements.pipeline, measurements.calls) = (Vec::new(), Vec::new());
             measurements.launch_loop = Vec::new();
         });
-        assert_advice(&RULE, &found, &[Step::LongerProfile], &[Step::NewBaseline]);
+        assert_advice(&RULE, &found, &["longer-profile"], &["new-baseline"]);
     }
 }

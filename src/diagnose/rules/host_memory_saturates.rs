@@ -110,16 +110,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if worst.links().is_some() && are_named(evidence, worst) {
         return Vec::new();
     }
-    let (limit, next_step) = match worst.links() {
+    let (limit, plan) = match worst.links() {
         Some(links) => (
             format!("the limit is what they share: {links}"),
-            "Nothing to repair; spread the GPUs over more root ports or switches where the board has them".to_owned(),
+            vec![Step::Nothing(Fine::Always), Step::SpreadGpus],
         ),
         None => (
             "their links carry more, so the limit is the memory of the host or what connects its processors".to_owned(),
-            "Count on this sum for loading and saving; see that every memory channel is fitted (dmidecode -t memory) and \
-             that each program runs on the NUMA node of its GPU (numactl)"
-                .to_owned(),
+            vec![Step::CountOnSum, Step::MemoryModules, Step::NumaBind],
         ),
     };
     let gpus = words::count(worst.copies.len(), "GPU");
@@ -129,7 +127,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let indices: BTreeSet<u32> = worst.copies.iter().map(|copy| copy.gpu).collect();
     let found = RULE
-        .finding(Subject::Machine, message, next_step)
+        .finding(Subject::Machine, message, plan)
         .gpus(&indices.into_iter().collect::<Vec<_>>())
         .fact("at_once", GbPerSecond(worst.at_once))
         .fact("one_at_a_time", GbPerSecond(worst.alone))

@@ -88,8 +88,14 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         words::gpu(evidence.snapshot, gpu),
         words::count(of, "link"),
     );
-    let next_step = "Look at its error counters (nvidia-smi nvlink -e) and the fabric manager's log, restart the fabric \
-        manager or reset the GPUs, and check again; if it stays with the link, swap the GPU, bridge or cable";
+    let plan = Plan::now([
+        Step::LinkErrors,
+        Step::FabricLog,
+        Step::RestartFabricManager,
+        Step::ResetGpu(all(&[gpu]), Listed(vec![gpu])),
+        Step::CheckAgain,
+    ])
+    .if_it_stays([Step::Swap(Part::GpuBridgeOrCable(steps::gpu(gpu)))]);
     let about = match links {
         [link] => Subject::Link {
             index: gpu,
@@ -97,7 +103,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         },
         _ => Subject::Gpu { index: gpu },
     };
-    RULE.finding(about, message, next_step)
+    RULE.finding(about, message, plan)
         .gpus(&[gpu])
         .fact(
             "links",

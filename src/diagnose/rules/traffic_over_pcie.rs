@@ -64,10 +64,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         share(direction),
         Bytes(direction.pcie.unwrap_or_default()),
     );
-    let next_step = "Look for what keeps the driver from NVLink: nvidia-smi nvlink -s, the module parameter \
-        NVreg_NvLinkDisable, the fabric manager, MIG, or GPUs of several fabric partitions; then check again";
+    let plan = [
+        Step::LinkStates,
+        Step::NvLinkDisabled,
+        Step::FabricManager,
+        Step::MigMode,
+        Step::Partitions,
+        Step::CheckAgain,
+    ];
     vec![
-        RULE.finding(Subject::of_gpus(&gpus), message, next_step)
+        RULE.finding(Subject::of_gpus(&gpus), message, plan)
             .gpus(&gpus)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
             .fact(
