@@ -394,7 +394,7 @@ fn nothing_measured_is_never_healthy() {
     };
     let found = findings(&machine, Some(&measurements));
     let finding = only(&found, "nothing-measured", Severity::Warning);
-    assert!(finding.message.contains("802") && advises(&finding, "restart-fabric-manager"));
+    assert!(finding.message.contains("802") && advises(&finding, "ask-host"));
     assert_eq!(exit(&found, Some(&measurements)), exit_code::INCOMPLETE);
 
     let alone = h200_vm(1);

@@ -143,7 +143,7 @@ mod tests {
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
         let prohibited = findings(&machine, None);
         only(&prohibited, "compute-mode-restricted", Severity::Warning);
-        assert_advice(&RULE, &prohibited, &["default-compute-mode"], &[]);
+        assert_advice(&RULE, &prohibited, &["default-compute-mode"], &["nothing"]);
         let mut measurements = measured(&machine, 0.88);
         let failure = Some("the compute mode is prohibited".into());
         measurements.driver.devices = vec![CudaDevice {

@@ -99,7 +99,7 @@ mod tests {
             "{}",
             found.message
         );
-        let may = ["reload-driver", "container", "end-programs"];
+        let may = ["dkms", "container"];
         for guest in [true, false] {
             machine.host.virtual_machine = Reading::Known(guest);
             assert_advice(&RULE, &findings(&machine, None), &["reboot"], &may);

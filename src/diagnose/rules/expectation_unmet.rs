@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_gpu_that_is_missing_is_to_be_looked_for() {
         let found = expecting("[gpus]\ncount = 8\n", |_| ());
-        let may = ["expectation", "xid", "riser"];
+        let may = ["change-expectations", "power-cables", "reseat", "xid"];
         assert_advice(&RULE, &found, &["lspci"], &may);
     }
 }

@@ -145,7 +145,7 @@ mod tests {
             own.message
         );
         assert_eq!(exit(&found, Some(&measurements)), 3);
-        let may = ["check-again-idle", "xid"];
+        let may = ["update-driver", "xid"];
         assert_advice(&RULE, &found, &["send-report"], &may);
         measurements.latency.remove(0);
         assert_eq!(findings(&machine, Some(&measurements)), []);

@@ -161,7 +161,7 @@ mod tests {
         let mut machine = empty();
         machine.problems.push("NVML: driver not loaded".into());
         let found = findings(&machine, Some(&Measurements::default()));
-        let may = ["lspci", "reload-driver", "run-as-root", "container"];
+        let may = ["lspci", "driver-log", "run-as-root", "container"];
         assert_advice(&RULE, &found, &["bind-driver"], &may);
     }
 }
