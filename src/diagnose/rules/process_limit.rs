@@ -64,15 +64,25 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         Unknown::Limited(why) => Some(why.clone()),
         _ => None,
     };
-    let unasked = evidence
+    let driver = evidence
         .measurements
-        .map_or(&[][..], |measurements| &measurements.driver.peer_access);
-    let unasked = unasked
-        .iter()
+        .map(|measurements| &measurements.driver);
+    let unopened = driver
+        .into_iter()
+        .flat_map(|driver| &driver.devices)
+        .filter(|device| device.hindered)
+        .filter_map(|device| device.failure.clone());
+    let unasked = driver
+        .into_iter()
+        .flat_map(|driver| &driver.peer_access)
         .filter(|said| said.hindered)
         .filter_map(|said| said.failure.clone());
     let read = of_host.chain(of_gpus.flatten()).chain(of_pairs);
-    let unread: Vec<String> = read.filter_map(limited).chain(unasked).collect();
+    let unread: Vec<String> = read
+        .filter_map(limited)
+        .chain(unopened)
+        .chain(unasked)
+        .collect();
     let unwatched = evidence
         .measurements
         .map_or(&[][..], |measurements| &measurements.limited);
@@ -95,6 +105,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
+    use model::cuda::CudaDevice;
     use model::snapshot::Gpu;
 
     const WHY: &str =
@@ -147,6 +158,28 @@ mod tests {
             "{}",
             found[0].message
         );
+        assert_eq!(exit(&found, Some(&measurements)), 3);
+    }
+
+    #[test]
+    fn the_only_gpu_that_a_limit_kept_from_opening_needs_a_higher_limit() {
+        let machine = h200_vm(1);
+        let mut measurements = Measurements::default();
+        measurements.driver.devices.push(CudaDevice {
+            failure: Some(format!("cuDevicePrimaryCtxRetain: error (304); {WHY}")),
+            failure_code: Some(304),
+            hindered: true,
+            ..CudaDevice::default()
+        });
+        let found = findings(&machine, Some(&measurements));
+        let codes: Vec<_> = found.iter().map(|finding| &*finding.code).collect();
+        assert_eq!(codes, ["nothing-measured", "process-limit"]);
+        for finding in &found {
+            assert!(
+                finding.next_step.starts_with("Raise that limit"),
+                "{finding:?}"
+            );
+        }
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 
