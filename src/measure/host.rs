@@ -37,8 +37,8 @@ struct Leg {
     marks: [Event; 2],
     /// Seed of the pattern that is copied.
     seed: u64,
-    /// Check of the poison before the copies; for memory pinned anew, the check of the last copy. `None` if the GPU has
-    /// no kernels.
+    /// Check of the poison on the GPU before copies to it; for memory pinned anew, the check of the last copy. `None` if
+    /// nothing was checked.
     before: Option<PatternCheck>,
 }
 

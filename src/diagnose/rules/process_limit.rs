@@ -14,8 +14,8 @@
 //! # Why it matters
 //!
 //! A fact that was not read is not known to be healthy. A driver that cannot open a file returns the errors of a broken
-//! GPU, so under such a limit these errors are no evidence against hardware. By itself this finding makes the exit code
-//! 3.
+//! GPU, so under such a limit these errors are no evidence against hardware. This finding by itself makes the exit
+//! code 3.
 //!
 //! # What to do
 //!
