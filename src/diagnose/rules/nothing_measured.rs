@@ -129,6 +129,10 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
         Some(Hindrance::ProcessLimit) => return Plan::now([Step::Limits, Step::CheckAgain]),
         None => {}
     }
+    let devices = || driver.into_iter().flat_map(|driver| &driver.devices);
+    if devices().any(|device| device.hindered) {
+        return Plan::now([Step::Limits, Step::CheckAgain]);
+    }
     let gone = evidence
         .snapshot
         .host
@@ -141,7 +145,7 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
             false => Step::StartFabricManager,
         };
         Plan::now([manager, Step::CheckAgain])
-    } else if gpus == 1 {
+    } else if gpus == 1 && devices().all(|device| device.failure.is_none()) {
         Plan::now([Step::Nothing(Fine::OneGpu), Step::CheckWithHost])
     } else if gpus == 0 && gone {
         let load = [Step::LoadDriver, Step::StartLog];
