@@ -22,31 +22,40 @@ const HARMLESS: [&str; 10] = [
     "other-findings",
 ];
 
-/// Compares the steps of a finding and of its suspects, in the form of the report, with those that must and may be in
-/// them, by identifier; all others must not. Returns a complaint.
-pub(crate) fn wrong_advice<T: AsRef<str>>(
-    finding: &Value,
-    must: &[T],
-    may: &[T],
-) -> Option<String> {
+/// Returns the identifiers of the steps of a finding and of its suspects, in the form of the report, and the parts that
+/// they handle.
+pub(crate) fn advised_by(finding: &Value) -> BTreeSet<String> {
     let of = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let mut steps = of(finding, "steps");
     for suspect in of(finding, "suspects") {
         steps.extend(of(&suspect, "steps"));
     }
-    let ids = steps.iter().filter_map(|step| step["id"].as_str());
     let parts = steps.iter().flat_map(|step| of(step, "parts"));
-    let parts = parts.filter_map(|part| PARTS.into_iter().find(|known| part == *known));
-    let found: BTreeSet<&str> = ids.chain(parts).collect();
+    let parts = parts.filter(|part| PARTS.iter().any(|known| part == known));
+    let ids = steps.iter().map(|step| step["id"].clone());
+    let names = ids.chain(parts);
+    names
+        .filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect()
+}
+
+/// Compares the steps of a finding with those that must and may be in them, by identifier; all others must not. Returns
+/// a complaint.
+pub(crate) fn wrong_advice<T: AsRef<str>>(
+    finding: &Value,
+    must: &[T],
+    may: &[T],
+) -> Option<String> {
+    let found = advised_by(finding);
     let is_in = |list: &[T], id: &str| list.iter().any(|known| known.as_ref() == id);
     let missing: Vec<&str> = must
         .iter()
         .map(AsRef::as_ref)
-        .filter(|id| !found.contains(id))
+        .filter(|id| !found.contains(*id))
         .collect();
-    let wrong: Vec<&&str> = found
+    let wrong: Vec<&String> = found
         .iter()
-        .filter(|id| !HARMLESS.contains(id) && !is_in(must, id) && !is_in(may, id))
+        .filter(|id| !HARMLESS.contains(&id.as_str()) && !is_in(must, id) && !is_in(may, id))
         .collect();
     (!missing.is_empty() || !wrong.is_empty()).then(|| {
         format!(

@@ -225,6 +225,15 @@ impl Finding {
         self
     }
 
+    /// Returns the next step in words, a text for each stage.
+    pub fn stages(&self) -> Vec<String> {
+        match self.steps.as_slice() {
+            [] if self.next_step.is_empty() => Vec::new(),
+            [] => vec![self.next_step.clone()],
+            steps => step::stages(steps).collect(),
+        }
+    }
+
     /// Sets the suspects.
     #[must_use]
     pub fn suspecting(mut self, suspects: Vec<Suspect>) -> Self {

@@ -110,7 +110,7 @@ impl Step {
 }
 
 /// Returns the stages of a plan in words, a sentence each, without the last full stop.
-fn stages(steps: &[Step]) -> impl Iterator<Item = String> {
+pub(super) fn stages(steps: &[Step]) -> impl Iterator<Item = String> {
     let stages = steps.chunk_by(|one, next| one.when == next.when);
     stages.enumerate().map(|(number, stage)| {
         let lead = stage.first().map_or("", |step| step.when.lead(number == 0));

@@ -65,7 +65,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let mode = Step::DefaultComputeMode(Listed(gpus.to_vec()));
         let plan = match by_mps && severity == Severity::Info {
             true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
-            false => Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([mode]),
+            false => Plan::now([Step::Nothing(Fine::IfScheduled)]).otherwise([mode]),
         };
         let mut found = RULE
             .finding(

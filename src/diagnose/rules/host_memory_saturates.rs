@@ -53,6 +53,8 @@ pub(crate) const RULE: Rule = Rule::new(
 struct Sum<'a> {
     direction: HostDirection,
     copies: Vec<&'a HostCopy>,
+    /// Copies of GPUs that share the link that limits them.
+    shared: Vec<&'a HostCopy>,
     at_once: f64,
     alone: f64,
 }
@@ -70,14 +72,9 @@ impl Sum<'_> {
             .filter_map(|copy| Some(copy.theoretical_gbps?.0))
             .collect();
         let sum: f64 = theory.iter().sum();
-        let shared: Vec<&str> = self
-            .copies
-            .iter()
-            .filter_map(|copy| copy.bottleneck.as_deref())
-            .collect();
+        let shared = self.shared.iter();
         let shared: Vec<&str> = shared
-            .into_iter()
-            .filter(|hop| hop.ends_with("GPUs"))
+            .filter_map(|copy| copy.bottleneck.as_deref())
             .collect();
         let are_full =
             theory.len() == self.copies.len() && self.at_once >= sum * FULL_PERCENT / 100.0;
@@ -139,12 +136,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns true if `load-limited-by-design` names a link above every GPU that shares one with another.
 fn are_named(evidence: &Evidence<'_>, sum: &Sum<'_>) -> bool {
     let is_named = load_limited_by_design::names_above(evidence);
-    let shared = sum.copies.iter().filter(|copy| {
-        copy.bottleneck
-            .as_deref()
-            .is_some_and(|hop| hop.ends_with("GPUs"))
-    });
-    shared.map(|copy| copy.gpu).all(is_named)
+    sum.shared.iter().map(|copy| copy.gpu).all(is_named)
 }
 
 /// Returns the sums of each direction for the largest number of GPUs that copied at once, if all of them have both
@@ -175,8 +167,18 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
             .filter(|rates| rates.len() == *number as usize)
         {
             let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
+            let gpus = copies.iter().map(|copy| copy.gpu).collect();
+            let shares = |copy: &&HostCopy| {
+                topology::host::shares_limit(
+                    evidence.snapshot,
+                    evidence.topology,
+                    copy.gpu,
+                    &gpus,
+                )
+            };
             sums.push(Sum {
                 direction,
+                shared: copies.iter().copied().filter(shares).collect(),
                 copies,
                 at_once: at_once.iter().sum(),
                 alone: alone.iter().sum(),

@@ -326,6 +326,7 @@ choices! {
         IfFull: " if a check that copies over this link reaches its full rate (peerscope check): ports lower their generation at rest to save power",
         IfHidden: " if this is a container that was given some of the GPUs",
         IfMeant: " if this was meant",
+        IfScheduled: " if a scheduler set it on purpose",
         IfPartitioned: " if the machine was partitioned on purpose",
         IfRefused: " if the driver refuses it for these boards",
         IfReached: " where other machines of this kind reach as much: it is the rate to plan with for collective operations",
