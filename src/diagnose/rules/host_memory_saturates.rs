@@ -169,12 +169,7 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
             let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
             let gpus = copies.iter().map(|copy| copy.gpu).collect();
             let shares = |copy: &&HostCopy| {
-                topology::host::shares_limit(
-                    evidence.snapshot,
-                    evidence.topology,
-                    copy.gpu,
-                    &gpus,
-                )
+                topology::host::shares_limit(evidence.snapshot, evidence.topology, copy.gpu, &gpus)
             };
             sums.push(Sum {
                 direction,

@@ -68,7 +68,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 },
                 if indices.len() == 1 { "it" } else { "them" },
             ),
-            [Step::MigOff(Listed(indices.clone()))],
+            [Step::MigOff(all(&indices), Listed(indices.clone()))],
         )
         .gpus(&indices);
     if differ {

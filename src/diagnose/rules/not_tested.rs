@@ -127,7 +127,7 @@ fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {
     if closed.is_empty() {
         steps.push(Step::RemoveReason);
     } else {
-        steps.push(Step::DefaultComputeMode(Listed(closed)));
+        steps.push(Step::DefaultComputeMode(all(&closed), Listed(closed)));
     }
     steps.push(Step::CheckAgain);
     Plan::now(steps).otherwise([Step::CheckLess])

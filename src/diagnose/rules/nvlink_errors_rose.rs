@@ -27,6 +27,7 @@
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch warns
 //! of the same counters.
 
+use super::nvlink_missing;
 use super::prelude::*;
 use super::{bandwidth, load_reached};
 use model::measurement::NvLinkErrorsAdded;
@@ -103,6 +104,10 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     } else {
         ""
     };
+    let (reseated, other_end) = match nvlink_missing::may_have_bridge(evidence, index) {
+        true => (Part::GpuOrBridge(gpu(index)), Cause::BridgeOrBoard),
+        false => (Part::Gpu(gpu(index)), Cause::BoardOrSwitch),
+    };
     let mut found = RULE
         .finding(
             subject,
@@ -116,7 +121,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
                 Step::XidOf("74"),
             ])
             .if_it_stays([
-                Step::Reseat(Part::GpuOrBridge(gpu(index))),
+                Step::Reseat(reseated),
                 Step::Swap(Part::Gpu(gpu(index))),
             ]),
         )
@@ -131,7 +136,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     let swap = || [Step::SwapTest(Part::Gpu(gpu(index)))];
     found.suspects = vec![
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(Cause::BridgeOrBoard, swap(), Sign::FaultStays),
+        suspect_if(other_end, swap(), Sign::FaultStays),
     ];
     if recovery == 0 {
         let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);

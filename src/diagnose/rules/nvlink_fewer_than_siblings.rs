@@ -87,6 +87,10 @@ fn finding(
         Some(index) => format!("GPU {index}, of the same model, has {should}"),
         None => format!("other GPUs have {should} that lead to it"),
     };
+    let look = match nvlink_missing::may_have_bridge(evidence, gpu.index) {
+        true => Step::BridgesFitted(all(&[gpu.index])),
+        false => Step::FabricLog,
+    };
     let mut found = RULE
         .finding(
             Subject::Gpu { index: gpu.index },
@@ -97,8 +101,7 @@ fn finding(
             ),
             Plan::now([
                 Step::LinkStatesOf(Listed(vec![gpu.index])),
-                Step::BridgesFitted(all(&[gpu.index])),
-                Step::FabricLog,
+                look,
                 Step::PowerCycle,
             ])
             .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),

@@ -33,6 +33,7 @@
 //! passed with all NVLinks down.
 
 use super::prelude::*;
+use model::snapshot::NvLinkRemote;
 
 /// Names of parts that exist for SXM sockets only, without the manufacturer.
 const SXM_ONLY: [&str; 8] = [
@@ -58,6 +59,16 @@ pub(super) fn is_sxm(name: &str) -> bool {
     let name = name.trim();
     let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
     part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
+}
+
+/// Returns true if a bridge may connect this GPU: neither an SXM board nor an NVSwitch does.
+pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    let Some(gpu) = evidence.snapshot.gpu(gpu) else {
+        return true;
+    };
+    let mut links = gpu.nvlinks.known().into_iter().flatten();
+    let on_board = gpu.name.known().is_some_and(|name| is_sxm(name));
+    !on_board && !links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

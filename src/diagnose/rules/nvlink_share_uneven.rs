@@ -22,6 +22,7 @@
 //! NVML, fields 138 and 139, link by link. 8 x H200: each of 18 links carries 1/18 of the data (measured).
 
 use super::counted;
+use super::nvlink_missing;
 use super::prelude::*;
 use model::load::{Counted, LinkShare};
 use model::snapshot::{NvLink, NvLinkRemote};
@@ -88,6 +89,10 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         words::gpu(evidence.snapshot, gpu),
         words::count(of, "link"),
     );
+    let part = match nvlink_missing::may_have_bridge(evidence, gpu) {
+        true => Part::GpuBridgeOrCable(steps::gpu(gpu)),
+        false => Part::Gpu(steps::gpu(gpu)),
+    };
     let plan = Plan::now([
         Step::LinkErrors,
         Step::FabricLog,
@@ -95,7 +100,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         Step::ResetGpu(all(&[gpu]), Listed(vec![gpu])),
         Step::CheckAgain,
     ])
-    .if_it_stays([Step::Swap(Part::GpuBridgeOrCable(steps::gpu(gpu)))]);
+    .if_it_stays([Step::Swap(part)]);
     let about = match links {
         [link] => Subject::Link {
             index: gpu,

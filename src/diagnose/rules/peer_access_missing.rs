@@ -364,8 +364,8 @@ impl Why {
             Self::Mig => {
                 let gpus = evidence.snapshot.gpus.iter();
                 let on = gpus.filter(|gpu| gpu.mig.get() == Some(true));
-                let on = Listed(on.map(|gpu| gpu.index).collect());
-                fine(Fine::Always, Step::MigOff(on))
+                let on: Vec<u32> = on.map(|gpu| gpu.index).collect();
+                fine(Fine::Always, Step::MigOff(all(&on), Listed(on)))
             }
             Self::PeerLimit => Plan::now([
                 Step::DriverLog,

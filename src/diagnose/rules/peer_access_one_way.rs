@@ -75,7 +75,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let window = over_pcie.then(|| suspect(Cause::SmallWindow, [Step::Bar1, Step::Above4G]));
     let driver = suspect(
         Cause::PatchedOrOptions,
-        [Step::DriverOptions, Step::OwnDriver],
+        [Step::DriverOptions, Step::StockDriver],
     );
     found.suspects = window.into_iter().chain([driver]).collect();
     found

@@ -64,14 +64,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         share(direction),
         Bytes(direction.pcie.unwrap_or_default()),
     );
-    let plan = [
+    let mut plan = vec![
         Step::LinkStates,
         Step::NvLinkDisabled,
         Step::FabricManager,
-        Step::MigMode,
         Step::Partitions,
         Step::CheckAgain,
     ];
+    let in_question = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu));
+    if in_question
+        .into_iter()
+        .any(|gpu| gpu.mig.get() != Some(false))
+    {
+        plan.insert(2, Step::MigMode);
+    }
     vec![
         RULE.finding(Subject::of_gpus(&gpus), message, plan)
             .gpus(&gpus)

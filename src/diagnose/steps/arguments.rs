@@ -174,7 +174,7 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gpu(gpu) => gpu.fmt(f),
-            Self::GpuAndRiser(gpu) => write!(f, "{gpu} with its riser or cable"),
+            Self::GpuAndRiser(gpu) => write!(f, "{gpu} and its riser or cable"),
             Self::GpuAndBridge(gpu) => write!(f, "{gpu} and its NVLink bridge, if there is one"),
             Self::GpuOrBridge(gpu) => write!(f, "the NVLink bridge or {gpu}"),
             Self::GpuBridgeOrCable(gpu) => write!(f, "{gpu}, the bridge or the cable"),
@@ -182,7 +182,7 @@ impl fmt::Display for Part {
             Self::Module(gpu) => write!(f, "the module of {gpu}"),
             Self::ModuleOrBoard => f.write_str("module or board"),
             Self::Bridge => f.write_str("the NVLink bridge"),
-            Self::AdapterAndRiser => f.write_str("the adapter with its riser or cable"),
+            Self::AdapterAndRiser => f.write_str("the adapter and its riser or cable"),
             Self::Adapter => f.write_str("the adapter"),
             Self::Riser => f.write_str("one of the risers"),
             Self::RiserOrCable => f.write_str("riser or cable"),
@@ -242,7 +242,6 @@ macro_rules! choices {
             }
         }
 
-        impl Argument for $name {}
     )*};
 }
 
@@ -293,14 +292,6 @@ choices! {
         Faster: "copies through host memory are faster",
     }
 
-    /// Parts that links or GPUs share; completes "look for what they share before single GPUs".
-    SharedParts {
-        AbovePort: "the link above this port, its cable, and the power of the board that holds them",
-        Risers: "risers, cables or a backplane of one kind, or made for a lower generation",
-        SlotsOrRisers: "a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
-        ExtendersSlotsOrRisers: "extenders of one lane (PCIe x1 risers); a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
-    }
-
     /// A part for the service to look at; completes "have ... looked at".
     Served {
         Board: "the board that connects the GPUs",
@@ -339,5 +330,32 @@ choices! {
         SoundFigures: " where the figures are as they should be",
         WhileOverNvLink: " while GPUs copy over NVLink or through the host",
         WiderChangesNothing: "; a wider slot changes nothing",
+    }
+}
+
+choices! {
+    /// Parts that links or GPUs share; completes "look for what they share before single GPUs".
+    SharedParts {
+        AbovePort: "the link above this port, its cable, and the power of the board that holds them",
+        Risers: "risers, cables or a backplane of one kind, or made for a lower generation",
+        SlotsOrRisers: "a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
+        ExtendersSlotsOrRisers: "extenders of one lane (PCIe x1 risers); a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
+    }
+}
+
+impl Argument for Ask {}
+impl Argument for Work {}
+impl Argument for Full {}
+impl Argument for ThroughHost {}
+impl Argument for Served {}
+impl Argument for Results {}
+impl Argument for Fine {}
+
+impl Argument for SharedParts {
+    fn about(&self, mut step: Step) -> Step {
+        if *self != Self::AbovePort {
+            step.parts.push("riser".into());
+        }
+        step
     }
 }

@@ -89,6 +89,7 @@ causes! {
     PcieRetrains => "pcie-repeats" "a PCIe link that retrains or repeats what it sends";
     NvLinkFallback => "nvlink-fallback" "these bytes went over PCIe: their rate is one that the PCIe links carry";
     BridgeOrBoard => "bridge" "bridge, baseboard or switch";
+    BoardOrSwitch => "board" "baseboard or switch";
     BridgeMissing => "bridge" "a bridge that was never fitted, or that came loose";
     LinksDisabled => "links-disabled" "links that were disabled after they failed training";
     LinksDown => "links-disabled" "the links of these GPUs do not train";

@@ -300,10 +300,10 @@ steps! {
          disables peer access";
     ExcludedGpus => "module-parameter" ChangeSetting "look for NVreg_ExcludedGpus in /etc/modprobe.d";
     DriverOptions => "module-parameter" ChangeSetting "look at the driver's options in /etc/modprobe.d";
-    MigOff(list: Listed) => "mig-off" ChangeSetting
-        "end all programs on them, then nvidia-smi -i {list} -mig 0, if these GPUs are to exchange data with others";
-    DefaultComputeMode(list: Listed) => "default-compute-mode" ChangeSetting
-        "let several programs use them (nvidia-smi -i {list} -c DEFAULT)";
+    MigOff(gpus: All, list: Listed) => "mig-off" ChangeSetting
+        "to exchange data with other GPUs, end all programs on {gpus} and switch MIG off (nvidia-smi -i {list} -mig 0)";
+    DefaultComputeMode(gpus: All, list: Listed) => "default-compute-mode" ChangeSetting
+        "let several programs use {gpus} (nvidia-smi -i {list} -c DEFAULT)";
     Persistence => "persistence" ChangeSetting
         "enable the daemon: systemctl enable --now nvidia-persistenced (or nvidia-smi -pm 1 until the next boot)";
     Limits => "limits" ChangeSetting
