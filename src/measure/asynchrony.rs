@@ -110,9 +110,9 @@ impl Bench<'_> {
             self.contents.borrow_mut().remove(&ground.gpu);
             self.driver.fill(ground.send, ground.bytes, seed)?;
             self.driver.synchronize(Stream::default_of(ground.device))?;
-            self.driver.host_poison(host, ground.bytes, seed)?;
+            self.driver.poison(host, ground.bytes, seed)?;
             let old_share = || {
-                let seen = self.driver.host_look(host, ground.bytes, seed, seed)?;
+                let seen = self.driver.host_look(host, ground.bytes, seed)?;
                 Ok::<_, HardwareError>(100.0 * seen.wrong as f64 / seen.words.max(1) as f64)
             };
             let mut stale_percent = 0.0;

@@ -71,8 +71,9 @@ impl Bench<'_> {
                     held.push(once.blocking_ns, once.whole_ns);
                 }
             }
-            let name = || match ground.host {
-                Some([buffer, _]) => format!("{}, {}", work.name(ground.gpu), buffer.memory),
+            let memory = ground.host.and_then(|[buffer, _]| buffer.host_memory());
+            let name = || match memory {
+                Some(memory) => format!("{}, {memory}", work.name(ground.gpu)),
                 None => work.name(ground.gpu),
             };
             self.show("calls", name, || self.called(&ground, work).map(drop))?;

@@ -112,18 +112,12 @@ impl Bench<'_> {
         pairs: &[Pair],
         bytes: u64,
     ) -> Result<Vec<PatternCheck>, HardwareError> {
-        for &pair in pairs {
-            let seed = self.sent(pair);
-            self.driver
-                .check(self.open_gpu(pair.destination)?.receive, bytes, seed, seed)?;
-        }
-        pairs
-            .iter()
-            .map(|pair| {
-                self.driver
-                    .checked(self.open_gpu(pair.destination)?.receive, bytes)
-            })
-            .collect()
+        let received = |pair: &Pair| {
+            let receive = self.open_gpu(pair.destination)?.receive;
+            Ok((receive, self.sent(*pair)))
+        };
+        let received: Vec<_> = pairs.iter().map(received).collect::<Result<_, _>>()?;
+        self.driver.check(&received, bytes)
     }
 
     /// Returns the number of bytes that both buffers of a pair hold.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::bench::{Bench, Origin};
-use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, HostBuffer, Stream};
+use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 use model::flow::{Endpoint, Flow, HostMemory};
+use model::placement::Engine;
 use model::timeline::WorkKind;
 use plan::Round;
 
@@ -15,7 +16,7 @@ pub(super) struct Ground {
     pub send: Buffer,
     pub receive: Buffer,
     /// The host buffer that is copied to the GPU, and the one that receives the GPU's bytes.
-    pub host: Option<[HostBuffer; 2]>,
+    pub host: Option<[Buffer; 2]>,
     /// Bytes per copy.
     pub bytes: u64,
 }
@@ -90,7 +91,7 @@ impl Bench<'_> {
         memory: HostMemory,
         node: Option<u32>,
         bytes: u64,
-    ) -> Result<[HostBuffer; 2], HardwareError> {
+    ) -> Result<[Buffer; 2], HardwareError> {
         let first = self.lend(device, (memory, node), bytes, true, &[])?;
         let second = self.lend(device, (memory, node), bytes, false, &[first])?;
         self.holds(second.buffer, None);
@@ -114,12 +115,11 @@ impl Bench<'_> {
                 .host
                 .ok_or_else(|| HardwareError::new(ErrorKind::Other, "no host memory was planned"))
         };
+        let copy = |to, from| self.driver.copy(Engine::Copy, stream, to, from, bytes);
         let run = || match work {
-            Work::In => self
-                .driver
-                .copy_to_device(stream, receive, host()?[0], bytes),
-            Work::Out => self.driver.copy_to_host(stream, host()?[1], send, bytes),
-            Work::Within => self.driver.copy(stream, receive, send, bytes),
+            Work::In => copy(receive, host()?[0]),
+            Work::Out => copy(host()?[1], send),
+            Work::Within => copy(receive, send),
             Work::Kernel(length) => self.driver.spin(stream, length),
         };
         let verb = if matches!(work, Work::Kernel(_)) {

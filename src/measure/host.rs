@@ -176,18 +176,16 @@ impl Bench<'_> {
                 .next(within, Engine::Copy, Side::Source, Path::Staged)
         };
         let kernels = self.facts().kernels_failure_of(leg.gpu).is_none();
-        let default = Stream::default_of(leg.on_device.device);
+        let default = Stream::default_of(leg.stream.device);
         if leg.to_device {
             leg.seed = leg.on_host.seed.unwrap_or_else(fresh);
             if leg.on_host.seed.is_none() {
-                self.driver.host_fill(leg.on_host.buffer, bytes, leg.seed)?;
+                self.driver.fill(leg.on_host.buffer, bytes, leg.seed)?;
                 self.holds(leg.on_host.buffer, Some(leg.seed));
             }
             if kernels {
                 self.driver.poison(leg.on_device, bytes, leg.seed)?;
-                self.driver
-                    .check(leg.on_device, bytes, leg.seed, leg.seed)?;
-                leg.before = Some(self.driver.checked(leg.on_device, bytes)?);
+                leg.before = Some(self.compared(leg.on_device, bytes, leg.seed)?);
             }
             return Ok(());
         }
@@ -201,7 +199,7 @@ impl Bench<'_> {
             self.contents.borrow_mut().insert(leg.gpu, leg.seed);
         }
         self.holds(leg.on_host.buffer, None);
-        self.driver.host_poison(leg.on_host.buffer, bytes, leg.seed)
+        self.driver.poison(leg.on_host.buffer, bytes, leg.seed)
     }
 
     /// Checks the bytes at their destination. Returns none if the GPU has no kernels and they cannot be checked.
@@ -209,15 +207,7 @@ impl Bench<'_> {
         if self.facts().kernels_failure_of(leg.gpu).is_some() {
             return Ok(None);
         }
-        if !leg.to_device {
-            let counted = self
-                .driver
-                .host_check(leg.on_host.buffer, bytes, leg.seed, leg.seed)?;
-            return Ok(Some(Check::of(&counted)));
-        }
-        self.driver
-            .check(leg.on_device, bytes, leg.seed, leg.seed)?;
-        let counted = self.driver.checked(leg.on_device, bytes)?;
+        let counted = self.counted_at(leg, bytes)?;
         let blind = leg.before.filter(|before| before.poisoned != before.words);
         Ok(Some(match blind {
             Some(before) => Check::inconclusive(format!(
@@ -305,16 +295,12 @@ impl Bench<'_> {
             on_host: Lent { buffer, .. },
             ..
         } = *leg;
-        match (leg.to_device, engine) {
-            (true, Engine::Copy) => self.driver.copy_to_device(stream, on_device, buffer, bytes),
-            (true, Engine::Kernel) => self
-                .driver
-                .kernel_copy_to_device(stream, on_device, buffer, bytes),
-            (false, Engine::Copy) => self.driver.copy_to_host(stream, buffer, on_device, bytes),
-            (false, Engine::Kernel) => self
-                .driver
-                .kernel_copy_to_host(stream, buffer, on_device, bytes),
-        }
+        let (to, from) = if leg.to_device {
+            (on_device, buffer)
+        } else {
+            (buffer, on_device)
+        };
+        self.driver.copy(engine, stream, to, from, bytes)
     }
 
     /// Times copies with memory that is page-locked for each of them: allocated and freed, or registered and released
@@ -376,7 +362,7 @@ impl Bench<'_> {
         if leg.seed == 0 {
             self.prepare(leg, setup.bytes.0)?;
         }
-        let device = leg.on_device.device;
+        let device = leg.stream.device;
         let (registered, lock) = self.clocked(|| {
             self.driver
                 .host_register(device, pageable.buffer)
@@ -393,7 +379,7 @@ impl Bench<'_> {
     /// Times one copy with memory that is allocated page-locked for it. Stores the check in `before`, since the memory
     /// is freed.
     fn pinned_anew(&self, leg: &mut Leg, setup: Setup) -> Result<(Span, f64), HardwareError> {
-        let (device, kept, bytes) = (leg.on_device.device, leg.on_host, setup.bytes.0);
+        let (device, kept, bytes) = (leg.stream.device, leg.on_host, setup.bytes.0);
         let (buffer, lock) =
             self.clocked(|| self.take_host(device, (HostMemory::Pinned, leg.node), bytes))?;
         leg.on_host = Lent { buffer, seed: None };
@@ -422,15 +408,30 @@ impl Bench<'_> {
         if self.facts().kernels_failure_of(leg.gpu).is_some() {
             return Ok(None);
         }
-        if !leg.to_device {
-            return self
-                .driver
-                .host_check(leg.on_host.buffer, bytes, leg.seed, leg.seed)
-                .map(Some);
-        }
-        self.driver
-            .check(leg.on_device, bytes, leg.seed, leg.seed)?;
-        self.driver.checked(leg.on_device, bytes).map(Some)
+        self.counted_at(leg, bytes).map(Some)
+    }
+
+    fn counted_at(&self, leg: &Leg, bytes: u64) -> Result<PatternCheck, HardwareError> {
+        let to = if leg.to_device {
+            leg.on_device
+        } else {
+            leg.on_host.buffer
+        };
+        self.compared(to, bytes, leg.seed)
+    }
+
+    /// Compares the first bytes of a buffer with a pattern.
+    pub(super) fn compared(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        seed: u64,
+    ) -> Result<PatternCheck, HardwareError> {
+        let found = self.driver.check(&[(buffer, seed)], bytes)?;
+        found
+            .first()
+            .copied()
+            .ok_or_else(|| HardwareError::new(ErrorKind::Other, "nothing was checked"))
     }
 
     /// Runs a closure and returns its span on the host's clock.

@@ -4,7 +4,7 @@
 use super::bench::Bench;
 use super::kept::Kept;
 pub(super) use super::kept::Lent;
-use hardware::{Device, ErrorKind, HardwareError, HostBuffer};
+use hardware::{Buffer, Device, ErrorKind, HardwareError, Location};
 use model::flow::HostMemory;
 use model::units::Bytes;
 
@@ -31,10 +31,12 @@ impl Bench<'_> {
     ) -> Result<Lent, HardwareError> {
         let is_lent = |kept: &Kept| lent.iter().any(|lent| lent.buffer.id == kept.buffer.id);
         let fits = |kept: &&Kept| {
-            let Kept {
-                node: of, buffer, ..
-            } = kept;
-            (buffer.memory, *of) == (memory, node) && buffer.bytes >= bytes && !is_lent(kept)
+            let Buffer {
+                location,
+                bytes: of,
+                ..
+            } = kept.buffer;
+            location == Location::Host { memory, node } && of >= bytes && !is_lent(kept)
         };
         let best = |kept: &&Kept| kept.seed.is_some() != filled;
         let found = self
@@ -52,16 +54,15 @@ impl Bench<'_> {
             self.let_go(|kept| !is_lent(kept))?;
         }
         let buffer = self.take_host(device, (memory, node), bytes)?;
-        self.hosts.kept.borrow_mut().push(Kept {
-            node,
-            buffer,
-            seed: None,
-        });
+        self.hosts
+            .kept
+            .borrow_mut()
+            .push(Kept { buffer, seed: None });
         Ok(Lent { buffer, seed: None })
     }
 
     /// Records the contents of a buffer.
-    pub(super) fn holds(&self, buffer: HostBuffer, seed: Option<u64>) {
+    pub(super) fn holds(&self, buffer: Buffer, seed: Option<u64>) {
         let mut kept = self.hosts.kept.borrow_mut();
         kept.iter_mut()
             .filter(|kept| kept.buffer.id == buffer.id)
@@ -70,7 +71,7 @@ impl Bench<'_> {
 
     /// Frees the buffers that are not worth keeping: all but pinned memory.
     pub(super) fn give_back(&self) -> Result<(), HardwareError> {
-        self.let_go(|kept| kept.buffer.memory != HostMemory::Pinned)
+        self.let_go(|kept| kept.buffer.host_memory() != Some(HostMemory::Pinned))
     }
 
     fn let_go(&self, which: impl Fn(&Kept) -> bool) -> Result<(), HardwareError> {
@@ -99,7 +100,7 @@ impl Bench<'_> {
         device: Device,
         (memory, node): (HostMemory, Option<u32>),
         bytes: u64,
-    ) -> Result<HostBuffer, HardwareError> {
+    ) -> Result<Buffer, HardwareError> {
         self.room(bytes)?;
         let buffer = self
             .driver
@@ -110,8 +111,8 @@ impl Bench<'_> {
     }
 
     /// Frees host memory.
-    pub(super) fn free_host(&self, buffer: HostBuffer) -> Result<(), HardwareError> {
-        self.driver.host_free(buffer)?;
+    pub(super) fn free_host(&self, buffer: Buffer) -> Result<(), HardwareError> {
+        self.driver.free(buffer)?;
         self.hosts
             .taken
             .set(self.hosts.taken.get().saturating_sub(buffer.bytes));

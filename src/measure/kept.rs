@@ -2,12 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use hardware::HostBuffer;
+use hardware::Buffer;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
-    pub(super) node: Option<u32>,
-    pub(super) buffer: HostBuffer,
+    pub(super) buffer: Buffer,
     /// Seed of the pattern in it, if it contains one.
     pub(super) seed: Option<u64>,
 }
@@ -23,7 +22,7 @@ pub(super) struct HostPool {
 /// A buffer in use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lent {
-    pub(super) buffer: HostBuffer,
+    pub(super) buffer: Buffer,
     /// Seed of the pattern in it, if it contains one.
     pub(super) seed: Option<u64>,
 }

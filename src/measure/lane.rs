@@ -236,12 +236,8 @@ impl Bench<'_> {
     }
 
     fn copy_once(&self, lane: &Lane, shape: Shape, bytes: u64) -> Result<(), HardwareError> {
-        match shape.engine {
-            Engine::Copy => self.driver.copy(lane.issuing, lane.to, lane.from, bytes),
-            Engine::Kernel => self
-                .driver
-                .kernel_copy(lane.issuing, lane.to, lane.from, bytes),
-        }
+        self.driver
+            .copy(shape.engine, lane.issuing, lane.to, lane.from, bytes)
     }
 
     /// Returns the host nanoseconds of a closure.

@@ -7,7 +7,7 @@ use super::{Outcome, Row};
 use hardware::HardwareError;
 use model::flow::Setup;
 use model::measurement::{Latency, Status};
-use model::placement::{Pair, Path, Side};
+use model::placement::{Engine, Pair, Path, Side};
 use plan::{LATENCY_COPIES, stream_of};
 
 impl Bench<'_> {
@@ -35,8 +35,9 @@ impl Bench<'_> {
                 }
                 self.driver.record(events[0], stream)?;
                 let copy = || {
+                    let (to, from) = (destination.receive, source.send);
                     self.driver
-                        .copy(stream, destination.receive, source.send, setup.bytes.0)
+                        .copy(Engine::Copy, stream, to, from, setup.bytes.0)
                 };
                 enqueue_ns = self.timed(|| (0..LATENCY_COPIES).try_for_each(|_| copy()))?;
                 self.driver.record(events[1], stream)

@@ -38,6 +38,15 @@ enum Place {
     Host(Lent),
 }
 
+impl Place {
+    const fn buffer(self) -> Buffer {
+        match self {
+            Self::Device(buffer) => buffer,
+            Self::Host(lent) => lent.buffer,
+        }
+    }
+}
+
 /// One flow, with all its resources.
 struct Run {
     from: Place,
@@ -197,7 +206,7 @@ impl Bench<'_> {
             Place::Host(from) => {
                 run.seed = from.seed.unwrap_or_else(fresh);
                 if from.seed.is_none() {
-                    self.driver.host_fill(from.buffer, bytes, run.seed)?;
+                    self.driver.fill(from.buffer, bytes, run.seed)?;
                     self.holds(from.buffer, Some(run.seed));
                 }
             }
@@ -206,7 +215,8 @@ impl Bench<'_> {
                 run.seed = held.unwrap_or_else(fresh);
                 if held.is_none() && kernels {
                     self.driver.fill(from, from.bytes, run.seed)?;
-                    self.driver.synchronize(Stream::default_of(from.device))?;
+                    self.driver
+                        .synchronize(Stream::default_of(run.stream.device))?;
                     self.contents.borrow_mut().insert(run.gpu, run.seed);
                 }
             }
@@ -214,7 +224,7 @@ impl Bench<'_> {
         match run.to {
             Place::Host(to) => {
                 self.holds(to.buffer, None);
-                self.driver.host_poison(to.buffer, bytes, run.seed)?;
+                self.driver.poison(to.buffer, bytes, run.seed)?;
                 let whole = PatternCheck {
                     words: bytes / 8,
                     wrong: 0,
@@ -226,21 +236,11 @@ impl Bench<'_> {
             Place::Device(to) if kernels => {
                 self.driver.poison(to, bytes, run.seed)?;
                 // A check that counts nothing would pass everything: it must see the poison first.
-                run.before = Some(self.counted_in(to, bytes, run.seed)?);
+                run.before = Some(self.compared(to, bytes, run.seed)?);
             }
             Place::Device(_) => {}
         }
         Ok(())
-    }
-
-    fn counted_in(
-        &self,
-        buffer: Buffer,
-        bytes: u64,
-        seed: u64,
-    ) -> Result<PatternCheck, HardwareError> {
-        self.driver.check(buffer, bytes, seed, seed)?;
-        self.driver.checked(buffer, bytes)
     }
 
     /// Checks the bytes of a flow at their destination; returns none if that is not possible.
@@ -255,12 +255,7 @@ impl Bench<'_> {
             );
             return Ok(Some(Check::inconclusive(why)));
         }
-        let counted = match run.to {
-            Place::Device(to) => self.counted_in(to, bytes, run.seed)?,
-            Place::Host(to) => self
-                .driver
-                .host_check(to.buffer, bytes, run.seed, run.seed)?,
-        };
+        let counted = self.compared(run.to.buffer(), bytes, run.seed)?;
         Ok(Some(Check::of(&counted)))
     }
 
@@ -339,22 +334,8 @@ impl Bench<'_> {
     }
 
     fn copy_run(&self, run: &Run, bytes: u64) -> Result<(), HardwareError> {
-        match (run.from, run.to) {
-            (Place::Device(from), Place::Device(to)) => {
-                self.driver.copy(run.stream, to, from, bytes)
-            }
-            (Place::Host(from), Place::Device(to)) => {
-                self.driver
-                    .copy_to_device(run.stream, to, from.buffer, bytes)
-            }
-            (Place::Device(from), Place::Host(to)) => {
-                self.driver.copy_to_host(run.stream, to.buffer, from, bytes)
-            }
-            (Place::Host(_), Place::Host(_)) => Err(HardwareError::new(
-                ErrorKind::Other,
-                "no copy within the host",
-            )),
-        }
+        let (to, from) = (run.to.buffer(), run.from.buffer());
+        self.driver.copy(Mover::Copy, run.stream, to, from, bytes)
     }
 }
 

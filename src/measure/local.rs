@@ -10,7 +10,7 @@ use super::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError};
 use model::flow::Setup;
 use model::measurement::{LocalCopy, Status};
-use model::placement::{Pair, Side};
+use model::placement::{Engine, Pair, Side};
 use model::units::GbPerSecond;
 use plan::LOCAL_COPIES;
 
@@ -30,8 +30,9 @@ impl Bench<'_> {
         let stream = self.current_stream(within, setup.placement, Side::Source)?;
         let events = self.events(open_gpu.device, 2)?;
         let copy = || {
+            let (to, from) = (open_gpu.receive, open_gpu.send);
             self.driver
-                .copy(stream, open_gpu.receive, open_gpu.send, setup.bytes.0)
+                .copy(Engine::Copy, stream, to, from, setup.bytes.0)
         };
         let mut rows = Vec::new();
         for _ in 0..samples {

@@ -16,7 +16,7 @@ use super::{Outcome, OverlapSample, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::measurement::{Overlap, Status};
-use model::placement::{HostMode, Pair, Path, Placement, Side};
+use model::placement::{Engine, HostMode, Pair, Path, Placement, Side};
 use model::timeline::WorkKind;
 use model::units::{Bytes, MIB};
 
@@ -268,8 +268,8 @@ impl Bench<'_> {
         );
         while left > 0 {
             let part = left.min(most);
-            self.driver
-                .copy(scene.from, destination.receive, source.send, part)?;
+            let (to, from) = (destination.receive, source.send);
+            self.driver.copy(Engine::Copy, scene.from, to, from, part)?;
             left -= part;
         }
         Ok(())

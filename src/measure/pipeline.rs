@@ -20,7 +20,6 @@ use super::statistics::{median, spread_percent};
 use super::timeline::Ran;
 use super::{Outcome, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
-use model::flow::HostMemory;
 use model::measurement::Status;
 use model::pipeline::{Bound, Pipeline};
 use model::status::Ending;
@@ -101,9 +100,7 @@ impl Bench<'_> {
             return Err(not_asked());
         };
         let ground = self.ground(round)?;
-        let gated = ground
-            .host
-            .is_some_and(|[buffer, _]| buffer.memory != HostMemory::Pageable)
+        let gated = ground.host.is_some_and(|[buffer, _]| !buffer.is_pageable())
             && self.can_hold(&ground)?;
         let kernel = self.kernel_beside_copies(&ground, gated)?;
         let one = Shape {
@@ -335,7 +332,7 @@ impl Bench<'_> {
 fn name_of(ground: &Ground, shape: Shape) -> String {
     let memory = ground
         .host
-        .map(|[buffer, _]| format!("{}, ", buffer.memory))
+        .and_then(|[buffer, _]| Some(format!("{}, ", buffer.host_memory()?)))
         .unwrap_or_default();
     format!(
         "{memory}{} x {}, streams: {}",

@@ -13,7 +13,7 @@ use super::figures::without_figures;
 use hardware::{ErrorKind, HardwareError};
 use model::flow::{Flow, Setup};
 use model::measurement::{Status, Verified};
-use model::placement::{Engine, Pair, Placement};
+use model::placement::{Pair, Placement};
 use model::units::Bytes;
 
 impl Bench<'_> {
@@ -47,10 +47,7 @@ impl Bench<'_> {
                 self.open_gpu(pair.source)?.send,
                 self.open_gpu(pair.destination)?.receive,
             );
-            match setup.engine {
-                Engine::Copy => self.driver.copy(stream, to, from, bytes)?,
-                Engine::Kernel => self.driver.kernel_copy(stream, to, from, bytes)?,
-            }
+            self.driver.copy(setup.engine, stream, to, from, bytes)?;
         }
         for &pair in pairs {
             self.driver
