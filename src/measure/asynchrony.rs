@@ -12,7 +12,6 @@ use super::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError, Stream};
 use model::asynchrony::{Hazard, LaunchLoop};
 use model::measurement::Status;
-use model::placement::{Engine, Pair, Path, Side};
 use model::status::Ending;
 use plan::{Action, Round};
 
@@ -97,17 +96,11 @@ impl Bench<'_> {
             .streams(ground.device, 1)?
             .first()
             .ok_or_else(not_asked)?;
-        let within = Pair {
-            source: ground.gpu,
-            destination: ground.gpu,
-        };
         let mut all = Vec::new();
         for _ in 0..samples {
-            let seed = self
-                .seeds
-                .next(within, Engine::Copy, Side::Source, Path::Staged);
-            // The fill below overwrites the known contents.
-            self.contents.borrow_mut().remove(&ground.gpu);
+            let seed = self.seeds.next();
+            // The fill overwrites the known contents.
+            self.holds(ground.send, None);
             self.driver.fill(ground.send, ground.bytes, seed)?;
             self.driver.synchronize(Stream::default_of(ground.device))?;
             self.driver.poison(host, ground.bytes, seed)?;

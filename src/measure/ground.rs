@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::{Bench, Origin};
-use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
+use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Location, Stream};
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::placement::Engine;
 use model::timeline::WorkKind;
@@ -64,10 +64,13 @@ impl Bench<'_> {
             .find_map(Endpoint::gpu)
             .ok_or_else(no_gpu)?;
         let open_gpu = self.open_gpu(gpu)?;
-        let host = match round.flows.iter().find_map(host_end) {
-            Some((memory, node)) => {
-                Some(self.host_buffers(open_gpu.device, memory, node, round.task.setup.bytes.0)?)
-            }
+        let location = round.flows.iter().find_map(host_end);
+        let host = match location {
+            Some((memory, node)) => Some(self.host_buffers(
+                open_gpu.device,
+                Location::Host { memory, node },
+                round.task.setup.bytes.0,
+            )?),
             None => None,
         };
         let in_host = host.into_iter().flatten().map(|buffer| buffer.bytes);
@@ -88,14 +91,13 @@ impl Bench<'_> {
     fn host_buffers(
         &self,
         device: Device,
-        memory: HostMemory,
-        node: Option<u32>,
+        location: Location,
         bytes: u64,
     ) -> Result<[Buffer; 2], HardwareError> {
-        let first = self.lend(device, (memory, node), bytes, true, &[])?;
-        let second = self.lend(device, (memory, node), bytes, false, &[first])?;
-        self.holds(second.buffer, None);
-        Ok([first.buffer, second.buffer])
+        let first = self.lend(device, location, bytes, true, &[])?;
+        let second = self.lend(device, location, bytes, false, &[first.id])?;
+        self.holds(second, None);
+        Ok([first, second])
     }
 
     pub(super) fn enqueue_work(
@@ -174,7 +176,7 @@ impl Bench<'_> {
 }
 
 /// Returns the host's end of a flow, if it has one.
-fn host_end(flow: &Flow) -> Option<(HostMemory, Option<u32>)> {
+pub(super) fn host_end(flow: &Flow) -> Option<(HostMemory, Option<u32>)> {
     flow.ends().into_iter().find_map(|end| match end {
         Endpoint::Host { node, memory } => Some((memory, node)),
         Endpoint::Gpu(_) => None,

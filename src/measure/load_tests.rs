@@ -5,6 +5,7 @@ use super::*;
 use crate::{Selection, assemble};
 use model::flow::{HostMemory, Setup};
 use model::load::Pattern;
+use model::units::MIB;
 use plan::Task;
 use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
 use sim::{self, builtin};
