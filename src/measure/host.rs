@@ -3,7 +3,7 @@
 
 use super::bench::Bench;
 use super::contents::Check;
-use super::ground::host_end;
+use super::gpu_buffers::host_end;
 use super::host_pool::of_host;
 use super::statistics::spread_percent;
 use super::transfer::{Timing, Transfer};

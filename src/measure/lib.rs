@@ -16,7 +16,7 @@ mod errors;
 mod figures;
 mod following;
 mod foreign;
-mod ground;
+mod gpu_buffers;
 mod host;
 mod host_cells;
 mod host_pool;

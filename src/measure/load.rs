@@ -13,7 +13,7 @@ use super::contents::Check;
 use super::figures::{count, without_figures};
 use super::statistics::{median, spread_percent};
 use super::transfer::{Timing, Transfer};
-use super::window::{Engine, Ran, Sample, in_turn, while_all_run};
+use super::window::{Engine, FlowTimes, Sample, in_turn, while_all_run};
 use super::{LoadTimes, Outcome};
 use hardware::{ErrorKind, HardwareError};
 use model::flow::{Endpoint, Flow};
@@ -122,7 +122,7 @@ impl Bench<'_> {
         &self,
         transfers: &[Transfer],
         copied: &mut [u64],
-    ) -> Result<Vec<Ran>, HardwareError> {
+    ) -> Result<Vec<FlowTimes>, HardwareError> {
         let timing = Timing {
             marked: true,
             in_turn: true,
@@ -132,7 +132,7 @@ impl Bench<'_> {
         let timed = self.row(transfers, timing)?;
         for ((transfer, timed), copied) in transfers.iter().zip(timed).zip(copied) {
             *copied += timed.copied;
-            ran.push(Ran {
+            ran.push(FlowTimes {
                 gpu: transfer.issuer,
                 engine: match (transfer.from.device(), transfer.to.device()) {
                     (None, _) => Engine::FromHost,
@@ -155,7 +155,7 @@ impl Bench<'_> {
     clippy::cast_sign_loss,
     reason = "a clamped, positive count"
 )]
-fn copies_each(trial: &[Ran], copies: u32) -> Vec<u32> {
+fn copies_each(trial: &[FlowTimes], copies: u32) -> Vec<u32> {
     let mut each: Vec<f64> = trial
         .iter()
         .map(|ran| ran.length() / f64::from(TRIAL_COPIES))
@@ -174,13 +174,13 @@ fn copies_each(trial: &[Ran], copies: u32) -> Vec<u32> {
 }
 
 /// Gives more copies to flows that ended before others had a second one. Returns true if there are such flows.
-fn lengthen(ran: &[Ran], each: &mut [u32]) -> bool {
+fn lengthen(ran: &[FlowTimes], each: &mut [u32]) -> bool {
     let second = ran
         .iter()
         .filter_map(|ran| ran.ends.get(1))
         .copied()
         .fold(0.0, f64::max);
-    let early = |ran: &Ran| ran.ends.last().is_some_and(|end| *end < second);
+    let early = |ran: &FlowTimes| ran.ends.last().is_some_and(|end| *end < second);
     let mut longer = false;
     for (_, copies) in ran
         .iter()

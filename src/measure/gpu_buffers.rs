@@ -10,7 +10,7 @@ use model::timeline::WorkKind;
 use plan::Round;
 
 /// A GPU, its buffers, and the host buffers that it exchanges bytes with.
-pub(super) struct Ground {
+pub(super) struct GpuBuffers {
     pub gpu: u32,
     pub device: Device,
     pub send: Buffer,
@@ -56,7 +56,7 @@ impl Work {
 
 impl Bench<'_> {
     /// Returns the resources of a round on one GPU. Its bytes are at most what every buffer holds.
-    pub(super) fn ground(&self, round: &Round) -> Result<Ground, HardwareError> {
+    pub(super) fn gpu_buffers(&self, round: &Round) -> Result<GpuBuffers, HardwareError> {
         let gpu = round
             .flows
             .iter()
@@ -77,7 +77,7 @@ impl Bench<'_> {
         let bytes = in_host
             .chain([open_gpu.send.bytes, open_gpu.receive.bytes])
             .fold(round.task.setup.bytes.0, u64::min);
-        Ok(Ground {
+        Ok(GpuBuffers {
             gpu,
             device: open_gpu.device,
             send: open_gpu.send,
@@ -102,18 +102,18 @@ impl Bench<'_> {
 
     pub(super) fn enqueue_work(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         stream: Stream,
         work: Work,
     ) -> Result<(), HardwareError> {
-        let Ground {
+        let GpuBuffers {
             send,
             receive,
             bytes,
             ..
-        } = *ground;
+        } = *buffers;
         let host = || {
-            ground
+            buffers
                 .host
                 .ok_or_else(|| HardwareError::new(ErrorKind::Other, "no host memory was planned"))
         };
@@ -129,23 +129,23 @@ impl Bench<'_> {
         } else {
             ""
         };
-        self.call(|| format!("{verb}{}", work.name(ground.gpu)), run)
+        self.call(|| format!("{verb}{}", work.name(buffers.gpu)), run)
     }
 
     /// Releases pieces of work at the same time, each in a stream of its own. Returns the nanoseconds from the release
     /// to the end of each.
     pub(super) fn set_off(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         works: &[Work],
     ) -> Result<Vec<f64>, HardwareError> {
-        let streams = self.streams(ground.device, works.len())?;
-        let ends = self.events(ground.device, works.len())?;
+        let streams = self.streams(buffers.device, works.len())?;
+        let ends = self.events(buffers.device, works.len())?;
         let opened = self.gated(|| {
-            let opened = self.close_gate(ground.gpu)?;
+            let opened = self.close_gate(buffers.gpu)?;
             for ((&stream, &work), &end) in streams.iter().zip(works).zip(&ends) {
                 self.driver.wait(stream, opened)?;
-                self.enqueue_work(ground, stream, work)?;
+                self.enqueue_work(buffers, stream, work)?;
                 self.driver.record(end, stream)?;
             }
             Ok(opened)
