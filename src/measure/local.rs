@@ -5,11 +5,11 @@
 
 use super::Outcome;
 use super::bench::{Bench, Origin};
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError};
 use model::flow::Setup;
-use model::measurement::{LocalCopy, Status};
+use model::measurement::LocalCopy;
 use model::placement::{Pair, Side};
 use model::units::GbPerSecond;
 use plan::LOCAL_COPIES;
@@ -68,18 +68,9 @@ impl Bench<'_> {
 
 /// Returns the cell of a round.
 pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
-    let mut cell = LocalCopy {
-        gpu,
-        bytes: setup.bytes,
-        achieved_gbps: None,
-        samples: 0,
-        spread_percent: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-    };
+    let mut cell = LocalCopy::blank(gpu, setup.bytes);
     let Outcome::Within { rows } = outcome else {
-        (cell.status, cell.reason) = without_figures(outcome);
+        cell.ending = without_figures(outcome);
         return cell;
     };
     let bytes = setup.bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
@@ -91,7 +82,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
     cell.samples = count(&gbps);
     cell.spread_percent = spread_percent(&gbps);
     if cell.achieved_gbps.is_none() {
-        (cell.status, cell.reason) = (Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     cell
 }
@@ -100,6 +91,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
 mod tests {
     use super::*;
     use crate::Span;
+    use model::status::Status;
     use model::units::{Bytes, MIB};
 
     #[test]
@@ -122,7 +114,7 @@ mod tests {
             "{cell:?}"
         );
         assert_eq!(
-            (cell.gpu, cell.samples, cell.status),
+            (cell.gpu, cell.samples, cell.ending.status),
             (3, 3, Status::Measured)
         );
         assert!(cell.spread_percent.unwrap() > 4.0);
@@ -143,8 +135,8 @@ mod tests {
             (Outcome::Rows { rows: Vec::new() }, Status::Failed),
         ] {
             let cell = cell(0, setup, &outcome);
-            assert_eq!(cell.status, status);
-            assert!(cell.reason.is_some() && cell.achieved_gbps.is_none());
+            assert_eq!(cell.ending.status, status);
+            assert!(cell.ending.reason.is_some() && cell.achieved_gbps.is_none());
         }
     }
 }

@@ -14,6 +14,7 @@ use hardware::{ErrorKind, HardwareError};
 use model::flow::{Flow, Setup};
 use model::measurement::{Status, Verified};
 use model::placement::{Engine, Pair, Placement};
+use model::status::Ending;
 use model::units::Bytes;
 
 impl Bench<'_> {
@@ -115,7 +116,7 @@ fn verification(outcome: &Outcome, at: usize) -> Verification {
             lost: None,
         };
     }
-    let (status, reason) = without_figures(outcome);
+    let Ending { status, reason, .. } = without_figures(outcome);
     let reason = reason.unwrap_or_default();
     let verified = if status == Status::Skipped {
         Verified::Skipped
