@@ -1,6 +1,6 @@
 //! Every measured figure as a row of comma-separated values, for spreadsheets and databases (RFC 4180, with line feeds).
 //!
-//! A measurement without a figure has one row, with its reason. A report without measurements has one row, with what holds
+//! A measurement without its main figure has a row with the reason. A report without measurements has one row, with what holds
 //! for the whole report.
 
 use super::digest::{Caveat, Digest};
@@ -64,14 +64,15 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     columns.join(",") + "\n" + &rows.iter().map(line).collect::<String>()
 }
 
-/// Returns a row for each measured figure; one for the main figure if there is none.
+/// Returns a row for each measured figure; the main one has a row even if it is not known.
 fn rows(one: &dyn Measurement) -> Vec<Row> {
     let all = one.figures();
-    let is_known = |figure: &&Figure| !figure.is_given && figure.value.is_some();
-    let has_figure = all.iter().any(|figure| is_known(&figure));
-    let main = all.first().filter(|_| !has_figure);
-    let shown = all.iter().filter(is_known).chain(main);
-    shown.map(|figure| row(one, figure, &all)).collect()
+    let measured = all
+        .iter()
+        .enumerate()
+        .filter(|(_, figure)| !figure.is_given);
+    let shown = measured.filter(|(number, figure)| *number == 0 || figure.value.is_some());
+    shown.map(|(_, figure)| row(one, figure, &all)).collect()
 }
 
 fn row(one: &dyn Measurement, figure: &Figure, all: &[Figure]) -> Row {
@@ -213,7 +214,12 @@ mod tests {
     #[test]
     fn without_a_figure_there_is_a_row_with_the_reason() {
         let rows = rows(&sample::pcie_box());
-        let hung = [("source", "4"), ("destination", "6"), ("status", "hung")];
+        let hung = [
+            ("source", "4"),
+            ("destination", "6"),
+            ("status", "hung"),
+            ("figure", "achieved_gbps"),
+        ];
         let reasons = found(&rows, "reason", &hung);
         assert!(
             !reasons.is_empty()
