@@ -250,7 +250,7 @@ pub trait Measurement: Subject {
 }
 
 /// A type of what measurements are planned with.
-pub trait Axis {
+pub(crate) trait Axis {
     /// Names of its columns in a table; empty if it has one column, named after its field.
     const NAMES: &'static [&'static str] = &[];
 
