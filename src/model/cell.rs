@@ -348,10 +348,15 @@ impl Axis for Setup {
     }
 }
 
-/// Sorts figures by their rank: the main figure, measured ones, those that it is compared with, those of single flows.
-pub(crate) fn in_order(mut ranked: Vec<(u8, Figure)>) -> Vec<Figure> {
-    ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().map(|(_, figure)| figure).collect()
+/// Sorts figures by their rank, and appends those of single flows.
+pub(crate) fn in_order<const FIELDS: usize>(
+    own: [Option<(u8, Figure)>; FIELDS],
+    of_flows: Vec<Figure>,
+) -> Vec<Figure> {
+    let mut own: Vec<_> = own.into_iter().flatten().collect();
+    own.sort_by_key(|(rank, _)| *rank);
+    let own = own.into_iter().map(|(_, figure)| figure);
+    own.chain(of_flows).collect()
 }
 
 /// Declares a cell once: its probe, what it is planned `with`, and what it `has` afterwards. Struct, JSON, schema and
@@ -400,22 +405,17 @@ macro_rules! cell {
             }
 
             fn axes(&self) -> Vec<(&'static str, String)> {
-                let mut axes = Vec::new();
-                $(crate::cell::role!(axes axes, self.$key, $key, $($part)?);)*
-                axes
+                [$(crate::cell::role!(axes self.$key, $key, $($part)?)),*].concat()
             }
 
             fn axis_names() -> Vec<&'static str> {
-                let mut names = Vec::new();
-                $(crate::cell::role!(names names, $key_type, $key, $($part)?);)*
-                names
+                [$(crate::cell::role!(names $key_type, $key, $($part)?)),*].concat()
             }
 
             fn figures(&self) -> Vec<crate::cell::Figure> {
-                let mut figures = Vec::new();
-                $(crate::cell::role!(figures figures, self.$key, $key, $($part)?);)*
-                $(crate::cell::role!(figures figures, self.$field, $field, $($($role)+)?);)*
-                crate::cell::in_order(figures)
+                let own = [$(crate::cell::role!(figure self.$field, $field, $($($role)+)?)),*];
+                let of_flows = [$(crate::cell::role!(figures self.$key, $($part)?)),*];
+                crate::cell::in_order(own, of_flows.concat())
             }
 
             fn forget(&mut self) {
@@ -458,34 +458,29 @@ macro_rules! role {
     (start) => { Default::default() };
     (start $start:expr) => { $start };
 
-    (axes $to:ident, $value:expr, $field:ident,) => {
-        $to.extend(crate::cell::columns_of(&$value, stringify!($field)));
-    };
-    (axes $to:ident, $value:expr, $field:ident, flows) => {};
-    (names $to:ident, $type:ty, $field:ident,) => {
-        $to.extend(crate::cell::names_of::<$type>(stringify!($field)));
-    };
-    (names $to:ident, $type:ty, $field:ident, flows) => {};
+    (axes $value:expr, $field:ident,) => { crate::cell::columns_of(&$value, stringify!($field)) };
+    (axes $value:expr, $field:ident, flows) => { Vec::new() };
+    (names $type:ty, $field:ident,) => { crate::cell::names_of::<$type>(stringify!($field)) };
+    (names $type:ty, $field:ident, flows) => { Vec::new() };
 
-    (figures $to:ident, $value:expr, $field:ident,) => {};
-    (figures $to:ident, $value:expr, $field:ident, also) => {};
-    (figures $to:ident, $value:expr, $field:ident, checked) => {};
-    (figures $to:ident, $value:expr, $field:ident, flows) => {
-        for (number, flow) in $value.iter().enumerate() {
-            $to.extend(flow.figures(number).map(|figure| (3, figure)));
-        }
-    };
-    (figures $to:ident, $value:expr, $field:ident, main $kind:ident) => {
-        $to.push((0, crate::cell::role!(figure $value, $field, $kind)));
-    };
-    (figures $to:ident, $value:expr, $field:ident, given $kind:ident) => {
-        $to.push((2, crate::cell::role!(figure $value, $field, $kind).given()));
-    };
-    (figures $to:ident, $value:expr, $field:ident, $kind:ident) => {
-        $to.push((1, crate::cell::role!(figure $value, $field, $kind)));
+    (figure $value:expr, $field:ident,) => { None };
+    (figure $value:expr, $field:ident, also) => { None };
+    (figure $value:expr, $field:ident, checked) => { None };
+    (figure $value:expr, $field:ident, main $kind:ident) => {
+        Some((0, crate::cell::role!(new $value, $field, $kind)))
     };
     (figure $value:expr, $field:ident, $kind:ident) => {
+        Some((1, crate::cell::role!(new $value, $field, $kind)))
+    };
+    (figure $value:expr, $field:ident, given $kind:ident) => {
+        Some((2, crate::cell::role!(new $value, $field, $kind).given()))
+    };
+    (new $value:expr, $field:ident, $kind:ident) => {
         crate::cell::Figure::new(stringify!($field), &$value, crate::cell::Quantity::$kind)
+    };
+    (figures $value:expr,) => { Vec::new() };
+    (figures $value:expr, flows) => {
+        $value.iter().enumerate().flat_map(|(number, flow)| flow.figures(number)).collect()
     };
 
     (forget $value:expr,) => {};

@@ -54,12 +54,10 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     }
     let line = |row: &Row| {
         let value = |column: &&str| {
-            let mut known = run.iter().chain(row);
-            known.rfind(|(name, _)| name == column)
+            let known = run.iter().chain(row).rfind(|(name, _)| name == column);
+            known.map_or_else(String::new, |(_, text)| field(text))
         };
-        let fields = columns.iter().map(|column| value(column));
-        let fields = fields.map(|known| known.map_or_else(String::new, |(_, text)| field(text)));
-        fields.collect::<Vec<_>>().join(",") + "\n"
+        columns.iter().map(value).collect::<Vec<_>>().join(",") + "\n"
     };
     columns.join(",") + "\n" + &rows.iter().map(line).collect::<String>()
 }
