@@ -279,7 +279,9 @@ impl<'a> From<&'a LeftOutGpu> for SlotIdentity<'a> {
 }
 
 fn is_figure(cell: &PeerBandwidth) -> bool {
-    cell.status == Status::Measured && cell.achieved_gbps.is_some() && !cell.verified.is_wrong()
+    cell.ending.status == Status::Measured
+        && cell.achieved_gbps.is_some()
+        && !cell.verified.is_wrong()
 }
 
 fn key(cell: &PeerBandwidth, pair: Pair) -> Key {

@@ -299,7 +299,7 @@ pub(crate) fn groups(worse: &[Shortfall]) -> Vec<ShortfallGroup> {
 mod tests {
     use super::*;
     use model::host::HostCopy;
-    use model::measurement::Status;
+    use model::status::{Ending, Status};
     use model::testing::host_copy;
 
     const UP: What = What::Copy {
@@ -318,7 +318,7 @@ mod tests {
             ..host_copy(0, 40.0)
         };
         let failed = HostCopy {
-            status: Status::Failed,
+            ending: Ending::without(Status::Failed, None),
             ..host_copy(1, 55.0)
         };
         let measurements = Measurements {
