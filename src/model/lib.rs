@@ -15,6 +15,7 @@ pub mod flow;
 pub mod host;
 pub mod impossible;
 pub mod load;
+pub mod machine_facts;
 pub mod maps;
 pub mod measurement;
 pub mod nearest;

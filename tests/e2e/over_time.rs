@@ -483,6 +483,39 @@ fn two_machines_that_have_nothing_in_common_are_inconclusive_or_worse() {
 }
 
 #[test]
+fn a_comparison_with_a_shorter_profile_says_what_is_missing() {
+    let (folder, _) = place("x");
+    let of = |profile: &str| {
+        let file = text_of(&folder.path().join(format!("{profile}.json")));
+        let ran = run(&with(
+            check("h200x2", profile),
+            &["-o", &file, "--no-journal"],
+        ));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        file
+    };
+    let [quick, full] = ["quick", "full"].map(of);
+    let ran = compare(&full, &quick, &[]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let text = ran.flowing();
+    assert!(
+        text.contains("not part of this run (profile quick, earlier full)")
+            && !text.contains("nothing is missing"),
+        "{text}"
+    );
+    // The other way round, and for a check that was asked for less, nothing is missing.
+    let ran = compare(&quick, &full, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.flowing().contains("nothing is missing"),
+        "{}",
+        ran.stdout
+    );
+    let ran = run(&with(check("h200x2", "quick"), &["--baseline", &full]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
 fn a_page_shows_how_each_pair_changed_and_which_lost_its_direct_copies() {
     let (folder, _) = place("x");
     let demo = run(&["machines", "--show", "demo"]).stdout;
