@@ -121,10 +121,11 @@ mod tests {
             only.setup = only.setup.with_bytes(Bytes(3 * MIB));
             only.setup.issuer = Side::Destination;
             only.setup.placement.host = HostMode::Blocking;
-            measurements.peer = vec![only];
-            (measurements.host, measurements.load) = (Vec::new(), Vec::new());
-            (measurements.pipeline, measurements.calls) = (Vec::new(), Vec::new());
-            measurements.launch_loop = Vec::new();
+            *measurements = Measurements {
+                driver: measurements.driver.clone(),
+                peer: vec![only],
+                ..Measurements::default()
+            };
         });
         assert_advice(&RULE, &found, &[Step::LongerProfile], &[Step::NewBaseline]);
     }
