@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::expectations_host::{
     Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit, bound,
 };
-use super::figures::{self, Ends, Figure, Kind};
+use super::figures::{self, Ends, Figure, Identity, Kind};
 use super::host_figures::What;
 use model::flow::Setup;
 use model::measurement::Measurements;
@@ -148,14 +148,6 @@ pub(crate) enum Required<'a> {
 }
 
 impl Required<'_> {
-    fn is_of(&self, kind: &Kind) -> bool {
-        match self {
-            Self::Floor(floor) => *kind == Kind::Pair(Setup::REFERENCE.with_path(floor.path)),
-            Self::Host(what, _) => *kind == Kind::Host(*what),
-            Self::Other(probe, what) => *probe == kind.probe() && *what == kind.to_string(),
-        }
-    }
-
     fn is_on(&self, ends: &Ends, topology: &Topology) -> bool {
         match self {
             Self::Floor(floor) => {
@@ -166,6 +158,16 @@ impl Required<'_> {
             Self::Other(..) => true,
         }
     }
+}
+
+/// Returns the probe and the setup of a figure in words, for pairs with the class of their connection.
+fn in_words((ends, kind): &Identity, topology: &Topology) -> (String, String) {
+    let route = ends.pair().and_then(|pair| topology.route(pair));
+    let what = match (kind, route) {
+        (Kind::Pair(_), Some(route)) => format!("{} {kind}", route.class),
+        _ => kind.to_string(),
+    };
+    (kind.probe(), what)
 }
 
 /// The figures of a run beside what is required of them.
@@ -195,32 +197,27 @@ impl Check<'_> {
 
 /// Returns bounds for the figures that have no list of their own in the file: the worst of each kind, less its margin.
 fn others(report: &Report, margin_percent: f64) -> BTreeMap<String, BTreeMap<String, f64>> {
-    let mut worst: BTreeMap<Kind, f64> = BTreeMap::new();
+    let mut worst: BTreeMap<(String, String), (Kind, f64)> = BTreeMap::new();
     let reference = [Path::Direct, Path::Staged].map(|path| Setup::REFERENCE.with_path(path));
-    for ((_, kind), figure) in figures::table_of(report.measurements.as_ref()) {
-        let has_list = match &kind {
+    for (identity, figure) in figures::table_of(report.measurements.as_ref()) {
+        let has_list = match &identity.1 {
             Kind::Pair(setup) => reference.contains(setup),
             Kind::Host(_) => true,
             Kind::Other { .. } => false,
         };
-        if let (Some(figure), false) = (figure, has_list) {
-            let is_time = kind.is_time();
-            let known = worst.entry(kind).or_insert(figure.value);
-            *known = if is_time {
-                known.max(figure.value)
-            } else {
-                known.min(figure.value)
-            };
+        if let (Some(Figure { value, .. }), false) = (figure, has_list) {
+            let words = in_words(&identity, &report.topology);
+            let (kind, known) = worst.entry(words).or_insert((identity.1, value));
+            if kind.percent_worse(*known, value) > 0.0 {
+                *known = value;
+            }
         }
     }
     let mut bounds: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
-    for (kind, value) in worst {
+    for ((probe, what), (kind, value)) in worst {
         let bound = bound(kind.decided_by(), value, margin_percent);
         if bound > 0.0 {
-            bounds
-                .entry(kind.probe())
-                .or_default()
-                .insert(kind.to_string(), bound);
+            bounds.entry(probe).or_default().insert(what, bound);
         }
     }
     bounds
@@ -352,9 +349,12 @@ impl Expectations {
         topology: &Topology,
     ) -> Vec<Check<'_>> {
         let table = figures::table_of(measurements);
-        let mut of_kind: BTreeMap<&Kind, Vec<(&Ends, Option<Figure>)>> = BTreeMap::new();
-        for ((ends, kind), figure) in &table {
-            of_kind.entry(kind).or_default().push((ends, *figure));
+        let mut of_kind: BTreeMap<&Kind, Vec<&Identity>> = BTreeMap::new();
+        let mut of_words: BTreeMap<(String, String), Vec<&Identity>> = BTreeMap::new();
+        for identity in table.keys() {
+            of_kind.entry(&identity.1).or_default().push(identity);
+            let words = in_words(identity, topology);
+            of_words.entry(words).or_default().push(identity);
         }
         let floors = self
             .floor
@@ -371,19 +371,22 @@ impl Expectations {
         let others = self.figures.iter().flat_map(of_probe);
         let all = floors.chain(of_host).chain(others);
         all.map(|(required, bound)| {
-            let kinds = of_kind.iter().filter(|(kind, _)| required.is_of(kind));
-            let (mut found, mut lacking, mut of) = (Vec::new(), Vec::new(), None);
-            for (kind, all) in kinds {
-                for (ends, figure) in all
-                    .iter()
-                    .filter(|(ends, _)| required.is_on(ends, topology))
-                {
-                    of = Some((*kind).clone());
-                    match figure {
-                        Some(figure) => found.push(((*ends).clone(), figure.value)),
-                        None => lacking.push((*ends).clone()),
-                    }
+            let meant = match &required {
+                Required::Floor(floor) => {
+                    of_kind.get(&Kind::Pair(Setup::REFERENCE.with_path(floor.path)))
                 }
+                Required::Host(what, _) => of_kind.get(&Kind::Host(*what)),
+                Required::Other(probe, what) => of_words.get(&(probe.clone(), what.clone())),
+            };
+            let (mut found, mut lacking, mut of) = (Vec::new(), Vec::new(), None);
+            let meant = meant.into_iter().flatten();
+            for identity in meant.filter(|(ends, _)| required.is_on(ends, topology)) {
+                let (ends, kind) = (*identity).clone();
+                match table.get(*identity).copied().flatten() {
+                    Some(figure) => found.push((ends, figure.value)),
+                    None => lacking.push(ends),
+                }
+                of = Some(kind);
             }
             Check {
                 required,
