@@ -20,6 +20,11 @@
 //! These margins are more than healthy machines were seen to differ by. The last three kinds are warnings. All figures
 //! that fell on one GPU are one finding, of the first of these four kinds that it has.
 //!
+//! Every other rate and time that both reports have is compared too: latency, copies within a GPU, several flows at once,
+//! page-locking. A rate must fall by `least_fall_memory_percent`, that of several flows at once by
+//! `least_fall_processor_percent`, a time must rise by `least_rise_call_percent` and by 40 us: it is not known how well all
+//! of them repeat. They are warnings, one for each probe.
+//!
 //! # Why it matters
 //!
 //! A machine that still passes may be about to fail: a cable ages, a card was not seated well after a repair, or a
