@@ -133,6 +133,9 @@ impl<'a> Bench<'a> {
                 ordinal: info.map(|info| info.device.0),
                 failure: open_gpu.as_ref().err().map(ToString::to_string),
                 failure_code: open_gpu.as_ref().err().and_then(|error| error.code),
+                hindered: open_gpu
+                    .as_ref()
+                    .is_err_and(|error| error.kind == ErrorKind::Hindered),
                 hidden: info.is_none().then(|| hidden().0),
                 kernels_failure: None,
                 budget_bytes: open_gpu

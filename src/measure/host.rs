@@ -1,7 +1,7 @@
 //! Copies between host and GPU: plain rows behind a gate, of one GPU or of several at the same time. The received bytes
 //! are checked afterwards.
 //!
-//! Copies from and to pageable memory are not gated: their calls hold the host until the bytes are moved, and behind a
+//! Copies from and to pageable memory are not gated: their calls block the host until the bytes are moved, so behind a
 //! closed gate they would never return.
 
 use super::bench::{Bench, Origin};
@@ -18,7 +18,7 @@ use plan::Round;
 
 /// Bytes of the copy before a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// Largest difference of rows that agree, per cent: further rows would change nothing.
+/// Rows whose spread is at most this agree, per cent: further rows would change nothing.
 const AGREE_PERCENT: f64 = 0.5;
 /// Largest number of rows added if they do not agree.
 const MORE_ROWS: u32 = 2;
@@ -37,7 +37,8 @@ struct Leg {
     marks: [Event; 2],
     /// Seed of the pattern that is copied.
     seed: u64,
-    /// Result of checking the poison, if the GPU can check.
+    /// Check of the poison on the GPU before copies to it; for memory pinned anew, the check of the last copy. `None` if
+    /// nothing was checked.
     before: Option<PatternCheck>,
 }
 
@@ -64,7 +65,7 @@ impl Bench<'_> {
             Allocation::Reused => self.host_rows(&round.flows, setup, rows, copies.max(1)),
             Allocation::Anew => self.anew(&round.flows, setup, rows),
         };
-        // Report the first error.
+        // Give the memory back after an error too. Report the first error.
         let back = self.give_back();
         found.and_then(|rows| back.map(|()| Outcome::Rows { rows }))
     }
@@ -175,7 +176,7 @@ impl Bench<'_> {
             self.seeds
                 .next(within, Engine::Copy, Side::Source, Path::Staged)
         };
-        let kernels = self.facts().kernels_failure_of(leg.gpu).is_none();
+        let has_kernels = self.facts().kernels_failure_of(leg.gpu).is_none();
         let default = Stream::default_of(leg.on_device.device);
         if leg.to_device {
             leg.seed = leg.on_host.seed.unwrap_or_else(fresh);
@@ -183,7 +184,7 @@ impl Bench<'_> {
                 self.driver.host_fill(leg.on_host.buffer, bytes, leg.seed)?;
                 self.holds(leg.on_host.buffer, Some(leg.seed));
             }
-            if kernels {
+            if has_kernels {
                 self.driver.poison(leg.on_device, bytes, leg.seed)?;
                 self.driver
                     .check(leg.on_device, bytes, leg.seed, leg.seed)?;
@@ -193,7 +194,7 @@ impl Bench<'_> {
         }
         let held = self.contents.borrow().get(&leg.gpu).copied();
         leg.seed = held.unwrap_or_else(fresh);
-        if held.is_none() && kernels {
+        if held.is_none() && has_kernels {
             // Fill the whole buffer: copies to peers use the same contents.
             self.driver
                 .fill(leg.on_device, leg.on_device.bytes, leg.seed)?;
@@ -204,7 +205,7 @@ impl Bench<'_> {
         self.driver.host_poison(leg.on_host.buffer, bytes, leg.seed)
     }
 
-    /// Checks the bytes at their destination. Returns none if the GPU has no kernels and they cannot be checked.
+    /// Checks the bytes at their destination. Returns `None` if the GPU has no kernels to check them with.
     fn arrived(&self, leg: &Leg, bytes: u64) -> Result<Option<Check>, HardwareError> {
         if self.facts().kernels_failure_of(leg.gpu).is_some() {
             return Ok(None);
@@ -277,8 +278,8 @@ impl Bench<'_> {
             .collect()
     }
 
-    /// Closes the gate of each GPU. Returns false if streams cannot be held; one direction by itself is measured even
-    /// then.
+    /// Closes the gate of each GPU. Returns false if streams cannot be held and there is only one leg, which is then
+    /// measured without a gate.
     fn shut_legs(&self, legs: &[Leg]) -> Result<bool, HardwareError> {
         let mut shut: Vec<(u32, Event)> = Vec::new();
         for leg in legs {
@@ -317,9 +318,9 @@ impl Bench<'_> {
         }
     }
 
-    /// Times copies with memory that is page-locked for each of them: allocated and freed, or registered and released
-    /// if the process has it already. The time of page-locking counts, by the host's clock; the time of filling does
-    /// not.
+    /// Times copies whose memory is page-locked anew for each. Pinned memory is allocated and freed. Registered memory
+    /// belongs to the process, and is only registered and unregistered. The host's clock times page-locking and copy,
+    /// but not filling.
     fn anew(&self, flows: &[Flow], setup: Setup, rows: u32) -> Result<Vec<Row>, HardwareError> {
         let [flow] = flows else {
             return Err(HardwareError::new(
@@ -370,7 +371,7 @@ impl Bench<'_> {
         Ok(vec![row])
     }
 
-    /// Times one copy with memory of the process that is registered for it.
+    /// Times one copy of pageable memory that is registered for this copy only.
     fn registered_anew(&self, leg: &mut Leg, setup: Setup) -> Result<(Span, f64), HardwareError> {
         let pageable = leg.on_host;
         if leg.seed == 0 {
@@ -390,8 +391,8 @@ impl Bench<'_> {
         Ok((together([lock, copy, unlock]), host_ns))
     }
 
-    /// Times one copy with memory that is allocated page-locked for it. Stores the check in `before`, since the memory
-    /// is freed.
+    /// Times one copy of memory that is allocated page-locked for this copy only. Stores the check of its bytes in
+    /// `before`, since the memory is freed.
     fn pinned_anew(&self, leg: &mut Leg, setup: Setup) -> Result<(Span, f64), HardwareError> {
         let (device, kept, bytes) = (leg.on_device.device, leg.on_host, setup.bytes.0);
         let (buffer, lock) =
@@ -417,7 +418,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Counts the wrong bytes that arrived. Returns none if the GPU has no kernels and they cannot be checked.
+    /// Counts the wrong words that arrived. Returns `None` if the GPU has no kernels to count them with.
     fn counted(&self, leg: &Leg, bytes: u64) -> Result<Option<PatternCheck>, HardwareError> {
         if self.facts().kernels_failure_of(leg.gpu).is_some() {
             return Ok(None);
@@ -451,7 +452,7 @@ impl Bench<'_> {
     }
 }
 
-/// Joins several spans to one that begins with the first and has the sum of their lengths.
+/// Joins spans to one that begins with the first and is as long as all of them together.
 fn together(spans: [Span; 3]) -> Span {
     let start_ns = spans[0].start_ns;
     Span {

@@ -28,12 +28,12 @@ use hardware::{
 };
 use model::measurement::RdmaSupport;
 
-/// Time after which a held stream opens by itself. It is longer than any enqueueing takes, and shorter than the
+/// Time after which a held stream opens by itself. It is longer than enqueuing ever takes, and shorter than the
 /// deadline of a round, so that the report shows the cause rather than a hang. It is also shorter than the 2 s after
-/// which Windows resets a GPU whose kernel does not end (TdrDelay; below WSL2 as well).
+/// which Windows resets a GPU whose kernel does not end (TdrDelay; it holds under WSL2 too).
 const GATE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Time after which the driver is asked about a stream whose device does not wait yet. The query makes it submit the
-/// launches that it has collected; below WSL2 it collects them. Chosen: ten times what a launch takes to begin.
+/// Time after which the driver is asked about a stream whose device does not wait yet. The query makes the driver
+/// submit collected launches; under WSL2 it collects them. Chosen: ten times what a launch takes to begin.
 const SUBMIT_AFTER: Duration = Duration::from_micros(100);
 
 /// Share of the time limit for the driver's start after which unfinished contexts are abandoned. At the end of the
@@ -111,7 +111,7 @@ impl Driver for CudaDriver {
                 Answer::Given(Err(error)) => {
                     drop(self.kernels_failures.borrow_mut().insert(device, error))
                 }
-                // Any other call to this device would hang as well.
+                // Forget the context: any other call to this device would hang as well.
                 Answer::Late(error) => {
                     if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
                         *slot = None;
@@ -178,7 +178,7 @@ impl Driver for CudaDriver {
         if let Some(slot) = self.buffers.borrow_mut().get_mut(buffer.id as usize) {
             *slot = None;
         }
-        // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
+        // SAFETY: the pointer came from cuMemAlloc and its slot was just cleared, so it is freed once.
         self.table
             .check("cuMemFree", unsafe { (self.table.memory_free)(pointer) })
     }
@@ -378,9 +378,9 @@ impl Driver for CudaDriver {
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
         let gate = self.gate()?;
-        let (words, tells) = (gate.addresses(stream.device)?, gate.tells(stream.device));
+        let (words, reports) = (gate.addresses(stream.device)?, gate.tells(stream.device));
         let generation = gate.close();
-        let held = || self.held.borrow_mut().extend(tells.then_some(stream));
+        let held = || self.held.borrow_mut().extend(reports.then_some(stream));
         if !self.kernels_failures.borrow().contains_key(&stream.device) {
             let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
             return self
@@ -399,7 +399,7 @@ impl Driver for CudaDriver {
             // SAFETY: the word is pinned host memory, mapped into every context.
             let written = unsafe { write(handle, words.arrived, generation, WRITE_VALUE_DEFAULT) };
             match self.table.check("cuStreamWriteValue32", written) {
-                // Then nothing is written, and the device never reports that it waits.
+                // Without this call the word is never written: the device never reports that it waits.
                 Err(error) if error.kind == ErrorKind::Unsupported => {}
                 written => written?,
             }
@@ -529,7 +529,7 @@ impl CudaDriver {
             self.stream(stream),
             self.enter(stream.device),
         ) {
-            // SAFETY: the stream is alive. Its errors are returned when it is waited for.
+            // SAFETY: the stream is alive. A later wait for the stream returns its errors.
             let _ = unsafe { query(handle) };
         }
     }
