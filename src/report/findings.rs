@@ -229,7 +229,7 @@ fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
 
 /// Returns the subject's place in the chassis: its PCI address, and its slot if the firmware names it.
 pub(super) fn place(subject: &Subject, snapshot: &Snapshot) -> Vec<String> {
-    let of = |address: Option<PciAddress>| {
+    let of = |address: Option<PciAddress>| -> Vec<String> {
         let slot = address.and_then(|address| pcie::slot(snapshot, address));
         let address = address.map(|address| address.to_string());
         let slot = slot.map(|slot| format!("slot {slot}"));
@@ -240,11 +240,11 @@ pub(super) fn place(subject: &Subject, snapshot: &Snapshot) -> Vec<String> {
         Subject::PcieLink { address } | Subject::PciFunction { address } => of(Some(address)),
         Subject::Gpu { index } | Subject::Link { index, .. } => of(snapshot.address_of(index)),
         Subject::Pair(pair) => {
-            let [one, other] = [pair.source, pair.destination].map(|gpu| snapshot.address_of(gpu));
-            let both = one.zip(other);
-            both.map(|(one, other)| format!("{one} → {other}"))
-                .into_iter()
-                .collect()
+            let ends = [pair.source, pair.destination].map(|gpu| of(snapshot.address_of(gpu)));
+            match ends.iter().any(Vec::is_empty) {
+                true => Vec::new(),
+                false => vec![ends.map(|end| end.join(", ")).join(" → ")],
+            }
         }
     }
 }

@@ -96,7 +96,10 @@ fn beginning(finding: &Finding, room: usize) -> String {
         .rev()
         .map(|number| clean(&step::sentences(&first[..number])).into_owned())
         .find(|text| text.width() <= room);
-    fitting.unwrap_or_else(|| clause(&clean(&finding.next_step), room))
+    fitting.unwrap_or_else(|| match first {
+        [] => clause(&clean(&finding.next_step), room),
+        [step, ..] => clause(&clean(&step::sentences(std::slice::from_ref(step))), room),
+    })
 }
 
 /// Joins a sentence and its end in a line. Omits the end if it leaves the sentence no room.
