@@ -17,6 +17,7 @@ pub mod impossible;
 mod latency;
 pub mod load;
 mod local;
+pub mod machine_facts;
 pub mod maps;
 pub mod measurement;
 pub mod nearest;

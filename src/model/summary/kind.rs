@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Measurement;
-use crate::host::HostCopy;
+use crate::host::{HostCopy, HostWay};
 use crate::load::{Counted, LoadPattern};
 use crate::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Tables};
 use crate::placement::{Direction, Engine, Pair, Path, Placement, Side};
@@ -85,6 +86,26 @@ impl What {
             Self::Load(_) => "load",
             Self::Counted(_) | Self::LeastLink(_) => "counted",
         }
+    }
+
+    /// Returns the way of copies between host and GPU, and the number of GPUs at once, from the words that `Figures::host`
+    /// wrote.
+    pub fn host_way(&self) -> Option<(HostWay, u32)> {
+        fn read<T: DeserializeOwned>(word: Option<&str>) -> Option<T> {
+            serde_json::from_value(word?.into()).ok()
+        }
+        let Self::Host(setup) = self else {
+            return None;
+        };
+        let mut words = setup.split(", ");
+        let way = HostWay {
+            memory: read(words.next())?,
+            direction: read(words.next())?,
+            engine: read(words.next())?,
+            allocation: read(words.next())?,
+        };
+        let at_once = words.find_map(|word| word.strip_suffix(" at once")?.parse().ok());
+        Some((way, at_once.unwrap_or(1)))
     }
 
     /// Returns the setup in words.
