@@ -395,7 +395,7 @@ impl Allowances {
 mod tests {
     use super::*;
     use model::host::{HostCopy, HostWay};
-    use model::measurement::Status;
+    use model::status::{Ending, Status};
     use model::testing::host_copy;
 
     #[test]
@@ -405,7 +405,7 @@ mod tests {
             ..host_copy(0, 40.0)
         };
         let failed = HostCopy {
-            status: Status::Failed,
+            ending: Ending::without(Status::Failed, None),
             ..host_copy(1, 55.0)
         };
         let measurements = Measurements {

@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::bench::Bench;
-use super::figures::{count, without_figures};
-use super::ground::Work;
+use super::figures::{count, no_samples, without_figures};
+use super::gpu_buffers::Work;
 use super::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError, Stream};
 use model::asynchrony::{Hazard, LaunchLoop};
-use model::measurement::Status;
-use model::placement::{Engine, Pair, Path, Side};
-use model::status::Ending;
 use plan::{Action, Round};
 
 /// Length of the kernels of a loop: about the time of a small matrix product.
@@ -91,33 +88,28 @@ impl Bench<'_> {
     /// Reads the data of a copy to the host, directly after its call and again after its end.
     #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     pub(super) fn hazard(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
-        let ground = self.ground(round)?;
-        let host = ground.host.ok_or_else(not_asked)?[1];
+        let buffers = self.gpu_buffers(round)?;
+        let host = buffers.host.ok_or_else(not_asked)?[1];
         let stream = *self
-            .streams(ground.device, 1)?
+            .streams(buffers.device, 1)?
             .first()
             .ok_or_else(not_asked)?;
-        let within = Pair {
-            source: ground.gpu,
-            destination: ground.gpu,
-        };
         let mut all = Vec::new();
         for _ in 0..samples {
-            let seed = self
-                .seeds
-                .next(within, Engine::Copy, Side::Source, Path::Staged);
-            // The fill below overwrites the known contents.
-            self.contents.borrow_mut().remove(&ground.gpu);
-            self.driver.fill(ground.send, ground.bytes, seed)?;
-            self.driver.synchronize(Stream::default_of(ground.device))?;
-            self.driver.host_poison(host, ground.bytes, seed)?;
+            let seed = self.seeds.next();
+            // The fill overwrites the known contents.
+            self.holds(buffers.send, None);
+            self.driver.fill(buffers.send, buffers.bytes, seed)?;
+            self.driver
+                .synchronize(Stream::default_of(buffers.device))?;
+            self.driver.poison(host, buffers.bytes, seed)?;
             let old_share = || {
-                let seen = self.driver.host_look(host, ground.bytes, seed, seed)?;
+                let seen = self.driver.host_look(host, buffers.bytes, seed)?;
                 Ok::<_, HardwareError>(100.0 * seen.wrong as f64 / seen.words.max(1) as f64)
             };
             let mut stale_percent = 0.0;
             let copy_ns = self.timed(|| {
-                self.enqueue_work(&ground, stream, Work::Out)?;
+                self.enqueue_work(&buffers, stream, Work::Out)?;
                 stale_percent = old_share()?;
                 self.driver.synchronize(stream)
             })?;
@@ -143,20 +135,10 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
         return None;
     };
     let (gpu, synchronized) = of_loop(round)?;
-    let mut cell = LaunchLoop {
-        gpu,
-        synchronized,
-        turns,
-        kernel_us: LOOP_KERNEL.as_secs_f64() * 1e6,
-        turn_us: None,
-        host_us: None,
-        samples: 0,
-        spread_percent: None,
-        ending: Ending::MEASURED,
-    };
+    let kernel_us = LOOP_KERNEL.as_secs_f64() * 1e6;
+    let mut cell = LaunchLoop::blank(gpu, synchronized, turns, kernel_us);
     let Outcome::LaunchLoop { loops } = outcome else {
-        let (status, reason) = without_figures(outcome);
-        cell.ending = Ending::without(status, reason);
+        cell.ending = without_figures(outcome);
         return Some(cell);
     };
     let us = |ns: &dyn Fn(&LoopTimes) -> f64| -> Vec<f64> {
@@ -169,7 +151,7 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
     (cell.turn_us, cell.host_us) = (median(&whole), median(&us(&|times| times.host_ns)));
     (cell.samples, cell.spread_percent) = (count(&whole), spread_percent(&whole));
     if cell.turn_us.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     Some(cell)
 }
@@ -179,21 +161,10 @@ pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
     let Action::Hazard { .. } = round.task.action else {
         return None;
     };
-    let (gpu, numa_node, memory) = super::ground::ends(round)?;
-    let mut cell = Hazard {
-        gpu,
-        memory: memory?,
-        numa_node,
-        bytes: round.task.setup.bytes,
-        stale_percent: None,
-        stale_after_wait_percent: None,
-        copy_us: None,
-        samples: 0,
-        ending: Ending::MEASURED,
-    };
+    let (gpu, numa_node, memory) = super::gpu_buffers::ends(round)?;
+    let mut cell = Hazard::blank(gpu, memory?, numa_node, round.task.setup.bytes);
     let Outcome::Hazard { samples } = outcome else {
-        let (status, reason) = without_figures(outcome);
-        cell.ending = Ending::without(status, reason);
+        cell.ending = without_figures(outcome);
         return Some(cell);
     };
     let over =
@@ -206,7 +177,7 @@ pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
     cell.copy_us = median(&over(&|sample| sample.copy_ns / 1e3));
     cell.samples = count(&stale);
     if cell.stale_percent.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     Some(cell)
 }

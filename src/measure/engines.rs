@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::bench::Bench;
-use super::figures::{count, without_figures};
-use super::ground::Work;
+use super::figures::{count, no_samples, without_figures};
+use super::gpu_buffers::Work;
 use super::statistics::median;
 use hardware::HardwareError;
-use model::measurement::Status;
 use model::pipeline::Engines;
-use model::status::Ending;
 use plan::{Action, Round};
 
 /// Least overlap of two pieces of work that counts as such, per cent of the shorter one: halfway between taking turns
@@ -66,15 +64,15 @@ impl Bench<'_> {
         reason = "times are positive"
     )]
     pub(super) fn engines(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
-        let ground = self.ground(round)?;
+        let buffers = self.gpu_buffers(round)?;
         let alone = |work| {
             Ok(self
-                .set_off(&ground, &[work])?
+                .set_off(&buffers, &[work])?
                 .into_iter()
                 .fold(0.0, f64::max))
         };
         let beside = |one: (Work, f64), other: (Work, f64)| -> Result<SideBySide, HardwareError> {
-            let ends = self.set_off(&ground, &[one.0, other.0])?;
+            let ends = self.set_off(&buffers, &[one.0, other.0])?;
             Ok(SideBySide {
                 alone_ns: [one.1, other.1],
                 together_ns: [ends[0], ends[1]],
@@ -97,7 +95,7 @@ impl Bench<'_> {
         }
         all.remove(0);
         Ok(Outcome::Engines {
-            reported: self.driver.copy_engines(ground.device).ok(),
+            reported: self.driver.copy_engines(buffers.device).ok(),
             samples: all,
         })
     }
@@ -108,24 +106,10 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     let Action::Engines { .. } = round.task.action else {
         return None;
     };
-    let (gpu, numa_node, _) = super::ground::ends(round)?;
-    let mut cell = Engines {
-        gpu,
-        numa_node,
-        bytes: round.task.setup.bytes,
-        reported: None,
-        observed: None,
-        opposite_percent: None,
-        both_to_device_percent: None,
-        both_to_host_percent: None,
-        kernel_to_device_percent: None,
-        kernel_to_host_percent: None,
-        samples: 0,
-        ending: Ending::MEASURED,
-    };
+    let (gpu, numa_node, _) = super::gpu_buffers::ends(round)?;
+    let mut cell = Engines::blank(gpu, numa_node, round.task.setup.bytes);
     let Outcome::Engines { reported, samples } = outcome else {
-        let (status, reason) = without_figures(outcome);
-        cell.ending = Ending::without(status, reason);
+        cell.ending = without_figures(outcome);
         return Some(cell);
     };
     let over = |which: &dyn Fn(&EnginesSample) -> SideBySide| {
@@ -150,7 +134,7 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     );
     cell.observed = observed(&cell);
     if cell.opposite_percent.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     Some(cell)
 }

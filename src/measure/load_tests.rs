@@ -5,6 +5,8 @@ use super::*;
 use crate::{Selection, assemble};
 use model::flow::{HostMemory, Setup};
 use model::load::Pattern;
+use model::status::Status;
+use model::units::MIB;
 use plan::Task;
 use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
 use sim::{self, builtin};
@@ -94,7 +96,7 @@ fn from_host(gpu: u32) -> Flow {
 #[track_caller]
 fn near(load: &LoadPattern, total: f64, each: f64, percent: f64) {
     assert_eq!(
-        (load.status, load.verified),
+        (load.ending.status, load.verified),
         (Status::Measured, Verified::Ok),
         "{load:#?}"
     );
@@ -163,7 +165,7 @@ fn flows_of_very_different_rates_run_at_the_same_time() {
     flows.push(from_host(0));
     let (load, _) = machine.run(&flows, 32);
     assert_eq!(
-        (load.status, load.verified, load.samples),
+        (load.ending.status, load.verified, load.samples),
         (Status::Measured, Verified::Ok, 2),
         "{load:#?}"
     );
@@ -238,14 +240,14 @@ fn without_kernels_or_gates_there_is_no_check_or_no_figure() {
     machine.spec.faults.kernels = Some("no PTX compiler".into());
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 64);
     assert_eq!(
-        (load.status, load.verified),
+        (load.ending.status, load.verified),
         (Status::Measured, Verified::Inconclusive),
         "{load:#?}"
     );
     machine.spec.faults.no_hold = true;
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 64);
     assert_eq!(
-        (load.status, load.achieved_gbps),
+        (load.ending.status, load.achieved_gbps),
         (Status::Skipped, None),
         "{load:#?}"
     );
@@ -253,7 +255,7 @@ fn without_kernels_or_gates_there_is_no_check_or_no_figure() {
 
 #[test]
 fn copies_are_as_many_as_last_alike() {
-    let ran = |gpu, length: f64| Ran {
+    let ran = |gpu, length: f64| FlowTimes {
         gpu,
         engine: Engine::ToPeers,
         bytes: 1,
@@ -269,7 +271,7 @@ fn copies_are_as_many_as_last_alike() {
         [MOST_COPIES, 4]
     );
     // One engine takes turns.
-    let turns = |first: f64| Ran {
+    let turns = |first: f64| FlowTimes {
         ends: vec![first, first + 3.0],
         ..ran(0, 0.0)
     };
@@ -278,11 +280,11 @@ fn copies_are_as_many_as_last_alike() {
         [4; 3]
     );
     let mut each = [4, 4];
-    let early = Ran {
+    let early = FlowTimes {
         ends: vec![1.0, 2.0],
         ..ran(0, 0.0)
     };
-    let late = Ran {
+    let late = FlowTimes {
         ends: vec![4.0, 8.0],
         ..ran(1, 0.0)
     };

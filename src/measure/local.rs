@@ -4,15 +4,16 @@
 //! A plain row behind a gate: one copy that is not timed, an event, [`LOCAL_COPIES`], an event.
 
 use super::Outcome;
-use super::bench::{Bench, Origin};
-use super::figures::{count, without_figures};
+use super::bench::Bench;
+use super::figures::{count, no_samples, without_figures};
 use super::statistics::{median, spread_percent};
-use hardware::{ErrorKind, HardwareError};
-use model::flow::Setup;
-use model::measurement::{LocalCopy, Status};
-use model::placement::{Pair, Side};
+use super::transfer::{Timing, Transfer};
+use hardware::HardwareError;
+use model::flow::{Endpoint, Flow, Setup};
+use model::measurement::LocalCopy;
+use model::placement::{Engine, Side};
 use model::units::GbPerSecond;
-use plan::LOCAL_COPIES;
+use plan::{LOCAL_COPIES, stream_of};
 
 impl Bench<'_> {
     /// Times rows of copies within a GPU, each behind a gate of its own.
@@ -22,64 +23,35 @@ impl Bench<'_> {
         setup: Setup,
         samples: u32,
     ) -> Result<Outcome, HardwareError> {
-        let open_gpu = self.open_gpu(gpu)?;
-        let within = Pair {
-            source: gpu,
-            destination: gpu,
+        let end = Endpoint::Gpu(gpu);
+        let within = Flow { from: end, to: end };
+        let transfer = Transfer {
+            stream: self.stream(gpu, stream_of(setup.placement, Side::Source))?,
+            copies: LOCAL_COPIES,
+            ..self.transfer(within, Engine::Copy, setup.bytes.0, &[])?
         };
-        let stream = self.current_stream(within, setup.placement, Side::Source)?;
-        let events = self.events(open_gpu.device, 2)?;
-        let copy = || {
-            self.driver
-                .copy(stream, open_gpu.receive, open_gpu.send, setup.bytes.0)
+        // The copy that is not timed is as large as the others.
+        let timing = Timing {
+            warm: Some(u64::MAX),
+            ..Timing::PLAIN
         };
-        let mut rows = Vec::new();
-        for _ in 0..samples {
-            let (began, mut gated) = (self.driver.now(), false);
-            self.gated(|| {
-                // If streams cannot be held, the first copy takes longer than enqueueing the others.
-                match self.close_gate(gpu) {
-                    Err(error) if error.kind == ErrorKind::Unsupported => {}
-                    opened => {
-                        self.driver.wait(stream, opened?)?;
-                        gated = true;
-                    }
-                }
-                copy()?;
-                self.driver.record(events[0], stream)?;
-                (0..LOCAL_COPIES).try_for_each(|_| copy())?;
-                self.driver.record(events[1], stream)
-            })?;
-            self.driver.synchronize(stream)?;
-            self.gates_held()?;
-            let origin = if gated {
-                self.opening(open_gpu.opened)
-            } else {
-                Origin {
-                    event: events[0],
-                    at: began,
-                }
-            };
-            rows.extend(self.spans(origin, &events)?);
-        }
-        Ok(Outcome::Within { rows })
+        let mut row = transfer.row(1);
+        self.rows_until(
+            &[transfer],
+            timing,
+            samples,
+            std::slice::from_mut(&mut row),
+            |_, _| false,
+        )?;
+        Ok(Outcome::Within { rows: row.rows })
     }
 }
 
 /// Returns the cell of a round.
 pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
-    let mut cell = LocalCopy {
-        gpu,
-        bytes: setup.bytes,
-        achieved_gbps: None,
-        samples: 0,
-        spread_percent: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-    };
+    let mut cell = LocalCopy::blank(gpu, setup.bytes);
     let Outcome::Within { rows } = outcome else {
-        (cell.status, cell.reason) = without_figures(outcome);
+        cell.ending = without_figures(outcome);
         return cell;
     };
     let bytes = setup.bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
@@ -91,7 +63,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
     cell.samples = count(&gbps);
     cell.spread_percent = spread_percent(&gbps);
     if cell.achieved_gbps.is_none() {
-        (cell.status, cell.reason) = (Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     cell
 }
@@ -100,6 +72,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
 mod tests {
     use super::*;
     use crate::Span;
+    use model::status::Status;
     use model::units::{Bytes, MIB};
 
     #[test]
@@ -122,7 +95,7 @@ mod tests {
             "{cell:?}"
         );
         assert_eq!(
-            (cell.gpu, cell.samples, cell.status),
+            (cell.gpu, cell.samples, cell.ending.status),
             (3, 3, Status::Measured)
         );
         assert!(cell.spread_percent.unwrap() > 4.0);
@@ -143,8 +116,8 @@ mod tests {
             (Outcome::Rows { rows: Vec::new() }, Status::Failed),
         ] {
             let cell = cell(0, setup, &outcome);
-            assert_eq!(cell.status, status);
-            assert!(cell.reason.is_some() && cell.achieved_gbps.is_none());
+            assert_eq!(cell.ending.status, status);
+            assert!(cell.ending.reason.is_some() && cell.achieved_gbps.is_none());
         }
     }
 }

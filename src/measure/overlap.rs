@@ -15,8 +15,8 @@ use super::timeline::Ran;
 use super::{Outcome, OverlapSample, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
-use model::measurement::{Overlap, Status};
-use model::placement::{HostMode, Pair, Path, Placement, Side};
+use model::measurement::Overlap;
+use model::placement::{Engine, HostMode, Pair, Path, Placement, Side};
 use model::timeline::WorkKind;
 use model::units::{Bytes, MIB};
 
@@ -101,8 +101,7 @@ impl Bench<'_> {
     fn pace_of(&self, pair: Pair) -> Result<f64, HardwareError> {
         let key = (pair, Setup::REFERENCE);
         if self.pace.borrow().get(&key).is_none() {
-            let largest = self.both_hold(pair)?;
-            let setup = Setup::REFERENCE.with_bytes(Bytes(PACE_BYTES.min(largest)));
+            let setup = Setup::REFERENCE.with_bytes(Bytes(PACE_BYTES.min(self.both_hold(pair)?)));
             self.bandwidth(&[pair], setup, PACE_ROWS, 1)?;
         }
         let no_pace =
@@ -258,20 +257,25 @@ impl Bench<'_> {
         )
     }
 
-    /// Enqueues the copy. A copy larger than the buffers is split into several, enqueued one after the other.
+    /// Returns the number of bytes that both buffers of a pair hold.
+    fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
+        let (from, to) = (
+            self.open_gpu(pair.source)?,
+            self.open_gpu(pair.destination)?,
+        );
+        Ok(from.send.bytes.min(to.receive.bytes))
+    }
+
+    /// Enqueues the copy. One larger than the buffers is made of several, one right after the other.
     fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
-        let (source, destination) = (
-            self.open_gpu(scene.pair.source)?,
-            self.open_gpu(scene.pair.destination)?,
+        let (from, to) = (
+            self.open_gpu(scene.pair.source)?.send,
+            self.open_gpu(scene.pair.destination)?.receive,
         );
-        let (mut left, most) = (
-            scene.setup.bytes.0,
-            source.send.bytes.min(destination.receive.bytes),
-        );
+        let (mut left, most) = (scene.setup.bytes.0, self.both_hold(scene.pair)?);
         while left > 0 {
             let part = left.min(most);
-            self.driver
-                .copy(scene.from, destination.receive, source.send, part)?;
+            self.driver.copy(Engine::Copy, scene.from, to, from, part)?;
             left -= part;
         }
         Ok(())
@@ -343,23 +347,11 @@ pub(super) fn cells(pair: Pair, setup: Setup, outcome: &Outcome) -> Vec<Overlap>
 }
 
 fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Outcome) -> Overlap {
-    let mut cell = Overlap {
-        pair,
-        placement: Placement {
-            host,
-            ..setup.placement
-        },
-        compute_on,
-        bytes: setup.bytes,
-        overlap_percent: None,
-        host_blocked_us: None,
-        copy_us: None,
-        kernel_us: None,
-        samples: 0,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+    let placement = Placement {
+        host,
+        ..setup.placement
     };
+    let mut cell = Overlap::blank(pair, placement, compute_on, setup.bytes);
     if let Outcome::Overlap { samples } = outcome {
         let over = |figure: &dyn Fn(&OverlapSample) -> f64| {
             median(&samples.iter().map(figure).collect::<Vec<_>>())
@@ -378,7 +370,7 @@ fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Ou
         cell.kernel_us = over(&|sample| kernel(sample).length_ns() / 1e3);
         cell.samples = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     } else {
-        (cell.status, cell.reason) = without_figures(outcome);
+        cell.ending = without_figures(outcome);
     }
     cell
 }

@@ -7,10 +7,9 @@ use super::bench::Bench;
 use super::figures::{count, without_figures};
 use super::host_pool::of_host;
 use super::statistics::median;
-use hardware::{ErrorKind, HardwareError, HostRoom};
+use hardware::{ErrorKind, HardwareError, HostRoom, Location};
 use model::flow::{Endpoint, HostMemory, Setup};
 use model::host::Pinning;
-use model::measurement::Status;
 use model::units::{Bytes, GIB};
 use plan::Round;
 
@@ -68,17 +67,18 @@ impl Bench<'_> {
     /// Takes one sample. Frees the memory in any case.
     fn pin(&self, node: Option<u32>, setup: Setup, into: &mut Pinned) -> Result<(), HardwareError> {
         let (device, bytes) = (self.any_device()?, setup.bytes.0);
+        let host = |memory| Location::Host { memory, node };
         let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
         let rise = |before: Option<u64>| Some(resident()?.saturating_sub(before?));
         let before = resident();
         let (buffer, allocate) =
-            self.clocked(|| self.take_host(device, (HostMemory::Pinned, node), bytes))?;
+            self.clocked(|| self.take_host(device, host(HostMemory::Pinned), bytes))?;
         into.allocate_ns.push(allocate.length_ns());
         into.allocating_takes.extend(rise(before));
         into.free_ns
             .push(self.clocked(|| self.free_host(buffer))?.1.length_ns());
         let before = resident();
-        let pageable = self.take_host(device, (HostMemory::Pageable, node), bytes)?;
+        let pageable = self.take_host(device, host(HostMemory::Pageable), bytes)?;
         let registered = self
             .clocked(|| self.driver.host_register(device, pageable).map_err(of_host))
             .and_then(|(buffer, register)| {
@@ -86,7 +86,7 @@ impl Bench<'_> {
                 Ok([register.length_ns(), unregister.length_ns()])
             });
         let copy = self
-            .take_host(device, (HostMemory::Pinned, node), bytes)
+            .take_host(device, host(HostMemory::Pinned), bytes)
             .map(|copy| (rise(before), copy));
         let freed = copy.and_then(|(taken, copy)| {
             into.copying_takes.extend(taken);
@@ -127,24 +127,10 @@ fn nearest(room: HostRoom) -> Option<(String, u64)> {
 
 /// Returns the cell of a round.
 pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinning {
-    let mut cell = Pinning {
-        numa_node: node,
-        bytes: setup.bytes,
-        allocate_ms_per_gib: None,
-        free_ms_per_gib: None,
-        register_ms_per_gib: None,
-        unregister_ms_per_gib: None,
-        allocating_takes_bytes: None,
-        copying_takes_bytes: None,
-        limit: None,
-        limit_bytes: None,
-        refused: matches!(outcome, Outcome::Failed { .. }),
-        samples: 0,
-        status: Status::Measured,
-        reason: None,
-    };
+    let mut cell = Pinning::blank(node, setup.bytes);
     let Outcome::Pinned { pinned } = outcome else {
-        (cell.status, cell.reason) = without_figures(outcome);
+        cell.refused = matches!(outcome, Outcome::Failed { .. });
+        cell.ending = without_figures(outcome);
         return cell;
     };
     let per_gib = |ns: &[f64]| median(ns).map(|ns| ns / 1e6 * in_gib(setup.bytes));
@@ -167,12 +153,12 @@ pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinnin
         (Some(limit), Some(Bytes(left)))
     });
     if let Some(error) = &pinned.refused {
-        let (status, reason) = without_figures(&Outcome::Failed {
+        let refused = without_figures(&Outcome::Failed {
             error: error.clone(),
         });
-        cell.reason = reason;
+        cell.ending.reason = refused.reason;
         if cell.samples == 0 || cell.register_ms_per_gib.is_none() {
-            (cell.status, cell.refused) = (status, true);
+            (cell.ending.status, cell.refused) = (refused.status, true);
         }
     }
     cell
