@@ -101,7 +101,7 @@ pub(crate) fn mostly(
         );
         RULE.finding(Subject::Machine, message, SAME_PROFILE)
             .fact("then", all)
-            .fact("compared", counts.compared)
+            .fact("now", counts.compared)
     })
 }
 
