@@ -30,6 +30,7 @@ mod rules;
 mod scatter;
 mod settings;
 mod shortfalls;
+mod steps;
 mod suspects;
 mod verdict;
 mod words;
