@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::expectations_host::{
     Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit, bound,
 };
-use super::figures::{self, Ends, Figure, Identity, Kind};
+use super::figures::{self, Ends, Identity, Kind};
 use super::host_figures::What;
 use model::flow::Setup;
 use model::measurement::Measurements;
@@ -197,7 +197,7 @@ impl Check<'_> {
 
 /// Returns bounds for the figures that have no list of their own in the file: the worst of each kind, less its margin.
 fn others(report: &Report, margin_percent: f64) -> BTreeMap<String, BTreeMap<String, f64>> {
-    let mut worst: BTreeMap<(String, String), (Kind, f64)> = BTreeMap::new();
+    let mut worst: BTreeMap<(String, String), (Kind, Option<f64>)> = BTreeMap::new();
     let reference = [Path::Direct, Path::Staged].map(|path| Setup::REFERENCE.with_path(path));
     for (identity, figure) in figures::table_of(report.measurements.as_ref()) {
         let has_list = match &identity.1 {
@@ -205,18 +205,21 @@ fn others(report: &Report, margin_percent: f64) -> BTreeMap<String, BTreeMap<Str
             Kind::Host(_) => true,
             Kind::Other { .. } => false,
         };
-        if let (Some(Figure { value, .. }), false) = (figure, has_list) {
+        if !has_list {
+            let value = figure.map(|figure| figure.value);
             let words = in_words(&identity, &report.topology);
             let (kind, known) = worst.entry(words).or_insert((identity.1, value));
-            if kind.percent_worse(*known, value) > 0.0 {
-                *known = value;
-            }
+            // The machine itself would not meet a bound that asks for a figure without a result.
+            *known = known.zip(value).map(|(known, value)| {
+                let is_worse = kind.percent_worse(known, value) > 0.0;
+                if is_worse { value } else { known }
+            });
         }
     }
     let mut bounds: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     for ((probe, what), (kind, value)) in worst {
-        let bound = bound(kind.decided_by(), value, margin_percent);
-        if bound > 0.0 {
+        let bound = value.map(|value| bound(kind.decided_by(), value, margin_percent));
+        if let Some(bound) = bound.filter(|bound| *bound > 0.0) {
             bounds.entry(probe).or_default().insert(what, bound);
         }
     }

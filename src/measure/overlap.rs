@@ -266,7 +266,7 @@ impl Bench<'_> {
         Ok(from.send.bytes.min(to.receive.bytes))
     }
 
-    /// Enqueues the copy. One larger than the buffers is made of several, one right after the other.
+    /// Enqueues the copy. A copy larger than the buffers is split into several, enqueued one after the other.
     fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
         let (from, to) = (
             self.open_gpu(scene.pair.source)?.send,

@@ -97,7 +97,7 @@ pub(crate) fn mostly(
         );
         RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline])
             .fact("then", all)
-            .fact("compared", counts.compared)
+            .fact("now", counts.compared)
     })
 }
 
