@@ -60,16 +60,17 @@ pub enum When {
 
 impl When {
     /// Returns the words before the steps of a stage.
-    const fn lead(self, is_first: bool) -> &'static str {
-        match self {
-            Self::UntilRepair => "Until the repair: ",
-            Self::Now if is_first => "",
-            Self::Now => "To find the cause: ",
-            Self::IfItStays => "If it stays: ",
-            Self::IfItMoves => "If the fault moves: ",
-            Self::IfItStaysThere => "If it stays in place: ",
-            Self::Otherwise => "Otherwise: ",
-            Self::Afterwards => "Afterwards: ",
+    const fn lead(self, is_first: bool, remedy: Remedy) -> &'static str {
+        match (self, remedy) {
+            (Self::UntilRepair, _) => "Until the repair: ",
+            (Self::Now, _) if is_first => "",
+            (Self::Now, Remedy::Investigate | Remedy::Repeat) => "To find the cause: ",
+            (Self::Now, _) => "To repair: ",
+            (Self::IfItStays, _) => "If it stays: ",
+            (Self::IfItMoves, _) => "If the fault moves: ",
+            (Self::IfItStaysThere, _) => "If it stays in place: ",
+            (Self::Otherwise, _) => "Otherwise: ",
+            (Self::Afterwards, _) => "Afterwards: ",
         }
     }
 }
@@ -113,7 +114,8 @@ impl Step {
 pub(super) fn stages(steps: &[Step]) -> impl Iterator<Item = String> {
     let stages = steps.chunk_by(|one, next| one.when == next.when);
     stages.enumerate().map(|(number, stage)| {
-        let lead = stage.first().map_or("", |step| step.when.lead(number == 0));
+        let first = stage.first();
+        let lead = first.map_or("", |step| step.when.lead(number == 0, step.remedy));
         capitalised(lead.to_owned() + &joined(stage))
     })
 }
@@ -136,10 +138,13 @@ pub fn sentences(steps: &[Step]) -> String {
     stages(steps).collect::<Vec<_>>().join(". ")
 }
 
-/// Returns the steps of the first stage of a plan.
-pub fn first_stage(steps: &[Step]) -> &[Step] {
-    let mut stages = steps.chunk_by(|one, next| one.when == next.when);
-    stages.next().unwrap_or_default()
+/// Returns the steps that are taken before any outcome is known: the first stage, and those to take at once.
+pub fn at_once(steps: &[Step]) -> &[Step] {
+    let Some(first) = steps.first() else {
+        return steps;
+    };
+    let last = first.when.max(When::Now);
+    &steps[..steps.partition_point(|step| step.when <= last)]
 }
 
 fn capitalised(text: String) -> String {
@@ -177,7 +182,7 @@ mod tests {
             sentences(&plan),
             "Stop other work; then check again. If it stays: reseat GPU 3; swap it"
         );
-        assert_eq!(first_stage(&plan), &plan[..2]);
+        assert_eq!(at_once(&plan), &plan[..2]);
     }
 
     #[test]
@@ -194,6 +199,15 @@ mod tests {
         assert_eq!(
             sentences(&plan),
             "Until the repair: use no peer access, or leave GPU 1 out. To find the cause: look for Xid messages"
+        );
+        assert_eq!(at_once(&plan), &plan);
+        let plan = [
+            plan[1].clone(),
+            step(Remedy::Exchange, When::Now, "replace GPU 1"),
+        ];
+        assert_eq!(
+            sentences(&plan),
+            "Until the repair: leave GPU 1 out. To repair: replace GPU 1"
         );
     }
 }

@@ -79,7 +79,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let own = || all(&[index]);
     let plan = if failed {
         Plan::until_repair([Step::OutOfService(own())])
-            .and(When::Now, [Step::ReplaceFailed(steps::gpu(index))])
+            .and(When::Now, [Step::Replace(Part::Gpu(steps::gpu(index)))])
     } else if pending {
         let reset = Step::ResetGpu(own(), Listed(vec![index]));
         Plan::now([reset, Step::CheckAgain]).if_it_stays([Step::Reboot])

@@ -373,7 +373,6 @@ steps! {
     SwapTest(part: Part) => "swap" Exchange "swap {part} with another";
     Exchange(part: Part) => "exchange" Exchange "exchange {part}";
     Replace(part: Part) => "replace" Exchange "replace {part}";
-    ReplaceFailed(gpu: OneOf) => "replace" Exchange "replace {gpu}; its serial number is in the report";
     ReplaceMatching => "riser" Exchange "use a riser and cable made for that generation";
 
     // To ask.

@@ -91,7 +91,7 @@ fn first_step(page: &mut Page, finding: &Finding, snapshot: &Snapshot, line: &st
 
 /// Returns as many of the steps to take at once as fit.
 fn beginning(finding: &Finding, room: usize) -> String {
-    let first = step::first_stage(&finding.steps);
+    let first = step::at_once(&finding.steps);
     let fitting = (1..=first.len())
         .rev()
         .map(|number| clean(&step::sentences(&first[..number])).into_owned())
