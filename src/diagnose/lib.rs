@@ -25,7 +25,6 @@ pub mod manual;
 mod models;
 mod rule;
 mod rules;
-mod scatter;
 mod settings;
 mod suspects;
 mod verdict;
