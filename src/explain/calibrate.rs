@@ -132,21 +132,33 @@ struct Alike {
     unlike: f64,
 }
 
-/// Distance of the usual figure from the median at which siblings count as no more alike than those of any healthy
-/// machine. Chosen.
+/// Part by which the best figure exceeds the median at which siblings count as no more alike than those of any healthy
+/// machine. Chosen: few siblings may agree by chance, so they have to agree more closely.
 const UNLIKE: f64 = 0.03;
+const UNLIKE_OF_FEW: f64 = 0.01;
+/// Part of the distance of the best of few siblings from their median by which the others may be low. Chosen.
+const OF_BETTER_HALF: f64 = 2.0;
+/// Number of siblings from which their scatter is known (`scatter.rs`).
+const FEW: usize = 6;
 /// Least part of the tolerance that is left where siblings agree completely. Chosen: something always differs.
 const LEAST_PART: f64 = 0.5;
 
 impl Alike {
     fn of(figures: Vec<f64>) -> Self {
-        let scatter = scatter::allowance(figures.iter().copied()) / 100.0;
+        let mut scatter = scatter::allowance(figures.iter().copied()) / 100.0;
         let number = figures.len();
         let mut sorted = figures;
         sorted.sort_by(f64::total_cmp);
         let median = sorted.get(number / 2).copied().unwrap_or(0.0);
-        let distance = usual(sorted).map_or(1.0, |usual| (usual - median) / usual);
-        let unlike = if number < 3 { 1.0 } else { distance / UNLIKE };
+        let distance = sorted.last().map_or(1.0, |best| (best - median) / best);
+        if (3..FEW).contains(&number) {
+            scatter = OF_BETTER_HALF * distance;
+        }
+        let unlike = match number {
+            0..3 => 1.0,
+            3..FEW => distance / UNLIKE_OF_FEW,
+            _ => distance / UNLIKE,
+        };
         Self {
             number,
             scatter,

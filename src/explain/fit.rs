@@ -8,6 +8,8 @@ use super::problem::Problem;
 const NO_LOSS: f64 = 0.96;
 /// Part of the predicted rate below which a flow of a load shows a limit. Chosen.
 const LIMITED: f64 = 0.90;
+/// Difference of two values that makes none for any figure.
+const ALIKE: f64 = 0.005;
 /// A figure both ways and a staged one lie a little below the limit that both their legs share.
 const OF_SHARED: f64 = 1.02;
 
@@ -46,7 +48,7 @@ pub(crate) fn values(
     shown.sort_by(f64::total_cmp);
     let picked = [2, 1, 3].map(|quarter| shown.get(shown.len() * quarter / 4).copied());
     let mut picked: Vec<f64> = picked.into_iter().flatten().collect();
-    picked.dedup();
+    picked.dedup_by(|one, other| (*one / *other - 1.0).abs() < ALIKE);
     let effect = |value| match candidate.effect {
         Effect::Capacity(_) => Effect::Capacity(value),
         _ => Effect::Factor(value),

@@ -1,6 +1,6 @@
 //! Everything that the search looks at: state, figures, and which figures each resource touches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use model::measurement::Measurements;
 
@@ -60,11 +60,29 @@ impl<'a> Problem<'a> {
         self.observations.get(at)?.items.get(place)
     }
 
-    /// Returns the observations that a change may touch.
-    pub(crate) fn touched(&self, change: &Hypothesis) -> BTreeSet<usize> {
+    /// Returns the observations that a change may touch, sorted.
+    pub(crate) fn touched(&self, change: &Hypothesis) -> Vec<usize> {
         let numbers = change.on.iter().flatten();
         let touched = numbers.filter_map(|number| self.touches.get(*number));
-        touched.flatten().copied().collect()
+        let mut touched: Vec<usize> = touched.flatten().copied().collect();
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    /// Returns true if a change may touch this observation.
+    pub(crate) fn may_touch(&self, change: &Hypothesis, at: usize) -> bool {
+        let passes = |number: &Number| {
+            let touches = self.touches.get(*number);
+            touches.is_some_and(|touches| touches.binary_search(&at).is_ok())
+        };
+        change.on.iter().flatten().any(passes) && self.is_on(change, at)
+    }
+
+    /// Returns true if a change is one of figures of this kind.
+    pub(crate) fn is_on(&self, change: &Hypothesis, at: usize) -> bool {
+        let observation = self.observations.get(at);
+        observation.is_some_and(|one| one.items.iter().any(|item| change.is_on(item)))
     }
 
     /// Returns true if another part in series stands for this one.
