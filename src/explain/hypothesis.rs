@@ -6,7 +6,7 @@
 
 use model::topology::{LinkKind, Topology};
 
-use super::item::{Item, Modes};
+use super::item::{Item, Mode, Modes};
 use super::resource::{Number, Part, Way};
 use super::state::State;
 
@@ -62,8 +62,11 @@ impl Hypothesis {
         self.on.iter().any(|set| meet(set, &item.perhaps))
     }
 
-    /// Returns true if both ends of a flow lie below the hidden hop: the flow may pass it or not.
+    /// Returns true if both ends of a flow lie below the hidden hop: the flow may pass it or not. Staged copies always do.
     pub(crate) fn is_inside(&self, item: &Item) -> bool {
+        if item.mode == Mode::Staged {
+            return false;
+        }
         let has = |gpu| self.parts.contains(&Part::Exit(gpu));
         item.ends
             .is_some_and(|(source, destination)| has(source) && has(destination))
