@@ -114,7 +114,7 @@ mod tests {
         });
     }
 
-    /// The replacement of the report within a page.
+    /// The content that replaces the report within a page.
     #[derive(Debug, Clone)]
     enum Swap {
         /// The report as it was.
@@ -123,6 +123,7 @@ mod tests {
         Structure(Vec<(Vec<u16>, fuzz::Mutation)>),
         /// A report of broken text.
         Text(Vec<(u32, fuzz::Edit)>),
+        /// A whole page: a page within a page.
         Page,
         /// A number of identical bytes, which compress to almost nothing.
         Bomb(u32),
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_was_cut_off_anywhere_says_so() {
+    fn reading_a_page_that_was_cut_off_fails_with_that_reason() {
         let page = render(&sample::healthy(2), named("html").unwrap(), &Style::PLAIN);
         let marker = "application/gzip\">";
         let report = page.find(marker).unwrap() + marker.len();
@@ -213,26 +214,26 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_cannot_be_says_why() {
+    fn reading_what_is_no_report_fails_with_the_reason() {
         let deep = format!(
             "{{\"schema\": \"{SCHEMA}\", \"findings\": {}",
             "[".repeat(100_000)
         );
-        let nobody = |text: &str| parse(text.as_bytes()).unwrap_err();
-        assert!(nobody(&deep).contains("is not JSON"), "{}", nobody(&deep));
-        assert!(nobody("{").starts_with("is not JSON: "));
-        assert!(nobody("[1]").contains("no \"schema\""));
-        assert!(nobody("{}").contains("no \"schema\""));
-        assert!(nobody("{\"schema\": 3}").contains("no \"schema\""));
-        assert!(nobody("{\"schema\": \"x/9\"}").contains("the schema 'x/9'"));
+        let refusal = |text: &str| parse(text.as_bytes()).unwrap_err();
+        assert!(refusal(&deep).contains("is not JSON"), "{}", refusal(&deep));
+        assert!(refusal("{").starts_with("is not JSON: "));
+        assert!(refusal("[1]").contains("no \"schema\""));
+        assert!(refusal("{}").contains("no \"schema\""));
+        assert!(refusal("{\"schema\": 3}").contains("no \"schema\""));
+        assert!(refusal("{\"schema\": \"x/9\"}").contains("the schema 'x/9'"));
         assert!(
-            nobody(&format!("{{\"schema\": \"{SCHEMA}\"}}"))
+            refusal(&format!("{{\"schema\": \"{SCHEMA}\"}}"))
                 .starts_with("is not a complete report: ")
         );
     }
 
     #[test]
-    fn a_report_of_more_gpus_than_there_are_takes_no_table() {
+    fn a_report_of_more_gpus_than_a_machine_can_have_is_refused() {
         let mut report = sample::healthy(2);
         let device = report.measurements.as_ref().unwrap().driver.devices[0].clone();
         let devices = (0..100_000).map(|n| model::measurement::CudaDevice {

@@ -1,5 +1,5 @@
-//! Advice for programs, from the figures of this machine: a sentence for each thing that was measured. It does not
-//! affect the verdict, which does not depend on what programs do.
+//! Advice for programs, from the figures of this machine: a sentence each on streams, pinning and batches. The verdict
+//! is about the machine and ignores it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use model::measurement::Measurements;
 use model::placement::{HostMode, Pair, Placement, StreamKind};
 use model::rounding::{percent, rate, short};
 
-/// Share of a kernel's time, per cent, from which it counts as running beside a copy. Halfway between placements that
-/// overlap (100) and those that do not (0 to 1), see [`super::rules`] on `placement-serialises`.
+/// A kernel counts as running beside a copy if at least this share of its time overlaps the copy, per cent. Halfway
+/// between placements that overlap (100) and those that do not (0 to 1), see the rule `placement-serialises`.
 const OVERLAPS: f64 = 50.0;
 
 /// Speed-up from which a change of a program is worth it: chosen.
@@ -43,7 +43,8 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
         .filter(|cell| cell.verified.is_wrong())
         .map(|cell| cell.pair)
         .collect();
-    let share = |placement| {
+    // The number of pairs, and the median share of a kernel's time that overlaps.
+    let overlap_in = |placement| {
         let cells = measurements
             .overlap
             .iter()
@@ -62,8 +63,8 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
             middle(cells.iter().map(|(_, share)| *share))?,
         ))
     };
-    let (pairs, side_percent) = share(both(StreamKind::Side))?;
-    let default_percent = share(both(StreamKind::Default)).map(|(_, share)| share);
+    let (pairs, side_percent) = overlap_in(both(StreamKind::Side))?;
+    let default_percent = overlap_in(both(StreamKind::Default)).map(|(_, share)| share);
     let basis = Basis::Streams {
         pairs,
         side_percent,
@@ -90,7 +91,7 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
     };
     let sentence = format!(
         "To run kernels beside copies between GPUs, give the copy a side stream on both GPUs: {side}% of a kernel's time \
-         overlaps so{on_default}."
+         overlaps it{on_default}."
     );
     let pytorch = [
         "with torch.cuda.stream(stream_a), torch.cuda.stream(stream_b): y.copy_(x, non_blocking=True)",
@@ -103,7 +104,7 @@ fn streams(measurements: &Measurements) -> Option<Advice> {
     })
 }
 
-/// Advises if host memory should be pinned, and if pinned memory should be kept.
+/// Advises if host memory should be pinned, and if a pinned buffer should be used again.
 fn pinning(measurements: &Measurements) -> Option<Advice> {
     let rates = |way: HostWay| -> Vec<f64> {
         measurements
@@ -163,7 +164,7 @@ fn pinning(measurements: &Measurements) -> Option<Advice> {
     })
 }
 
-/// Advises how many batches to keep in flight: those of the fastest pipeline from pinned memory.
+/// Advises how many batches to keep in flight: as many as the fastest pipeline from pinned memory had.
 fn batches(measurements: &Measurements) -> Option<Advice> {
     let sound = measurements
         .pipeline
@@ -177,7 +178,7 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
             .or_default()
             .extend(times.map(|(one, several)| [one, several]));
     }
-    let of = |(streams, times): (u32, Vec<[f64; 2]>)| {
+    let gain = |(streams, times): (u32, Vec<[f64; 2]>)| {
         let gpus = u32::try_from(times.len()).ok()?;
         let [one, several] = [0, 1].map(|at: usize| middle(times.iter().map(|times| times[at])));
         let (one_stream_us, several_streams_us) = (one?, several?);
@@ -194,7 +195,7 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
             streams,
         ))
     };
-    let found = by_streams.into_iter().filter_map(of);
+    let found = by_streams.into_iter().filter_map(gain);
     let (speed_up, basis, streams) = found.max_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
     let times = short(speed_up);
     if speed_up < WORTH_IT {
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(
             advice[0].sentence,
             "To run kernels beside copies between GPUs, give the copy a side stream on both GPUs: 100% of a kernel's time \
-             overlaps so, and 0% on the default streams."
+             overlaps it, and 0% on the default streams."
         );
         assert!(advice[0].pytorch[0].contains("torch.cuda.stream"));
         let Basis::Streams {
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn pinning_pays_or_does_not_and_pinning_anew_takes_it_back() {
+    fn advice_on_pinning_depends_on_the_rates_of_pinned_pageable_and_anew() {
         let of = |gbps: f64, memory, allocation| HostCopy {
             memory,
             allocation,

@@ -66,7 +66,7 @@ fn every_rule_has_a_whole_manual_page() {
     assert_eq!(explain("no-such-rule"), None);
 }
 
-/// A row of tests/machines/advice.toml, or a test in its own file, compares the advice of a rule with the facts.
+/// A row of tests/machines/advice.toml, or a test in the rule's file, compares the advice of a rule with the facts.
 #[test]
 fn the_advice_of_every_rule_is_tested() {
     let rows: toml::Table =
@@ -83,12 +83,12 @@ fn the_advice_of_every_rule_is_tested() {
     }
     let all: BTreeSet<&str> = RULES.iter().map(|rule| &*rule.id).collect();
     let unknown: Vec<_> = of_cases.difference(&all).collect();
-    assert!(unknown.is_empty(), "rows of no rule: {unknown:?}");
+    assert!(unknown.is_empty(), "no such rules: {unknown:?}");
 }
 
 /// `PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules` writes the files again.
 #[test]
-fn docs_rules_hold_what_the_rules_say() {
+fn docs_rules_match_the_rules() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
     let files = super::manual::files();
     if std::env::var_os("PEERSCOPE_WRITE_DOCS").is_some() {
@@ -106,7 +106,7 @@ fn docs_rules_hold_what_the_rules_say() {
     expected.sort();
     assert_eq!(
         there, expected,
-        "docs/rules has other files: scripts/goldens writes those that lack"
+        "docs/rules has other files: scripts/goldens writes missing ones"
     );
     for (name, text) in files {
         let written = std::fs::read_to_string(folder.join(&name)).unwrap();
@@ -168,7 +168,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
         cell.status = Status::Failed;
         cell.achieved_gbps = None;
     }
-    // A possible cause is no second finding.
+    // The possible causes are not findings of their own.
     let found = only(
         &findings(&machine, Some(&measurements)),
         "peer-data-wrong",
@@ -201,7 +201,7 @@ pub(super) fn deny(measurements: &mut Measurements, denied: impl Fn(Pair) -> boo
 }
 
 #[test]
-fn no_access_anywhere_or_across_sockets_only_is_one_warning() {
+fn peer_access_missing_across_sockets_or_everywhere_is_one_warning() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     deny(&mut measurements, |pair| {
@@ -243,7 +243,7 @@ fn no_access_anywhere_or_across_sockets_only_is_one_warning() {
 }
 
 #[test]
-fn a_generation_counts_only_under_load() {
+fn a_pcie_generation_counts_only_under_load() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     let link = |generation, readings| LinkUnderLoad {
@@ -274,7 +274,7 @@ fn a_generation_counts_only_under_load() {
 }
 
 #[test]
-fn a_short_run_of_staged_copies_shows_a_generation_if_others_are_as_fast_as_they_should_be() {
+fn staged_copies_that_are_slow_with_one_gpu_only_show_the_generation_of_its_link() {
     // GPU 1's link reads Gen1 at rest, and the run was over before it was read under load.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
@@ -328,7 +328,7 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
     with_links_down(&mut machine, &[0, 1, 2], 4..6);
     only(&findings(&machine, None), "nvlink-inactive", Severity::Info);
 
-    // All links of an NVSwitch machine are down, whatever other GPUs show.
+    // A GPU behind NVSwitches needs no sibling: its links should be active.
     with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);
     assert_eq!(
         only(
@@ -366,7 +366,7 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
 }
 
 #[test]
-fn a_figure_whose_bytes_are_in_doubt_and_a_gpu_without_cells_are_untested() {
+fn unverified_figures_and_gpus_without_cells_are_untested() {
     let machine = h200_vm(3);
     let mut measurements = measured(&machine, 0.88);
     measurements.peer.retain(|cell| !touches(cell, 2));
@@ -458,10 +458,10 @@ fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
 }
 
 #[test]
-fn an_error_about_peer_access_is_a_fault_and_no_denial() {
+fn an_error_of_a_call_about_peer_access_is_a_fault() {
     let machine = h200_vm(3);
     let why = || Some("cuCtxEnablePeerAccess: CUDA error (919)".to_owned());
-    // CUDA cannot answer the question; or answers yes, and enabling fails.
+    // CUDA does not answer if access is possible, or answers yes and then enabling fails.
     for possible in [None, Some(true)] {
         let mut measurements = measured(&machine, 0.88);
         let only_staged = |cell: &mut PeerBandwidth| cell.setup.path = Path::Staged;
@@ -483,7 +483,7 @@ fn an_error_about_peer_access_is_a_fault_and_no_denial() {
 }
 
 #[test]
-fn a_generation_is_judged_only_where_copies_used_the_link() {
+fn a_pcie_generation_is_judged_only_where_copies_used_the_link() {
     let machine = h200_vm(3);
     let mut measurements = measured(&machine, 0.88);
     let idle = |index| LinkUnderLoad {
@@ -522,13 +522,13 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
 }
 
 #[test]
-fn a_reading_that_rose_clears_a_link_although_the_copies_fit_its_rest() {
+fn a_link_whose_generation_rose_is_not_blamed_for_slow_copies() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.84);
     measurements
         .peer
         .retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
-    // The rate of Gen1, at which both links rest. Two readings are too few to prove that a link never rose.
+    // The rate of Gen1, which both links have at rest. Two readings are too few to prove that a link never rose.
     set(&mut measurements, 3.3, |_| true);
     let read = |index, most| LinkUnderLoad {
         index,

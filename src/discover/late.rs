@@ -1,5 +1,5 @@
-//! Facts that are read apart from all others. The identity of the GPUs is read before the driver starts. Facts that
-//! nobody needs before copies run are read while they run.
+//! Facts that are read earlier or later than all others. The identity of the GPUs is read before the driver starts.
+//! Facts that nobody needs before copies run are read while they run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use hardware::{ErrorKind, GpuGroup, HardwareError, Telemetry};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, NvLink, SlowFact, Snapshot};
 
-/// Returns the GPUs with only their identity from NVML, enough to choose some of them. Returns none if NVML does not
+/// Returns the GPUs with only their identity from NVML, by which `--gpus` chooses. Returns no GPUs if NVML does not
 /// answer.
 pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
     let (answer, inbox) = mpsc::channel();
@@ -38,7 +38,7 @@ pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
 /// The index of a GPU and its NVLinks.
 pub type LinksOfGpu = (u32, Vec<NvLink>);
 
-/// Facts that are read while copies run.
+/// The threads that read facts while copies run, and the answers so far.
 pub struct Late {
     inbox: Receiver<Answer>,
     deadline: Instant,
@@ -55,7 +55,7 @@ enum Answer {
     Links(LinksOfGpu),
 }
 
-/// Facts that were read late.
+/// The facts that [`Late`] read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LateFacts {
     pub pairs: Vec<GpuPair>,
@@ -66,7 +66,7 @@ pub struct LateFacts {
 }
 
 impl LateFacts {
-    /// Puts these facts into the snapshot. Adds the problems to its own.
+    /// Puts these facts and problems into the snapshot.
     pub fn put_into(self, snapshot: &mut Snapshot) {
         snapshot.pairs = self.pairs;
         for (index, links) in self.links {
@@ -174,7 +174,8 @@ impl Late {
         true
     }
 
-    /// Returns the facts that were read for this snapshot. Facts that did not arrive in time have that reason.
+    /// Returns the facts that were read for this snapshot. Facts that did not arrive in time are
+    /// unknown with that reason.
     pub fn end(mut self, snapshot: &Snapshot) -> LateFacts {
         while self.receive() {}
         let Self {
@@ -226,7 +227,7 @@ fn is_left_out(pair: &GpuPair) -> bool {
     pair.p2p_read.unknown() == Some(&SlowFact::PeerAccess.not_read())
 }
 
-/// Returns the links of a GPU whose error counters could not be read.
+/// Returns the links of a GPU with their error counters unknown, for this reason.
 fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
     let unknown = || Reading::Unknown(why.clone());
     let without = |link: NvLink| NvLink {
@@ -244,7 +245,7 @@ fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
         .collect()
 }
 
-/// Returns a pair whose left-out facts could not be read.
+/// Returns the pair with its left-out facts unknown, for this reason.
 fn without(pair: GpuPair, why: &Unknown) -> GpuPair {
     let common_ancestor = match pair.common_ancestor.unknown() {
         Some(left_out) if *left_out == GpuPair::ancestor_not_asked() => {

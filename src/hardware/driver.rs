@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Stream};
 use super::{HardwareError, HostDriver};
 use model::measurement::RdmaSupport;
+use model::placement::Engine;
 
 /// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls that enqueue return
 /// before the work is done, as the driver's do. Errors are the driver's own unless documented otherwise.
@@ -32,7 +33,8 @@ pub trait Driver: HostDriver {
     /// error is [`ErrorKind::OutOfMemory`].
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError>;
 
-    /// Frees a buffer. Waits for the work that uses it, and so may block and fail like [`Driver::synchronize`].
+    /// Frees a buffer. Waits for the work that uses a device's memory, and so may block and fail like
+    /// [`Driver::synchronize`]. Everything that uses the host's memory must have ended.
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError>;
 
     /// Returns `bytes` bytes of a buffer from `offset` on, as a buffer of its own. The part lives as long as the whole
@@ -65,18 +67,12 @@ pub trait Driver: HostDriver {
     /// Returns the nanoseconds between two completed events of the same device. Fails if one of them is not completed.
     fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError>;
 
-    /// Enqueues a copy of the first `bytes` bytes by a copy engine, on a stream of either device.
+    /// Enqueues a copy of the first `bytes` bytes between two devices, or between a device and the host, on a stream of
+    /// a device at one of its ends. A kernel needs peer access, or host memory that is page-locked and so mapped. A copy
+    /// engine's copy of pageable memory blocks the host, because the driver copies it through a buffer of its own.
     fn copy(
         &self,
-        stream: Stream,
-        destination: Buffer,
-        source: Buffer,
-        bytes: u64,
-    ) -> Result<(), HardwareError>;
-
-    /// Enqueues the same copy as a kernel on the stream's device, which needs peer access.
-    fn kernel_copy(
-        &self,
+        engine: Engine,
         stream: Stream,
         destination: Buffer,
         source: Buffer,
@@ -110,24 +106,21 @@ pub trait Driver: HostDriver {
     /// Waits until everything enqueued on any stream of a device is done. Returns errors of the work itself.
     fn drain(&self, device: Device) -> Result<(), HardwareError>;
 
-    /// Enqueues a kernel on the legacy default stream that fills the first `bytes` bytes with the pattern of `seed`.
+    /// Fills the first `bytes` bytes with the pattern of `seed`: on a device by a kernel, which it enqueues on the legacy
+    /// default stream; on the host by the processor.
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
-    /// Enqueues a kernel on the legacy default stream that fills the first `bytes` bytes with poison.
-    fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError>;
+    /// Fills the first `bytes` bytes with the poison of `seed` in the same way. Poison is no byte of the seed's pattern.
+    fn poison(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
-    /// Enqueues a kernel on the legacy default stream that compares the first `bytes` bytes with the pattern of `seed`,
-    /// on the buffer's own device. A device runs one check at a time, until its [`Driver::checked`].
+    /// Compares the first `bytes` bytes of each buffer with the pattern of its seed, and counts its poison. A device
+    /// compares by a kernel on its legacy default stream, one buffer in a call, and all devices do so at once. The
+    /// processor compares memory of the host as it is now, without waiting for data still on its way.
     fn check(
         &self,
-        buffer: Buffer,
+        buffers: &[(Buffer, u64)],
         bytes: u64,
-        seed: u64,
-        poison: u64,
-    ) -> Result<(), HardwareError>;
-
-    /// Waits for the last [`Driver::check`] of a buffer, and returns its counts over `bytes` bytes.
-    fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError>;
+    ) -> Result<Vec<PatternCheck>, HardwareError>;
 
     /// Restricts the calling thread to these processors, as far as it may use them. If it may use none of them,
     /// restores all that it had at first. If the system refuses, nothing changes.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use model::flow::HostMemory;
 use model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
@@ -49,17 +50,60 @@ pub struct Event {
     pub id: u32,
 }
 
-/// A buffer on a device.
+/// The memory that a buffer is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Location {
+    Device(Device),
+    /// The host's, on a NUMA node if one was asked for.
+    Host {
+        memory: HostMemory,
+        node: Option<u32>,
+    },
+}
+
+/// A buffer on a device or in the memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Buffer {
-    pub device: Device,
+    pub location: Location,
     /// Numbered by the driver.
     pub id: u32,
     /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Counts of the check kernel over a buffer.
+impl Buffer {
+    /// Returns the device that the buffer is on; none for the host's memory.
+    pub const fn device(self) -> Option<Device> {
+        match self.location {
+            Location::Device(device) => Some(device),
+            Location::Host { .. } => None,
+        }
+    }
+
+    /// Returns the way in which the host's memory was allocated; none on a device.
+    pub const fn host_memory(self) -> Option<HostMemory> {
+        match self.location {
+            Location::Device(_) => None,
+            Location::Host { memory, .. } => Some(memory),
+        }
+    }
+
+    /// Returns true for pageable memory of the host.
+    pub const fn is_pageable(self) -> bool {
+        matches!(self.host_memory(), Some(HostMemory::Pageable))
+    }
+
+    /// Returns a buffer of the host with another kind of allocation.
+    #[must_use]
+    pub const fn with_host_memory(mut self, memory: HostMemory) -> Self {
+        if let Location::Host { memory: of, .. } = &mut self.location {
+            *of = memory;
+        }
+        self
+    }
+}
+
+/// Counts of a check over a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatternCheck {
     /// 8-byte words checked.

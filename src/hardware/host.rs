@@ -1,19 +1,8 @@
-//! Memory of the host: allocating it, page-locking it, copying from and to it. The other half of
-//! [`Driver`](super::Driver).
+//! Memory of the host: allocating it and page-locking it. The other half of [`Driver`](super::Driver).
 
-use super::{Buffer, Device, HardwareError, PatternCheck, Stream};
+use super::{Buffer, Device, HardwareError, PatternCheck};
 use model::flow::HostMemory;
 use model::units::Bytes;
-
-/// A buffer in the memory of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct HostBuffer {
-    /// Numbered by the driver.
-    pub id: u32,
-    /// Size in bytes.
-    pub bytes: u64,
-    pub memory: HostMemory,
-}
 
 /// Words that [`HostDriver::host_look`] checks: some 0.1 ms, since none is in a cache.
 pub const WORDS_LOOKED_AT: u64 = 1024;
@@ -54,8 +43,7 @@ pub struct ProcessMemory {
     pub resident: Bytes,
 }
 
-/// Host memory, and copies between it and devices. Calls that enqueue return before the work is done, except copies of
-/// pageable memory. Those block the host, because the driver copies them through a buffer of its own.
+/// Host memory, which [`Driver`](super::Driver) copies, fills and checks like that of devices.
 pub trait HostDriver {
     /// Returns the host memory that can be taken now.
     fn host_room(&self) -> Result<HostRoom, HardwareError>;
@@ -71,82 +59,22 @@ pub trait HostDriver {
         memory: HostMemory,
         node: Option<u32>,
         bytes: u64,
-    ) -> Result<HostBuffer, HardwareError>;
-
-    /// Frees a buffer. Everything that uses it must have ended.
-    fn host_free(&self, buffer: HostBuffer) -> Result<(), HardwareError>;
+    ) -> Result<Buffer, HardwareError>;
 
     /// Page-locks pageable memory. Returns the same buffer, registered.
-    fn host_register(
-        &self,
-        device: Device,
-        buffer: HostBuffer,
-    ) -> Result<HostBuffer, HardwareError>;
+    fn host_register(&self, device: Device, buffer: Buffer) -> Result<Buffer, HardwareError>;
 
     /// Unlocks registered memory. Returns the same buffer, pageable.
-    fn host_unregister(&self, buffer: HostBuffer) -> Result<HostBuffer, HardwareError>;
-
-    /// Enqueues a copy of the first `bytes` bytes from the host to the stream's device, by a copy engine.
-    fn copy_to_device(
-        &self,
-        stream: Stream,
-        destination: Buffer,
-        source: HostBuffer,
-        bytes: u64,
-    ) -> Result<(), HardwareError>;
-
-    /// Enqueues a copy of the first `bytes` bytes from the stream's device to the host, by a copy engine.
-    fn copy_to_host(
-        &self,
-        stream: Stream,
-        destination: HostBuffer,
-        source: Buffer,
-        bytes: u64,
-    ) -> Result<(), HardwareError>;
-
-    /// Does [`HostDriver::copy_to_device`] by a kernel, over memory that is page-locked and so mapped.
-    fn kernel_copy_to_device(
-        &self,
-        stream: Stream,
-        destination: Buffer,
-        source: HostBuffer,
-        bytes: u64,
-    ) -> Result<(), HardwareError>;
-
-    /// Does [`HostDriver::copy_to_host`] by a kernel, over memory that is page-locked and so mapped.
-    fn kernel_copy_to_host(
-        &self,
-        stream: Stream,
-        destination: HostBuffer,
-        source: Buffer,
-        bytes: u64,
-    ) -> Result<(), HardwareError>;
-
-    /// Fills the first `bytes` bytes with the pattern of `seed`, by the processor.
-    fn host_fill(&self, buffer: HostBuffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
-
-    /// Fills the first `bytes` bytes with poison, by the processor.
-    fn host_poison(&self, buffer: HostBuffer, bytes: u64, value: u64) -> Result<(), HardwareError>;
-
-    /// Compares the first `bytes` bytes with the pattern of `seed`, by the processor. Reads them as they are now,
-    /// without waiting for data still on its way.
-    fn host_check(
-        &self,
-        buffer: HostBuffer,
-        bytes: u64,
-        seed: u64,
-        poison: u64,
-    ) -> Result<PatternCheck, HardwareError>;
+    fn host_unregister(&self, buffer: Buffer) -> Result<Buffer, HardwareError>;
 
     /// Compares some words, spread over the first `bytes` bytes, with the pattern of `seed`, the last word first. It
     /// reads the words as they are now, so quickly that most data on its way does not arrive meanwhile. The counts
     /// cover only the words that it read.
     fn host_look(
         &self,
-        buffer: HostBuffer,
+        buffer: Buffer,
         bytes: u64,
         seed: u64,
-        poison: u64,
     ) -> Result<PatternCheck, HardwareError>;
 
     /// Returns the number of copies to and from the host that a device reports it makes at the same time as kernels.

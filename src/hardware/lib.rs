@@ -21,8 +21,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::driver::Driver;
-pub use self::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Stream};
-pub use self::host::{HostBuffer, HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
+pub use self::handles::{
+    Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Stream,
+};
+pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Holder, Lock, NotLocked};
 pub use self::sampler::Sampler;

@@ -7,12 +7,11 @@ use std::time::Duration;
 use super::Outcome;
 use super::bench::Bench;
 use super::figures::{count, without_figures};
-use super::ground::Work;
+use super::gpu_buffers::Work;
 use super::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError, Stream};
 use model::asynchrony::{Hazard, LaunchLoop};
 use model::measurement::Status;
-use model::placement::{Engine, Pair, Path, Side};
 use model::status::Ending;
 use plan::{Action, Round};
 
@@ -91,33 +90,28 @@ impl Bench<'_> {
     /// Reads the data of a copy to the host, directly after its call and again after its end.
     #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     pub(super) fn hazard(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
-        let ground = self.ground(round)?;
-        let host = ground.host.ok_or_else(not_asked)?[1];
+        let buffers = self.gpu_buffers(round)?;
+        let host = buffers.host.ok_or_else(not_asked)?[1];
         let stream = *self
-            .streams(ground.device, 1)?
+            .streams(buffers.device, 1)?
             .first()
             .ok_or_else(not_asked)?;
-        let within = Pair {
-            source: ground.gpu,
-            destination: ground.gpu,
-        };
         let mut all = Vec::new();
         for _ in 0..samples {
-            let seed = self
-                .seeds
-                .next(within, Engine::Copy, Side::Source, Path::Staged);
-            // The fill below overwrites the known contents.
-            self.contents.borrow_mut().remove(&ground.gpu);
-            self.driver.fill(ground.send, ground.bytes, seed)?;
-            self.driver.synchronize(Stream::default_of(ground.device))?;
-            self.driver.host_poison(host, ground.bytes, seed)?;
+            let seed = self.seeds.next();
+            // The fill overwrites the known contents.
+            self.holds(buffers.send, None);
+            self.driver.fill(buffers.send, buffers.bytes, seed)?;
+            self.driver
+                .synchronize(Stream::default_of(buffers.device))?;
+            self.driver.poison(host, buffers.bytes, seed)?;
             let old_share = || {
-                let seen = self.driver.host_look(host, ground.bytes, seed, seed)?;
+                let seen = self.driver.host_look(host, buffers.bytes, seed)?;
                 Ok::<_, HardwareError>(100.0 * seen.wrong as f64 / seen.words.max(1) as f64)
             };
             let mut stale_percent = 0.0;
             let copy_ns = self.timed(|| {
-                self.enqueue_work(&ground, stream, Work::Out)?;
+                self.enqueue_work(&buffers, stream, Work::Out)?;
                 stale_percent = old_share()?;
                 self.driver.synchronize(stream)
             })?;
@@ -179,7 +173,7 @@ pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
     let Action::Hazard { .. } = round.task.action else {
         return None;
     };
-    let (gpu, numa_node, memory) = super::ground::ends(round)?;
+    let (gpu, numa_node, memory) = super::gpu_buffers::ends(round)?;
     let mut cell = Hazard {
         gpu,
         memory: memory?,

@@ -5,13 +5,12 @@ use super::Row;
 use super::bench::Bench;
 use super::contents::Check;
 use super::figures::at_the_same_time;
-use super::lane::{Lane, Shape};
 use super::statistics::{median, settled, spread_percent};
+use super::transfer::{Timing, Transfer};
 use hardware::HardwareError;
 use model::flow::Setup;
-use model::placement::{Direction, Pair, Path, Placement};
-use model::units::Bytes;
-use plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, stream_of};
+use model::placement::{Direction, Pair, Path, Placement, Side};
+use plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, is_blocking};
 
 /// Largest difference of rows that agree, per cent: further rows would change nothing. Rows of 1 GB on H200 scatter by
 /// 0.1 to 0.2% (docs/measurement.md).
@@ -36,42 +35,65 @@ impl Bench<'_> {
         pairs
             .iter()
             .try_for_each(|pair| self.set_path(*pair, setup.path))?;
-        let shape = Shape::of(setup, copies.max(1));
-        let marks = shape.copies.max(MARKED_COPIES).max(FIXED_COST_COPIES);
-        let lanes = pairs
-            .iter()
-            .map(|pair| self.lane(*pair, setup, marks))
-            .collect::<Result<Vec<_>, _>>()?;
-        let checked = self.cannot_check(pairs).is_none();
+        let transfers = self.between(pairs, setup, copies.max(1))?;
+        let checked = transfers.iter().all(|transfer| transfer.kernels);
         if checked {
-            if !self.is_filled(pairs) {
-                self.fill(pairs, setup)?;
+            let is_filled = |transfer: &Transfer| self.seed_in(transfer.from).is_some();
+            if !transfers.iter().all(is_filled) {
+                self.fill(&transfers)?;
             }
-            self.poison(pairs)?;
+            self.poison(&transfers)?;
+            self.settle(transfers.iter().map(|transfer| transfer.to))?;
         }
-        let mut found: Vec<_> = lanes
+        // The two flows of a pair that copies both ways count as one.
+        let at_once = if setup.direction == Direction::BothWays {
+            1
+        } else {
+            u32::try_from(pairs.len()).unwrap_or(u32::MAX)
+        };
+        let mut found: Vec<_> = transfers
             .iter()
-            .map(|lane| empty(lane, setup, &shape, pairs.len()))
+            .map(|transfer| transfer.row(at_once))
             .collect();
-        let mut left = rows + MORE_ROWS;
-        while left > 0
-            && !pairs
-                .iter()
-                .zip(&found)
-                .all(|(pair, row)| self.is_enough(*pair, setup, row, rows))
-        {
-            self.one_more(&lanes, shape, &mut found)?;
-            left -= 1;
-        }
-        self.small_rows(&lanes, setup, &mut found)?;
-        self.marked_row(&lanes, shape, &mut found)?;
+        let is_enough = |transfer: &Transfer, row: &Row| {
+            let pair = transfer.flow.pair();
+            pair.is_some_and(|pair| self.is_enough(pair, setup, row, rows))
+        };
+        let timing = timing(setup);
+        self.rows_until(&transfers, timing, rows + MORE_ROWS, &mut found, is_enough)?;
+        self.small_rows(&transfers, setup, &mut found)?;
+        self.marked_row(&transfers, setup, &mut found)?;
         if checked {
-            for (row, counted) in found.iter_mut().zip(self.compare(pairs, setup.bytes.0)?) {
+            for (row, counted) in found.iter_mut().zip(self.compare(&transfers)?) {
                 row.check = Some(Check::of(&counted));
             }
         }
         self.learn_pace(pairs, setup, &found);
         Ok(found)
+    }
+
+    /// Returns copies between pairs, with the streams that frameworks order them by.
+    pub(super) fn between(
+        &self,
+        pairs: &[Pair],
+        setup: Setup,
+        copies: u32,
+    ) -> Result<Vec<Transfer>, HardwareError> {
+        let transfer = |pair: &Pair| {
+            let (issuer, partner, other) = match setup.issuer {
+                Side::Source => (pair.source, pair.destination, Side::Destination),
+                Side::Destination => (pair.destination, pair.source, Side::Source),
+            };
+            let current = |side| self.current_stream(*pair, setup.placement, side);
+            Ok(Transfer {
+                issuer,
+                stream: current(setup.issuer)?,
+                partner: Some((partner, current(other)?)),
+                copies,
+                ..self.transfer((*pair).into(), setup.engine, setup.bytes.0, &[])?
+            })
+        };
+        pairs.iter().map(transfer).collect()
     }
 
     /// Times rows of copies of pairs that share nothing, each a round of its own. They run at once, unless that was
@@ -118,24 +140,16 @@ impl Bench<'_> {
         rows: u32,
         copies: u32,
     ) -> Result<Vec<super::Span>, HardwareError> {
-        let shape = Shape::of(setup, copies.max(1));
-        let lanes = [self.lane(pair, setup, shape.copies)?];
+        let transfers = self.between(&[pair], setup, copies.max(1))?;
         (0..rows)
-            .map(|_| Ok(self.row(&lanes, shape)?.remove(0).spans.remove(0)))
+            .map(|_| {
+                Ok(self
+                    .row(&transfers, timing(setup))?
+                    .remove(0)
+                    .spans
+                    .remove(0))
+            })
             .collect()
-    }
-
-    fn one_more(
-        &self,
-        lanes: &[Lane],
-        shape: Shape,
-        found: &mut [Row],
-    ) -> Result<(), HardwareError> {
-        for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
-            row.rows.extend(timed.spans);
-            row.host_ns.push(timed.host_ns);
-        }
-        Ok(())
     }
 
     /// Returns true if there are enough rows: at least `wanted` rows that agree with each other, or a single one that
@@ -155,7 +169,7 @@ impl Bench<'_> {
     /// measure its staging.
     fn small_rows(
         &self,
-        lanes: &[Lane],
+        transfers: &[Transfer],
         setup: Setup,
         found: &mut [Row],
     ) -> Result<(), HardwareError> {
@@ -164,8 +178,13 @@ impl Bench<'_> {
         {
             return Ok(());
         }
-        let shape = Shape::of(setup.with_bytes(Bytes(FIXED_COST_BYTES)), FIXED_COST_COPIES);
-        for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
+        let small = |transfer: &Transfer| Transfer {
+            bytes: FIXED_COST_BYTES,
+            copies: FIXED_COST_COPIES,
+            ..*transfer
+        };
+        let small: Vec<_> = transfers.iter().map(small).collect();
+        for (row, timed) in found.iter_mut().zip(self.row(&small, timing(setup))?) {
             row.small = timed.spans;
         }
         Ok(())
@@ -175,20 +194,24 @@ impl Bench<'_> {
     /// time.
     fn marked_row(
         &self,
-        lanes: &[Lane],
-        shape: Shape,
+        transfers: &[Transfer],
+        setup: Setup,
         found: &mut [Row],
     ) -> Result<(), HardwareError> {
         let [one, other] = &*found else { return Ok(()) };
         if one.at_once > 1 || at_the_same_time(one, other) {
             return Ok(());
         }
-        let shape = Shape {
-            marked: true,
+        let few = |transfer: &Transfer| Transfer {
             copies: MARKED_COPIES,
-            ..shape
+            ..*transfer
         };
-        for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
+        let few: Vec<_> = transfers.iter().map(few).collect();
+        let timing = Timing {
+            marked: true,
+            ..timing(setup)
+        };
+        for (row, timed) in found.iter_mut().zip(self.row(&few, timing)?) {
             row.marked = timed.spans;
         }
         Ok(())
@@ -240,18 +263,13 @@ impl Bench<'_> {
     }
 }
 
-fn empty(lane: &Lane, setup: Setup, shape: &Shape, pairs: usize) -> Row {
-    Row {
-        gpu: lane.issuer_index,
-        stream: stream_of(setup.placement, setup.issuer),
-        copies: shape.copies,
-        // The two lanes of a pair that copies both ways count as one.
-        at_once: if setup.direction == Direction::BothWays {
-            1
-        } else {
-            u32::try_from(pairs).unwrap_or(u32::MAX)
-        },
-        ..Row::default()
+/// Returns the way in which copies between pairs are timed. A staged row has no gate, since its calls hold the host until
+/// staging buffers are free.
+const fn timing(setup: Setup) -> Timing {
+    Timing {
+        gated: matches!(setup.path, Path::Direct),
+        blocking: is_blocking(setup.placement),
+        ..Timing::PLAIN
     }
 }
 
@@ -260,6 +278,7 @@ mod tests {
     use super::*;
     use crate::Selection;
     use model::placement::{HostMode, StreamKind};
+    use model::units::Bytes;
 
     #[test]
     fn one_row_is_enough_where_its_placement_costs_what_it_cost_another_pair() {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::Span;
 use super::at_once::AtOnce;
 use super::following::{Following, OPEN_GATES};
-use super::kept::HostPool;
 use super::open_gpus::{self, Selection, find, hidden};
 use super::seeds::Seeds;
 use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
@@ -63,11 +62,14 @@ pub struct Bench<'a> {
     /// Latest extra nanoseconds of a copy in another placement, from any pair, by setup of any size.
     pub(super) placement_ns: RefCell<Map<Setup, f64>>,
     pub(super) seeds: Seeds,
-    /// The seed with which each GPU's whole send buffer was filled.
-    pub(super) contents: RefCell<Map<u32, u64>>,
+    /// The seeds of the patterns that buffers hold, by the buffer's number.
+    pub(super) seeds_in: RefCell<Map<u32, u64>>,
     pub(super) at_once: RefCell<AtOnce>,
     pub(super) following: Following,
-    pub(super) hosts: HostPool,
+    /// Buffers of the host that this run keeps.
+    pub(super) kept: RefCell<Vec<Buffer>>,
+    /// Bytes of the host's memory that are taken.
+    pub(super) taken: Cell<u64>,
 }
 
 impl<'a> Bench<'a> {
@@ -112,10 +114,11 @@ impl<'a> Bench<'a> {
             pace: RefCell::default(),
             placement_ns: RefCell::default(),
             seeds: Seeds::new(),
-            contents: RefCell::default(),
+            seeds_in: RefCell::default(),
             at_once: RefCell::default(),
             following: Following::default(),
-            hosts: HostPool::default(),
+            kept: RefCell::default(),
+            taken: Cell::default(),
         };
         // A failure is reported later, when the value is needed.
         bench.facts.host_budget_bytes = driver.host_room().ok().map(|room| Bytes(room.most(0)));
@@ -133,6 +136,9 @@ impl<'a> Bench<'a> {
                 ordinal: info.map(|info| info.device.0),
                 failure: open_gpu.as_ref().err().map(ToString::to_string),
                 failure_code: open_gpu.as_ref().err().and_then(|error| error.code),
+                hindered: open_gpu
+                    .as_ref()
+                    .is_err_and(|error| error.kind == ErrorKind::Hindered),
                 hidden: info.is_none().then(|| hidden().0),
                 kernels_failure: None,
                 budget_bytes: open_gpu
@@ -359,11 +365,17 @@ impl<'a> Bench<'a> {
         placement: Placement,
         side: Side,
     ) -> Result<Stream, HardwareError> {
-        let open_gpu = self.open_gpu(match side {
+        let gpu = match side {
             Side::Source => pair.source,
             Side::Destination => pair.destination,
-        })?;
-        Ok(match stream_of(placement, side) {
+        };
+        self.stream(gpu, stream_of(placement, side))
+    }
+
+    /// Returns a stream of a GPU: its default stream, or the one beside it.
+    pub(super) fn stream(&self, gpu: u32, kind: StreamKind) -> Result<Stream, HardwareError> {
+        let open_gpu = self.open_gpu(gpu)?;
+        Ok(match kind {
             StreamKind::Default => Stream::default_of(open_gpu.device),
             StreamKind::Side => open_gpu.side,
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Outcome;
 use super::bench::Bench;
 use super::figures::{count, without_figures};
-use super::ground::{Ground, Work};
+use super::gpu_buffers::{GpuBuffers, Work};
 use super::statistics::{median, spread_percent};
 use super::timeline::Ran;
 use hardware::{Event, HardwareError, Stream};
@@ -57,32 +57,33 @@ pub(super) struct CalledOnce {
 impl Bench<'_> {
     /// Times the calls of a round: copies from and to host memory if the round has some, else all others.
     pub(super) fn calls(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
-        let ground = self.ground(round)?;
+        let buffers = self.gpu_buffers(round)?;
         let mut calls = Vec::new();
-        for (direction, work) in copies(ground.host.is_some()) {
+        for (direction, work) in copies(buffers.host.is_some()) {
             let [free, held] =
                 [HostMode::NonBlocking, HostMode::Blocking].map(|host| copy(direction, host));
             let (mut free, mut held) = (CallTimes::of(free), CallTimes::of(held));
             // The first sample warms up and is not counted.
             for sample in 0..=samples {
-                let once = self.called(&ground, work)?;
+                let once = self.called(&buffers, work)?;
                 if sample > 0 {
                     free.push(once.host_ns, once.whole_ns);
                     held.push(once.blocking_ns, once.whole_ns);
                 }
             }
-            let name = || match ground.host {
-                Some([buffer, _]) => format!("{}, {}", work.name(ground.gpu), buffer.memory),
-                None => work.name(ground.gpu),
+            let memory = buffers.host.and_then(|[buffer, _]| buffer.host_memory());
+            let name = || match memory {
+                Some(memory) => format!("{}, {memory}", work.name(buffers.gpu)),
+                None => work.name(buffers.gpu),
             };
-            self.show("calls", name, || self.called(&ground, work).map(drop))?;
+            self.show("calls", name, || self.called(&buffers, work).map(drop))?;
             calls.extend([free, held]);
         }
-        if ground.host.is_none() {
+        if buffers.host.is_none() {
             for asked in waits() {
                 let mut times = CallTimes::of(asked);
                 for sample in 0..=samples {
-                    let (host_ns, work_ns) = self.waited(&ground, asked)?;
+                    let (host_ns, work_ns) = self.waited(&buffers, asked)?;
                     if sample > 0 {
                         times.push(host_ns, work_ns);
                     }
@@ -98,7 +99,7 @@ impl Bench<'_> {
                         }
                     )
                 };
-                self.show("calls", name, || self.waited(&ground, asked).map(drop))?;
+                self.show("calls", name, || self.waited(&buffers, asked).map(drop))?;
                 calls.push(times);
             }
         }
@@ -106,10 +107,14 @@ impl Bench<'_> {
     }
 
     /// Makes one copy, and waits for its end.
-    pub(super) fn called(&self, ground: &Ground, work: Work) -> Result<CalledOnce, HardwareError> {
-        let (stream, [start, end]) = self.stream_and_events(ground)?;
+    pub(super) fn called(
+        &self,
+        buffers: &GpuBuffers,
+        work: Work,
+    ) -> Result<CalledOnce, HardwareError> {
+        let (stream, [start, end]) = self.stream_and_events(buffers)?;
         self.driver.record(start, stream)?;
-        let host_ns = self.timed(|| self.enqueue_work(ground, stream, work))?;
+        let host_ns = self.timed(|| self.enqueue_work(buffers, stream, work))?;
         self.driver.record(end, stream)?;
         let launched = self.last_call();
         let wait = || {
@@ -119,7 +124,7 @@ impl Bench<'_> {
             )
         };
         let blocking_ns = host_ns + self.timed(wait)?;
-        self.note_between(ground, work, [start, end], launched)?;
+        self.note_between(buffers, work, [start, end], launched)?;
         Ok(CalledOnce {
             host_ns,
             blocking_ns,
@@ -128,15 +133,15 @@ impl Bench<'_> {
     }
 
     /// Makes one launch or wait. Returns the nanoseconds of the host in the call, and of the work.
-    fn waited(&self, ground: &Ground, asked: Asked) -> Result<(f64, f64), HardwareError> {
-        let (stream, [start, end]) = self.stream_and_events(ground)?;
+    fn waited(&self, buffers: &GpuBuffers, asked: Asked) -> Result<(f64, f64), HardwareError> {
+        let (stream, [start, end]) = self.stream_and_events(buffers)?;
         let driver = self.driver;
         if asked.busy {
             driver.record(start, stream)?;
         }
         let mut host_ns = 0.0;
         if asked.busy {
-            host_ns = self.timed(|| self.enqueue_work(ground, stream, Work::Kernel(KERNEL)))?;
+            host_ns = self.timed(|| self.enqueue_work(buffers, stream, Work::Kernel(KERNEL)))?;
             driver.record(end, stream)?;
         }
         let launched = self.last_call();
@@ -144,14 +149,14 @@ impl Bench<'_> {
             Call::Launch | Call::Copy => Ok(()),
             Call::SynchronizeStream => driver.synchronize(stream),
             Call::SynchronizeEvent => driver.synchronize_event(end),
-            Call::SynchronizeDevice => driver.drain(ground.device),
+            Call::SynchronizeDevice => driver.drain(buffers.device),
         };
         if !matches!(asked.call, Call::Launch | Call::Copy) {
             host_ns = self.timed(|| self.call(|| asked.call.to_string(), wait))?;
         }
         driver.synchronize(stream)?;
         if asked.busy {
-            self.note_between(ground, Work::Kernel(KERNEL), [start, end], launched)?;
+            self.note_between(buffers, Work::Kernel(KERNEL), [start, end], launched)?;
         }
         Ok((
             host_ns,
@@ -166,7 +171,7 @@ impl Bench<'_> {
     /// Records work between two events for a timeline.
     fn note_between(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         work: Work,
         [start, end]: [Event; 2],
         call: Option<usize>,
@@ -174,8 +179,8 @@ impl Bench<'_> {
         if !self.is_shown() {
             return Ok(());
         }
-        let (stream, _) = self.stream_and_events(ground)?;
-        let (gpu, stream) = (ground.gpu, stream.id);
+        let (stream, _) = self.stream_and_events(buffers)?;
+        let (gpu, stream) = (buffers.gpu, stream.id);
         self.worked(Ran {
             name: work.name(gpu),
             kind: work.kind(),
@@ -187,10 +192,13 @@ impl Bench<'_> {
         })
     }
 
-    fn stream_and_events(&self, ground: &Ground) -> Result<(Stream, [Event; 2]), HardwareError> {
+    fn stream_and_events(
+        &self,
+        buffers: &GpuBuffers,
+    ) -> Result<(Stream, [Event; 2]), HardwareError> {
         let (streams, events) = (
-            self.streams(ground.device, 1)?,
-            self.events(ground.device, 2)?,
+            self.streams(buffers.device, 1)?,
+            self.events(buffers.device, 2)?,
         );
         Ok((streams[0], [events[0], events[1]]))
     }
@@ -254,7 +262,8 @@ fn waits() -> Vec<Asked> {
 
 /// Returns the cells of a round; none if it is of another kind.
 pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
-    let (Action::Calls { .. }, Some(ends)) = (round.task.action, super::ground::ends(round)) else {
+    let (Action::Calls { .. }, Some(ends)) = (round.task.action, super::gpu_buffers::ends(round))
+    else {
         return Vec::new();
     };
     if let Outcome::Calls { calls } = outcome {

@@ -1,15 +1,13 @@
-//! Fills the buffers: with patterns at the source of bytes, with poison at their destination.
+//! Fills the buffers: with patterns at the source of bytes, with poison at their destination. Checks the bytes there.
 //!
-//! The pattern depends on source, destination, engine, offset and the number of fills. So no earlier copy, of this pair
-//! or of this tool's last run, has left the expected bytes. The destination is poisoned before, so that a write that
-//! never happened is distinguished from a wrong one. The poison differs from the pattern in every bit, so that a single
-//! byte that was never written shows.
+//! Every fill has a seed of its own. So no earlier copy, of this pair or of this tool's last run, has left the expected
+//! bytes. The destination is poisoned before, so that a write that never happened is distinguished from a wrong one. The
+//! poison differs from the pattern in every bit, so that a single byte that was never written shows.
 
-use super::bench::{Bench, OpenGpu};
-use hardware::{HardwareError, PatternCheck, Stream};
-use model::flow::Setup;
+use super::bench::Bench;
+use super::transfer::Transfer;
+use hardware::{Buffer, HardwareError, PatternCheck, Stream};
 use model::measurement::Verified;
-use model::placement::Pair;
 use model::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -67,90 +65,114 @@ impl Check {
 }
 
 impl Bench<'_> {
-    /// Fills the send buffers of these pairs with patterns that no buffer has held before, all at once. Fills whole
-    /// buffers, even if the other end of a pair holds less: a later, larger copy then sends the same pattern.
-    pub(super) fn fill(&self, pairs: &[Pair], setup: Setup) -> Result<(), HardwareError> {
-        for &pair in pairs {
-            let seed = self
-                .seeds
-                .next(pair, setup.engine, setup.issuer, setup.path);
-            let send = self.open_gpu(pair.source)?.send;
-            self.driver.fill(send, send.bytes, seed)?;
-            self.contents.borrow_mut().insert(pair.source, seed);
+    /// Returns the seed of the pattern that a buffer holds, if it holds one.
+    pub(super) fn seed_in(&self, buffer: Buffer) -> Option<u64> {
+        self.seeds_in.borrow().get(&buffer.id).copied()
+    }
+
+    /// Records that a buffer holds the pattern of a seed, or none.
+    pub(super) fn holds(&self, buffer: Buffer, seed: Option<u64>) {
+        let mut seeds = self.seeds_in.borrow_mut();
+        match seed {
+            Some(seed) => drop(seeds.insert(buffer.id, seed)),
+            None => drop(seeds.remove(&buffer.id)),
         }
-        self.settle(pairs, |pair| pair.source)
     }
 
-    /// Poisons the receive buffers of these pairs, all at once.
-    pub(super) fn poison(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
-        for &pair in pairs {
-            let (destination, bytes) = (self.open_gpu(pair.destination)?, self.both_hold(pair)?);
-            // The poison of a seed is the complement of its pattern.
-            self.driver
-                .poison(destination.receive, bytes, self.sent(pair))?;
+    /// Fills the sources of these flows with patterns that no buffer has held before, all at once. Fills the whole of a
+    /// GPU's buffer: a later, larger copy then sends the same pattern.
+    pub(super) fn fill(&self, transfers: &[Transfer]) -> Result<(), HardwareError> {
+        for Transfer { from, bytes, .. } in transfers {
+            let seed = self.seeds.next();
+            let bytes = if from.device().is_some() {
+                from.bytes
+            } else {
+                *bytes
+            };
+            self.driver.fill(*from, bytes, seed)?;
+            self.holds(*from, Some(seed));
         }
-        self.settle(pairs, |pair| pair.destination)
+        self.settle(transfers.iter().map(|transfer| transfer.from))
     }
 
-    /// Returns the reason why copies of these pairs cannot be checked: one of their GPUs has no kernels.
-    pub(super) fn cannot_check(&self, pairs: &[Pair]) -> Option<&str> {
-        let mut gpus = pairs
-            .iter()
-            .flat_map(|pair| [pair.source, pair.destination]);
-        gpus.find_map(|gpu| self.facts().kernels_failure_of(gpu))
+    /// Poisons the destinations of these flows, all at once, and does not wait. The poison has the seed of the source.
+    pub(super) fn poison(&self, transfers: &[Transfer]) -> Result<(), HardwareError> {
+        for transfer in transfers {
+            let Transfer { from, to, .. } = transfer;
+            let seed = self.seed_in(*from).unwrap_or_default();
+            // Between GPUs, all that both buffers hold.
+            let bytes = match (from.device(), to.device()) {
+                (Some(_), Some(_)) => from.bytes.min(to.bytes),
+                _ => transfer.bytes,
+            };
+            self.driver.poison(*to, bytes, seed)?;
+            self.holds(*to, None);
+        }
+        Ok(())
     }
 
-    /// Returns true if this worker has filled the send buffers of these pairs.
-    pub(super) fn is_filled(&self, pairs: &[Pair]) -> bool {
-        let contents = self.contents.borrow();
-        pairs.iter().all(|pair| contents.contains_key(&pair.source))
-    }
-
-    /// Compares the bytes that these pairs received with those they sent, on the receiving GPUs, all at once.
+    /// Compares the bytes that arrived with those that were sent, at their destinations, all at once.
     pub(super) fn compare(
         &self,
-        pairs: &[Pair],
-        bytes: u64,
+        transfers: &[Transfer],
     ) -> Result<Vec<PatternCheck>, HardwareError> {
-        for &pair in pairs {
-            let seed = self.sent(pair);
-            self.driver
-                .check(self.open_gpu(pair.destination)?.receive, bytes, seed, seed)?;
-        }
-        pairs
-            .iter()
-            .map(|pair| {
-                self.driver
-                    .checked(self.open_gpu(pair.destination)?.receive, bytes)
-            })
-            .collect()
-    }
-
-    /// Returns the number of bytes that both buffers of a pair hold.
-    pub(super) fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
-        Ok(self
-            .open_gpu(pair.source)?
-            .send
-            .bytes
-            .min(self.open_gpu(pair.destination)?.receive.bytes))
-    }
-
-    fn sent(&self, pair: Pair) -> u64 {
-        self.contents
-            .borrow()
-            .get(&pair.source)
-            .copied()
-            .unwrap_or_default()
-    }
-
-    fn settle(&self, pairs: &[Pair], side: impl Fn(&Pair) -> u32) -> Result<(), HardwareError> {
-        let device = |pair| {
-            self.open_gpu(side(pair))
-                .map(|open_gpu: &OpenGpu| open_gpu.device)
+        let sent = |Transfer { from, to, .. }: &Transfer| {
+            let seed = self.seed_in(*from).unwrap_or_default();
+            (*to, seed)
         };
-        pairs
-            .iter()
-            .try_for_each(|pair| self.driver.synchronize(Stream::default_of(device(pair)?)))
+        let bytes = transfers.first().map_or(0, |transfer| transfer.bytes);
+        let received: Vec<_> = transfers.iter().map(sent).collect();
+        self.driver.check(&received, bytes)
+    }
+
+    /// Fills the source of a flow, unless it holds a pattern, and poisons its destination. A check that counts nothing
+    /// would pass everything: on a GPU, it must see the poison first.
+    pub(super) fn prepare(&self, transfer: &mut Transfer) -> Result<(), HardwareError> {
+        let Transfer {
+            from, to, kernels, ..
+        } = *transfer;
+        let flow = [*transfer];
+        if self.seed_in(from).is_none() && (kernels || from.device().is_none()) {
+            self.fill(&flow)?;
+        }
+        if kernels || to.device().is_none() {
+            self.poison(&flow)?;
+        }
+        if kernels && to.device().is_some() {
+            transfer.poisoned = self.compare(&flow)?.pop();
+        }
+        Ok(())
+    }
+
+    /// Checks the bytes of a flow at their destination; returns none if that is not possible.
+    pub(super) fn arrived(&self, transfer: &Transfer) -> Result<Option<Check>, HardwareError> {
+        if !transfer.kernels {
+            return Ok(None);
+        }
+        let counted = self.compare(&[*transfer])?;
+        Ok(counted.first().map(|counted| transfer.check(counted)))
+    }
+
+    /// Waits for the kernels that fill or poison these buffers.
+    pub(super) fn settle(
+        &self,
+        buffers: impl Iterator<Item = Buffer>,
+    ) -> Result<(), HardwareError> {
+        let mut devices = buffers.filter_map(Buffer::device);
+        devices.try_for_each(|device| self.driver.synchronize(Stream::default_of(device)))
+    }
+}
+
+impl Transfer {
+    /// Converts counts to a check. It has no result if the check did not see the poison.
+    pub(super) fn check(&self, counted: &PatternCheck) -> Check {
+        match self.poisoned {
+            Some(poisoned) if poisoned.poisoned != poisoned.words => Check::inconclusive(format!(
+                "the check itself does not work on {}: of {} words that were poisoned it saw {}",
+                self.flow.to, poisoned.words, poisoned.poisoned
+            )),
+            _ => Check::of(counted),
+        }
     }
 }
 
@@ -159,7 +181,9 @@ mod tests {
     use super::*;
     use crate::{Outcome, Selection};
     use hardware::{DeviceInfo, Driver};
+    use model::flow::Setup;
     use model::load::Pattern;
+    use model::placement::Pair;
     use model::units::MIB;
     use plan::{Action, Round, Task};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Outcome;
 use super::bench::Bench;
 use super::figures::{count, without_figures};
-use super::ground::Work;
+use super::gpu_buffers::Work;
 use super::statistics::median;
 use hardware::HardwareError;
 use model::measurement::Status;
@@ -66,15 +66,15 @@ impl Bench<'_> {
         reason = "times are positive"
     )]
     pub(super) fn engines(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
-        let ground = self.ground(round)?;
+        let buffers = self.gpu_buffers(round)?;
         let alone = |work| {
             Ok(self
-                .set_off(&ground, &[work])?
+                .set_off(&buffers, &[work])?
                 .into_iter()
                 .fold(0.0, f64::max))
         };
         let beside = |one: (Work, f64), other: (Work, f64)| -> Result<SideBySide, HardwareError> {
-            let ends = self.set_off(&ground, &[one.0, other.0])?;
+            let ends = self.set_off(&buffers, &[one.0, other.0])?;
             Ok(SideBySide {
                 alone_ns: [one.1, other.1],
                 together_ns: [ends[0], ends[1]],
@@ -97,7 +97,7 @@ impl Bench<'_> {
         }
         all.remove(0);
         Ok(Outcome::Engines {
-            reported: self.driver.copy_engines(ground.device).ok(),
+            reported: self.driver.copy_engines(buffers.device).ok(),
             samples: all,
         })
     }
@@ -108,7 +108,7 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     let Action::Engines { .. } = round.task.action else {
         return None;
     };
-    let (gpu, numa_node, _) = super::ground::ends(round)?;
+    let (gpu, numa_node, _) = super::gpu_buffers::ends(round)?;
     let mut cell = Engines {
         gpu,
         numa_node,

@@ -2,9 +2,7 @@
 //! All buffers together stay within the limit on host memory.
 
 use super::bench::Bench;
-use super::kept::Kept;
-pub(super) use super::kept::Lent;
-use hardware::{Device, ErrorKind, HardwareError, HostBuffer};
+use hardware::{Buffer, Device, ErrorKind, HardwareError, Location};
 use model::flow::HostMemory;
 use model::units::Bytes;
 
@@ -19,73 +17,43 @@ pub(super) fn of_host(error: HardwareError) -> HardwareError {
 }
 
 impl Bench<'_> {
-    /// Returns a buffer of at least this size that is not lent already: a kept one, or a new one. Prefers one with a
-    /// pattern for copies to a device, and one without for copies from it.
+    /// Returns a buffer of at least this size that is not in use, by its number: a kept one, or a new one. Prefers one
+    /// with a pattern for copies to a device, and one without for copies from it.
     pub(super) fn lend(
         &self,
         device: Device,
-        (memory, node): (HostMemory, Option<u32>),
+        location: Location,
         bytes: u64,
         filled: bool,
-        lent: &[Lent],
-    ) -> Result<Lent, HardwareError> {
-        let is_lent = |kept: &Kept| lent.iter().any(|lent| lent.buffer.id == kept.buffer.id);
-        let fits = |kept: &&Kept| {
-            let Kept {
-                node: of, buffer, ..
-            } = kept;
-            (buffer.memory, *of) == (memory, node) && buffer.bytes >= bytes && !is_lent(kept)
+        in_use: &[u32],
+    ) -> Result<Buffer, HardwareError> {
+        let fits = |kept: &&Buffer| {
+            kept.location == location && kept.bytes >= bytes && !in_use.contains(&kept.id)
         };
-        let best = |kept: &&Kept| kept.seed.is_some() != filled;
-        let found = self
-            .hosts
-            .kept
-            .borrow()
-            .iter()
-            .filter(fits)
-            .min_by_key(best)
-            .copied();
-        if let Some(Kept { buffer, seed, .. }) = found {
-            return Ok(Lent { buffer, seed });
+        let best = |kept: &&Buffer| self.seed_in(**kept).is_some() != filled;
+        let kept = self.kept.borrow();
+        if let Some(buffer) = kept.iter().filter(fits).min_by_key(best) {
+            return Ok(*buffer);
         }
+        drop(kept);
         if self.room(bytes).is_err() {
-            self.let_go(|kept| !is_lent(kept))?;
+            self.let_go(|kept| !in_use.contains(&kept.id))?;
         }
-        let buffer = self.take_host(device, (memory, node), bytes)?;
-        self.hosts.kept.borrow_mut().push(Kept {
-            node,
-            buffer,
-            seed: None,
-        });
-        Ok(Lent { buffer, seed: None })
-    }
-
-    /// Records the contents of a buffer.
-    pub(super) fn holds(&self, buffer: HostBuffer, seed: Option<u64>) {
-        let mut kept = self.hosts.kept.borrow_mut();
-        kept.iter_mut()
-            .filter(|kept| kept.buffer.id == buffer.id)
-            .for_each(|kept| kept.seed = seed);
+        let buffer = self.take_host(device, location, bytes)?;
+        self.kept.borrow_mut().push(buffer);
+        Ok(buffer)
     }
 
     /// Frees the buffers that are not worth keeping: all but pinned memory.
     pub(super) fn give_back(&self) -> Result<(), HardwareError> {
-        self.let_go(|kept| kept.buffer.memory != HostMemory::Pinned)
+        self.let_go(|kept| kept.host_memory() != Some(HostMemory::Pinned))
     }
 
-    fn let_go(&self, which: impl Fn(&Kept) -> bool) -> Result<(), HardwareError> {
-        let (gone, kept) = self
-            .hosts
-            .kept
-            .take()
-            .into_iter()
-            .partition::<Vec<_>, _>(which);
-        self.hosts.kept.replace(kept);
+    fn let_go(&self, which: impl Fn(&Buffer) -> bool) -> Result<(), HardwareError> {
+        let (gone, kept) = self.kept.take().into_iter().partition::<Vec<_>, _>(which);
+        self.kept.replace(kept);
         // Free all of them, even if one cannot be freed.
-        let freed: Vec<_> = gone
-            .into_iter()
-            .map(|kept| self.free_host(kept.buffer))
-            .collect();
+        let freed: Vec<_> = gone.into_iter().map(|kept| self.free_host(kept)).collect();
         freed.into_iter().collect()
     }
 
@@ -97,30 +65,36 @@ impl Bench<'_> {
     pub(super) fn take_host(
         &self,
         device: Device,
-        (memory, node): (HostMemory, Option<u32>),
+        location: Location,
         bytes: u64,
-    ) -> Result<HostBuffer, HardwareError> {
+    ) -> Result<Buffer, HardwareError> {
+        let Location::Host { memory, node } = location else {
+            return Err(HardwareError::new(
+                ErrorKind::Other,
+                "no memory of the host",
+            ));
+        };
         self.room(bytes)?;
         let buffer = self
             .driver
             .host_allocate(device, memory, node, bytes)
             .map_err(of_host)?;
-        self.hosts.taken.set(self.hosts.taken.get() + bytes);
+        self.taken.set(self.taken.get() + bytes);
         Ok(buffer)
     }
 
     /// Frees host memory.
-    pub(super) fn free_host(&self, buffer: HostBuffer) -> Result<(), HardwareError> {
-        self.driver.host_free(buffer)?;
-        self.hosts
-            .taken
-            .set(self.hosts.taken.get().saturating_sub(buffer.bytes));
+    pub(super) fn free_host(&self, buffer: Buffer) -> Result<(), HardwareError> {
+        self.driver.free(buffer)?;
+        self.holds(buffer, None);
+        self.taken
+            .set(self.taken.get().saturating_sub(buffer.bytes));
         Ok(())
     }
 
     /// Returns an error unless this many more bytes are within the limit.
     fn room(&self, bytes: u64) -> Result<(), HardwareError> {
-        let taken = self.hosts.taken.get();
+        let taken = self.taken.get();
         let most = self.driver.host_room()?.most(taken);
         if taken.saturating_add(bytes) <= most {
             return Ok(());

@@ -1,14 +1,15 @@
 //! Measures the time of one small copy in a row of them, as p2pBandwidthLatencyTest does.
 
-use super::bench::{Bench, Origin};
+use super::Outcome;
+use super::bench::Bench;
 use super::figures::{count, rates};
 use super::statistics::{median, spread_percent};
-use super::{Outcome, Row};
+use super::transfer::{Timing, Transfer};
 use hardware::HardwareError;
 use model::flow::Setup;
 use model::measurement::{Latency, Status};
-use model::placement::{Pair, Path, Side};
-use plan::{LATENCY_COPIES, stream_of};
+use model::placement::{Engine, Pair, Path, Side};
+use plan::LATENCY_COPIES;
 
 impl Bench<'_> {
     pub(super) fn latency(
@@ -18,53 +19,26 @@ impl Bench<'_> {
         samples: u32,
     ) -> Result<Outcome, HardwareError> {
         self.set_path(pair, setup.path)?;
-        let (source, destination) = (
-            self.open_gpu(pair.source)?,
-            self.open_gpu(pair.destination)?,
-        );
-        let stream = self.current_stream(pair, setup.placement, Side::Source)?;
-        let events = self.events(source.device, 2)?;
-        let (mut rows, mut host_ns) = (Vec::new(), Vec::new());
-        // The first row warms up and is not counted.
-        for _ in 0..=samples {
-            let (began, mut enqueue_ns) = (self.driver.now(), 0.0);
-            self.gated(|| {
-                if setup.path == Path::Direct {
-                    let opened = self.close_gate(pair.source)?;
-                    self.driver.wait(stream, opened)?;
-                }
-                self.driver.record(events[0], stream)?;
-                let copy = || {
-                    self.driver
-                        .copy(stream, destination.receive, source.send, setup.bytes.0)
-                };
-                enqueue_ns = self.timed(|| (0..LATENCY_COPIES).try_for_each(|_| copy()))?;
-                self.driver.record(events[1], stream)
-            })?;
-            host_ns.push(enqueue_ns / f64::from(LATENCY_COPIES));
-            self.driver.synchronize(stream)?;
-            self.gates_held()?;
-            let origin = match setup.path {
-                Path::Direct => self.opening(source.opened),
-                Path::Staged => Origin {
-                    event: events[0],
-                    at: began,
-                },
-            };
-            rows.extend(self.spans(origin, &events)?);
-        }
-        rows.remove(0);
-        host_ns.remove(0);
-        let stream = stream_of(setup.placement, Side::Source);
-        let row = Row {
-            gpu: pair.source,
-            stream,
+        let transfer = Transfer {
+            stream: self.current_stream(pair, setup.placement, Side::Source)?,
             copies: LATENCY_COPIES,
-            rows,
-            host_ns,
-            at_once: 1,
-            ..Row::default()
+            ..self.transfer(pair.into(), Engine::Copy, setup.bytes.0, &[])?
         };
+        let timing = Timing {
+            gated: setup.path == Path::Direct,
+            warm: None,
+            ..Timing::PLAIN
+        };
+        // The first row warms up and is not counted.
+        self.row(&[transfer], timing)?;
+        let mut row = transfer.row(1);
+        self.rows_until(
+            &[transfer],
+            timing,
+            samples,
+            std::slice::from_mut(&mut row),
+            |_, _| false,
+        )?;
         Ok(Outcome::Rows { rows: vec![row] })
     }
 }

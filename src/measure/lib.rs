@@ -16,12 +16,10 @@ mod errors;
 mod figures;
 mod following;
 mod foreign;
-mod ground;
+mod gpu_buffers;
 mod host;
 mod host_cells;
 mod host_pool;
-mod kept;
-mod lane;
 mod latency;
 mod load;
 mod local;
@@ -35,6 +33,7 @@ mod seeds;
 pub(crate) mod statistics;
 mod timeline;
 mod together;
+mod transfer;
 mod verify;
 pub mod watch;
 mod window;
@@ -270,9 +269,9 @@ impl Bench<'_> {
                 rows,
                 copies,
                 allocation,
-            } => self.host(round, rows, copies, allocation),
+            } => self.with_lent(|| self.host(round, rows, copies, allocation)),
             Action::Pinning { samples } => self.pinning(round, samples),
-            Action::Load { rows, copies, .. } => self.load(round, rows, copies),
+            Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
             Action::Pipeline { .. } => self.with_lent(|| self.pipeline(round)),
             Action::Engines { samples } => self.with_lent(|| self.engines(round, samples)),
             Action::Calls { samples } => self.with_lent(|| self.calls(round, samples)),

@@ -5,6 +5,7 @@ use super::*;
 use crate::{Selection, assemble};
 use model::flow::{HostMemory, Setup};
 use model::load::Pattern;
+use model::units::MIB;
 use plan::Task;
 use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
 use sim::{self, builtin};
@@ -253,7 +254,7 @@ fn without_kernels_or_gates_there_is_no_check_or_no_figure() {
 
 #[test]
 fn copies_are_as_many_as_last_alike() {
-    let ran = |gpu, length: f64| Ran {
+    let ran = |gpu, length: f64| FlowTimes {
         gpu,
         engine: Engine::ToPeers,
         bytes: 1,
@@ -269,7 +270,7 @@ fn copies_are_as_many_as_last_alike() {
         [MOST_COPIES, 4]
     );
     // One engine takes turns.
-    let turns = |first: f64| Ran {
+    let turns = |first: f64| FlowTimes {
         ends: vec![first, first + 3.0],
         ..ran(0, 0.0)
     };
@@ -278,11 +279,11 @@ fn copies_are_as_many_as_last_alike() {
         [4; 3]
     );
     let mut each = [4, 4];
-    let early = Ran {
+    let early = FlowTimes {
         ends: vec![1.0, 2.0],
         ..ran(0, 0.0)
     };
-    let late = Ran {
+    let late = FlowTimes {
         ends: vec![4.0, 8.0],
         ..ran(1, 0.0)
     };

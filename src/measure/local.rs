@@ -4,15 +4,16 @@
 //! A plain row behind a gate: one copy that is not timed, an event, [`LOCAL_COPIES`], an event.
 
 use super::Outcome;
-use super::bench::{Bench, Origin};
+use super::bench::Bench;
 use super::figures::{count, without_figures};
 use super::statistics::{median, spread_percent};
-use hardware::{ErrorKind, HardwareError};
-use model::flow::Setup;
+use super::transfer::{Timing, Transfer};
+use hardware::HardwareError;
+use model::flow::{Endpoint, Flow, Setup};
 use model::measurement::{LocalCopy, Status};
-use model::placement::{Pair, Side};
+use model::placement::{Engine, Side};
 use model::units::GbPerSecond;
-use plan::LOCAL_COPIES;
+use plan::{LOCAL_COPIES, stream_of};
 
 impl Bench<'_> {
     /// Times rows of copies within a GPU, each behind a gate of its own.
@@ -22,47 +23,27 @@ impl Bench<'_> {
         setup: Setup,
         samples: u32,
     ) -> Result<Outcome, HardwareError> {
-        let open_gpu = self.open_gpu(gpu)?;
-        let within = Pair {
-            source: gpu,
-            destination: gpu,
+        let end = Endpoint::Gpu(gpu);
+        let within = Flow { from: end, to: end };
+        let transfer = Transfer {
+            stream: self.stream(gpu, stream_of(setup.placement, Side::Source))?,
+            copies: LOCAL_COPIES,
+            ..self.transfer(within, Engine::Copy, setup.bytes.0, &[])?
         };
-        let stream = self.current_stream(within, setup.placement, Side::Source)?;
-        let events = self.events(open_gpu.device, 2)?;
-        let copy = || {
-            self.driver
-                .copy(stream, open_gpu.receive, open_gpu.send, setup.bytes.0)
+        // The copy that is not timed is as large as the others.
+        let timing = Timing {
+            warm: Some(u64::MAX),
+            ..Timing::PLAIN
         };
-        let mut rows = Vec::new();
-        for _ in 0..samples {
-            let (began, mut gated) = (self.driver.now(), false);
-            self.gated(|| {
-                // If streams cannot be held, the first copy takes longer than enqueueing the others.
-                match self.close_gate(gpu) {
-                    Err(error) if error.kind == ErrorKind::Unsupported => {}
-                    opened => {
-                        self.driver.wait(stream, opened?)?;
-                        gated = true;
-                    }
-                }
-                copy()?;
-                self.driver.record(events[0], stream)?;
-                (0..LOCAL_COPIES).try_for_each(|_| copy())?;
-                self.driver.record(events[1], stream)
-            })?;
-            self.driver.synchronize(stream)?;
-            self.gates_held()?;
-            let origin = if gated {
-                self.opening(open_gpu.opened)
-            } else {
-                Origin {
-                    event: events[0],
-                    at: began,
-                }
-            };
-            rows.extend(self.spans(origin, &events)?);
-        }
-        Ok(Outcome::Within { rows })
+        let mut row = transfer.row(1);
+        self.rows_until(
+            &[transfer],
+            timing,
+            samples,
+            std::slice::from_mut(&mut row),
+            |_, _| false,
+        )?;
+        Ok(Outcome::Within { rows: row.rows })
     }
 }
 

@@ -1,10 +1,10 @@
-//! Measures the overlap of a copy with a kernel on a default stream, per stream placement. A kernel runs on both GPUs
-//! at once; the two are independent.
+//! Measures the overlap of a copy with a kernel on a default stream, per stream placement. Each of the two GPUs runs a
+//! kernel of its own during the same copy.
 //!
-//! All work is enqueued behind one gate per device, which open together, so that the host's launch speed plays no part.
-//! A spacer kernel before the kernel puts it into the middle of the copy's time. The opening of the gates aligns the
-//! clocks of two devices to a few microseconds. The spacer keeps both ends of the kernel farther than that from both
-//! ends of the copy. This holds if the two overlap and if they follow one another.
+//! Each device has a gate. All work is enqueued behind the gates, which open together, so that the host's launch speed
+//! plays no part. A spacer runs before the kernel and moves it to the middle of the copy's time. The opening of the
+//! gates aligns the clocks of the two devices to a few microseconds. The spacer keeps the ends of the kernel farther
+//! than that from the ends of the copy, whether they overlap or run one after the other.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{Outcome, OverlapSample, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
 use model::measurement::{Overlap, Status};
-use model::placement::{HostMode, Pair, Path, Placement, Side};
+use model::placement::{Engine, HostMode, Pair, Path, Placement, Side};
 use model::timeline::WorkKind;
 use model::units::{Bytes, MIB};
 
@@ -24,12 +24,12 @@ use model::units::{Bytes, MIB};
 const SPACER_SHARE: f64 = 0.2;
 /// Length of the kernel, as a share of the copy's time. Spacer and kernel end well before the copy.
 const KERNEL_SHARE: f64 = 0.5;
-/// Number of rows timed to learn the pair's pace if no bandwidth was measured before.
+/// Number of rows timed to learn the pair's pace (ns per byte) if no bandwidth was measured before.
 const PACE_ROWS: u32 = 2;
 /// Size of the copies in these rows, bytes.
 const PACE_BYTES: u64 = 64 * MIB;
 
-/// Names of the wait for the copy: by itself, and as part of a call that blocks.
+/// Names of the wait for the copy in a timeline: by itself, and as part of a call that blocks.
 const WAIT: &str = "wait for the copy";
 const BLOCKING_WAIT: &str = "wait for the copy, as part of a blocking call";
 
@@ -42,11 +42,13 @@ struct Scene {
     to: Stream,
     /// The default streams, on which the kernels run.
     kernels: [Stream; 2],
+    /// Start and end of the copy.
     copy: [Event; 2],
+    /// Start and end of the kernel on each side.
     marks: [[Event; 2]; 2],
-    /// Event of the destination's work before the copy.
+    /// End of the destination's work before the copy.
     ready: Event,
-    /// Event of the copy's end on the destination, for a timeline.
+    /// End of the copy as the destination sees it, for a timeline.
     done: Event,
     spacer: Duration,
     kernel: Duration,
@@ -77,7 +79,7 @@ impl Bench<'_> {
             all.push(self.overlap_once(&scene, WAIT)?);
         }
         all.remove(0);
-        // The blocking variant does the same on the devices.
+        // Repeat both variants for a timeline. The devices do the same in both; only the wait of the host differs.
         for (host, wait) in [
             (HostMode::NonBlocking, WAIT),
             (HostMode::Blocking, BLOCKING_WAIT),
@@ -99,8 +101,7 @@ impl Bench<'_> {
     fn pace_of(&self, pair: Pair) -> Result<f64, HardwareError> {
         let key = (pair, Setup::REFERENCE);
         if self.pace.borrow().get(&key).is_none() {
-            let largest = self.both_hold(pair)?;
-            let setup = Setup::REFERENCE.with_bytes(Bytes(PACE_BYTES.min(largest)));
+            let setup = Setup::REFERENCE.with_bytes(Bytes(PACE_BYTES.min(self.both_hold(pair)?)));
             self.bandwidth(&[pair], setup, PACE_ROWS, 1)?;
         }
         let no_pace =
@@ -198,7 +199,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Closes the gates of both GPUs for all streams of the sample.
+    /// Closes the gates of both GPUs for all streams of the sample. Returns the events of their opening.
     fn shut_both(&self, scene: &Scene) -> Result<[Event; 2], HardwareError> {
         let opened = [
             self.close_gate(scene.pair.source)?,
@@ -256,20 +257,25 @@ impl Bench<'_> {
         )
     }
 
+    /// Returns the number of bytes that both buffers of a pair hold.
+    fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
+        let (from, to) = (
+            self.open_gpu(pair.source)?,
+            self.open_gpu(pair.destination)?,
+        );
+        Ok(from.send.bytes.min(to.receive.bytes))
+    }
+
     /// Enqueues the copy. One larger than the buffers is made of several, one right after the other.
     fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
-        let (source, destination) = (
-            self.open_gpu(scene.pair.source)?,
-            self.open_gpu(scene.pair.destination)?,
+        let (from, to) = (
+            self.open_gpu(scene.pair.source)?.send,
+            self.open_gpu(scene.pair.destination)?.receive,
         );
-        let (mut left, most) = (
-            scene.setup.bytes.0,
-            source.send.bytes.min(destination.receive.bytes),
-        );
+        let (mut left, most) = (scene.setup.bytes.0, self.both_hold(scene.pair)?);
         while left > 0 {
             let part = left.min(most);
-            self.driver
-                .copy(scene.from, destination.receive, source.send, part)?;
+            self.driver.copy(Engine::Copy, scene.from, to, from, part)?;
             left -= part;
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::bench::Bench;
 use super::figures::{count, without_figures};
 use super::host_pool::of_host;
 use super::statistics::median;
-use hardware::{ErrorKind, HardwareError, HostRoom};
+use hardware::{ErrorKind, HardwareError, HostRoom, Location};
 use model::flow::{Endpoint, HostMemory, Setup};
 use model::host::Pinning;
 use model::measurement::Status;
@@ -68,17 +68,18 @@ impl Bench<'_> {
     /// Takes one sample. Frees the memory in any case.
     fn pin(&self, node: Option<u32>, setup: Setup, into: &mut Pinned) -> Result<(), HardwareError> {
         let (device, bytes) = (self.any_device()?, setup.bytes.0);
+        let host = |memory| Location::Host { memory, node };
         let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
         let rise = |before: Option<u64>| Some(resident()?.saturating_sub(before?));
         let before = resident();
         let (buffer, allocate) =
-            self.clocked(|| self.take_host(device, (HostMemory::Pinned, node), bytes))?;
+            self.clocked(|| self.take_host(device, host(HostMemory::Pinned), bytes))?;
         into.allocate_ns.push(allocate.length_ns());
         into.allocating_takes.extend(rise(before));
         into.free_ns
             .push(self.clocked(|| self.free_host(buffer))?.1.length_ns());
         let before = resident();
-        let pageable = self.take_host(device, (HostMemory::Pageable, node), bytes)?;
+        let pageable = self.take_host(device, host(HostMemory::Pageable), bytes)?;
         let registered = self
             .clocked(|| self.driver.host_register(device, pageable).map_err(of_host))
             .and_then(|(buffer, register)| {
@@ -86,7 +87,7 @@ impl Bench<'_> {
                 Ok([register.length_ns(), unregister.length_ns()])
             });
         let copy = self
-            .take_host(device, (HostMemory::Pinned, node), bytes)
+            .take_host(device, host(HostMemory::Pinned), bytes)
             .map(|copy| (rise(before), copy));
         let freed = copy.and_then(|(taken, copy)| {
             into.copying_takes.extend(taken);

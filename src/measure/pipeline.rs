@@ -15,12 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, Origin};
 use super::figures::{count, without_figures};
-use super::ground::{Ground, Work};
+use super::gpu_buffers::{GpuBuffers, Work};
 use super::statistics::{median, spread_percent};
 use super::timeline::Ran;
 use super::{Outcome, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
-use model::flow::HostMemory;
 use model::measurement::Status;
 use model::pipeline::{Bound, Pipeline};
 use model::status::Ending;
@@ -83,7 +82,7 @@ struct Shape {
 }
 
 /// The times of a run.
-struct Run {
+struct RunTimes {
     whole_ns: f64,
     enqueue_ns: f64,
     steps: Vec<Step>,
@@ -100,12 +99,12 @@ impl Bench<'_> {
         else {
             return Err(not_asked());
         };
-        let ground = self.ground(round)?;
-        let gated = ground
+        let buffers = self.gpu_buffers(round)?;
+        let gated = buffers
             .host
-            .is_some_and(|[buffer, _]| buffer.memory != HostMemory::Pageable)
-            && self.can_hold(&ground)?;
-        let kernel = self.kernel_beside_copies(&ground, gated)?;
+            .is_some_and(|[buffer, _]| !buffer.is_pageable())
+            && self.can_hold(&buffers)?;
+        let kernel = self.kernel_beside_copies(&buffers, gated)?;
         let one = Shape {
             batches,
             streams: 1,
@@ -116,17 +115,17 @@ impl Bench<'_> {
         let several = Shape { streams, ..one };
         let mut times = PipelineTimes::default();
         for shape in [one, several] {
-            times.steps.extend(self.flow_once(&ground, shape)?.steps);
+            times.steps.extend(self.flow_once(&buffers, shape)?.steps);
             self.show(
                 "pipeline",
-                || name_of(&ground, shape),
-                || self.flow_once(&ground, shape).map(drop),
+                || name_of(&buffers, shape),
+                || self.flow_once(&buffers, shape).map(drop),
             )?;
         }
         for _ in 0..samples {
             times.one_stream_ns.push(
                 self.flow_once(
-                    &ground,
+                    &buffers,
                     Shape {
                         marked: false,
                         ..one
@@ -135,7 +134,7 @@ impl Bench<'_> {
                 .whole_ns,
             );
             let run = self.flow_once(
-                &ground,
+                &buffers,
                 Shape {
                     marked: false,
                     ..several
@@ -150,8 +149,8 @@ impl Bench<'_> {
     }
 
     /// Returns true if streams of this device can be held.
-    fn can_hold(&self, ground: &Ground) -> Result<bool, HardwareError> {
-        match self.gated(|| self.close_gate(ground.gpu)) {
+    fn can_hold(&self, buffers: &GpuBuffers) -> Result<bool, HardwareError> {
+        match self.gated(|| self.close_gate(buffers.gpu)) {
             Err(error) if error.kind == ErrorKind::Unsupported => Ok(false),
             opened => opened.map(|_| true),
         }
@@ -165,7 +164,7 @@ impl Bench<'_> {
     )]
     fn kernel_beside_copies(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         gated: bool,
     ) -> Result<Duration, HardwareError> {
         let mut longest = 0.0_f64;
@@ -174,10 +173,10 @@ impl Bench<'_> {
             for _ in 0..2 {
                 longest = match gated {
                     true => self
-                        .set_off(ground, &[work])?
+                        .set_off(buffers, &[work])?
                         .into_iter()
                         .fold(longest, f64::max),
-                    false => longest.max(self.called(ground, work)?.whole_ns),
+                    false => longest.max(self.called(buffers, work)?.whole_ns),
                 };
             }
         }
@@ -186,11 +185,11 @@ impl Bench<'_> {
         ))
     }
 
-    fn flow_once(&self, ground: &Ground, shape: Shape) -> Result<Run, HardwareError> {
-        let streams = self.streams(ground.device, shape.streams as usize)?;
+    fn flow_once(&self, buffers: &GpuBuffers, shape: Shape) -> Result<RunTimes, HardwareError> {
+        let streams = self.streams(buffers.device, shape.streams as usize)?;
         // These are the beginning, the end of each stream, and four for each batch.
         let events = self.events(
-            ground.device,
+            buffers.device,
             1 + streams.len() + 4 * shape.batches as usize,
         )?;
         let (begin, rest) = events.split_first().ok_or_else(not_asked)?;
@@ -201,7 +200,7 @@ impl Bench<'_> {
         let start = self.gated(|| {
             launched.clear();
             let start = if shape.gated {
-                self.close_gate(ground.gpu)?
+                self.close_gate(buffers.gpu)?
             } else {
                 *begin
             };
@@ -211,8 +210,8 @@ impl Bench<'_> {
             streams
                 .iter()
                 .try_for_each(|stream| self.driver.wait(*stream, start))?;
-            enqueue_ns =
-                self.timed(|| self.enqueue_batches(ground, shape, &streams, marks, &mut launched))?;
+            enqueue_ns = self
+                .timed(|| self.enqueue_batches(buffers, shape, &streams, marks, &mut launched))?;
             // Make the first stream end after all others.
             for (&stream, &end) in streams.iter().zip(ends).skip(1) {
                 self.driver.record(end, stream)?;
@@ -227,9 +226,9 @@ impl Bench<'_> {
         )?;
         self.gates_held()?;
         if shape.marked && self.is_shown() {
-            self.note_batches(ground, &streams, marks, &launched)?;
+            self.note_batches(buffers, &streams, marks, &launched)?;
             if shape.gated {
-                self.opened(ground.gpu, start, &ends[..1], self.last_call())?;
+                self.opened(buffers.gpu, start, &ends[..1], self.last_call())?;
             }
         }
         let origin = if shape.gated {
@@ -245,7 +244,7 @@ impl Bench<'_> {
         } else {
             Vec::new()
         };
-        Ok(Run {
+        Ok(RunTimes {
             whole_ns: self.lasted(start, ends[0])?,
             enqueue_ns,
             steps,
@@ -255,7 +254,7 @@ impl Bench<'_> {
     /// Enqueues the batches, each in the next stream.
     fn enqueue_batches(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         shape: Shape,
         streams: &[Stream],
         marks: &[Event],
@@ -271,7 +270,7 @@ impl Bench<'_> {
             };
             mark(0)?;
             for (at, work) in (1..).zip([Work::In, Work::Kernel(shape.kernel), Work::Out]) {
-                self.enqueue_work(ground, stream, work)?;
+                self.enqueue_work(buffers, stream, work)?;
                 launched.push((work, self.last_call()));
                 mark(at)?;
             }
@@ -282,7 +281,7 @@ impl Bench<'_> {
     /// Records the stages of all batches for a timeline, each with the call that launched it.
     fn note_batches(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         streams: &[Stream],
         marks: &[Event],
         launched: &[(Work, Option<usize>)],
@@ -295,9 +294,9 @@ impl Bench<'_> {
         ) {
             for (ends, &(work, call)) in marks.windows(2).zip(launched) {
                 self.worked(Ran {
-                    name: format!("{}, batch {batch}", work.name(ground.gpu)),
+                    name: format!("{}, batch {batch}", work.name(buffers.gpu)),
                     kind: work.kind(),
-                    gpu: ground.gpu,
+                    gpu: buffers.gpu,
                     stream: stream.id,
                     start: ends[0],
                     end: ends[1],
@@ -332,15 +331,15 @@ impl Bench<'_> {
 }
 
 /// Returns the name of a pipeline in a timeline: `pinned, 8 x 8 MiB, streams: 3`.
-fn name_of(ground: &Ground, shape: Shape) -> String {
-    let memory = ground
+fn name_of(buffers: &GpuBuffers, shape: Shape) -> String {
+    let memory = buffers
         .host
-        .map(|[buffer, _]| format!("{}, ", buffer.memory))
+        .and_then(|[buffer, _]| Some(format!("{}, ", buffer.host_memory()?)))
         .unwrap_or_default();
     format!(
         "{memory}{} x {}, streams: {}",
         shape.batches,
-        Bytes(ground.bytes),
+        Bytes(buffers.bytes),
         shape.streams
     )
 }
@@ -353,7 +352,7 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
     else {
         return None;
     };
-    let (gpu, numa_node, memory) = super::ground::ends(round)?;
+    let (gpu, numa_node, memory) = super::gpu_buffers::ends(round)?;
     let mut cell = Pipeline {
         gpu,
         numa_node,

@@ -11,8 +11,8 @@ use super::Outcome;
 use super::bench::Bench;
 use super::following::{GpuClock, OPEN_GATES};
 use hardware::{ErrorKind, Event, HardwareError};
-use model::flow::{Endpoint, Setup};
-use model::placement::{Pair, Side};
+use model::flow::Endpoint;
+use model::placement::StreamKind;
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 use plan::{Action, Round};
 
@@ -257,11 +257,7 @@ impl Bench<'_> {
             return Ok(*clock);
         }
         let device = self.open_gpu(gpu)?.device;
-        let within = Pair {
-            source: gpu,
-            destination: gpu,
-        };
-        let stream = self.current_stream(within, Setup::REFERENCE.placement, Side::Source)?;
+        let stream = self.stream(gpu, StreamKind::Side)?;
         let [zero, mark] = [
             self.driver.create_event(device)?,
             self.driver.create_event(device)?,
@@ -301,8 +297,8 @@ mod tests {
 
     use super::*;
     use crate::{RunEvent, Selection};
-    use model::flow::Flow;
-    use model::placement::Placement;
+    use model::flow::{Flow, Setup};
+    use model::placement::{Pair, Placement};
     use model::units::{Bytes, MIB};
     use plan::Task;
 

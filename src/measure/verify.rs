@@ -13,8 +13,7 @@ use super::figures::without_figures;
 use hardware::{ErrorKind, HardwareError};
 use model::flow::{Flow, Setup};
 use model::measurement::{Status, Verified};
-use model::placement::{Engine, Pair, Placement};
-use model::units::Bytes;
+use model::placement::{Pair, Placement};
 
 impl Bench<'_> {
     /// Copies a pattern of each pair, all at once, and checks it at its destination.
@@ -35,48 +34,34 @@ impl Bench<'_> {
         }
     }
 
+    /// Returns the reason why copies of these pairs cannot be checked: one of their GPUs has no kernels.
+    fn cannot_check(&self, pairs: &[Pair]) -> Option<&str> {
+        let mut gpus = pairs
+            .iter()
+            .flat_map(|pair| [pair.source, pair.destination]);
+        gpus.find_map(|gpu| self.facts().kernels_failure_of(gpu))
+    }
+
     fn copied(&self, pairs: &[Pair], setup: Setup) -> Result<Vec<Check>, HardwareError> {
-        let Bytes(bytes) = setup.bytes;
-        self.fill(pairs, setup)?;
-        self.poison(pairs)?;
+        let mut transfers = self.between(pairs, setup, 1)?;
+        self.fill(&transfers)?;
+        self.poison(&transfers)?;
+        self.settle(transfers.iter().map(|transfer| transfer.to))?;
         // A check that counts nothing would pass everything: it must see the poison first.
-        let before = self.compare(pairs, bytes)?;
-        for &pair in pairs {
-            let stream = self.current_stream(pair, setup.placement, setup.issuer)?;
-            let (from, to) = (
-                self.open_gpu(pair.source)?.send,
-                self.open_gpu(pair.destination)?.receive,
-            );
-            match setup.engine {
-                Engine::Copy => self.driver.copy(stream, to, from, bytes)?,
-                Engine::Kernel => self.driver.kernel_copy(stream, to, from, bytes)?,
-            }
+        let poisoned = self.compare(&transfers)?;
+        for (transfer, poisoned) in transfers.iter_mut().zip(poisoned) {
+            transfer.poisoned = Some(poisoned);
+            self.copy_once(transfer, transfer.bytes)?;
         }
-        for &pair in pairs {
-            self.driver
-                .synchronize(self.current_stream(pair, setup.placement, setup.issuer)?)?;
+        for transfer in &transfers {
+            self.driver.synchronize(transfer.stream)?;
         }
-        let after = self.compare(pairs, bytes)?;
-        let check = |((before, after), pair): ((_, _), &Pair)| {
-            blind(&before, *pair).unwrap_or_else(|| Check::of(&after))
-        };
-        Ok(before
-            .into_iter()
-            .zip(after)
-            .zip(pairs)
-            .map(check)
+        let counted = self.compare(&transfers)?;
+        let checks = transfers.iter().zip(&counted);
+        Ok(checks
+            .map(|(transfer, counted)| transfer.check(counted))
             .collect())
     }
-}
-
-/// Returns an inconclusive check if the check did not see the poison.
-fn blind(before: &hardware::PatternCheck, pair: Pair) -> Option<Check> {
-    (before.poisoned != before.words).then(|| {
-        Check::inconclusive(format!(
-            "the check itself does not work on GPU {}: of {} words that were poisoned it saw {}",
-            pair.destination, before.words, before.poisoned
-        ))
-    })
 }
 
 /// The result of a verification, and the reason if its round was lost.

@@ -23,7 +23,7 @@ pub(super) enum Engine {
 
 /// The times of a flow.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ran {
+pub(super) struct FlowTimes {
     /// The GPU that issued the copies.
     pub(super) gpu: u32,
     pub(super) engine: Engine,
@@ -35,7 +35,7 @@ pub(super) struct Ran {
     pub(super) ends: Vec<f64>,
 }
 
-impl Ran {
+impl FlowTimes {
     /// Returns the time from its beginning to its end, nanoseconds.
     pub(super) fn length(&self) -> f64 {
         self.ends.last().map_or(0.0, |end| end - self.begin)
@@ -60,7 +60,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn of(ran: &[Ran], flows: Vec<usize>) -> Self {
+    fn of(ran: &[FlowTimes], flows: Vec<usize>) -> Self {
         let ends = flows.iter().flat_map(|&flow| {
             ran[flow]
                 .ends
@@ -108,7 +108,7 @@ impl Runner {
 }
 
 /// Returns the rates of these flows while all of them ran; none if there was no such time.
-pub(super) fn while_all_run(ran: &[Ran]) -> Option<Sample> {
+pub(super) fn while_all_run(ran: &[FlowTimes]) -> Option<Sample> {
     let runners = runners(ran);
     let from = runners
         .iter()
@@ -150,7 +150,7 @@ pub(super) fn while_all_run(ran: &[Ran]) -> Option<Sample> {
 }
 
 /// Returns the flows that follow each other, by their places.
-pub(super) fn in_turn(ran: &[Ran]) -> Vec<Vec<usize>> {
+pub(super) fn in_turn(ran: &[FlowTimes]) -> Vec<Vec<usize>> {
     runners(ran)
         .into_iter()
         .map(|runner| runner.flows)
@@ -158,7 +158,7 @@ pub(super) fn in_turn(ran: &[Ran]) -> Vec<Vec<usize>> {
 }
 
 /// Groups the flows of one engine if it takes turns, and leaves all others by themselves.
-fn runners(ran: &[Ran]) -> Vec<Runner> {
+fn runners(ran: &[FlowTimes]) -> Vec<Runner> {
     let mut engines: BTreeMap<(u32, Engine), Vec<usize>> = BTreeMap::new();
     for (place, ran) in ran.iter().enumerate() {
         engines
@@ -182,8 +182,8 @@ mod tests {
     use super::*;
 
     /// Returns a flow of this GPU whose copies of 100 bytes end at these times.
-    fn ran(gpu: u32, ends: &[f64]) -> Ran {
-        Ran {
+    fn ran(gpu: u32, ends: &[f64]) -> FlowTimes {
+        FlowTimes {
             gpu,
             engine: Engine::ToPeers,
             bytes: 100,
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    fn rates(ran: &[Ran]) -> (f64, Vec<f64>) {
+    fn rates(ran: &[FlowTimes]) -> (f64, Vec<f64>) {
         let tenth = |rate: f64| (rate * 10.0).round() / 10.0;
         let sample = while_all_run(ran).unwrap();
         (

@@ -8,7 +8,7 @@ use super::measurement::{Measurements, PeerBandwidth, Status};
 use super::placement::{Pair, Path};
 
 impl Measurements {
-    /// Returns every setup that copies were planned in, regardless of size, in the order of the report.
+    /// Returns the setups of all planned copies, each once and without its size, in the order of the report.
     pub fn setups(&self) -> Vec<Setup> {
         let mut setups: Vec<Setup> = Vec::new();
         for setup in self.peer.iter().map(|peer| peer.setup.of_any_size()) {
@@ -19,13 +19,13 @@ impl Measurements {
         setups
     }
 
-    /// Returns the cell of each pair in this setup, regardless of size. Of several cells, a measured one wins; among
-    /// those, the largest.
+    /// Returns one cell for each pair in this setup, regardless of size. Measured cells go before others, then larger
+    /// copies before smaller ones.
     pub fn in_setup(&self, setup: Setup) -> BTreeMap<Pair, &PeerBandwidth> {
         self.in_setup_of(setup, |_| true)
     }
 
-    /// Does the same for these pairs only, which is faster than searching the cells of all pairs.
+    /// Does the same as [`Self::in_setup`], for the wanted pairs only.
     pub fn in_setup_of(
         &self,
         setup: Setup,
@@ -61,8 +61,8 @@ impl Measurements {
             .any(|load| load.cells().any(|cell| cell.tested()))
     }
 
-    /// Returns the host copies of GPUs that copied alone in this way, one per GPU and node. Of several sizes, it
-    /// returns the largest that was measured.
+    /// Returns the copies made in this way while no other GPU copied, one per GPU and NUMA node. Measured copies go
+    /// before others, then larger ones before smaller ones.
     pub fn host_alone(&self, way: HostWay) -> Vec<&HostCopy> {
         let mut found: Vec<&HostCopy> = Vec::new();
         let weight = |copy: &HostCopy| (copy.status == Status::Measured, copy.bytes);

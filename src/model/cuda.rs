@@ -94,6 +94,9 @@ pub struct CudaDevice {
     /// Return code of the driver for that failure, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
+    /// True if a limit of the process, not the driver, caused the failure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hindered: bool,
     /// Reason why CUDA does not list the GPU, if that is the reason for the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Hidden>,

@@ -95,7 +95,7 @@ pub struct Scope {
     pub pairs: Vec<Pair>,
     /// GPUs whose copies the finding is about.
     pub gpus: Vec<u32>,
-    /// The rate that these copies are limited to, if the finding limits them.
+    /// The rate to which the problem limits these copies, if it limits them.
     pub rate: Option<GbPerSecond>,
     /// True if the finding is about the PCIe links of these GPUs themselves, not about one above them.
     pub own_links: bool,
@@ -119,7 +119,7 @@ impl From<&Subject> for Scope {
     }
 }
 
-/// One conspicuous fact about the machine.
+/// A problem or peculiarity of the machine, reported by a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Finding {
@@ -182,7 +182,7 @@ impl Finding {
         self.fact("pairs", (!pairs.is_empty()).then(|| pairs.to_vec()))
     }
 
-    /// Sets the pairs that the finding is about.
+    /// Sets the pairs that the finding is about, and adds no fact.
     #[must_use]
     pub fn about_pairs(mut self, pairs: Vec<Pair>) -> Self {
         self.scope.pairs = pairs;
@@ -196,7 +196,7 @@ impl Finding {
             .about_gpus(gpus)
     }
 
-    /// Sets the GPUs that the finding is about.
+    /// Sets the GPUs that the finding is about, and adds no fact.
     #[must_use]
     pub fn about_gpus(mut self, gpus: &[u32]) -> Self {
         self.scope.gpus = gpus.to_vec();
@@ -218,7 +218,7 @@ impl Finding {
     }
 }
 
-/// A possible cause, and a test that tells it from the others.
+/// A possible cause, and a test that distinguishes it from the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Suspect {
@@ -226,7 +226,7 @@ pub struct Suspect {
     pub cause: String,
     /// The test that would confirm it.
     pub test: String,
-    /// The setting of the machine, if the cause is one that the facts show. Not written.
+    /// The setting that is the cause, if the facts show it. Not written to the report.
     #[serde(skip)]
     pub setting: Option<Setting>,
 }

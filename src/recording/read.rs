@@ -1,4 +1,4 @@
-//! Reads a journal back, in whatever state it was left.
+//! Reads a journal back, whether it is complete or was cut off.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,7 +14,7 @@ pub const LONGEST: u64 = 512 << 20;
 ///
 /// # Errors
 ///
-/// It cannot be read, or is longer than anything that peerscope writes.
+/// The file cannot be read, or is longer than anything that peerscope writes.
 pub fn file(path: &Path) -> std::io::Result<Vec<u8>> {
     bounded(File::open(path)?)
 }
@@ -29,18 +29,18 @@ pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
     from.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LONGEST {
         return Err(std::io::Error::other(format!(
-            "it is longer than {LONGEST} bytes, as nothing of peerscope's is"
+            "it is longer than {LONGEST} bytes; peerscope writes no file of that length"
         )));
     }
     Ok(bytes)
 }
 
-/// Reads a journal: its header, and the fold over its entries. Unreadable lines are left out and counted, and so is a
-/// torn last line; each is a problem of the recording.
+/// Reads a journal: its header, and the fold over its entries. Unreadable lines and a torn
+/// last line are left out; the recording lists both among its problems.
 ///
 /// # Errors
 ///
-/// A sentence that does not name the file: it is empty, or not a journal, or of another version.
+/// The file is empty, is no journal, or has another version. The sentence does not name the file.
 pub fn read(bytes: &[u8]) -> Result<(Header, Recording), String> {
     // Every line ends with a line feed: anything after the last one was cut off.
     let whole = bytes

@@ -1,8 +1,8 @@
 //! The report in one line, for node health checkers: LBNL NHC, Slurm's reasons, Nagios plugins.
 //!
-//! `PEERSCOPE CRITICAL - pcie-narrow: The PCIe link of GPU 5 ... (and 3 more) | errors=2 ...`: the word is that of a
-//! Nagios plugin with every exit contract. The worst finding and the number of others follow. After the bar come
-//! figures in Nagios' form for performance data.
+//! `PEERSCOPE CRITICAL - pcie-narrow: The PCIe link of GPU 5 ... (and 3 more) | errors=2 ...`: the state is a
+//! Nagios word, whichever exit contract is chosen. The worst finding and the number of others follow. After the bar
+//! come figures in Nagios' form for performance data.
 
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
@@ -23,7 +23,7 @@ pub(super) const FORMAT: Format = Format {
 /// Most bytes of a line, without its newline. Slurm, pagers and tables cut longer lines; chosen.
 const LONGEST: usize = 200;
 
-/// Fewest characters that a message keeps before the figures after it are left out; chosen.
+/// The figures are left out if the message would be cut to fewer characters than this; chosen.
 const SHORTEST_MESSAGE: usize = 40;
 
 /// Returns the report in one line of ASCII, at most 200 bytes, and a newline.
@@ -47,19 +47,19 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         };
     }
     let figures = format!(" | {}", figures(digest));
-    let (said, more) = said(digest);
+    let (headline, more) = headline(digest);
     let room = LONGEST.saturating_sub(start.len() + more.len());
     let with_figures = room
         .checked_sub(figures.len())
-        .filter(|&left| left >= said.len().min(SHORTEST_MESSAGE));
+        .filter(|&left| left >= headline.len().min(SHORTEST_MESSAGE));
     match with_figures {
-        Some(room) => format!("{start}{}{more}{figures}\n", shortened(&said, room)),
-        None => format!("{start}{}{more}\n", shortened(&said, room)),
+        Some(room) => format!("{start}{}{more}{figures}\n", shortened(&headline, room)),
+        None => format!("{start}{}{more}\n", shortened(&headline, room)),
     }
 }
 
-/// Returns the worst finding, and how many more there are.
-fn said(digest: &Digest<'_>) -> (String, String) {
+/// Returns the worst finding and the number of others, or the coverage if there are no findings.
+fn headline(digest: &Digest<'_>) -> (String, String) {
     let mut findings = digest
         .findings
         .iter()

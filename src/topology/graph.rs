@@ -57,7 +57,7 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Topology {
 
 struct Graph<'a> {
     snapshot: &'a Snapshot,
-    /// Rate of the NVLinks to switches, of the best GPU of each model.
+    /// Highest rate of a GPU's NVLinks to switches, by model.
     best: HashMap<Option<&'a String>, f64>,
     drawn: Topology,
 }

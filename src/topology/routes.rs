@@ -76,7 +76,7 @@ fn route(
         source: ends.0.index,
         destination: ends.1.index,
     };
-    let said = snapshot.pair(pair);
+    let reported = snapshot.pair(pair);
     let (from, to) = (NodeId::Gpu(pair.source), NodeId::Gpu(pair.destination));
     let join = nvlink::join(snapshot, &source.nvlinks, &destination.nvlinks);
     let (class, hops) = match join {
@@ -89,7 +89,7 @@ fn route(
         None => {
             let hops = pcie_hops(network, &source.way_up, &destination.way_up);
             (
-                class_by_nvml(said).unwrap_or_else(|| class_by_tree(network, &hops)),
+                class_by_nvml(reported).unwrap_or_else(|| class_by_tree(network, &hops)),
                 hops,
             )
         }
@@ -108,8 +108,8 @@ fn route(
         bottleneck: narrowest.map(|(hop, link)| describe(network, hop, link)),
         staged_theoretical_gbps: staged.map(GbPerSecond),
         peer_access: PeerAccess {
-            nvml_read: said.and_then(|said| said.p2p_read.get()),
-            nvml_write: said.and_then(|said| said.p2p_write.get()),
+            nvml_read: reported.and_then(|pair| pair.p2p_read.get()),
+            nvml_write: reported.and_then(|pair| pair.p2p_write.get()),
             cuda: None,
             cuda_failure: None,
         },
@@ -117,8 +117,8 @@ fn route(
     }
 }
 
-/// Returns the hops between two nodes over PCIe. They lead up from one node to where the ways meet, or to the memory
-/// of its NUMA node, and then down to the other. Empty if there is no such route.
+/// Returns the hops between two nodes over PCIe; `up` and `down` are the ways from each node to its memory. The hops
+/// lead up to the node where the ways meet, or to both memories if they do not, and then down. Empty without a route.
 fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
     let meeting = up
         .iter()
@@ -166,7 +166,7 @@ pub(crate) fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterP
     snapshot.adapters.iter().map(adapter).collect()
 }
 
-/// Returns the hop of least capacity. Speed and width count together, hop by hop.
+/// Returns the hop of least capacity, which generation and width decide together.
 pub(super) fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop, &'g Link)> {
     let known = hops
         .iter()
@@ -176,7 +176,7 @@ pub(super) fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop,
         .map(|(hop, link, _)| (hop, link))
 }
 
-/// Returns the source of the theoretical rate, or why there is none.
+/// Returns the source of the theoretical rate, or the reason why there is no rate.
 fn source_of(
     snapshot: &Snapshot,
     (class, join): (LinkClass, Option<Join>),
@@ -251,8 +251,8 @@ pub(super) fn describe(network: &Network<'_>, hop: &Hop, link: &Link) -> String 
     )
 }
 
-fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
-    Some(match said?.common_ancestor.get()? {
+fn class_by_nvml(reported: Option<&GpuPair>) -> Option<LinkClass> {
+    Some(match reported?.common_ancestor.get()? {
         CommonAncestor::Internal | CommonAncestor::SingleSwitch => LinkClass::Pix,
         CommonAncestor::MultipleSwitches => LinkClass::Pxb,
         CommonAncestor::HostBridge => LinkClass::Phb,
@@ -289,8 +289,8 @@ fn class_by_tree(network: &Network<'_>, hops: &[(Hop, &Link)]) -> LinkClass {
     } else if host_bridges == 1 {
         LinkClass::Phb
     } else {
-        // A switch is an upstream port and its downstream ports. A way through one switch passes two downstream ports
-        // and the upstream port between them.
+        // A switch has one upstream port and several downstream ports. A way through one switch passes two downstream
+        // ports and the upstream port between them: three.
         let ports = passed
             .iter()
             .filter(|node| node.kind == NodeKind::SwitchPort)

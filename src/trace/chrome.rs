@@ -17,17 +17,17 @@ use model::timeline::Timeline;
 
 /// The host's process; GPU n is process n + 2. Viewers treat 0 as the idle task.
 const HOST: u64 = 1;
-/// Factor between process and track numbers: the tracks of a process begin after its number times this.
+/// Distance between the track numbers of two processes: those of process p begin at p * TRACKS + 1.
 const TRACKS: u64 = 1000;
-/// The host's tracks.
+/// The host's tracks: parts of a timeline, and calls.
 const PARTS: u64 = HOST * TRACKS + 1;
 const CALLS: u64 = HOST * TRACKS + 2;
-/// Microseconds by which rounding can make slices overlap. Drivers report times in steps of half a microsecond; two
-/// steps.
+/// Microseconds by which rounding can make slices overlap: two of the steps of half a microsecond in which drivers
+/// report times.
 const ROUNDED_US: f64 = 1.0;
 /// Explanation of the times, written into the file.
-const TIMES: &str = "microseconds since the first event, on the host's monotonic clock; times of a GPU were brought onto it, \
-                     see clocks: an arrow may seem to point back by as much as their uncertainty";
+const TIMES: &str = "microseconds since the first event, on the host's monotonic clock; times of a GPU are converted to it \
+                     (see clocks): an arrow may seem to point back by as much as their uncertainty";
 
 /// The description of the file's origin.
 pub struct About<'a> {
@@ -150,7 +150,7 @@ impl Drawing {
         }
     }
 
-    /// Adds work of a GPU, and the arrow from the call that launched it; `first` is the first slice of its part.
+    /// Adds work of a GPU, and the arrow from the call that launched it; `first` is the index of its part's first slice.
     fn work(&mut self, part: &PlacedPart<'_>, placed: &PlacedWork<'_>, first: usize) {
         let PlacedWork {
             work,
@@ -274,9 +274,9 @@ impl Drawing {
 }
 
 impl Slice {
-    /// Writes the slice and its end of an arrow; `left` contains the times at which arrows left. The host's slices come
-    /// first. The uncertainty of clocks can make an arrow arrive before it left, and viewers ignore such an arrow. It
-    /// is drawn to arrive a little later within its slice.
+    /// Writes the slice, and the start or end of its arrow; `left` contains the times at which arrows left. The host's
+    /// slices are written first, so these times are known. The uncertainty of clocks can make an arrow arrive before it
+    /// left, and viewers ignore such an arrow. Its arrival is therefore moved to a later time within its slice.
     fn write(&self, [ts, end]: [f64; 2], left: &mut BTreeMap<u64, f64>, events: &mut Vec<Event>) {
         let ((pid, tid), name, cat) = (self.track, self.name.clone(), self.category.clone());
         let dur = micros((end - ts) * 1e3);

@@ -327,3 +327,47 @@ fn one_h100_is_healthy_by_its_host_copies() {
         "{ran:?}"
     );
 }
+
+/// On one GPU a program that copies disturbs no pair, but every copy with the host.
+#[test]
+fn one_h200_beside_another_programs_copies_names_the_measurements_that_are_not_judged() {
+    let busy = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/h200x1-beside-host-copies.json"
+    );
+    let ran = run(&["diagnose", busy, "--format", "json"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let report = ran.json();
+    assert_eq!(codes(&report), ["gpu-busy"]);
+    let message = report["findings"][0]["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("by the figures of 2 measurements"),
+        "{message}"
+    );
+}
+
+/// A limit of open files that keeps the only GPU from opening is no reason to say that nothing is to be done.
+#[test]
+fn one_h200_that_a_limit_kept_from_opening_is_not_nothing_to_repair() {
+    let limited = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/limited/h200x1-few-open-files.json"
+    );
+    let ran = run(&["diagnose", limited, "--format", "json"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let finding = &ran.json()["findings"][0];
+    assert!(
+        finding["message"]
+            .as_str()
+            .unwrap()
+            .contains("(ulimit -n) is 24"),
+        "{finding}"
+    );
+    assert!(
+        !finding["next_step"]
+            .as_str()
+            .unwrap()
+            .contains("Nothing to repair"),
+        "{finding}"
+    );
+}

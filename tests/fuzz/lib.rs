@@ -1,5 +1,5 @@
-//! Hostile input for the tests of every room that reads foreign input: valid input with a broken structure. Such a test
-//! is named `fuzz_...` and ignored by `cargo test`; `scripts/fuzz` runs it.
+//! Hostile input for the tests of every room that reads foreign input: valid input, broken in its structure or
+//! its text. Such a test is named `fuzz_...` and ignored by `cargo test`; `scripts/fuzz` runs it.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -16,11 +16,11 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use serde_json::{Map, Value};
 
-/// Variable with the number of cases in a run of weight 1, and its default.
+/// Environment variable with the number of cases in a run of weight 1, and its default.
 const CASES: &str = "PEERSCOPE_FUZZ_CASES";
 const CASES_BY_DEFAULT: u32 = 1000;
 
-/// Variable with the seed: the same seed gives the same inputs. Without it, the seed is random.
+/// Environment variable with the seed: the same seed gives the same inputs. Without it, the seed is random.
 const SEED: &str = "PEERSCOPE_FUZZ_SEED";
 
 /// Most processor time of a case: some thousand times what most cases take. A busy machine causes no failure.
@@ -29,9 +29,9 @@ const CASE_LIMIT: Duration = Duration::from_secs(5);
 /// Time after which a case hangs. Chosen so that a test ends before a CI job does.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Runs `case` on inputs of this strategy. The number of cases is `weight` times that of the environment. A weight of 1
-/// suits a target whose cases take about a millisecond. Fails on a panic, an error, or a case beyond its time. The
-/// failure shows the smallest input that causes it and the seed that repeats it. Prints the number of cases.
+/// Runs `case` on inputs of this strategy. The number of cases is `weight` times that of the environment variable. A
+/// weight of 1 suits a target whose cases take about a millisecond. Fails on a panic, an error, or a case beyond its
+/// time. The failure shows the smallest input that causes it and the seed that repeats it. Prints the number of cases.
 pub fn run<S: Strategy>(
     target: &str,
     weight: f64,
@@ -41,7 +41,7 @@ pub fn run<S: Strategy>(
     S::Value: Clone + Debug,
 {
     let cases = number(CASES).unwrap_or(CASES_BY_DEFAULT);
-    // The keys of a hash map are random.
+    // Every hash map has random keys: a random seed without a dependency.
     let seed = number(SEED).unwrap_or_else(|| RandomState::new().build_hasher().finish());
     #[allow(
         clippy::cast_possible_truncation,
@@ -61,7 +61,7 @@ fn number<T: FromStr>(variable: &str) -> Option<T> {
     number
 }
 
-/// Runs this many cases from this seed; `again` is the sentence for a failure.
+/// Runs this many cases from this seed; `again` says in a failure how to repeat the run.
 fn run_from<S: Strategy>(
     target: &str,
     (seed, cases): (u64, u32),
@@ -109,16 +109,17 @@ fn run_from<S: Strategy>(
 /// Returns the processor time of this thread. Returns zero if the kernel does not report it; then only the watchdog
 /// remains.
 fn processor_time() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(
-        told.split(' ')
+        schedstat
+            .split(' ')
             .next()
             .and_then(|nanoseconds| nanoseconds.parse().ok())
             .unwrap_or_default(),
     )
 }
 
-/// Ends the process when a case hangs, which no test could.
+/// Ends the process when a case hangs, since a test cannot interrupt itself.
 struct Watchdog {
     /// Milliseconds from the start to the beginning of the running case; 0 if none runs.
     began: Arc<AtomicU64>,
@@ -208,7 +209,7 @@ const FRAGMENTS: [&str; 34] = [
     "\u{a0}",
 ];
 
-/// Generates an implausible name: control pieces, any characters, some of it long.
+/// Generates a hostile name of control characters, markup and random text, some of it very long.
 pub fn evil() -> impl Strategy<Value = String> + Clone {
     let piece = prop_oneof![
         8 => prop::sample::select(&FRAGMENTS[..]).prop_map(str::to_owned),
@@ -237,7 +238,7 @@ pub enum Mutation {
     Rename(String),
 }
 
-/// Values that fit nowhere, or barely. All are JSON, separated by blanks.
+/// Values at limits or of a wrong type. All are JSON, separated by blanks.
 const LITERALS: &str = "null true false 0 -0.0 -1 1 2 7 63 255 256 65535 4000000000 4294967295 4294967296 9007199254740993 \
     9223372036854775807 18446744073709551615 1e-308 1e308 -1e308 0.1 1e40 [] {} \"\" \"0000:01:00.0\"";
 
@@ -268,9 +269,9 @@ pub fn mutations() -> impl Strategy<Value = Vec<(Vec<u16>, Mutation)>> {
     prop::collection::vec((path(), mutation()), 1..6)
 }
 
-/// Most bytes that mutations which copy existing content add to a value's text. Without a limit, repetitions of nests
-/// and of each other multiply: three mutations made 12 MB of a reply, four used up the memory of a machine. Such a case
-/// spends its time on making its own input. Chosen: the largest recorded reports have 0.7 MB.
+/// Most bytes that repetitions and copies add to a value's text. Without a limit they multiply each other: three
+/// mutations made 12 MB of a reply, four used up the memory of a machine. Such a case spends its time on making its own
+/// input. Chosen: the largest recorded reports have 0.7 MB.
 const MOST_ADDED: usize = 1_000_000;
 
 /// Applies these mutations to the value, one after the other.
@@ -406,7 +407,7 @@ pub enum Edit {
     Flip(u8),
     /// Cuts off the rest.
     Cut,
-    /// Appends this many bytes from there at the end.
+    /// Copies this many bytes from the place of the edit to the end of the text.
     Again(u16),
 }
 
@@ -456,7 +457,7 @@ pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
     bytes
 }
 
-/// Checks an error for people: it must not be empty.
+/// Checks that an error message has words.
 pub fn assert_is_sentence(error: &str) -> Result<(), String> {
     if error.trim().is_empty() {
         Err("an error without a word".to_owned())
@@ -490,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_what_repeats_it_and_the_same_seed_does() {
+    fn a_failure_shows_how_to_repeat_it_and_the_same_seed_repeats_it() {
         let (message, tried) = failure(7);
         assert!(message.starts_with("names: too long"), "{message}");
         assert!(message.ends_with("\nAGAIN"), "{message}");
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn mutations_do_not_multiply_each_other_without_end() {
+    fn mutations_that_multiply_each_other_stay_within_the_limit() {
         let deep = |depth| vec![0; depth];
         let mutations = [
             (deep(1), Mutation::Nest(207)),
@@ -509,7 +510,7 @@ mod tests {
         ];
         let text = mutated(&serde_json::json!([0]), &mutations).to_string();
         assert!(text.len() < 2 * MOST_ADDED, "{} bytes", text.len());
-        // A single mutation is not limited.
+        // Mutations within the limit are applied as a whole.
         let text = mutated(&serde_json::json!([0]), &mutations[..2]).to_string();
         assert!(text.len() > 194 * 200, "{} bytes", text.len());
     }

@@ -26,7 +26,7 @@ impl Scope {
         Ok(Self { profile, groups })
     }
 
-    /// Returns true if a round of this scope can be followed for a timeline.
+    /// Returns true if a round of this scope can be traced for a timeline.
     pub(super) fn has_timeline(&self) -> bool {
         self.groups
             .iter()

@@ -5,22 +5,23 @@
 //!
 //! # How it is detected
 //!
-//! A figure is more than `above_percent` above the payload rate of the narrowest link of its route. Each link counts at
-//! the most that both its ends support, however it trained and whatever it shows at rest. In a virtual machine, whose
-//! ports are made up, only the limits of the GPUs themselves count for PCIe. Nothing is reported if these limits are
-//! not known, or if it is not known whether the GPUs have NVLinks. Staged copies are not judged if a link other than
-//! PCIe leads to the processor.
+//! A figure is more than `above_percent` above the payload rate of the narrowest link of its route. A link's rate is
+//! here the most that both its ends support, whatever it trained to and whatever it shows at rest. In a virtual
+//! machine, whose PCIe ports are not the real ones, only the limits of the GPUs themselves count for PCIe. Nothing is
+//! reported if these limits are not known, or if it is not known whether the GPUs have NVLinks. Staged copies are not
+//! judged if a link other than PCIe leads to the processor.
 //!
 //! # Why it matters
 //!
 //! Such a figure would hide a fault: "233% of expected" is no sign of health. It is not compared with anything and
-//! makes no hardware faulty. Like every gap it makes the exit code 3, since the rate that the copies reach is not
-//! known.
+//! makes no hardware faulty. The rate that the copies really reach is not known, so this makes the exit code 3, like
+//! everything that is not tested.
 //!
 //! # What to do
 //!
-//! Check again. In a saved report, check whether it was edited. If the finding stays, the driver's timing or the facts
-//! of a link are wrong: compare `peerscope topo --verbose` with the order, and please report it with the JSON report.
+//! Check again. If the report was saved, check if it was edited. If the finding stays, the driver's timing or the facts
+//! of a link are wrong: compare the links in `peerscope topo --verbose` with the machine that was ordered, and please
+//! report the case to the project with the JSON report.
 //!
 //! # Sources
 //!

@@ -62,10 +62,17 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     if gpus.is_empty() {
         return None;
     }
-    let set_aside: BTreeSet<Pair> = coverage::cells(measurements)
+    let disturbed: Vec<_> = coverage::cells(measurements)
         .filter(|cell| cell.disturbed)
+        .collect();
+    let set_aside: BTreeSet<Pair> = disturbed
+        .iter()
         .filter_map(|cell| cell.flow.pair())
         .collect();
+    let unjudged = match set_aside.len() {
+        0 => words::count(disturbed.len(), "measurement"),
+        pairs => words::count(pairs, "pair"),
+    };
     let processes = words::processes(evidence.snapshot, &gpus);
     let who = match processes.len() {
         0 if others.iter().any(|seen| seen.has_processes) => "Another program".to_owned(),
@@ -89,9 +96,8 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.finding(
             Subject::of_gpus(&gpus),
             format!(
-                "{who} {} during the run: nothing can be judged by the figures of {}{rest}",
+                "{who} {} during the run: nothing can be judged by the figures of {unjudged}{rest}",
                 did(&others),
-                if set_aside.len() == 1 { "1 pair".into() } else { format!("{} pairs", set_aside.len()) },
             ),
             format!("End the program or wait for its end (nvidia-smi lists them), and check again{or_else}"),
         )

@@ -1,16 +1,17 @@
 //! # What it means
 //!
-//! Several copies at once are slower than single ones explain, and no link that they share shows why.
+//! Several copies at once are slower than their rates alone explain, and no link that they share shows why.
 //!
 //! # How it is detected
 //!
 //! All flows of a pattern together (`measurements.load`) reach less than the rate of each alone and the links of the
-//! graph allow, by more than the margin of its class. Every flow is as fast alone as it should be, and `load-collapses`
-//! and `shared-hop-low` report no hop that it passes. The finding is information if part of the route is within the
-//! processors, whose rates no interface reports. In some patterns GPUs send to several GPUs that receive from several
-//! (all pairs, a ring both ways). There the copies of a GPU to its peers take turns. The number of GPUs that send to
-//! the same one meanwhile depends on the order. Only the rate of the slowest flow alone is then certain for all flows
-//! together, so only a rate below that is reported.
+//! graph allow. They reach less by more than the margin of their class. Every flow is as fast alone as it should be,
+//! and `load-collapses` and `shared-hop-low` report no hop that it passes. The finding is information if part of the
+//! route is within the processors, whose rates no interface reports.
+//!
+//! In some patterns (all pairs, a ring both ways) GPUs send to several GPUs, and these receive from several. Copies
+//! then take turns, in an order that differs between runs. In the worst order all flows together reach the rate of the
+//! slowest flow alone, so only less than that is reported.
 //!
 //! # Why it matters
 //!

@@ -132,6 +132,10 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         Some(Hindrance::ProcessLimit) => return process_limit::NEXT_STEP,
         None => {}
     }
+    let devices = || driver.into_iter().flat_map(|driver| &driver.devices);
+    if devices().any(|device| device.hindered) {
+        return process_limit::NEXT_STEP;
+    }
     if codes.flatten().any(|code| code == CUDA_SYSTEM_NOT_READY) {
         if evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
             return "Ask whoever runs the host of this virtual machine whether the fabric manager runs there and the \
@@ -139,7 +143,7 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         }
         "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
          be the driver's), then check again"
-    } else if gpus == 1 {
+    } else if gpus == 1 && devices().all(|device| device.failure.is_none()) {
         "Nothing to repair: copies between GPUs need a machine with two or more. To measure copies with the host, check \
          without --only and --skip, or with --only host"
     } else if gpus == 0

@@ -5,13 +5,15 @@
 //!
 //! # How it is detected
 //!
-//! A GPU's name does not show its number of links, so the number is taken from its siblings. It is the most active
-//! links that another GPU of the same model has, or the number of other GPUs' links that lead to this one. A GPU whose
-//! own list is shorter and has no inactive link is reported here. `nvlink-inactive` reports links that are listed as
-//! down. Not reported are the same number on all GPUs, which is how the machine is wired, a card without any link if
-//! bridges connect others, and a GPU in MIG mode without any link. The finding is a warning if links lead to GPUs
-//! rather than switches: one of two bridges may never have been fitted. But a part for an SXM socket without any link
-//! is an error (a warning in a virtual machine), since its board connects it.
+//! A GPU's name does not show its number of links, so the expected number is taken from the other GPUs. It is the
+//! larger of two numbers: the most active links of another GPU of the same model, and the links of other GPUs that lead
+//! to this one. A GPU with fewer active links and no inactive one is reported here. `nvlink-inactive` reports links
+//! that are listed as down.
+//!
+//! Three cases are not reported: the same number on all GPUs, since the machine is wired like that; a card without any
+//! link, if bridges connect others; and a GPU in MIG mode without any link. The finding is a warning if links lead to
+//! GPUs rather than switches: one of two bridges may never have been fitted. But a part for an SXM socket without any
+//! link is an error (a warning in a virtual machine), since its board connects it.
 //!
 //! # Why it matters
 //!
@@ -25,8 +27,8 @@
 //!
 //! # Sources
 //!
-//! NVIDIA fabric manager user guide; H100 parts with 12 links by design, which checks that derive
-//! the number from the name report as faulty.
+//! NVIDIA fabric manager user guide. Some H100 parts have 12 links by design: checks that derive the number from the
+//! name report them as faulty.
 
 use super::nvlink_missing;
 use super::prelude::*;

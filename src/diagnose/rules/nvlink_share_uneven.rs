@@ -5,7 +5,7 @@
 //! # How it is detected
 //!
 //! Counters of every link are read around known traffic (`measurements.counted`). The active links of a GPU that lead
-//! to the same place, to the switches or to one other GPU, carry equal parts of it. A link that carried less than
+//! to the same place (the switches, or one other GPU) should carry equal parts of it. A link that carried less than
 //! `least_part_percent` of its part is reported.
 //!
 //! # Why it matters
@@ -15,7 +15,7 @@
 //! # What to do
 //!
 //! Look at the link's error counters (nvidia-smi nvlink -e) and at the fabric manager's log. Restart the fabric manager
-//! or reset the GPUs, and check again. If it stays with the link, swap the GPU, bridge or cable.
+//! or reset the GPUs, and check again. If the same link still carries too little, swap the GPU, bridge or cable.
 //!
 //! # Sources
 //!
@@ -30,7 +30,7 @@ use model::units::Bytes;
 const LEAST: Parameter = Parameter {
     name: "least_part_percent",
     default: 80.0,
-    about: "what a link must carry of its equal part; chosen: healthy links are within 2",
+    about: "share of its equal part that a link must carry; chosen: healthy links carry 98 to 102",
 };
 
 pub(crate) const RULE: Rule = Rule::new(

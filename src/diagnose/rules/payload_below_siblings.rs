@@ -12,8 +12,8 @@
 //! # Why it matters
 //!
 //! Every packet has 24 bytes beside its payload: with 128 bytes at most 84% of a link's rate is left, with 256 bytes
-//! 91%, with 512 bytes 96%. Copies over PCIe with this GPU, and with its host, are slower by that. It explains no
-//! larger loss.
+//! 91%, with 512 bytes 96%. All copies of this GPU over PCIe are slower by that, also those with its host. A larger
+//! loss has another cause.
 //!
 //! # What to do
 //!

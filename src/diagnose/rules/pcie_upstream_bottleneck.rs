@@ -5,22 +5,22 @@
 //!
 //! # How it is detected
 //!
-//! Every link between a GPU and its root is compared with the GPU's own. A link above that carries less, and whose ends
-//! support no more, is reported here; `pcie-narrow` reports one that could do more. Chipsets are recognised by their
-//! ports: Intel's by root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3, 57a4,
-//! 57ad of X570). No file shows the uplink of an Intel chipset (DMI), so the copies decide: if a pair with such a GPU
-//! stays below what its visible links allow, the chipset is the first suspect. The finding is a warning if copies are
-//! slow, or if several GPUs share a link that is too narrow for even one of them. Virtual machines are not judged.
+//! Every link between a GPU and its root is compared with the GPU's own. This rule reports a link above it that carries
+//! less and whose ends support no more. `pcie-narrow` reports a link that could carry more. Chipsets are recognised by
+//! their ports: Intel's by root ports of vendor 8086 on bus 0, devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3,
+//! 57a4, 57ad of X570). No file shows the uplink of an Intel chipset (DMI), so the copies decide: if a pair with such a
+//! GPU stays below what its visible links allow, the chipset is the first suspect. The finding is a warning if copies
+//! are slow, or if several GPUs share a link that is too narrow for even one of them. Virtual machines are not judged.
 //!
 //! # Why it matters
 //!
-//! All data between this GPU and the processor, and to every GPU elsewhere, passes the narrow link. With peer access
-//! copies may even be slower than staged ones: a card in a chipset slot fell from 6.4 to 2.0 GB/s.
+//! All data between this GPU and the processor, and to every GPU elsewhere, passes the narrow link. Copies with peer
+//! access may even be slower than staged ones: with peer access on, a card in a chipset slot fell from 6.4 to 2.0 GB/s.
 //!
 //! # What to do
 //!
-//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). Several GPUs below one
-//! narrow link: spread them over slots with their own links.
+//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). If several GPUs are
+//! below one narrow link, spread them over slots with their own links.
 //!
 //! # Sources
 //!

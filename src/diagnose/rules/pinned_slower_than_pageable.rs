@@ -4,9 +4,9 @@
 //!
 //! # How it is detected
 //!
-//! Pinned memory that is re-used lies below pageable memory in the same direction on the same GPU by more than
-//! `below_pageable_percent`, and by more than both spreads (`measurements.host`, copy engine, one GPU at a time).
-//! `pinning-dominates` covers a buffer that is pinned anew for each copy.
+//! Copies of pinned memory that is re-used are slower than copies of pageable memory in the same direction on the same
+//! GPU. They are slower by more than `below_pageable_percent`, and by more than both spreads (`measurements.host`, copy
+//! engine, one GPU at a time). `pinning-dominates` covers a buffer that is pinned anew for each copy.
 //!
 //! # Why it matters
 //!
@@ -15,13 +15,13 @@
 //! # What to do
 //!
 //! Check if the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and if
-//! an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask for huge pages
-//! behind its memory. Until then, copy from ordinary memory if the host may wait for the copy.
+//! an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask if the host
+//! backs its memory with huge pages. Until this is mended, copy from ordinary memory if the host may wait for the copy.
 //!
 //! # Sources
 //!
 //! CUDA Best Practices Guide, pinned memory; CUDA Programming Guide, page-locked host memory. On 8 x H200 pinned memory
-//! gives 3.5 to 7 times the rate (measured).
+//! gives 3.5 to 7 times the rate of pageable memory (measured).
 
 use super::host::{self, Rated};
 use super::prelude::*;

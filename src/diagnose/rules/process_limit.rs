@@ -5,16 +5,17 @@
 //!
 //! # How it is detected
 //!
-//! One of two things happened while such a limit was reached or far too low for a driver. A file, a thread or memory
-//! was refused. Or the driver returned an error of the system (NVML 999, CUDA 304; or "out of memory", which it also
-//! returns for files). Far too low is less than 1024 open files, or less than 4 TiB of address space (CUDA reserves
-//! addresses for the memory of all GPUs and of the host together; chosen). The message names the limit. `not-tested` or
-//! `nothing-measured` lists what could not be measured because of it.
+//! While such a limit was reached, or was far too low for a driver, one of two things happened. Either the system
+//! refused a file, a thread or memory. Or the driver returned an error of the system: NVML 999, CUDA 304, or "out of
+//! memory", which it also returns if it cannot open a file. Far too low is less than 1024 open files, or less than 4
+//! TiB of address space (chosen: CUDA reserves addresses for the memory of all GPUs and of the host together). The
+//! message names the limit. `not-tested` or `nothing-measured` lists what could not be measured because of it.
 //!
 //! # Why it matters
 //!
-//! A fact that was not read is not known to be healthy. And a driver that gets no file gives errors like those of a
-//! broken GPU: under a limit they are no evidence against hardware. By itself this makes the exit code 3.
+//! A fact that was not read is not known to be healthy. A driver that cannot open a file returns the errors of a broken
+//! GPU, so under such a limit these errors are no evidence against hardware. This finding by itself makes the exit
+//! code 3.
 //!
 //! # What to do
 //!
@@ -24,8 +25,8 @@
 //!
 //! # Sources
 //!
-//! getrlimit(2); Linux control groups, `pids.max`. On a healthy 4 x H200 with 24 open files NVML gives
-//! 999 for GPUs and CUDA gives 304 for contexts.
+//! getrlimit(2); Linux control groups, `pids.max`. On a healthy 4 x H200 with a limit of 24 open files, NVML returns
+//! 999 for GPUs and CUDA 304 for contexts.
 
 use super::prelude::*;
 use model::reading::Unknown;
@@ -64,15 +65,25 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         Unknown::Limited(why) => Some(why.clone()),
         _ => None,
     };
-    let unasked = evidence
+    let driver = evidence
         .measurements
-        .map_or(&[][..], |measurements| &measurements.driver.peer_access);
-    let unasked = unasked
-        .iter()
+        .map(|measurements| &measurements.driver);
+    let unopened = driver
+        .into_iter()
+        .flat_map(|driver| &driver.devices)
+        .filter(|device| device.hindered)
+        .filter_map(|device| device.failure.clone());
+    let unasked = driver
+        .into_iter()
+        .flat_map(|driver| &driver.peer_access)
         .filter(|said| said.hindered)
         .filter_map(|said| said.failure.clone());
     let read = of_host.chain(of_gpus.flatten()).chain(of_pairs);
-    let unread: Vec<String> = read.filter_map(limited).chain(unasked).collect();
+    let unread: Vec<String> = read
+        .filter_map(limited)
+        .chain(unopened)
+        .chain(unasked)
+        .collect();
     let unwatched = evidence
         .measurements
         .map_or(&[][..], |measurements| &measurements.limited);
@@ -95,6 +106,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
+    use model::cuda::CudaDevice;
     use model::snapshot::Gpu;
 
     const WHY: &str =
@@ -147,6 +159,28 @@ mod tests {
             "{}",
             found[0].message
         );
+        assert_eq!(exit(&found, Some(&measurements)), 3);
+    }
+
+    #[test]
+    fn the_only_gpu_that_a_limit_kept_from_opening_needs_a_higher_limit() {
+        let machine = h200_vm(1);
+        let mut measurements = Measurements::default();
+        measurements.driver.devices.push(CudaDevice {
+            failure: Some(format!("cuDevicePrimaryCtxRetain: error (304); {WHY}")),
+            failure_code: Some(304),
+            hindered: true,
+            ..CudaDevice::default()
+        });
+        let found = findings(&machine, Some(&measurements));
+        let codes: Vec<_> = found.iter().map(|finding| &*finding.code).collect();
+        assert_eq!(codes, ["nothing-measured", "process-limit"]);
+        for finding in &found {
+            assert!(
+                finding.next_step.starts_with("Raise that limit"),
+                "{finding:?}"
+            );
+        }
         assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 

@@ -6,15 +6,15 @@
 //! # How it is detected
 //!
 //! The staged reference figure (copy engine, issued by the source, one way, side streams, peer access off) lies below
-//! what healthy machines reach by more than the margin of the class `staged`. That class is a share of the payload rate
-//! of the narrowest PCIe link between the GPUs and the host. The share is known from one kind of machine, so its margin
-//! is wide. Both may be set with `--config` (`[expected.staged]`).
+//! what healthy machines reach by more than the margin of the class `staged`. Healthy machines reach a share of the
+//! payload rate of the narrowest PCIe link between the GPUs and the host. This share is known from one kind of machine,
+//! so the margin is wide. Share and margin may be set with `--config` (`[expected.staged]`).
 //!
 //! In addition, similar pairs are compared, if there are three or more. Similar pairs have the same payload rate and
-//! the same NUMA nodes of source and destination, and either all or none of them share a switch. The rule reports a
-//! pair, and a GPU with all of its pairs in one direction, that lie below the median of those that are not slow
-//! themselves. They lie below by more than `below_median_percent`, and by more than their spread and theirs. Several
-//! slow pairs that share one GPU are one finding.
+//! the same NUMA nodes of source and destination, and either all or none of them share a switch. Their normal rate is
+//! the median of those that are not slow themselves. The rule reports a pair that lies below normal by more than
+//! `below_median_percent`, and by more than its spread and theirs. It also reports a GPU if all of its pairs in one
+//! direction do. Several slow pairs that share one GPU are one finding.
 //!
 //! If copies between the host and these GPUs were measured (`measurements.host`), the message states which leg of the
 //! path is slow, or that both are sound and the part between them is slow.
@@ -25,10 +25,10 @@
 //!
 //! # What to do
 //!
-//! Look at the PCIe findings of the same GPUs first. If one GPU is slow and its siblings are not: its slot, riser or
-//! cable. If all are: the host's memory, every channel fitted with memory, no other work that takes its bandwidth and,
-//! if there are several NUMA nodes, the program on that of the GPUs (`numactl`). In a virtual machine, ask if its
-//! memory and processors are pinned to the NUMA nodes of the GPUs.
+//! Look at the PCIe findings of the same GPUs first. If one GPU is slow and its siblings are not, look at its slot,
+//! riser or cable. If all are slow, look at the host: every memory channel should be fitted, and no other work should
+//! take the memory's bandwidth. With several NUMA nodes, the program should run on that of the GPUs (`numactl`). In a
+//! virtual machine, ask if its memory and processors are pinned to the NUMA nodes of the GPUs.
 //!
 //! # Sources
 //!
@@ -120,7 +120,7 @@ fn staged_routes(evidence: &Evidence<'_>) -> Topology {
     }
 }
 
-/// Returns true if both GPUs' paths to the host pass the same switch or port: the bytes take it up and down.
+/// Returns true if both GPUs' paths to the host pass the same switch or port: the bytes pass it up and down.
 fn share_a_link(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let way = |gpu| evidence.topology.way_up(NodeId::Gpu(gpu));
     let down = way(pair.destination);
@@ -129,7 +129,7 @@ fn share_a_link(evidence: &Evidence<'_>, pair: Pair) -> bool {
         .any(|id| matches!(id, NodeId::Pci(_)) && down.contains(id))
 }
 
-/// Returns pairs above their floor that lie clearly below those with the same path to the host.
+/// Returns pairs above their floor that lie clearly below other pairs with the same path to the host.
 fn below_siblings(evidence: &Evidence<'_>, slow: &[Slow<'_>]) -> Vec<Compared> {
     let mut alike: BTreeMap<_, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Staged) {

@@ -4,23 +4,24 @@
 //!
 //! # How it is detected
 //!
-//! The samples of a reference figure (copy engine, issued by the source, one way, side streams), of which there are
-//! three or more, spread by more than the parameter: largest less smallest, per cent of the median. Direct and staged
-//! copies have a parameter each, since staged copies also depend on other use of the host's memory. At least half of a
-//! direct pair's one-way figures must scatter so: one that does so alone has met a rare slow copy. `peer-bandwidth-low`
-//! covers pairs whose direct figure is below its floor, and shows the spread.
+//! A reference figure (copy engine, issued by the source, one way, side streams) has three or more samples, and they
+//! spread by more than the parameter. The spread is the largest sample less the smallest, in per cent of the median.
+//! Direct and staged copies have a parameter each, since staged copies also depend on other use of the host's memory.
+//! At least half of a direct pair's one-way figures must scatter so: if only one figure does, it met a rare slow copy.
+//! `peer-bandwidth-low` covers pairs whose direct figure is below its floor, and shows the spread.
 //!
-//! If several figures of a pair, in whatever way of copying one way, scatter by far more than that, single copies take
-//! several times as long as others, as over a link that retrains. That is an error, unless other programs hold memory
-//! on these GPUs or all pairs of the machine show it. Slow copies between these GPUs are attributed to it.
+//! If two or more one-way figures of a pair spread by more than `stalls_percent`, single copies take several times as
+//! long as others, as over a link that retrains. That is an error, unless other programs hold memory on these GPUs or
+//! all pairs of the machine show it. Slow copies between these GPUs are attributed to it.
 //!
-//! The rows of copies between host and GPU are judged too, if there are three or more. Copies of page-locked memory
-//! that is re-used, by copy engine, one way, one GPU at a time, are judged by `spread_host_percent`. Copies both ways,
-//! by kernel, of several GPUs at once and of pipelines from such memory are judged by `spread_host_shared_percent`,
-//! since they also depend on other work of the host. `host-bandwidth-low` covers the GPUs that it reports. Copies of
-//! pageable memory, memory that is page-locked anew, calls and loops of launches are not judged. Their samples scatter
-//! by 50% and more on healthy machines, depending on the contents of the processor's cache and on every interruption of
-//! the host.
+//! Copies between host and GPU are judged too, if they have three or more rows. `spread_host_percent` is for copies of
+//! page-locked memory that is re-used, by copy engine, one way, one GPU at a time. `spread_host_shared_percent` is for
+//! other uses of such memory: both ways, by kernel, of several GPUs at once, and in pipelines. They also depend on
+//! other work of the host. `host-bandwidth-low` covers the GPUs that it reports.
+//!
+//! Copies of pageable memory and of memory that is page-locked anew are not judged, nor are calls and loops of
+//! launches. On healthy machines their samples scatter by 50% and more, with the contents of the processor's cache and
+//! every interruption of the host.
 //!
 //! # Why it matters
 //!
@@ -34,8 +35,8 @@
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. 5 repeats spread by 5 to 10% elsewhere (cuda-samples issue
-//! 449); Azure's node check repeats because a single pass drained good nodes. Rows with the host, 2 and 4 x H200
+//! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. Elsewhere 5 repeats spread by 5 to 10% (cuda-samples issue
+//! 449); Azure's node check repeats because a single pass drained good nodes. Copies with the host, 2 and 4 x H200
 //! (measured): up to 1.3% one way, 4.6% both ways; pageable 11%, calls up to 87%.
 
 use super::host::LEAST_SAMPLES;
@@ -63,14 +64,14 @@ const HOST: Parameter = Parameter {
 const HOST_SHARED: Parameter = Parameter {
     name: "spread_host_shared_percent",
     default: 40.0,
-    about: "the same both ways, of several GPUs at once and of pipelines: chosen, twice the 20 that the memory of a host made \
-            such figures of healthy H200 differ by from one run to the next",
+    about: "the same both ways, of several GPUs at once and of pipelines: chosen, twice the 20 by which \
+            such figures of healthy H200 differ from one run to the next",
 };
 
 const STALLS: Parameter = Parameter {
     name: "stalls_percent",
     default: 40.0,
-    about: "spread of the rows from which single copies are taken to stall, where two figures of a pair or more have it: \
+    about: "spread from which single copies count as stalled, if two or more figures of a pair have it: \
                 chosen, four times what is usual between repeats",
 };
 /// Fewest figures of a pair that must scatter so.

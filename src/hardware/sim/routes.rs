@@ -10,15 +10,15 @@ use super::spec::{FunctionSpec, MachineSpec, NvLinkSpec, NvLinkTarget, Shared, W
 /// One direction of a link, or of another resource that data passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hop {
-    /// The PCIe link above this function, away from the root or towards it.
+    /// The PCIe link above this function; `up` is towards the root.
     Pcie { lower: PciAddress, up: bool },
-    /// The shared link of this uplink's root ports, towards the processor or away from it.
+    /// The link that several root ports share; `up` is towards the processor.
     Uplink { uplink: usize, up: bool },
     /// The link between two NUMA nodes.
     Interconnect { from: u32, to: u32 },
-    /// The memory of a NUMA node, for writing or reading.
+    /// The memory of a NUMA node, written or read.
     HostMemory { node: u32, written: bool },
-    /// A GPU's NVLinks to the switches.
+    /// A GPU's NVLinks to the switches; `up` is towards the switches.
     NvSwitch { gpu: u32, up: bool },
     /// The NVLinks between two GPUs.
     NvLink { from: u32, to: u32 },
@@ -111,7 +111,8 @@ impl MachineSpec {
             .collect()
     }
 
-    /// Returns the lower end of the link at this function, which is decisive for both ends.
+    /// Returns the function at the lower end of this function's link, where the link is described for both ends. A port
+    /// that leads downwards is the upper end of its link; any other function is the lower end.
     fn lower_end<'a>(&'a self, function: &'a FunctionSpec) -> Option<&'a FunctionSpec> {
         match function.kind {
             PciKind::RootPort | PciKind::SwitchDownstream => self
@@ -193,26 +194,26 @@ impl MachineSpec {
         share * self.hop_gbps(hop)
     }
 
-    /// Returns the total rate of several flows over a hop, GB/s, if it is less than that of one.
+    /// Returns the total rate of several flows over a hop, GB/s, if a fault makes it less than that of one.
     pub(crate) fn collapsed_gbps(&self, hop: Hop) -> Option<f64> {
         self.faults
             .collapses
             .iter()
-            .find(|collapse| is_meant(collapse.at, hop))
+            .find(|collapse| applies_to(collapse.at, hop))
             .map(|collapse| collapse.gbps)
     }
 
-    /// Returns the GPU whose flows get too little of a hop that several flows pass, and the largest part that they get.
+    /// Returns the GPU whose flows get too little when several pass a hop, and the largest part of it that they get.
     pub fn starved(&self, hop: Hop) -> Option<(u32, f64)> {
         let starved = self
             .faults
             .starved
             .iter()
-            .find(|starved| is_meant(starved.at, hop));
+            .find(|starved| applies_to(starved.at, hop));
         starved.map(|starved| (starved.gpu, starved.part))
     }
 
-    /// Returns the sleep of a hop, if it sleeps.
+    /// Returns when a hop falls asleep and how it wakes up; `None` if it never sleeps.
     pub fn sleep(&self, hop: Hop) -> Option<Sleep> {
         let Hop::Pcie { lower, .. } = hop else {
             return None;
@@ -249,8 +250,8 @@ impl MachineSpec {
         own.unwrap_or(self.speeds.host_memory_gbps)
     }
 
-    /// Returns the payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit through
-    /// sharing only, since no rate is reported as a share of theirs.
+    /// Returns the payload rate of the narrowest link of a route, GB/s. The interconnect and host memory do not
+    /// count: they limit the flows that share them, and no rate is reported as a share of theirs.
     pub(crate) fn bottleneck_gbps(&self, route: &Route) -> f64 {
         let links = route
             .hops
@@ -277,12 +278,12 @@ impl MachineSpec {
 
     /// Returns the route of direct copies.
     pub(crate) fn direct_route(&self, source: u32, destination: u32) -> Route {
-        let astray = self
+        let is_over_pcie = self
             .faults
             .over_pcie
             .iter()
             .any(|pairs| pairs.contains(source, destination));
-        let over_nvlink = if astray {
+        let over_nvlink = if is_over_pcie {
             None
         } else {
             self.nvlink_route(source, destination)
@@ -331,7 +332,8 @@ impl MachineSpec {
             up.iter().find(|above| down.contains(above)).copied()
         };
         let mut hops = links(&up, meet, true);
-        // A link that several root ports share routes traffic between them, as a switch does.
+        // Traffic between root ports that share an uplink does not pass it: the device above them routes it, as a
+        // switch does.
         let (above, below) = (self.uplink_above(&up), self.uplink_above(&down));
         let over_the_top = meet.is_none() && (redirected || above.is_none() || above != below);
         let uplink = |uplink: Option<usize>, up| {
@@ -477,8 +479,8 @@ impl MachineSpec {
     }
 }
 
-/// Returns the links on a path up to (and without) the function where it meets another. A link belongs to its lower
-/// end: ports of the root and downstream ports have none of their own.
+/// Returns the links on a path, up to but not including the function where another path joins. A link belongs to its
+/// lower end, so root ports and downstream ports have no link of their own.
 fn links(path: &[&FunctionSpec], meet: Option<&FunctionSpec>, up: bool) -> Vec<Hop> {
     let below = path
         .iter()
@@ -493,7 +495,7 @@ fn links(path: &[&FunctionSpec], meet: Option<&FunctionSpec>, up: bool) -> Vec<H
 }
 
 /// Returns true if a fault applies to this hop, in either direction.
-fn is_meant(at: Shared, hop: Hop) -> bool {
+fn applies_to(at: Shared, hop: Hop) -> bool {
     match (at, hop) {
         (Shared::Pci(function), Hop::Pcie { lower, .. }) => function == lower,
         (Shared::Uplink(place), Hop::Uplink { uplink, .. }) => place == uplink,

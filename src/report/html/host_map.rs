@@ -11,7 +11,7 @@ use model::measurement::Measurements;
 use model::rounding::{percent, rate, tight_rate};
 
 /// Renders a row for each GPU and a column for each kind of copy. Returns `None` if nothing was measured.
-pub(super) fn table(measurements: &Measurements, ground: &MapContext) -> Option<Markup> {
+pub(super) fn table(measurements: &Measurements, context: &MapContext) -> Option<Markup> {
     let mut ways: Vec<HostWay> = Vec::new();
     for way in measurements
         .host
@@ -38,9 +38,9 @@ pub(super) fn table(measurements: &Measurements, ground: &MapContext) -> Option<
                 table .heat {
                     thead { tr { td {} @for (way, _) in &columns { th scope="col" .way { (way.to_string()) } } } }
                     tbody {
-                        @for &gpu in ground.gpus() {
+                        @for &gpu in context.gpus() {
                             tr {
-                                (head(ground, gpu, "row", false, false))
+                                (head(context, gpu, "row", false, false))
                                 @for (_, copies) in &columns {
                                     @let heat = cell(gpu, copies);
                                     @let (sign, class) = dress(heat.as_ref(), Paint::Plain);
@@ -58,6 +58,7 @@ pub(super) fn table(measurements: &Measurements, ground: &MapContext) -> Option<
     })
 }
 
+/// Returns the rate for comparisons. A copy without a rate comes last.
 fn gbps(copy: &HostCopy) -> f64 {
     copy.rate().map_or(-1.0, |rate| rate.0)
 }

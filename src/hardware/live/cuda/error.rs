@@ -216,6 +216,21 @@ impl Table {
     }
 }
 
+/// Returns the error for a function that this driver lacks.
+pub(super) fn lacks(function: &str) -> HardwareError {
+    HardwareError::new(
+        ErrorKind::Unsupported,
+        format!("the CUDA driver library has no function {function}: the NVIDIA driver is too old"),
+    )
+}
+
+/// Returns a size in the driver's type.
+pub(super) fn addressable(bytes: u64) -> Result<usize, HardwareError> {
+    usize::try_from(bytes).map_err(|_| {
+        HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::is_sticky;

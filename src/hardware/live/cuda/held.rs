@@ -1,15 +1,16 @@
-//! A buffer in the memory of the host, as the driver stores it under its number.
+//! A buffer, as the driver stores it under its number.
 
 use std::ffi::c_void;
 
 use super::place::Mapping;
-use model::flow::HostMemory;
+use hardware::Location;
 
-/// A buffer of the host.
+/// A buffer on a device or of the host.
 pub(super) struct Held {
-    pub(super) memory: HostMemory,
+    pub(super) location: Location,
+    /// The address in the memory of the device or of this process.
     pub(super) pointer: *mut c_void,
     pub(super) bytes: u64,
-    /// The mapping behind the buffer, if the driver did not allocate the memory itself.
+    /// The mapping behind a buffer of the host, if the driver did not allocate the memory itself.
     pub(super) mapping: Option<Mapping>,
 }

@@ -186,17 +186,18 @@ impl Kernels {
         )
     }
 
-    /// Counts into three words at `result`, which the caller has set to 0, 0 and all ones.
+    /// Counts words that differ from the pattern of `seed` into three words at `result`, which the caller has set to 0, 0
+    /// and all ones.
     pub(super) fn check(
         &self,
         table: &Table,
         mut words: u64,
         bytes: u64,
         mut seed: u64,
-        mut poison: u64,
         mut result: u64,
     ) -> Result<(), HardwareError> {
-        let mut count = bytes / 8;
+        // The poison of a seed has its number.
+        let (mut count, mut poison) = (bytes / 8, seed);
         let blocks = grid(
             count.div_ceil(8 * u64::from(BLOCK)),
             4 * self.multiprocessors,

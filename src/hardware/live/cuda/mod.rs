@@ -12,28 +12,30 @@ mod startup;
 mod table;
 
 use std::ffi::c_int;
+use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::CUdeviceptr;
-
-use self::error::code;
+use self::error::{addressable, code, lacks};
 use self::gate::Gate;
-use self::kernels::Kernels;
+use self::held::Held;
 pub(crate) use self::session::CudaDriver;
 use self::session::Opened;
 use self::startup::Answer;
+use hardware::pattern::{pattern, poison};
 use hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
     PatternCheck, Stream,
 };
+use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
+use model::placement::Engine;
 
-/// Time after which a held stream opens by itself. It is longer than any enqueueing takes, and shorter than the
+/// Time after which a held stream opens by itself. It is longer than enqueuing ever takes, and shorter than the
 /// deadline of a round, so that the report shows the cause rather than a hang. It is also shorter than the 2 s after
-/// which Windows resets a GPU whose kernel does not end (TdrDelay; below WSL2 as well).
+/// which Windows resets a GPU whose kernel does not end (TdrDelay; it holds under WSL2 too).
 const GATE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Time after which the driver is asked about a stream whose device does not wait yet. The query makes it submit the
-/// launches that it has collected; below WSL2 it collects them. Chosen: ten times what a launch takes to begin.
+/// Time after which the driver is asked about a stream whose device does not wait yet. The query makes the driver
+/// submit collected launches; under WSL2 it collects them. Chosen: ten times what a launch takes to begin.
 const SUBMIT_AFTER: Duration = Duration::from_micros(100);
 
 /// Share of the time limit for the driver's start after which unfinished contexts are abandoned. At the end of the
@@ -111,7 +113,7 @@ impl Driver for CudaDriver {
                 Answer::Given(Err(error)) => {
                     drop(self.kernels_failures.borrow_mut().insert(device, error))
                 }
-                // Any other call to this device would hang as well.
+                // Forget the context: any other call to this device would hang as well.
                 Answer::Late(error) => {
                     if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
                         *slot = None;
@@ -159,60 +161,56 @@ impl Driver for CudaDriver {
 
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError> {
         self.enter(device)?;
-        let size = usize::try_from(bytes).map_err(|_| {
-            HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed")
-        })?;
-        let pointer = startup::allocate(self.table, size)?;
-        let mut buffers = self.buffers.borrow_mut();
-        buffers.push(Some(pointer));
-        Ok(Buffer {
-            device,
-            id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX),
+        let pointer = startup::allocate(self.table, addressable(bytes)?)?;
+        Ok(self.keep(Held {
+            location: Location::Device(device),
+            pointer: without_provenance_mut(pointer as usize),
             bytes,
-        })
+            mapping: None,
+        }))
     }
 
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError> {
-        let pointer = self.pointer(buffer)?;
-        self.enter(buffer.device)?;
-        if let Some(slot) = self.buffers.borrow_mut().get_mut(buffer.id as usize) {
-            *slot = None;
+        let pointer = self.address(buffer, 0)?;
+        match buffer.location {
+            Location::Device(device) => self.enter(device)?,
+            Location::Host {
+                memory: HostMemory::Registered,
+                ..
+            } => self.unlock(pointer)?,
+            Location::Host { .. } => {}
         }
-        // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
-        self.table
-            .check("cuMemFree", unsafe { (self.table.memory_free)(pointer) })
+        let held = self
+            .buffers
+            .borrow_mut()
+            .get_mut(buffer.id as usize)
+            .and_then(Option::take);
+        if held.is_some_and(|held| held.mapping.is_some()) {
+            return Ok(());
+        }
+        if buffer.device().is_some() {
+            // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
+            let result = unsafe { (self.table.memory_free)(pointer.addr() as u64) };
+            return self.table.check("cuMemFree", result);
+        }
+        let free = self.table.host_free.ok_or_else(|| lacks("cuMemFreeHost"))?;
+        // SAFETY: the pointer came from cuMemHostAlloc and was just forgotten, so it is freed once.
+        self.table.check("cuMemFreeHost", unsafe { free(pointer) })
     }
 
     fn part(&self, buffer: Buffer, offset: u64, bytes: u64) -> Result<Buffer, HardwareError> {
-        let whole = self.pointer(buffer)?;
-        let fits = offset
-            .checked_add(bytes)
-            .is_some_and(|end| end <= buffer.bytes);
-        let pointer = whole.checked_add(offset).filter(|_| fits).ok_or_else(|| {
-            HardwareError::new(
-                ErrorKind::Other,
-                format!("{bytes} bytes from {offset} on do not fit the buffer"),
-            )
-        })?;
-        let known = self
-            .parts
-            .borrow()
-            .get(&(buffer.id, offset, bytes))
-            .copied();
-        if let Some(part) = known {
-            return Ok(part);
-        }
-        let mut buffers = self.buffers.borrow_mut();
-        buffers.push(Some(pointer));
-        let id = u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX);
-        let part = Buffer {
-            device: buffer.device,
-            id,
-            bytes,
-        };
-        self.parts
-            .borrow_mut()
-            .insert((buffer.id, offset, bytes), part);
+        let whole = self.address(buffer, offset.saturating_add(bytes))?;
+        let key = (buffer.id, offset, bytes);
+        let known = self.parts.borrow().get(&key).copied();
+        let part = known.unwrap_or_else(|| {
+            self.keep(Held {
+                location: buffer.location,
+                pointer: whole.wrapping_byte_add(offset as usize),
+                bytes,
+                mapping: None,
+            })
+        });
+        self.parts.borrow_mut().insert(key, part);
         Ok(part)
     }
 
@@ -325,45 +323,67 @@ impl Driver for CudaDriver {
 
     fn copy(
         &self,
+        engine: Engine,
         stream: Stream,
         destination: Buffer,
         source: Buffer,
         bytes: u64,
     ) -> Result<(), HardwareError> {
-        let (to, from) = (self.pointer(destination)?, self.pointer(source)?);
-        let (to_context, from_context) = (
-            self.context(destination.device)?,
-            self.context(source.device)?,
-        );
-        let size = in_bounds(bytes, destination, source)?;
         self.enter(stream.device)?;
-        // SAFETY: both ranges lie within live allocations of these contexts.
-        let result = unsafe {
-            (self.table.copy_peer_async)(
-                to,
-                to_context.0,
-                from,
-                from_context.0,
-                size,
-                self.stream(stream)?,
-            )
-        };
-        self.table.check("cuMemcpyPeerAsync", result)
-    }
-
-    fn kernel_copy(
-        &self,
-        stream: Stream,
-        destination: Buffer,
-        source: Buffer,
-        bytes: u64,
-    ) -> Result<(), HardwareError> {
-        let (to, from) = (self.pointer(destination)?, self.pointer(source)?);
-        in_bounds(bytes, destination, source)?;
         let handle = self.stream(stream)?;
-        self.with_kernels(stream.device, |kernels, _| {
-            kernels.copy(self.table, handle, to, from, bytes)
-        })
+        if engine == Engine::Kernel {
+            let (to, from) = (
+                self.mapped(destination, bytes)?,
+                self.mapped(source, bytes)?,
+            );
+            return self.with_kernels(stream.device, |kernels, _| {
+                kernels.copy(self.table, handle, to, from, bytes)
+            });
+        }
+        let (to, from) = (
+            self.address(destination, bytes)?,
+            self.address(source, bytes)?,
+        );
+        let (to_device, from_device, size) =
+            (to.addr() as u64, from.addr() as u64, addressable(bytes)?);
+        match (destination.device(), source.device()) {
+            (Some(destination), Some(source)) => {
+                let (to_context, from_context) =
+                    (self.context(destination)?.0, self.context(source)?.0);
+                let copy = self.table.copy_peer_async;
+                // SAFETY: both ranges lie within live allocations of these contexts.
+                self.table.check("cuMemcpyPeerAsync", unsafe {
+                    copy(
+                        to_device,
+                        to_context,
+                        from_device,
+                        from_context,
+                        size,
+                        handle,
+                    )
+                })
+            }
+            (Some(_), None) => {
+                let copy = self.table.copy_up;
+                let copy = copy.ok_or_else(|| lacks("cuMemcpyHtoDAsync_v2"))?;
+                // SAFETY: both ranges lie within live allocations, which stay until the copy has ended.
+                self.table.check("cuMemcpyHtoDAsync", unsafe {
+                    copy(to_device, from, size, handle)
+                })
+            }
+            (None, Some(_)) => {
+                let copy = self.table.copy_down;
+                let copy = copy.ok_or_else(|| lacks("cuMemcpyDtoHAsync_v2"))?;
+                // SAFETY: both ranges lie within live allocations, which stay until the copy has ended.
+                self.table.check("cuMemcpyDtoHAsync", unsafe {
+                    copy(to, from_device, size, handle)
+                })
+            }
+            (None, None) => Err(HardwareError::new(
+                ErrorKind::Other,
+                "no copy within the host",
+            )),
+        }
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
@@ -378,9 +398,9 @@ impl Driver for CudaDriver {
         self.enter(stream.device)?;
         let handle = self.stream(stream)?;
         let gate = self.gate()?;
-        let (words, tells) = (gate.addresses(stream.device)?, gate.tells(stream.device));
+        let (words, reports) = (gate.addresses(stream.device)?, gate.tells(stream.device));
         let generation = gate.close();
-        let held = || self.held.borrow_mut().extend(tells.then_some(stream));
+        let held = || self.held.borrow_mut().extend(reports.then_some(stream));
         if !self.kernels_failures.borrow().contains_key(&stream.device) {
             let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
             return self
@@ -399,7 +419,7 @@ impl Driver for CudaDriver {
             // SAFETY: the word is pinned host memory, mapped into every context.
             let written = unsafe { write(handle, words.arrived, generation, WRITE_VALUE_DEFAULT) };
             match self.table.check("cuStreamWriteValue32", written) {
-                // Then nothing is written, and the device never reports that it waits.
+                // Without this call the word is never written: the device never reports that it waits.
                 Err(error) if error.kind == ErrorKind::Unsupported => {}
                 written => written?,
             }
@@ -466,50 +486,53 @@ impl Driver for CudaDriver {
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        self.write(buffer, bytes, |kernels, pointer| {
-            kernels.fill(self.table, pointer, bytes, seed)
-        })
+        match buffer.location {
+            Location::Device(device) => {
+                let words = self.address(buffer, bytes)?.addr() as u64;
+                self.with_kernels(device, |kernels, _| {
+                    kernels.fill(self.table, words, bytes, seed)
+                })
+            }
+            Location::Host { .. } => self.write_words(buffer, bytes, |index| pattern(seed, index)),
+        }
     }
 
-    fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
-        self.write(buffer, bytes, |kernels, pointer| {
-            kernels.poison(self.table, pointer, bytes, value)
-        })
+    fn poison(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
+        match buffer.location {
+            Location::Device(device) => {
+                let words = self.address(buffer, bytes)?.addr() as u64;
+                self.with_kernels(device, |kernels, _| {
+                    kernels.poison(self.table, words, bytes, seed)
+                })
+            }
+            Location::Host { .. } => self.write_words(buffer, bytes, |index| poison(seed, index)),
+        }
     }
 
     fn check(
         &self,
-        buffer: Buffer,
+        buffers: &[(Buffer, u64)],
         bytes: u64,
-        seed: u64,
-        poison: u64,
-    ) -> Result<(), HardwareError> {
-        let pointer = self.pointer(buffer)?;
-        in_bounds(bytes, buffer, buffer)?;
-        let counts = [0_u64, 0, u64::MAX];
-        self.with_kernels(buffer.device, |kernels, result| {
-            // SAFETY: three words of host memory into three words of device memory.
-            let code = unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
-            self.table.check("cuMemcpyHtoD", code)?;
-            kernels.check(self.table, pointer, bytes, seed, poison, result)
-        })
-    }
-
-    fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError> {
-        let mut counts = [0_u64; 3];
-        self.with_kernels(buffer.device, |_, result| {
-            // SAFETY: three words of device memory into three words of host memory; the copy runs
-            // after the kernel on the same stream and returns when it is done.
-            let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };
-            self.table.check("cuMemcpyDtoH", code)
-        })?;
-        let [wrong, poisoned, first] = counts;
-        Ok(PatternCheck {
-            words: bytes / 8,
-            wrong,
-            poisoned,
-            first_wrong: (wrong > 0).then(|| first * 8),
-        })
+    ) -> Result<Vec<PatternCheck>, HardwareError> {
+        let on_devices = buffers
+            .iter()
+            .filter_map(|(buffer, seed)| Some((buffer.device()?, *buffer, *seed)));
+        for (device, buffer, seed) in on_devices {
+            let words = self.address(buffer, bytes)?.addr() as u64;
+            let counts = [0_u64, 0, u64::MAX];
+            self.with_kernels(device, |kernels, result| {
+                // SAFETY: three words of host memory into three words of device memory.
+                let code =
+                    unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
+                self.table.check("cuMemcpyHtoD", code)?;
+                kernels.check(self.table, words, bytes, seed, result)
+            })?;
+        }
+        let counted = |(buffer, seed): &(Buffer, u64)| match buffer.location {
+            Location::Device(device) => self.counted(device, bytes),
+            Location::Host { .. } => self.compare(*buffer, bytes, 0..bytes / 8, *seed),
+        };
+        buffers.iter().map(counted).collect()
     }
 
     fn run_on(&self, processors: &[usize]) {
@@ -529,32 +552,26 @@ impl CudaDriver {
             self.stream(stream),
             self.enter(stream.device),
         ) {
-            // SAFETY: the stream is alive. Its errors are returned when it is waited for.
+            // SAFETY: the stream is alive. A later wait for the stream returns its errors.
             let _ = unsafe { query(handle) };
         }
     }
 
-    /// Runs a kernel that writes the first `bytes` bytes of a buffer, on the legacy default stream, and waits.
-    fn write(
-        &self,
-        buffer: Buffer,
-        bytes: u64,
-        run: impl FnOnce(&Kernels, CUdeviceptr) -> Result<(), HardwareError>,
-    ) -> Result<(), HardwareError> {
-        let pointer = self.pointer(buffer)?;
-        in_bounds(bytes, buffer, buffer)?;
-        self.with_kernels(buffer.device, |kernels, _| run(kernels, pointer))
+    /// Waits for the check kernel of a device, and returns its counts.
+    fn counted(&self, device: Device, bytes: u64) -> Result<PatternCheck, HardwareError> {
+        let mut counts = [0_u64; 3];
+        self.with_kernels(device, |_, result| {
+            // SAFETY: three words of device memory into three words of host memory; the copy runs
+            // after the kernel on the same stream and returns when it is done.
+            let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };
+            self.table.check("cuMemcpyDtoH", code)
+        })?;
+        let [wrong, poisoned, first] = counts;
+        Ok(PatternCheck {
+            words: bytes / 8,
+            wrong,
+            poisoned,
+            first_wrong: (wrong > 0).then(|| first * 8),
+        })
     }
-}
-
-/// Returns the size in the driver's type, if it fits both buffers.
-fn in_bounds(bytes: u64, a: Buffer, b: Buffer) -> Result<usize, HardwareError> {
-    if bytes > a.bytes || bytes > b.bytes {
-        return Err(HardwareError::new(
-            ErrorKind::Other,
-            format!("{bytes} bytes do not fit the buffers"),
-        ));
-    }
-    usize::try_from(bytes)
-        .map_err(|_| HardwareError::new(ErrorKind::Other, "more bytes than can be addressed"))
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
@@ -32,11 +33,9 @@ pub(crate) struct CudaDriver {
     pub(super) kernels_failures: RefCell<HashMap<Device, HardwareError>>,
     pub(super) streams: RefCell<Vec<CUstream>>,
     pub(super) events: RefCell<Vec<CUevent>>,
-    pub(super) buffers: RefCell<Vec<Option<CUdeviceptr>>>,
+    pub(super) buffers: RefCell<Vec<Option<Held>>>,
     /// Parts of buffers, by the id of the whole, offset and length.
     pub(super) parts: RefCell<HashMap<(u32, u64, u64), Buffer>>,
-    /// Buffers of the host.
-    pub(super) hosts: RefCell<Vec<Option<Held>>>,
     pub(super) current: Cell<Option<Device>>,
     pub(super) gate: OnceCell<Gate>,
     /// Streams that were held since the last release, of devices that report when they wait.
@@ -85,7 +84,6 @@ impl CudaDriver {
             events: RefCell::new(Vec::new()),
             buffers: RefCell::new(Vec::new()),
             parts: RefCell::default(),
-            hosts: RefCell::new(Vec::new()),
             current: Cell::new(None),
             gate: OnceCell::new(),
             held: RefCell::default(),
@@ -150,14 +148,31 @@ impl CudaDriver {
             .ok_or_else(|| unknown("event", event.id))
     }
 
-    pub(super) fn pointer(&self, buffer: Buffer) -> Result<CUdeviceptr, HardwareError> {
-        let pointer = self
-            .buffers
-            .borrow()
-            .get(buffer.id as usize)
-            .copied()
-            .flatten();
-        pointer.ok_or_else(|| unknown("buffer", buffer.id))
+    /// Stores a buffer, and returns its handle.
+    pub(super) fn keep(&self, held: Held) -> Buffer {
+        let (location, bytes) = (held.location, held.bytes);
+        let mut buffers = self.buffers.borrow_mut();
+        buffers.push(Some(held));
+        Buffer {
+            location,
+            id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX),
+            bytes,
+        }
+    }
+
+    /// Returns the address of a buffer, if it has at least `bytes` bytes.
+    pub(super) fn address(&self, buffer: Buffer, bytes: u64) -> Result<*mut c_void, HardwareError> {
+        let buffers = self.buffers.borrow();
+        let held = buffers.get(buffer.id as usize).and_then(Option::as_ref);
+        let held = held.filter(|held| held.location == buffer.location);
+        let held = held.ok_or_else(|| unknown("buffer", buffer.id))?;
+        if bytes > held.bytes {
+            return Err(HardwareError::new(
+                ErrorKind::Other,
+                format!("{bytes} bytes do not fit the buffer"),
+            ));
+        }
+        Ok(held.pointer)
     }
 
     /// Runs a function with the kernels of a device, its context current.

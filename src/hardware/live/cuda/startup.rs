@@ -129,7 +129,7 @@ fn load_kernels(
     kernels.copy(table, stream, counts, counts, 0)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
-    kernels.check(table, counts, 0, 1, 1, counts)?;
+    kernels.check(table, counts, 0, 1, counts)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe {
         (table.stream_synchronize)(stream)

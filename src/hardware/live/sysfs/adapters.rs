@@ -43,8 +43,8 @@ impl Sysfs {
         found.into_values().collect()
     }
 
-    /// Returns the PCI function of a network device, or the one above it (virtio). Returns `None` for a USB adapter
-    /// below a USB controller.
+    /// Returns the PCI function of a network device, or the one above it (virtio). Returns `None` for a virtual
+    /// function, and for a USB adapter, which is below a USB controller.
     fn network_function(&self, device: &Path) -> Option<PciAddress> {
         let path = fs::canonicalize(device).ok()?;
         let address: PciAddress = path
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_have_state_and_rate_and_what_is_down_has_none() {
+    fn ports_have_state_and_rate_and_a_speed_of_minus_one_is_unknown() {
         let machine = Fixture::new();
         machine.function("pci0000:00/0000:01:00.0", 0x15b3, 0x02_0700);
         machine.function("pci0000:00/0000:02:00.0", 0x8086, 0x02_0000);
@@ -198,7 +198,7 @@ mod tests {
         machine.sys("class/net/eth0/operstate", "down\n");
         machine.sys("class/net/eth0/speed", "-1\n");
         let adapters = machine.sysfs().pci_tree().adapters;
-        let said = |adapter: usize, port: usize| {
+        let shown = |adapter: usize, port: usize| {
             let port = &adapters[adapter].ports[port];
             (
                 port.port,
@@ -207,10 +207,10 @@ mod tests {
             )
         };
         assert_eq!(
-            [said(0, 0), said(0, 1)],
+            [shown(0, 0), shown(0, 1)],
             [(1, "active", Some(400_000)), (2, "down", Some(2500))]
         );
-        assert_eq!(said(1, 0), (1, "down", None));
+        assert_eq!(shown(1, 0), (1, "down", None));
         assert_eq!(
             adapters[1].ports[0].link_layer,
             Reading::Known("Ethernet".into())

@@ -1,7 +1,7 @@
 //! Copies: their paths, their costs, and their faults.
 
 use crate::engine::{Few, Flow, Server, Submission, Work};
-use crate::spec::{CopyFault, PairFault};
+use crate::spec::{CopyFault, HostWay, PairFault};
 use hardware::pattern::pattern;
 use hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
 use model::placement::{Engine, Path, Side};
@@ -25,11 +25,14 @@ const FIRST_BYTES: f64 = 16.0 * MIB as f64;
 /// nccl-tests issues 100 and 117).
 const LOCAL_EACH_NS: f64 = 2.5e3;
 
-/// The unit that moves the bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mover {
-    CopyEngine,
-    Kernel,
+/// A copy that is ready to be enqueued.
+pub(super) struct Prepared {
+    /// The units of the devices that it needs.
+    pub(super) servers: Few<Server>,
+    pub(super) flow: Flow,
+    /// Numbers of both ends, for the draws of noise.
+    pub(super) ends: (u32, u32),
+    pub(super) fault: Option<PairFault>,
 }
 
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
@@ -37,86 +40,78 @@ impl State {
     /// Enqueues a copy.
     pub(super) fn copy(
         &mut self,
-        mover: Mover,
+        engine: Engine,
         stream: Stream,
         destination: Buffer,
         source: Buffer,
         bytes: u64,
     ) -> Result<(), HardwareError> {
-        let call = match mover {
-            Mover::CopyEngine => "cuMemcpyPeerAsync",
-            Mover::Kernel => "cuLaunchKernel",
+        let devices = (source.device(), destination.device());
+        let call = match (engine, devices) {
+            (Engine::Kernel, _) => "cuLaunchKernel",
+            (Engine::Copy, (Some(_), Some(_))) => "cuMemcpyPeerAsync",
+            (Engine::Copy, (None, _)) => "cuMemcpyHtoDAsync",
+            (Engine::Copy, (_, None)) => "cuMemcpyDtoHAsync",
         };
-        self.answers(stream.device)?;
-        for device in [source.device, destination.device] {
+        let invalid = |meaning, code| Err(failed(ErrorKind::Other, call, meaning, code));
+        let issuer = stream.device;
+        if engine == Engine::Kernel {
+            self.kernels_loaded()?;
+        }
+        self.answers(issuer)?;
+        for device in [devices.0, devices.1].into_iter().flatten() {
             self.usable_device(device)?;
         }
-        if stream.device != source.device && stream.device != destination.device {
-            return Err(failed(
-                ErrorKind::Other,
-                call,
-                "the stream is of neither device",
-                400,
-            ));
+        if devices.0 != Some(issuer) && devices.1 != Some(issuer) {
+            return invalid("the stream is of neither device", 400);
         }
         for buffer in [source, destination] {
             self.usable_buffer(call, buffer, bytes)?;
         }
-        let own = self.lane(stream)?;
-        let ends = (source.device, destination.device);
-        let other = if stream.device == ends.0 {
-            ends.1
-        } else {
-            ends.0
-        };
-        let mut lanes = Few::one(own);
-        // Measured: a peer copy on a legacy default stream, of either device, serialises with the
-        // legacy default streams of both.
-        if mover == Mover::CopyEngine && stream.id == 0 && other != stream.device {
-            lanes = Few::two(own, self.lane(Stream::default_of(other))?);
+        let pageable = source.is_pageable() || destination.is_pageable();
+        if engine == Engine::Kernel && pageable {
+            return invalid("invalid argument: memory that is not mapped", 1);
         }
-        let local = ends.0 == ends.1;
-        let direct = local || self.reaches(mover, stream.device, other);
-        let servers = self.servers_of(mover, stream.device, ends, direct)?;
-        self.spend(direct, bytes);
-        let at = self.clock_ns;
-        let (work, effect) = if !direct && mover == Mover::Kernel {
-            (
-                Work::Busy(ILLEGAL_ACCESS_NS),
-                Some(Effect::IllegalAddress(stream.device)),
-            )
-        } else {
-            let pair = (self.index(ends.0)?, self.index(ends.1)?);
-            let engine = match mover {
-                Mover::CopyEngine => Engine::Copy,
-                Mover::Kernel => Engine::Kernel,
-            };
-            let issuer = if stream.device == ends.0 {
-                Side::Source
-            } else {
-                Side::Destination
-            };
-            let path = if direct { Path::Direct } else { Path::Staged };
-            let fault = if local {
-                None
-            } else {
-                self.spec.copy_fault(pair, engine, issuer, path)
-            };
-            let mut flow = self.flow(mover, stream.device, ends, direct, bytes)?;
-            if direct && !local {
-                flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
+        let own = self.lane(stream)?;
+        let mut lanes = Few::one(own);
+        let prepared = match devices {
+            (Some(from), Some(to)) => {
+                let other = if issuer == from { to } else { from };
+                // Measured: a peer copy on a legacy default stream, of either device, serialises with the
+                // legacy default streams of both.
+                if engine == Engine::Copy && stream.id == 0 && other != issuer {
+                    lanes = Few::two(own, self.lane(Stream::default_of(other))?);
+                }
+                self.peer_copy(engine, issuer, (from, to), bytes)?
             }
-            self.delay(&mut flow, pair, fault);
-            // The conditions of a conditional fault are known only when the copy ends.
-            match fault
-                .filter(|fault| !fault.is_conditional())
-                .map(|fault| fault.fault)
-            {
-                Some(CopyFault::Hangs) => (Work::Never, None),
-                Some(CopyFault::Crashes) => std::process::abort(),
-                _ => {
-                    let issuer = stream.device;
-                    (
+            (None, _) => Some(self.host_copy(engine, issuer, source, HostWay::ToDevice, bytes)?),
+            (_, None) => {
+                Some(self.host_copy(engine, issuer, destination, HostWay::ToHost, bytes)?)
+            }
+        };
+        let at = self.clock_ns;
+        let (servers, work, effect) = match prepared {
+            None => (
+                Few::one(self.servers(issuer)?.multiprocessors),
+                Work::Busy(ILLEGAL_ACCESS_NS),
+                Some(Effect::IllegalAddress(issuer)),
+            ),
+            Some(Prepared {
+                servers,
+                mut flow,
+                ends,
+                fault,
+            }) => {
+                self.delay(&mut flow, ends, fault);
+                // The conditions of a conditional fault are known only when the copy ends.
+                match fault
+                    .filter(|fault| !fault.is_conditional())
+                    .map(|fault| fault.fault)
+                {
+                    Some(CopyFault::Hangs) => (servers, Work::Never, None),
+                    Some(CopyFault::Crashes) => std::process::abort(),
+                    _ => (
+                        servers,
                         Work::Flow(flow),
                         Some(Effect::Moved {
                             issuer,
@@ -125,7 +120,7 @@ impl State {
                             bytes,
                             fault,
                         }),
-                    )
+                    ),
                 }
             }
         };
@@ -137,34 +132,82 @@ impl State {
             work,
         };
         self.submit(submission, [source, destination], effect);
+        if pageable {
+            // The call waits for the copy.
+            self.wait_for_buffer(source);
+        }
         Ok(())
+    }
+
+    /// Prepares a copy between devices or within one. Returns none for a kernel that may not access the other device.
+    fn peer_copy(
+        &mut self,
+        engine: Engine,
+        issuer: Device,
+        (source, destination): (Device, Device),
+        bytes: u64,
+    ) -> Result<Option<Prepared>, HardwareError> {
+        let other = if issuer == source {
+            destination
+        } else {
+            source
+        };
+        let local = source == destination;
+        let direct = local || self.reaches(engine, issuer, other);
+        let servers = self.servers_of(engine, issuer, (source, destination), direct)?;
+        self.spend(direct, bytes);
+        if !direct && engine == Engine::Kernel {
+            return Ok(None);
+        }
+        let ends = (self.index(source)?, self.index(destination)?);
+        let side = if issuer == source {
+            Side::Source
+        } else {
+            Side::Destination
+        };
+        let path = if direct { Path::Direct } else { Path::Staged };
+        let fault = if local {
+            None
+        } else {
+            self.spec.copy_fault(ends, engine, side, path)
+        };
+        let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
+        if direct && !local {
+            flow.cap *= self.drifted(ends.0) * self.drifted(ends.1);
+        }
+        Ok(Some(Prepared {
+            servers,
+            flow,
+            ends,
+            fault,
+        }))
     }
 
     /// Returns the servers that a copy needs. A copy between GPUs needs an engine of its issuer. A copy through host
     /// memory needs an engine of both, and not the same ones.
     fn servers_of(
         &self,
-        mover: Mover,
+        engine: Engine,
         issuer: Device,
         (source, destination): (Device, Device),
         direct: bool,
     ) -> Result<Few<Server>, HardwareError> {
         let servers = self.servers(issuer)?;
-        Ok(match mover {
-            Mover::Kernel => Few::one(servers.multiprocessors),
-            Mover::CopyEngine if !direct => Few::two(
+        Ok(match engine {
+            Engine::Kernel => Few::one(servers.multiprocessors),
+            Engine::Copy if !direct => Few::two(
                 self.servers(source)?.to_host,
                 self.servers(destination)?.from_host,
             ),
-            Mover::CopyEngine if issuer == source => Few::one(servers.copies_out),
-            Mover::CopyEngine => Few::one(servers.copies_in),
+            Engine::Copy if issuer == source => Few::one(servers.copies_out),
+            Engine::Copy => Few::one(servers.copies_in),
         })
     }
 
     /// Returns true if a copy between these devices is direct. A copy engine needs access in either direction, a kernel
     /// its own device's access to the peer.
-    fn reaches(&self, mover: Mover, device: Device, peer: Device) -> bool {
-        let backwards = mover == Mover::CopyEngine && self.access.is_given(peer, device);
+    fn reaches(&self, engine: Engine, device: Device, peer: Device) -> bool {
+        let backwards = engine == Engine::Copy && self.access.is_given(peer, device);
         backwards || self.access.is_given(device, peer)
     }
 
@@ -219,7 +262,7 @@ impl State {
 
     fn flow(
         &mut self,
-        mover: Mover,
+        engine: Engine,
         issuer: Device,
         (source, destination): (Device, Device),
         direct: bool,
@@ -239,11 +282,11 @@ impl State {
             bottleneck_gbps,
             hops,
         } = self.path(from, to, direct);
-        let (share, extra_us) = match mover {
-            Mover::CopyEngine if issuer == source => (speed.copy, 0.0),
-            Mover::CopyEngine => (speed.copy, speed.from_destination_us),
-            Mover::Kernel if issuer == source => (speed.push, 0.0),
-            Mover::Kernel => (speed.pull, 0.0),
+        let (share, extra_us) = match engine {
+            Engine::Copy if issuer == source => (speed.copy, 0.0),
+            Engine::Copy => (speed.copy, speed.from_destination_us),
+            Engine::Kernel if issuer == source => (speed.push, 0.0),
+            Engine::Kernel => (speed.pull, 0.0),
         };
         let warmed_up = if issuer == source {
             (bytes as f64 / FIRST_BYTES).min(1.0)
@@ -259,10 +302,10 @@ impl State {
             0.0
         };
         // A long read hides the extra cost of the event.
-        let event_us = match mover {
-            Mover::Kernel => 0.0,
-            Mover::CopyEngine if issuer == source => speed.event_us,
-            Mover::CopyEngine => {
+        let event_us = match engine {
+            Engine::Kernel => 0.0,
+            Engine::Copy if issuer == source => speed.event_us,
+            Engine::Copy => {
                 let hidden = (bytes as f64 / FIRST_BYTES).min(1.0);
                 speed.event_us + speed.event_from_destination_us * (1.0 - hidden)
             }

@@ -11,23 +11,21 @@ mod state;
 mod tables;
 
 use std::cell::{RefCell, RefMut};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
     PatternCheck, Stream,
 };
 use model::measurement::RdmaSupport;
+use model::placement::Engine;
 use model::reading::Reading;
 
 use super::engine::Work;
 use super::memory::Content;
 use super::spec::{CudaPeerRule, GpuSpec, MachineSpec, uuid};
-use copies::Mover;
-use host::Held;
-pub use host::Written;
+pub use outside::Written;
 use state::{Recorded, State};
 
 /// Nanoseconds after which a held stream opens by itself.
@@ -38,10 +36,6 @@ const HOLD_LIMIT_NS: f64 = 5e9;
 pub struct SimDriver {
     devices: Vec<DeviceInfo>,
     state: RefCell<State>,
-    /// The counts of each device's last check.
-    checked: RefCell<HashMap<Device, PatternCheck>>,
-    /// Buffers of the host, by number.
-    hosts: RefCell<HashMap<u32, Held>>,
 }
 
 /// Returns an error in the driver's form: the call, its meaning, its number.
@@ -83,12 +77,7 @@ impl SimDriver {
             ));
         }
         let state = RefCell::new(State::new(Arc::new(spec), gpus));
-        Ok(Self {
-            devices,
-            state,
-            checked: RefCell::default(),
-            hosts: RefCell::default(),
-        })
+        Ok(Self { devices, state })
     }
 
     /// Returns the state for a call on this device, if the device can be used.
@@ -105,18 +94,28 @@ impl SimDriver {
         Ok(state)
     }
 
-    /// Runs a kernel over the first `bytes` bytes of a buffer, waits for it, and then runs `then`.
+    /// Runs a kernel or the processor over the first `bytes` bytes of a buffer, and takes the time for it. A kernel has
+    /// ended when `then` runs; the processor works on memory as it is.
     fn touch<T>(
         &self,
         buffer: Buffer,
         bytes: u64,
         then: impl FnOnce(&mut State) -> T,
     ) -> Result<T, HardwareError> {
-        let mut state = self.usable(buffer.device)?;
-        state.kernels_loaded()?;
-        state.usable_buffer("cuLaunchKernel", buffer, bytes)?;
-        state.touch(buffer.device, bytes);
-        Ok(then(&mut state))
+        if let Some(device) = buffer.device() {
+            let mut state = self.usable(device)?;
+            state.kernels_loaded()?;
+            state.usable_buffer("cuLaunchKernel", buffer, bytes)?;
+            state.touch(device, bytes);
+            return Ok(then(&mut state));
+        }
+        let mut state = self.caught_up();
+        state.usable_buffer("memory access", buffer, bytes)?;
+        let done = then(&mut state);
+        #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+        let ns = bytes as f64 / state.spec.speeds.host.processor_gbps;
+        state.clock_ns += ns;
+        Ok(done)
     }
 }
 
@@ -167,21 +166,29 @@ impl Driver for SimDriver {
         let mut state = self.call(device)?;
         let free = state.gpu(device)?.memory_free.0;
         let full = |_| failed(ErrorKind::OutOfMemory, "cuMemAlloc", "out of memory", 2);
-        state.memory.allocate(device, bytes, free).map_err(full)
+        let location = Location::Device(device);
+        let allocated = state.memory.allocate(device, location, bytes, free);
+        allocated.map_err(full)
     }
 
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError> {
-        let mut state = self.call(buffer.device)?;
+        let Some(device) = buffer.device() else {
+            return self.host_free(buffer);
+        };
+        let mut state = self.call(device)?;
         // cuMemFree waits for the work that uses the memory.
         state.wait_for_buffer(buffer);
-        state.usable_device(buffer.device)?;
+        state.usable_device(device)?;
         state.usable_buffer("cuMemFree", buffer, 0)?;
         state.forget_buffer(buffer);
         Ok(())
     }
 
     fn part(&self, buffer: Buffer, offset: u64, bytes: u64) -> Result<Buffer, HardwareError> {
-        let mut state = self.usable(buffer.device)?;
+        let mut state = match buffer.device() {
+            Some(device) => self.usable(device)?,
+            None => self.state.borrow_mut(),
+        };
         let invalid = |_| {
             failed(
                 ErrorKind::Other,
@@ -312,6 +319,7 @@ impl Driver for SimDriver {
 
     fn copy(
         &self,
+        engine: Engine,
         stream: Stream,
         destination: Buffer,
         source: Buffer,
@@ -319,19 +327,7 @@ impl Driver for SimDriver {
     ) -> Result<(), HardwareError> {
         self.state
             .borrow_mut()
-            .copy(Mover::CopyEngine, stream, destination, source, bytes)
-    }
-
-    fn kernel_copy(
-        &self,
-        stream: Stream,
-        destination: Buffer,
-        source: Buffer,
-        bytes: u64,
-    ) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.kernels_loaded()?;
-        state.copy(Mover::Kernel, stream, destination, source, bytes)
+            .copy(engine, stream, destination, source, bytes)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
@@ -416,33 +412,27 @@ impl Driver for SimDriver {
         })
     }
 
-    fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
+    fn poison(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
         self.touch(buffer, bytes, |state| {
-            state.memory.write(buffer, bytes, Content::Poison(value))
+            state.memory.write(buffer, bytes, Content::Poison(seed))
         })
     }
 
     fn check(
         &self,
-        buffer: Buffer,
+        buffers: &[(Buffer, u64)],
         bytes: u64,
-        seed: u64,
-        poison: u64,
-    ) -> Result<(), HardwareError> {
-        let counted = self.touch(buffer, bytes, |state| {
-            state.memory.check(buffer, bytes, seed, poison)
-        })?;
-        self.checked.borrow_mut().insert(buffer.device, counted);
-        Ok(())
-    }
-
-    fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError> {
-        self.usable(buffer.device)?
-            .usable_buffer("cuMemcpyDtoH", buffer, bytes)?;
-        let counted = self.checked.borrow_mut().remove(&buffer.device);
-        counted.ok_or_else(|| {
-            HardwareError::new(ErrorKind::Other, "nothing was checked on this device")
-        })
+    ) -> Result<Vec<PatternCheck>, HardwareError> {
+        let mut counts = Vec::new();
+        for &(buffer, seed) in buffers {
+            counts.push(self.touch(buffer, bytes, |state| {
+                state.memory.check(buffer, bytes, seed, seed)
+            })?);
+        }
+        // The counts are read with a call of their own.
+        let mut devices = buffers.iter().filter_map(|(buffer, _)| buffer.device());
+        devices.try_for_each(|device| self.usable(device).map(drop))?;
+        Ok(counts)
     }
 
     fn run_on(&self, _processors: &[usize]) {

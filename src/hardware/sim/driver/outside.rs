@@ -3,10 +3,19 @@
 use std::cell::RefMut;
 
 use super::SimDriver;
-use super::Written;
 use super::state::State;
 use crate::memory::Content;
-use hardware::{HardwareError, HostBuffer, Stream};
+use hardware::{Buffer, HardwareError, Stream};
+
+/// The contents written to host memory.
+#[derive(Debug, Clone, Copy)]
+pub enum Written<'a> {
+    /// The pattern of this seed.
+    Pattern(u64),
+    /// The poison of this seed.
+    Poison(u64),
+    Bytes(&'a [u8]),
+}
 
 impl SimDriver {
     /// Returns the state, caught up with the host's clock.
@@ -17,22 +26,18 @@ impl SimDriver {
     }
 
     /// Reads the current bytes at the beginning of a buffer of the host.
-    pub fn host_read(&self, buffer: HostBuffer, into: &mut [u8]) -> Result<(), HardwareError> {
-        let held = self.held("reading", buffer, into.len() as u64)?;
+    pub fn host_read(&self, buffer: Buffer, into: &mut [u8]) -> Result<(), HardwareError> {
         let mut state = self.caught_up();
-        state.memory.read(held.buffer, into);
+        state.usable_buffer("reading", buffer, into.len() as u64)?;
+        state.memory.read(buffer, into);
         Ok(())
     }
 
     /// Returns the seed if a buffer of the host now begins with `bytes` bytes of a pattern.
-    pub fn host_pattern(
-        &self,
-        buffer: HostBuffer,
-        bytes: u64,
-    ) -> Result<Option<u64>, HardwareError> {
-        let held = self.held("reading", buffer, bytes)?;
+    pub fn host_pattern(&self, buffer: Buffer, bytes: u64) -> Result<Option<u64>, HardwareError> {
         let mut state = self.caught_up();
-        Ok(state.memory.pattern(held.buffer, bytes))
+        state.usable_buffer("reading", buffer, bytes)?;
+        Ok(state.memory.pattern(buffer, bytes))
     }
 
     /// Returns true if everything on a stream has ended.
@@ -48,18 +53,18 @@ impl SimDriver {
     /// itself.
     pub fn host_write(
         &self,
-        buffer: HostBuffer,
+        buffer: Buffer,
         bytes: u64,
         written: Written<'_>,
     ) -> Result<(), HardwareError> {
-        let held = self.held("writing", buffer, bytes)?;
+        let mut state = self.caught_up();
+        state.usable_buffer("writing", buffer, bytes)?;
         let content = match written {
             Written::Pattern(seed) => Content::Pattern(seed),
             Written::Poison(value) => Content::Poison(value),
             Written::Bytes(all) => Content::Bytes(all.into()),
         };
-        let mut state = self.caught_up();
-        state.memory.write(held.buffer, bytes, content);
+        state.memory.write(buffer, bytes, content);
         Ok(())
     }
 }

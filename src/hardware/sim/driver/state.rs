@@ -121,7 +121,7 @@ impl State {
                 1,
             )
         };
-        self.memory.usable(buffer, bytes).map_err(invalid)
+        self.memory.usable(buffer, bytes).map(drop).map_err(invalid)
     }
 
     /// Creates a stream that never waits for the default stream.

@@ -14,8 +14,6 @@ use model::snapshot::{P2pStatus, PciKind, PcieErrors};
 use model::testing::pcie_link;
 use model::units::{GIB, MIB};
 
-const POISON: u64 = 0xdead_beef_dead_beef;
-
 /// Opens a machine with all its contexts.
 fn open(name: &str) -> SimDriver {
     open_spec(builtin::get(name).unwrap())
@@ -67,12 +65,14 @@ fn run(driver: &SimDriver, legs: &[Leg], bytes: u64, count: u32) -> Vec<f64> {
         driver.hold(stream).unwrap();
         driver.record(start, stream).unwrap();
         for _ in 0..count {
-            let copy = if leg.kernel {
-                SimDriver::kernel_copy
+            let engine = if leg.kernel {
+                Engine::Kernel
             } else {
-                <SimDriver as Driver>::copy
+                Engine::Copy
             };
-            copy(driver, stream, destination, source, bytes).unwrap();
+            driver
+                .copy(engine, stream, destination, source, bytes)
+                .unwrap();
         }
         driver.record(end, stream).unwrap();
         events.push((stream, start, end));
@@ -243,6 +243,7 @@ fn without_peer_access_copies_are_staged_and_hold_the_host() {
     let before = driver.now();
     driver
         .copy(
+            Engine::Copy,
             Stream::default_of(Device(1)),
             destination,
             source,
@@ -258,7 +259,13 @@ fn without_peer_access_copies_are_staged_and_hold_the_host() {
     let near_by = driver.allocate(Device(0), 512 * MIB).unwrap();
     let before = driver.now();
     driver
-        .copy(Stream::default_of(Device(1)), near_by, source, 512 * MIB)
+        .copy(
+            Engine::Copy,
+            Stream::default_of(Device(1)),
+            near_by,
+            source,
+            512 * MIB,
+        )
         .unwrap();
     assert!(driver.now() - before < Duration::from_micros(15));
 }
@@ -271,7 +278,7 @@ fn a_kernel_without_peer_access_takes_its_context_down() {
     driver.set_peer_access(Device(1), Device(0), true).unwrap();
     let stream = Stream::default_of(Device(0));
     driver
-        .kernel_copy(stream, destination, source, MIB)
+        .copy(Engine::Kernel, stream, destination, source, MIB)
         .unwrap();
     let error = driver.synchronize(stream).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Sticky);
@@ -288,13 +295,12 @@ fn verify(driver: &SimDriver, source: u32, destination: u32, bytes: u64) -> Patt
         driver.allocate(to, bytes).unwrap(),
     );
     driver.fill(source, bytes, 7).unwrap();
-    driver.poison(destination, bytes, POISON).unwrap();
+    driver.poison(destination, bytes, 7).unwrap();
     let stream = driver.create_stream(from).unwrap();
-    driver.copy(stream, destination, source, bytes).unwrap();
-    let check = |bytes| {
-        driver.check(destination, bytes, 7, POISON).unwrap();
-        driver.checked(destination, bytes).unwrap()
-    };
+    driver
+        .copy(Engine::Copy, stream, destination, source, bytes)
+        .unwrap();
+    let check = |bytes| driver.check(&[(destination, 7)], bytes).unwrap()[0];
     assert_eq!(check(8).poisoned, 1, "the copy has not been waited for");
     driver.synchronize(stream).unwrap();
     let check = check(bytes);
@@ -493,7 +499,13 @@ fn memory_is_limited_and_does_not_outlive_its_return() {
     assert!(driver.fill(buffer, 8, 1).is_err());
     assert!(
         driver
-            .copy(Stream::default_of(Device(0)), buffer, buffer, 8)
+            .copy(
+                Engine::Copy,
+                Stream::default_of(Device(0)),
+                buffer,
+                buffer,
+                8
+            )
             .is_err()
     );
 }
@@ -610,7 +622,13 @@ fn copies_that_hang_or_crash_are_declared_for_one_pair() {
     enable(&driver, 1, 3);
     let [source, there] = [1, 2].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
     driver
-        .copy(driver.create_stream(Device(1)).unwrap(), there, source, MIB)
+        .copy(
+            Engine::Copy,
+            driver.create_stream(Device(1)).unwrap(),
+            there,
+            source,
+            MIB,
+        )
         .unwrap();
     near(
         gbps(&driver, &[leg(1, 3)], 256 * MIB, 4)[0],

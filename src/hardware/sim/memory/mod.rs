@@ -6,7 +6,8 @@ mod damage;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use hardware::{Buffer, Device, PatternCheck};
+use hardware::{Buffer, Device, Location, PatternCheck};
+use model::flow::HostMemory;
 use model::maps::Map;
 
 use super::spec::CopyFault;
@@ -33,6 +34,8 @@ const fn is_host(device: Device) -> bool {
 #[derive(Debug)]
 struct State {
     buffer: Buffer,
+    /// The device, or the NUMA node, that has the memory.
+    owner: Device,
     contents: Contents,
     /// Changes with every write.
     version: u64,
@@ -152,26 +155,41 @@ impl Memory {
         self.settled(buffer)?.contents.pattern(bytes)
     }
 
-    /// Allocates memory on a device that has `free` bytes when nothing is allocated.
+    /// Returns the NUMA node of a buffer of the host.
+    pub(crate) fn node(&self, buffer: Buffer) -> u32 {
+        self.owner(buffer).map_or(0, |owner| owner.0 & !HOST)
+    }
+
+    /// Changes the way in which a buffer of the host is allocated.
+    pub(crate) fn set_memory(&mut self, buffer: Buffer, memory: HostMemory) -> Buffer {
+        let buffer = buffer.with_host_memory(memory);
+        if let Some(state) = self.buffers.get_mut(&buffer.id) {
+            state.buffer = buffer;
+        }
+        buffer
+    }
+
+    /// Allocates memory of a device or NUMA node that has `free` bytes when nothing is allocated.
     pub(crate) fn allocate(
         &mut self,
-        device: Device,
+        owner: Device,
+        location: Location,
         bytes: u64,
         free: u64,
     ) -> Result<Buffer, MemoryError> {
         let taken = self
-            .taken(device)
+            .taken(owner)
             .checked_add(bytes)
             .filter(|taken| *taken <= free)
             .ok_or(MemoryError::Full)?;
-        self.taken.insert(device, taken);
-        Ok(self.add(device, bytes))
+        self.taken.insert(owner, taken);
+        Ok(self.add(owner, location, bytes))
     }
 
-    fn add(&mut self, device: Device, bytes: u64) -> Buffer {
+    fn add(&mut self, owner: Device, location: Location, bytes: u64) -> Buffer {
         self.last_id += 1;
         let buffer = Buffer {
-            device,
+            location,
             id: self.last_id,
             bytes,
         };
@@ -185,6 +203,7 @@ impl Memory {
             buffer.id,
             State {
                 buffer,
+                owner,
                 contents,
                 version: 0,
                 origin: None,
@@ -202,42 +221,42 @@ impl Memory {
         bytes: u64,
     ) -> Result<Buffer, MemoryError> {
         let end = offset.checked_add(bytes).ok_or(MemoryError::Invalid)?;
-        self.usable(whole, end)?;
+        let owner = self.usable(whole, end)?;
         let key = (whole.id, offset, bytes);
         if let Some(part) = self.parts.get(&key) {
             return Ok(*part);
         }
-        let part = self.add(whole.device, bytes);
+        let part = self.add(owner, whole.location, bytes);
         self.parts.insert(key, part);
         Ok(part)
     }
 
     /// Frees memory.
     pub(crate) fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
-        self.usable(buffer, 0)?;
+        let owner = self.usable(buffer, 0)?;
         self.buffers.remove(&buffer.id);
         let (gone, kept) = std::mem::take(&mut self.parts)
             .into_iter()
             .partition(|((whole, ..), _)| *whole == buffer.id);
         self.parts = kept;
         Map::into_values(gone).for_each(|part: Buffer| drop(self.buffers.remove(&part.id)));
-        if let Some(taken) = self.taken.get_mut(&buffer.device) {
+        if let Some(taken) = self.taken.get_mut(&owner) {
             *taken = taken.saturating_sub(buffer.bytes);
         }
         Ok(())
     }
 
-    /// Fails if the first `bytes` bytes of a buffer cannot be used.
-    pub(crate) fn usable(&self, buffer: Buffer, bytes: u64) -> Result<(), MemoryError> {
-        let known = self
-            .buffers
+    fn owner(&self, buffer: Buffer) -> Option<Device> {
+        self.buffers.get(&buffer.id).map(|state| state.owner)
+    }
+
+    /// Returns the owner of a buffer; fails if its first `bytes` bytes cannot be used.
+    pub(crate) fn usable(&self, buffer: Buffer, bytes: u64) -> Result<Device, MemoryError> {
+        self.buffers
             .get(&buffer.id)
-            .is_some_and(|state| state.buffer == buffer);
-        if known && bytes <= buffer.bytes {
-            Ok(())
-        } else {
-            Err(MemoryError::Invalid)
-        }
+            .filter(|state| state.buffer == buffer && bytes <= buffer.bytes)
+            .map(|state| state.owner)
+            .ok_or(MemoryError::Invalid)
     }
 
     /// Writes this content to the whole words of the first `bytes` bytes, as a kernel does.
@@ -262,7 +281,7 @@ impl Memory {
         bytes: u64,
         fault: Option<CopyFault>,
     ) {
-        let Some(from) = self.buffers.get(&source.id) else {
+        let (Some(from), Some(to)) = (self.buffers.get(&source.id), self.owner(destination)) else {
             return;
         };
         let origin = Origin {
@@ -273,11 +292,11 @@ impl Memory {
         };
         let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
         let of = (!elsewhere).then_some((source.id, from.version, bytes));
-        let between_devices = source.device != destination.device && !is_host(source.device);
+        let between_devices = from.owner != to && !is_host(from.owner);
         let is_kept = !between_devices
             || self
                 .brought
-                .get(&destination.device)
+                .get(&to)
                 .is_some_and(|brought| of.is_some() && brought.of == of);
         let made_before = |state: &State| !elsewhere && state.origin.as_ref() == Some(&origin);
         // A row repeats the same copy.
@@ -302,8 +321,7 @@ impl Memory {
             });
         }
         if between_devices && damage::moves(fault, bytes) {
-            self.brought
-                .insert(destination.device, Brought { of, data, bytes });
+            self.brought.insert(to, Brought { of, data, bytes });
         }
     }
 
@@ -317,7 +335,7 @@ impl Memory {
     ) -> Option<(Vec<Stretch>, u64)> {
         match fault {
             Some(CopyFault::Stale) => {
-                let brought = self.brought.get(&destination.device)?;
+                let brought = self.brought.get(&self.owner(destination)?)?;
                 Some((brought.data.clone(), bytes.min(brought.bytes)))
             }
             Some(CopyFault::WrongSource) => {
@@ -340,20 +358,17 @@ impl Memory {
     /// Returns the buffer of another device that a copy from the wrong source reads. It has the same index among that
     /// device's buffers as the right one among its own. A third device is preferred if there is one.
     fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<&State> {
+        let (from, to) = (self.owner(source)?, self.owner(destination)?);
         let of = |device| {
             self.buffers
                 .values()
-                .filter(move |state| state.buffer.device == device)
+                .filter(move |state| state.owner == device)
         };
-        let place = of(source.device).position(|state| state.buffer == source)?;
+        let place = of(from).position(|state| state.buffer == source)?;
         let fits = |state: &&State| state.buffer.bytes >= bytes && state.buffer != destination;
-        let mut devices: Vec<_> = self
-            .buffers
-            .values()
-            .map(|state| state.buffer.device)
-            .collect();
-        devices.retain(|device| *device != source.device && !is_host(*device));
-        devices.sort_by_key(|device| (*device == destination.device, *device));
+        let mut devices: Vec<_> = self.buffers.values().map(|state| state.owner).collect();
+        devices.retain(|device| *device != from && !is_host(*device));
+        devices.sort_by_key(|device| (*device == to, *device));
         devices.dedup();
         let best = |device| {
             of(device)

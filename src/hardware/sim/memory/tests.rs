@@ -7,6 +7,13 @@ use hardware::pattern::{pattern, poison};
 
 const POISON: u64 = 0xdead_beef;
 const MIB: u64 = 1 << 20;
+/// Memory of each device.
+const FREE: u64 = 1 << 40;
+
+fn allocate(memory: &mut Memory, device: u32, bytes: u64) -> Result<Buffer, MemoryError> {
+    let device = Device(device);
+    memory.allocate(device, Location::Device(device), bytes, FREE)
+}
 
 fn check(memory: &mut Memory, buffer: Buffer, bytes: u64, seed: u64) -> (u64, u64, Option<u64>) {
     let check = memory.check(buffer, bytes, seed, POISON);
@@ -25,14 +32,14 @@ fn arrives(fault: CopyFault) -> (u64, u64, Option<u64>) {
 #[test]
 fn fresh_memory_is_garbage_and_not_poison() {
     let mut memory = Memory::default();
-    let [a, b] = [0, 1].map(|device| memory.allocate(Device(device), 64 * MIB, 1 << 40).unwrap());
+    let [a, b] = [0, 1].map(|device| allocate(&mut memory, device, 64 * MIB).unwrap());
     assert_eq!(check(&mut memory, a, 64 * MIB, 1), (8 * MIB, 0, Some(0)));
     assert_eq!(check(&mut memory, b, 8, 0), (1, 0, Some(0)));
 }
 
 /// Returns two buffers: a pattern in one, poison in the other.
 fn pattern_and_poison(memory: &mut Memory, bytes: u64) -> [Buffer; 2] {
-    let [a, b] = [0, 1].map(|device| memory.allocate(Device(device), bytes, 1 << 40).unwrap());
+    let [a, b] = [0, 1].map(|device| allocate(memory, device, bytes).unwrap());
     memory.write(a, bytes, Content::Pattern(1));
     memory.write(b, bytes, Content::Poison(POISON));
     [a, b]
@@ -104,8 +111,7 @@ fn every_fault_leaves_what_it_should_in_large_buffers() {
 #[test]
 fn what_is_stale_is_what_the_last_copy_to_the_same_device_brought() {
     let mut memory = Memory::default();
-    let [a, b, c] =
-        [0, 1, 2].map(|device| memory.allocate(Device(device), 16 * MIB, 1 << 40).unwrap());
+    let [a, b, c] = [0, 1, 2].map(|device| allocate(&mut memory, device, 16 * MIB).unwrap());
     memory.write(a, 16 * MIB, Content::Pattern(1));
     memory.write(c, 16 * MIB, Content::Pattern(3));
     memory.copy(b, c, 16 * MIB, None);
@@ -134,16 +140,14 @@ fn a_row_of_copies_with_thousands_of_wrong_words_costs_no_more_than_its_last_one
 #[test]
 fn memory_is_accounted_for() {
     let mut memory = Memory::default();
-    let a = memory.allocate(Device(0), 60, 100).unwrap();
-    assert_eq!(memory.allocate(Device(0), 60, 100), Err(MemoryError::Full));
-    assert_eq!(
-        memory.allocate(Device(0), u64::MAX, 100),
-        Err(MemoryError::Full)
-    );
+    let a = allocate(&mut memory, 0, FREE - 40).unwrap();
+    for bytes in [41, u64::MAX] {
+        assert_eq!(allocate(&mut memory, 0, bytes), Err(MemoryError::Full));
+    }
     memory.free(a).unwrap();
     assert_eq!(memory.free(a), Err(MemoryError::Invalid));
     assert_eq!(memory.usable(a, 1), Err(MemoryError::Invalid));
-    let b = memory.allocate(Device(0), 60, 100).unwrap();
+    let b = allocate(&mut memory, 0, 60).unwrap();
     assert_ne!(a.id, b.id);
     assert_eq!(memory.usable(b, 61), Err(MemoryError::Invalid));
 }
@@ -330,7 +334,7 @@ proptest! {
     fn stretches_and_a_plain_model_of_memory_agree(steps in steps()) {
         let mut plain = Plain::new();
         let mut memory = Memory::default();
-        let buffers = SIZES.map(|(device, bytes)| memory.allocate(Device(device), bytes, 1 << 40).unwrap());
+        let buffers = SIZES.map(|(device, bytes)| allocate(&mut memory, device, bytes).unwrap());
         let last = steps.len() - 1;
         for (place, (step, look)) in steps.into_iter().enumerate() {
             match step {

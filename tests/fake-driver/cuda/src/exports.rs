@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cudarc::driver::sys::CUuuid;
 use fake_machine::{Calls, exports};
 use hardware::{Driver, HostDriver};
+use model::placement::Engine;
 
+use crate::host::Address;
 use crate::kernel::Kernel;
 use crate::state::{self, code, code_of, current, with};
 use crate::words;
@@ -220,7 +222,7 @@ exports! {
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
         from.expose_provenance();
         with(|fake| {
-            fake.copy_up(to, from.addr() as u64, bytes as u64, stream)?;
+            fake.copy(Engine::Copy, Address::Device(to), Address::Host(from.addr() as u64), bytes as u64, stream)?;
             fake.wait_if_blocking(stream)
         })
     }
@@ -228,7 +230,7 @@ exports! {
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
         to.expose_provenance();
         with(|fake| {
-            fake.copy_down(to.addr() as u64, from, bytes as u64, stream)?;
+            fake.copy(Engine::Copy, Address::Host(to.addr() as u64), Address::Device(from), bytes as u64, stream)?;
             fake.wait_if_blocking(stream)
         })
     }
@@ -265,7 +267,7 @@ exports! {
                     return Err(code::INVALID_VALUE);
                 }
             }
-            fake.copy(to, from, bytes as u64, stream)?;
+            fake.copy(Engine::Copy, Address::Device(to), Address::Device(from), bytes as u64, stream)?;
             fake.wait_if_blocking(stream)
         })
     }
@@ -346,7 +348,7 @@ exports! {
         let launched = with(|fake| match fake.kernel(function)? {
             Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), [number(3), number(4)]),
             Kernel::Spin => fake.spin(stream, number(0)),
-            Kernel::Copy => fake.kernel_copy(stream, number(0), number(1), number(2) * 16),
+            Kernel::Copy => fake.kernel_copy(number(0), number(1), number(2) * 16, stream),
             Kernel::Fill => {
                 let bytes = number(1) * 8;
                 fake.over(number(0), bytes, |driver, buffer| driver.fill(buffer, bytes, number(2)))
@@ -355,7 +357,7 @@ exports! {
                 let bytes = number(1) * 8;
                 fake.over(number(0), bytes, |driver, buffer| driver.poison(buffer, bytes, number(2)))
             }
-            Kernel::Check => fake.check(number(0), number(1) * 8, number(2), number(3), number(4)),
+            Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3)], number(4)),
         });
         launched.and_then(|()| with(|fake| fake.wait_if_blocking(stream)))
     }

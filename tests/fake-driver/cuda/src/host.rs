@@ -1,4 +1,4 @@
-//! Memory of the host. The bytes are real, since the program writes and reads them itself, and each buffer has a
+//! Copies, and memory of the host. The bytes are real, since the program writes and reads them itself, and each buffer has a
 //! simulated counterpart. A copy to a device first reads the real bytes into the simulated buffer. A copy from a device
 //! is written to the real bytes when it is waited for.
 
@@ -8,8 +8,9 @@ use std::ffi::c_void;
 
 use fake_machine::traffic;
 use hardware::pattern::{pattern, poison};
-use hardware::{Device, Driver, HardwareError, HostBuffer, HostDriver, Stream};
+use hardware::{Buffer, Device, Driver, HardwareError, HostDriver, Stream};
 use model::flow::HostMemory;
+use model::placement::Engine;
 use sim::{SimDriver, Written};
 
 use crate::state::{Fake, SMALL, code, code_of, current};
@@ -18,11 +19,18 @@ use crate::state::{Fake, SMALL, code, code_of, current};
 #[derive(Default)]
 pub(crate) struct Host {
     /// Page-locked buffers.
-    buffers: BTreeMap<u64, HostBuffer>,
+    buffers: BTreeMap<u64, Buffer>,
     /// Pageable buffers that copies have used. The program allocates and frees such memory without telling the driver.
-    pageable: RefCell<BTreeMap<u64, HostBuffer>>,
+    pageable: RefCell<BTreeMap<u64, Buffer>>,
     /// Copies to the host that nobody has waited for.
     due: RefCell<Vec<Due>>,
+}
+
+/// An address, as a call names it.
+#[derive(Clone, Copy)]
+pub(crate) enum Address {
+    Device(u64),
+    Host(u64),
 }
 
 /// Bytes that the program is to see once it has waited for their copy.
@@ -30,7 +38,7 @@ pub(crate) struct Host {
 struct Due {
     stream: Stream,
     address: u64,
-    buffer: HostBuffer,
+    buffer: Buffer,
     bytes: u64,
 }
 
@@ -100,10 +108,10 @@ impl Fake {
             .get(&address)
             .copied()
             .ok_or(code::INVALID_VALUE)?;
-        if buffer.memory != HostMemory::Pinned {
+        if buffer.host_memory() != Some(HostMemory::Pinned) {
             return Err(code::INVALID_VALUE);
         }
-        self.taking_its_time(|driver| driver.host_free(buffer))?;
+        self.taking_its_time(|driver| driver.free(buffer))?;
         self.host.buffers.remove(&address);
         self.host
             .due
@@ -134,11 +142,11 @@ impl Fake {
             .get(&address)
             .copied()
             .ok_or(code::INVALID_VALUE)?;
-        if buffer.memory != HostMemory::Registered {
+        if buffer.host_memory() != Some(HostMemory::Registered) {
             return Err(code::INVALID_VALUE);
         }
         let pageable = self.taking_its_time(|driver| driver.host_unregister(buffer))?;
-        self.driver().host_free(pageable).map_err(code_of)?;
+        self.driver().free(pageable).map_err(code_of)?;
         self.host.buffers.remove(&address);
         self.host
             .due
@@ -157,7 +165,7 @@ impl Fake {
     }
 
     /// Returns the simulated buffer of some host memory, with the same contents.
-    fn beside(&self, address: u64, length: u64, device: Device) -> Result<HostBuffer, u32> {
+    fn beside(&self, address: u64, length: u64, device: Device) -> Result<Buffer, u32> {
         let buffer = match self.host.buffers.get(&address) {
             Some(buffer) if length <= buffer.bytes => *buffer,
             Some(_) => return Err(code::INVALID_VALUE),
@@ -170,7 +178,7 @@ impl Fake {
     }
 
     /// Returns the simulated buffer of pageable memory.
-    fn pageable(&self, address: u64, length: u64, device: Device) -> Result<HostBuffer, u32> {
+    fn pageable(&self, address: u64, length: u64, device: Device) -> Result<Buffer, u32> {
         let mut pageable = self.host.pageable.borrow_mut();
         if let Some(buffer) = pageable
             .get(&address)
@@ -181,7 +189,7 @@ impl Fake {
         // Another buffer was at this address before.
         pageable
             .remove(&address)
-            .map_or(Ok(()), |old| self.driver().host_free(old))
+            .map_or(Ok(()), |old| self.driver().free(old))
             .map_err(code_of)?;
         let taken = self
             .driver()
@@ -203,81 +211,80 @@ impl Fake {
         Ok(done)
     }
 
-    pub(crate) fn copy_up(
-        &self,
-        to: u64,
-        from: u64,
-        length: u64,
-        stream: *const c_void,
-    ) -> Result<(), u32> {
-        let (to, stream) = (self.buffer(to, length)?, self.stream(stream)?);
-        let from_host = self.beside(from, length, stream.device)?;
-        self.driver()
-            .copy_to_device(stream, to, from_host, length)
-            .map_err(code_of)?;
-        traffic::note(traffic::Copy {
-            from: None,
-            to: self.address(to.device),
-            bytes: length,
-        });
-        Ok(())
+    /// Returns the simulated buffer that begins at an address.
+    fn at(&self, address: Address, length: u64, device: Device) -> Result<Buffer, u32> {
+        match address {
+            Address::Device(address) => self.buffer(address, length),
+            Address::Host(address) => self.beside(address, length, device),
+        }
     }
 
-    pub(crate) fn copy_down(
+    /// Returns an argument of a kernel as an address. Under unified addressing it may be the host's.
+    fn unified(&self, address: u64) -> Address {
+        if self.is_host(address) {
+            Address::Host(address)
+        } else {
+            Address::Device(address)
+        }
+    }
+
+    /// Copies by a kernel. The first launch, of no bytes, warms up and has no effect.
+    pub(crate) fn kernel_copy(
         &self,
         to: u64,
         from: u64,
         length: u64,
         stream: *const c_void,
     ) -> Result<(), u32> {
-        let (from, stream) = (self.buffer(from, length)?, self.stream(stream)?);
-        let to_host = self.beside(to, length, stream.device)?;
+        if length == 0 {
+            return self.stream(stream).map(drop);
+        }
+        let (to, from) = (self.unified(to), self.unified(from));
+        self.copy(Engine::Kernel, to, from, length, stream)
+    }
+
+    pub(crate) fn copy(
+        &self,
+        engine: Engine,
+        to: Address,
+        from: Address,
+        length: u64,
+        stream: *const c_void,
+    ) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        let (source, destination) = (
+            self.at(from, length, stream.device)?,
+            self.at(to, length, stream.device)?,
+        );
         self.driver()
-            .copy_to_host(stream, to_host, from, length)
+            .copy(engine, stream, destination, source, length)
             .map_err(code_of)?;
-        traffic::note(traffic::Copy {
-            from: self.address(from.device),
-            to: None,
-            bytes: length,
-        });
-        self.due_at(stream, to, to_host, length);
+        // The counters do not show a staged copy, nor here a kernel's to and from the host.
+        let is_counted = match (source.device(), destination.device()) {
+            (Some(from), Some(to)) => self.reaches(from, to),
+            _ => engine == Engine::Copy,
+        };
+        if is_counted {
+            let address = |buffer: Buffer| self.address(buffer.device()?);
+            traffic::note(traffic::Copy {
+                from: address(source),
+                to: address(destination),
+                bytes: length,
+            });
+        }
+        let Address::Host(address) = to else {
+            return Ok(());
+        };
+        self.due_at(stream, address, destination, length);
         // For pageable memory the call has waited for the copy.
-        if self.is_host(to) {
+        if self.is_host(address) {
             Ok(())
         } else {
             self.show(|of| of == stream)
         }
     }
 
-    pub(crate) fn host_kernel_copy(
-        &self,
-        stream: Stream,
-        to: u64,
-        from: u64,
-        length: u64,
-    ) -> Result<(), u32> {
-        if self.is_host(from) {
-            let (to, from) = (
-                self.buffer(to, length)?,
-                self.beside(from, length, stream.device)?,
-            );
-            return self
-                .driver()
-                .kernel_copy_to_device(stream, to, from, length)
-                .map_err(code_of);
-        }
-        let (from, to_host) = (
-            self.buffer(from, length)?,
-            self.beside(to, length, stream.device)?,
-        );
-        self.driver()
-            .kernel_copy_to_host(stream, to_host, from, length)
-            .map_err(code_of)?;
-        self.due_at(stream, to, to_host, length);
-        Ok(())
-    }
-
-    fn due_at(&self, stream: Stream, address: u64, buffer: HostBuffer, bytes: u64) {
+    fn due_at(&self, stream: Stream, address: u64, buffer: Buffer, bytes: u64) {
         let mut all = self.host.due.borrow_mut();
         let same = all
             .iter_mut()

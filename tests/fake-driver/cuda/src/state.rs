@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fake_machine::{code_in, traffic};
+use fake_machine::code_in;
 use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::units::PciAddress;
 use sim::SimDriver;
@@ -387,32 +387,10 @@ impl Fake {
         self.show(|of| of.device == device)
     }
 
-    /// Copies by a copy engine.
-    pub(crate) fn copy(
-        &self,
-        to: u64,
-        from: u64,
-        bytes: u64,
-        stream: *const c_void,
-    ) -> Result<(), u32> {
-        let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
-        self.driver
-            .copy(self.stream(stream)?, to, from, bytes)
-            .map_err(code_of)?;
-        self.note(from.device, to.device, bytes);
-        Ok(())
-    }
-
-    /// Records a copy between GPUs for the counters. Without peer access it passes no link that they would show.
-    fn note(&self, from: Device, to: Device, bytes: u64) {
+    /// Returns true if copies between two devices are direct, and not within one.
+    pub(crate) fn reaches(&self, from: Device, to: Device) -> bool {
         let direct = self.peers.contains(&(from, to)) || self.peers.contains(&(to, from));
-        if direct && from != to {
-            traffic::note(traffic::Copy {
-                from: self.address(from),
-                to: self.address(to),
-                bytes,
-            });
-        }
+        direct && from != to
     }
 
     pub(crate) fn address(&self, device: Device) -> Option<PciAddress> {
@@ -534,29 +512,6 @@ impl Fake {
             .map_err(code_of)
     }
 
-    /// Copies by a kernel. The first launch, of no bytes, warms up and has no effect.
-    pub(crate) fn kernel_copy(
-        &self,
-        stream: *const c_void,
-        to: u64,
-        from: u64,
-        bytes: u64,
-    ) -> Result<(), u32> {
-        let stream = self.stream(stream)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        if self.is_host(to) || self.is_host(from) {
-            return self.host_kernel_copy(stream, to, from, bytes);
-        }
-        let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
-        self.driver
-            .kernel_copy(stream, to, from, bytes)
-            .map_err(code_of)?;
-        self.note(from.device, to.device, bytes);
-        Ok(())
-    }
-
     /// Runs a kernel over a buffer. Over no bytes, as at the first launch, it does nothing.
     pub(crate) fn over(
         &self,
@@ -575,19 +530,19 @@ impl Fake {
         &mut self,
         address: u64,
         bytes: u64,
-        seed: u64,
-        poison: u64,
+        [seed, poison]: [u64; 2],
         result: u64,
     ) -> Result<(), u32> {
         if bytes == 0 {
             return Ok(());
         }
-        let buffer = self.buffer(address, bytes)?;
-        let checked = self
-            .driver
-            .check(buffer, bytes, seed, poison)
-            .and_then(|()| self.driver.checked(buffer, bytes));
-        let found = checked.map_err(code_of)?;
+        if seed != poison {
+            return Err(code::INVALID_VALUE);
+        }
+        let area = [(self.buffer(address, bytes)?, seed)];
+        let [found] = self.driver.check(&area, bytes).map_err(code_of)?[..] else {
+            return Err(999);
+        };
         let held = self.bytes(result, 24)?;
         let mut words = [0_u64; 3];
         for (word, bytes) in words.iter_mut().zip(held.chunks_exact(8)) {

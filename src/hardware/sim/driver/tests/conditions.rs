@@ -28,19 +28,19 @@ fn wrong(driver: &SimDriver, legs: &[Leg]) -> Vec<u64> {
             let [from, to] = [leg.source, leg.destination]
                 .map(|gpu| driver.allocate(Device(gpu), bytes).unwrap());
             driver.fill(from, bytes, 7).unwrap();
-            driver.poison(to, bytes, POISON).unwrap();
+            driver.poison(to, bytes, 7).unwrap();
             [from, to]
         })
         .collect();
     let enqueue = |(leg, [from, to]): (&Leg, &[Buffer; 2])| {
         let stream = driver.create_stream(Device(leg.issuer)).unwrap();
         driver.hold(stream).unwrap();
-        let copy = if leg.kernel {
-            SimDriver::kernel_copy
+        let engine = if leg.kernel {
+            Engine::Kernel
         } else {
-            <SimDriver as Driver>::copy
+            Engine::Copy
         };
-        copy(driver, stream, *to, *from, bytes).unwrap();
+        driver.copy(engine, stream, *to, *from, bytes).unwrap();
         stream
     };
     let streams: Vec<_> = legs.iter().zip(&buffers).map(enqueue).collect();
@@ -49,8 +49,7 @@ fn wrong(driver: &SimDriver, legs: &[Leg]) -> Vec<u64> {
         .into_iter()
         .for_each(|stream| driver.synchronize(stream).unwrap());
     let check = |[from, to]: [Buffer; 2]| {
-        driver.check(to, bytes, 7, POISON).unwrap();
-        let check = driver.checked(to, bytes).unwrap();
+        let check = driver.check(&[(to, 7)], bytes).unwrap()[0];
         driver.free(from).unwrap();
         driver.free(to).unwrap();
         check.wrong
@@ -302,7 +301,9 @@ fn an_error_comes_to_light_in_a_later_call_for_the_same_device() {
     );
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
     let stream = driver.create_stream(Device(0)).unwrap();
-    driver.copy(stream, destination, source, MIB).unwrap();
+    driver
+        .copy(Engine::Copy, stream, destination, source, MIB)
+        .unwrap();
     driver.synchronize(stream).unwrap();
     // Calls for the other device do not count.
     assert!((0..9).all(|_| driver.allocate(Device(1), MIB).is_ok()));
@@ -365,6 +366,7 @@ fn what_needs_several_flows_at_once_shows_then_alone_and_as_often_as_it_is_told(
                 [from, to].map(|gpu| driver.allocate(Device(gpu), 64 * MIB).unwrap());
             driver
                 .copy(
+                    Engine::Copy,
                     Stream::default_of(Device(from)),
                     destination,
                     source,

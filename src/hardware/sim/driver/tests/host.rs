@@ -1,7 +1,7 @@
 use super::*;
 use crate::spec::{HostFault, HostWay, InitFault};
+use hardware::HostDriver;
 use hardware::pattern::pattern;
-use hardware::{HostBuffer, HostDriver};
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
 
 /// A copy between host and device.
@@ -42,13 +42,17 @@ fn rates(driver: &SimDriver, copies: &[Copy]) -> Vec<f64> {
         }
         driver.record(start, stream).unwrap();
         for _ in 0..8 {
-            let enqueued = match (copy.up, copy.kernel) {
-                (true, false) => driver.copy_to_device(stream, on_device, on_host, BYTES),
-                (false, false) => driver.copy_to_host(stream, on_host, on_device, BYTES),
-                (true, true) => driver.kernel_copy_to_device(stream, on_device, on_host, BYTES),
-                (false, true) => driver.kernel_copy_to_host(stream, on_host, on_device, BYTES),
+            let (to, from) = if copy.up {
+                (on_device, on_host)
+            } else {
+                (on_host, on_device)
             };
-            enqueued.unwrap();
+            let engine = if copy.kernel {
+                Engine::Kernel
+            } else {
+                Engine::Copy
+            };
+            driver.copy(engine, stream, to, from, BYTES).unwrap();
         }
         driver.record(end, stream).unwrap();
         rows.push((stream, start, end, on_host, on_device));
@@ -57,8 +61,8 @@ fn rates(driver: &SimDriver, copies: &[Copy]) -> Vec<f64> {
     rows.iter()
         .for_each(|row| driver.synchronize(row.0).unwrap());
     assert!(!driver.expired());
-    let rate = |(_, start, end, on_host, on_device): (_, Event, Event, HostBuffer, Buffer)| {
-        driver.host_free(on_host).unwrap();
+    let rate = |(_, start, end, on_host, on_device): (_, Event, Event, Buffer, Buffer)| {
+        driver.free(on_host).unwrap();
         driver.free(on_device).unwrap();
         8.0 * BYTES as f64 / driver.elapsed_ns(start, end).unwrap()
     };
@@ -168,17 +172,16 @@ fn bytes_go_up_and_come_down() {
     let gpu = driver.allocate(device, MIB).unwrap();
     for memory in [Pinned, Pageable, Registered] {
         let host = driver.host_allocate(device, memory, None, MIB).unwrap();
-        driver.host_fill(host, MIB, 5).unwrap();
+        driver.fill(host, MIB, 5).unwrap();
         driver.poison(gpu, MIB, 5).unwrap();
-        driver.copy_to_device(stream, gpu, host, MIB).unwrap();
+        driver.copy(Engine::Copy, stream, gpu, host, MIB).unwrap();
         driver.synchronize(stream).unwrap();
-        driver.check(gpu, MIB, 5, 5).unwrap();
-        assert_eq!(driver.checked(gpu, MIB).unwrap().wrong, 0);
+        assert_eq!(driver.check(&[(gpu, 5)], MIB).unwrap()[0].wrong, 0);
         driver.fill(gpu, MIB, 6).unwrap();
-        driver.host_poison(host, MIB, 6).unwrap();
-        driver.copy_to_host(stream, host, gpu, MIB).unwrap();
+        driver.poison(host, MIB, 6).unwrap();
+        driver.copy(Engine::Copy, stream, host, gpu, MIB).unwrap();
         assert_eq!(driver.is_idle(stream).unwrap(), memory == Pageable);
-        let at_once = driver.host_check(host, MIB, 6, 6).unwrap();
+        let at_once = driver.check(&[(host, 6)], MIB).unwrap()[0];
         // The call has waited for pageable memory; all other copies are still running.
         assert_eq!(
             at_once.poisoned,
@@ -186,7 +189,7 @@ fn bytes_go_up_and_come_down() {
         );
         driver.synchronize(stream).unwrap();
         assert!(driver.is_idle(stream).unwrap());
-        assert_eq!(driver.host_check(host, MIB, 6, 6).unwrap().wrong, 0);
+        assert_eq!(driver.check(&[(host, 6)], MIB).unwrap()[0].wrong, 0);
         let (mut few, mut all) = ([0; 20], vec![0; MIB as usize]);
         driver.host_read(host, &mut few).unwrap();
         driver.host_read(host, &mut all).unwrap();
@@ -202,21 +205,21 @@ fn bytes_go_up_and_come_down() {
         driver
             .host_write(host, 24, Written::Bytes(&[1; 24]))
             .unwrap();
-        assert_eq!(driver.host_check(host, MIB, 6, 6).unwrap().wrong, 3);
-        driver.host_free(host).unwrap();
-        assert!(driver.host_fill(host, MIB, 5).is_err(), "it is gone");
+        assert_eq!(driver.check(&[(host, 6)], MIB).unwrap()[0].wrong, 3);
+        driver.free(host).unwrap();
+        assert!(driver.fill(host, MIB, 5).is_err(), "it is gone");
     }
     let pageable = driver.host_allocate(device, Pageable, None, MIB).unwrap();
     assert!(
         driver
-            .kernel_copy_to_device(stream, gpu, pageable, MIB)
+            .copy(Engine::Kernel, stream, gpu, pageable, MIB)
             .is_err(),
         "it is not mapped"
     );
     let registered = driver.host_register(device, pageable).unwrap();
     assert!(driver.host_register(device, registered).is_err());
     driver
-        .kernel_copy_to_device(stream, gpu, registered, MIB)
+        .copy(Engine::Kernel, stream, gpu, registered, MIB)
         .unwrap();
     driver.synchronize(stream).unwrap();
     assert_eq!(driver.host_unregister(registered).unwrap(), pageable);
@@ -240,7 +243,7 @@ fn pinning_costs_time_and_memory_and_may_be_refused() {
         room.available.0 - driver.host_room().unwrap().available.0,
         2 * GIB
     );
-    driver.host_free(pinned).unwrap();
+    driver.free(pinned).unwrap();
     assert_eq!(driver.host_room().unwrap(), room);
     spec.faults.pinning = Some(InitFault {
         code: 2,

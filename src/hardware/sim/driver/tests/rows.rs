@@ -16,7 +16,9 @@ fn row(driver: &SimDriver, issuer: u32, bytes: u64, count: u32, events_between: 
         if copy > 0 && events_between {
             driver.record(between, stream).unwrap();
         }
-        driver.copy(stream, destination, source, bytes).unwrap();
+        driver
+            .copy(Engine::Copy, stream, destination, source, bytes)
+            .unwrap();
     }
     driver.record(end, stream).unwrap();
     driver.release();

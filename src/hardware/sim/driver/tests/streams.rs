@@ -30,7 +30,9 @@ fn overlap(placement: Placement, compute_on: Side) -> f64 {
     driver.record(copy_start, from).unwrap();
     driver.record(there, to).unwrap();
     driver.wait(from, there).unwrap();
-    driver.copy(from, destination, source, GIB).unwrap();
+    driver
+        .copy(Engine::Copy, from, destination, source, GIB)
+        .unwrap();
     driver.record(copy_end, from).unwrap();
     driver.record(copied, from).unwrap();
     driver.wait(to, copied).unwrap();
@@ -80,7 +82,13 @@ fn default_streams_of_both_devices_wait_for_a_copy_that_either_of_them_issues() 
                 let [source, destination] =
                     [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
                 driver
-                    .copy(Stream::default_of(Device(issuer)), destination, source, GIB)
+                    .copy(
+                        Engine::Copy,
+                        Stream::default_of(Device(issuer)),
+                        destination,
+                        source,
+                        GIB,
+                    )
                     .unwrap();
                 let device = Device(kernel_on);
                 let stream = if side_stream {

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use super::bench::{Bench, Origin};
-use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, HostBuffer, Stream};
+use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Location, Stream};
 use model::flow::{Endpoint, Flow, HostMemory};
+use model::placement::Engine;
 use model::timeline::WorkKind;
 use plan::Round;
 
 /// A GPU, its buffers, and the host buffers that it exchanges bytes with.
-pub(super) struct Ground {
+pub(super) struct GpuBuffers {
     pub gpu: u32,
     pub device: Device,
     pub send: Buffer,
     pub receive: Buffer,
     /// The host buffer that is copied to the GPU, and the one that receives the GPU's bytes.
-    pub host: Option<[HostBuffer; 2]>,
+    pub host: Option<[Buffer; 2]>,
     /// Bytes per copy.
     pub bytes: u64,
 }
@@ -55,7 +56,7 @@ impl Work {
 
 impl Bench<'_> {
     /// Returns the resources of a round on one GPU. Its bytes are at most what every buffer holds.
-    pub(super) fn ground(&self, round: &Round) -> Result<Ground, HardwareError> {
+    pub(super) fn gpu_buffers(&self, round: &Round) -> Result<GpuBuffers, HardwareError> {
         let gpu = round
             .flows
             .iter()
@@ -63,17 +64,20 @@ impl Bench<'_> {
             .find_map(Endpoint::gpu)
             .ok_or_else(no_gpu)?;
         let open_gpu = self.open_gpu(gpu)?;
-        let host = match round.flows.iter().find_map(host_end) {
-            Some((memory, node)) => {
-                Some(self.host_buffers(open_gpu.device, memory, node, round.task.setup.bytes.0)?)
-            }
+        let location = round.flows.iter().find_map(host_end);
+        let host = match location {
+            Some((memory, node)) => Some(self.host_buffers(
+                open_gpu.device,
+                Location::Host { memory, node },
+                round.task.setup.bytes.0,
+            )?),
             None => None,
         };
         let in_host = host.into_iter().flatten().map(|buffer| buffer.bytes);
         let bytes = in_host
             .chain([open_gpu.send.bytes, open_gpu.receive.bytes])
             .fold(round.task.setup.bytes.0, u64::min);
-        Ok(Ground {
+        Ok(GpuBuffers {
             gpu,
             device: open_gpu.device,
             send: open_gpu.send,
@@ -87,39 +91,37 @@ impl Bench<'_> {
     fn host_buffers(
         &self,
         device: Device,
-        memory: HostMemory,
-        node: Option<u32>,
+        location: Location,
         bytes: u64,
-    ) -> Result<[HostBuffer; 2], HardwareError> {
-        let first = self.lend(device, (memory, node), bytes, true, &[])?;
-        let second = self.lend(device, (memory, node), bytes, false, &[first])?;
-        self.holds(second.buffer, None);
-        Ok([first.buffer, second.buffer])
+    ) -> Result<[Buffer; 2], HardwareError> {
+        let first = self.lend(device, location, bytes, true, &[])?;
+        let second = self.lend(device, location, bytes, false, &[first.id])?;
+        self.holds(second, None);
+        Ok([first, second])
     }
 
     pub(super) fn enqueue_work(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         stream: Stream,
         work: Work,
     ) -> Result<(), HardwareError> {
-        let Ground {
+        let GpuBuffers {
             send,
             receive,
             bytes,
             ..
-        } = *ground;
+        } = *buffers;
         let host = || {
-            ground
+            buffers
                 .host
                 .ok_or_else(|| HardwareError::new(ErrorKind::Other, "no host memory was planned"))
         };
+        let copy = |to, from| self.driver.copy(Engine::Copy, stream, to, from, bytes);
         let run = || match work {
-            Work::In => self
-                .driver
-                .copy_to_device(stream, receive, host()?[0], bytes),
-            Work::Out => self.driver.copy_to_host(stream, host()?[1], send, bytes),
-            Work::Within => self.driver.copy(stream, receive, send, bytes),
+            Work::In => copy(receive, host()?[0]),
+            Work::Out => copy(host()?[1], send),
+            Work::Within => copy(receive, send),
             Work::Kernel(length) => self.driver.spin(stream, length),
         };
         let verb = if matches!(work, Work::Kernel(_)) {
@@ -127,23 +129,23 @@ impl Bench<'_> {
         } else {
             ""
         };
-        self.call(|| format!("{verb}{}", work.name(ground.gpu)), run)
+        self.call(|| format!("{verb}{}", work.name(buffers.gpu)), run)
     }
 
     /// Releases pieces of work at the same time, each in a stream of its own. Returns the nanoseconds from the release
     /// to the end of each.
     pub(super) fn set_off(
         &self,
-        ground: &Ground,
+        buffers: &GpuBuffers,
         works: &[Work],
     ) -> Result<Vec<f64>, HardwareError> {
-        let streams = self.streams(ground.device, works.len())?;
-        let ends = self.events(ground.device, works.len())?;
+        let streams = self.streams(buffers.device, works.len())?;
+        let ends = self.events(buffers.device, works.len())?;
         let opened = self.gated(|| {
-            let opened = self.close_gate(ground.gpu)?;
+            let opened = self.close_gate(buffers.gpu)?;
             for ((&stream, &work), &end) in streams.iter().zip(works).zip(&ends) {
                 self.driver.wait(stream, opened)?;
-                self.enqueue_work(ground, stream, work)?;
+                self.enqueue_work(buffers, stream, work)?;
                 self.driver.record(end, stream)?;
             }
             Ok(opened)
@@ -174,7 +176,7 @@ impl Bench<'_> {
 }
 
 /// Returns the host's end of a flow, if it has one.
-fn host_end(flow: &Flow) -> Option<(HostMemory, Option<u32>)> {
+pub(super) fn host_end(flow: &Flow) -> Option<(HostMemory, Option<u32>)> {
     flow.ends().into_iter().find_map(|end| match end {
         Endpoint::Host { node, memory } => Some((memory, node)),
         Endpoint::Gpu(_) => None,
