@@ -20,6 +20,10 @@ const UNMEASURED: f64 = 0.80;
 /// Largest tolerance that scatter may bring. Chosen: a figure that lost more is low whatever the others do.
 const MOST_SCATTER: f64 = 0.30;
 
+/// Part by which copies between NUMA nodes of one machine differ if it has more than two. An A40 machine with four nodes
+/// per socket: 20 GB/s between sockets, 25 within one (nccl-tests issue 74).
+const UNEVEN: f64 = 0.25;
+
 /// Loss of a figure that counts as one bit, as a natural logarithm: 3%. Less where siblings agree.
 const LOG_PER_BIT: f64 = 0.03;
 
@@ -212,6 +216,7 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
 /// copies over NVLink least, copies through processors and host memory most (docs/facts.md). Less where siblings agree.
 fn tolerance(item: &Item, alike: Alike) -> f64 {
     let kind: f64 = match item.group.class {
+        _ if item.group.uneven => UNEVEN,
         Class::Staged => 0.14,
         Class::NvLink => 0.045,
         Class::Pcie(LinkClass::Pix | LinkClass::Pxb) | Class::Host => 0.06,
@@ -280,7 +285,8 @@ fn set_reached(observations: &mut [Observation]) {
             _ => 0.45,
         };
         item.healthy.reached = usual.clamp(least, 1.1);
-        item.healthy.tolerance = scatter.clamp(0.13, MOST_SCATTER) + of_spread(item);
+        let least = if item.group.uneven { UNEVEN } else { 0.13 };
+        item.healthy.tolerance = scatter.clamp(least, MOST_SCATTER) + of_spread(item);
         item.healthy.carries = item.healthy.alone;
         item.healthy.log_per_bit = LOG_PER_BIT;
     });

@@ -74,6 +74,8 @@ pub(crate) struct Group {
     pub far: bool,
     /// True if both legs of a staged copy pass one link.
     pub doubled: bool,
+    /// True if the way leads between two of more than two NUMA nodes: such ways differ, and no file shows how.
+    pub uneven: bool,
     /// Pattern and number of flows of a load.
     pub load: Option<(Pattern, usize)>,
     /// False if no rate on the way is known: then rates are compared instead of shares.

@@ -173,6 +173,7 @@ impl<'a> Collect<'a, '_> {
         let group = Group {
             far: mode == Mode::Staged && self.state.is_far(destination, node),
             doubled: !doubled.is_empty(),
+            uneven: self.state.is_uneven(class),
             ..plain(mode, class, theory)
         };
         let item = Item {
@@ -224,6 +225,7 @@ impl<'a> Collect<'a, '_> {
                 .with_host()
                 .is_some_and(|gpu| self.state.is_far(gpu, node)),
             load: Some((load.pattern, load.flows.len())),
+            uneven: self.state.is_uneven(route.class),
             ..plain(Mode::Load, route.class, route.theory)
         };
         let item = Item {
@@ -300,6 +302,7 @@ fn plain(mode: Mode, class: Class, theory: Option<f64>) -> Group {
         direction: None,
         far: false,
         doubled: false,
+        uneven: false,
         load: None,
         known: theory.is_some(),
         tenths: 0,

@@ -70,19 +70,19 @@ impl<'a> Problem<'a> {
         touched
     }
 
-    /// Returns true if a change may touch this observation.
-    pub(crate) fn may_touch(&self, change: &Hypothesis, at: usize) -> bool {
+    /// Returns true if one of these resources touches this observation.
+    pub(crate) fn is_touched(&self, on: &[Vec<Number>], at: usize) -> bool {
         let passes = |number: &Number| {
             let touches = self.touches.get(*number);
             touches.is_some_and(|touches| touches.binary_search(&at).is_ok())
         };
-        change.on.iter().flatten().any(passes) && self.is_on(change, at)
+        on.iter().flatten().any(passes)
     }
 
-    /// Returns true if a change is one of figures of this kind.
+    /// Returns true if a change is one of figures of this kind. The figures of an observation are of one kind.
     pub(crate) fn is_on(&self, change: &Hypothesis, at: usize) -> bool {
-        let observation = self.observations.get(at);
-        observation.is_some_and(|one| one.items.iter().any(|item| change.is_on(item)))
+        let first = self.item((at, 0));
+        first.is_some_and(|item| change.is_on(item))
     }
 
     /// Returns true if another part in series stands for this one.

@@ -176,15 +176,23 @@ impl<'m, 'a> Search<'m, 'a> {
             .enumerate()
             .filter(|(_, bits)| **bits > 0.0);
         let open: Vec<(usize, f64)> = open.map(|(at, bits)| (at, *bits)).collect();
-        let bound = |candidate: Hypothesis| {
-            let touched = open
+        let mut bounds: Vec<(Hypothesis, f64)> = Vec::new();
+        // Changes of one part come one after another.
+        let mut of_part: Vec<(usize, f64)> = Vec::new();
+        for candidate in candidates(self.problem, unexplained, &set.changes) {
+            if bounds
+                .last()
+                .is_none_or(|(last, _)| last.on != candidate.on)
+            {
+                let touched = |(at, _): &&(usize, f64)| self.problem.is_touched(&candidate.on, *at);
+                of_part = open.iter().filter(touched).copied().collect();
+            }
+            let touched = of_part
                 .iter()
-                .filter(|(at, _)| self.problem.may_touch(&candidate, *at));
+                .filter(|(at, _)| self.problem.is_on(&candidate, *at));
             let most = touched.map(|(_, bits)| bits).sum::<f64>() - candidate.bits;
-            (candidate, most)
-        };
-        let all = candidates(self.problem, unexplained, &set.changes);
-        let mut bounds: Vec<_> = all.into_iter().map(bound).collect();
+            bounds.push((candidate, most));
+        }
         bounds.sort_by(|one, other| other.1.total_cmp(&one.1));
         bounds
     }

@@ -1,13 +1,13 @@
 //! The machine as the facts show it: what each link carries as trained, and the facts that make a change likely.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::measurement::{LinkUnderLoad, Measurements};
 use model::node::NodeId;
 use model::pcie::Connection;
 use model::placement::{Pair, Path};
-use model::snapshot::Snapshot;
+use model::snapshot::{Gpu, Snapshot};
 use model::topology::{LinkClass, LinkKind, Topology};
 use topology::belief::{Beliefs, Known};
 use topology::load::{Step, Ways, is_no_limit};
@@ -23,6 +23,8 @@ pub(crate) struct State<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) ways: Ways<'a>,
     pub(crate) gpus: Vec<u32>,
+    /// NUMA node of each GPU as stated, if it is known.
+    nodes: BTreeMap<u32, u32>,
     /// True if the PCI tree may hide hops.
     pub(crate) is_virtual: bool,
     /// Payload rate of PCIe links whose shape is known better than from rest, by their lower end, GB/s.
@@ -54,7 +56,16 @@ impl<'a> State<'a> {
             Some((link.lower()?, pcie::rate(belief.shape).filter(|_| known)?))
         };
         let links = topology.links.iter().filter_map(|link| link.pcie.as_ref());
+        let node = |gpu: &Gpu| {
+            let way = topology.way_up(NodeId::Gpu(gpu.index));
+            let node = way.into_iter().find_map(|node| match node {
+                NodeId::Numa(node) => node,
+                _ => None,
+            });
+            Some((gpu.index, node?))
+        };
         Self {
+            nodes: snapshot.gpus.iter().filter_map(node).collect(),
             topology,
             ways: Ways::of(snapshot, topology),
             gpus: snapshot.gpus.iter().map(|gpu| gpu.index).collect(),
@@ -79,11 +90,7 @@ impl<'a> State<'a> {
 
     /// Returns the NUMA node of this GPU as stated.
     pub(crate) fn node(&self, gpu: u32) -> Option<u32> {
-        let way = self.topology.way_up(NodeId::Gpu(gpu));
-        way.into_iter().find_map(|node| match node {
-            NodeId::Numa(node) => node,
-            _ => None,
-        })
+        self.nodes.get(&gpu).copied()
     }
 
     /// Returns the way of a flow.
@@ -170,6 +177,13 @@ impl<'a> State<'a> {
         };
         let ports = port(pair.source).zip(port(pair.destination));
         ports.is_some_and(|(one, other)| one == other)
+    }
+
+    /// Returns true if ways of this class differ in what no file shows: between more than two nodes, some lead to another
+    /// socket and some do not.
+    pub(crate) fn is_uneven(&self, class: Class) -> bool {
+        let nodes: BTreeSet<&u32> = self.nodes.values().collect();
+        class == Class::Pcie(LinkClass::Sys) && nodes.len() > 2
     }
 
     /// Returns true if copies between this GPU and the memory of this node pass the way between nodes.
