@@ -252,49 +252,29 @@ mod tests {
     use model::units::{Bytes, MIB};
 
     fn overlap(kind: StreamKind, percent: f64) -> Overlap {
+        let pair = Pair {
+            source: 0,
+            destination: 1,
+        };
+        let placement = Placement {
+            source: kind,
+            destination: kind,
+            host: HostMode::NonBlocking,
+        };
         Overlap {
-            pair: Pair {
-                source: 0,
-                destination: 1,
-            },
-            placement: Placement {
-                source: kind,
-                destination: kind,
-                host: HostMode::NonBlocking,
-            },
-            compute_on: Side::Source,
-            bytes: Bytes(64 * MIB),
             overlap_percent: Some(percent),
-            host_blocked_us: None,
-            copy_us: None,
-            kernel_us: None,
             samples: 2,
-            status: Status::Measured,
-            reason: None,
-            disturbed: false,
+            ..Overlap::blank(pair, placement, Side::Source, Bytes(64 * MIB))
         }
     }
 
     fn pipeline(streams: u32, several_us: f64) -> Pipeline {
         Pipeline {
-            gpu: 0,
-            numa_node: None,
-            memory: HostMemory::Pinned,
-            batches: 8,
-            bytes: Bytes(8 * MIB),
-            streams,
             one_stream_us: Some(3400.0),
             several_streams_us: Some(several_us),
             speed_up: Some(3400.0 / several_us),
-            possible_speed_up: None,
-            copy_in_us: None,
-            kernel_us: None,
-            copy_out_us: None,
-            enqueue_us: None,
-            bound: None,
             samples: 2,
-            spread_percent: None,
-            ending: Ending::MEASURED,
+            ..Pipeline::blank(0, None, HostMemory::Pinned, 8, Bytes(8 * MIB), streams)
         }
     }
 
@@ -401,12 +381,10 @@ mod tests {
     #[test]
     fn what_was_not_measured_gives_no_advice() {
         assert_eq!(about(Vec::new()), []);
-        let disturbed = Overlap {
-            disturbed: true,
-            ..overlap(StreamKind::Side, 100.0)
-        };
+        let mut disturbed = overlap(StreamKind::Side, 100.0);
+        disturbed.ending.disturbed = true;
         let lost = Overlap {
-            status: Status::Hung,
+            ending: Ending::without(Status::Hung, None),
             overlap_percent: None,
             ..overlap(StreamKind::Side, 0.0)
         };

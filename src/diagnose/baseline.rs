@@ -1,16 +1,17 @@
 //! Compares an earlier report with today's: which GPU is which, and what is different, pair by pair.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::evidence::Evidence;
-use super::host_figures::{self, Figure, Shortfall, What};
+use super::facts::{self, Change};
+use super::figures::{self, Compared, Ends, Identity, Table};
 use model::finding::{Finding, Scope, Subject};
-use model::flow::Setup;
-use model::measurement::{PeerBandwidth, Status};
+use model::machine_facts::{Component, MachineFacts, machine_facts};
+use model::measurement::Measurements;
 use model::placement::Pair;
 use model::report::Report;
 use model::request::{LeftOutGpu, Request};
-use model::snapshot::Gpu;
+use model::snapshot::{Gpu, Snapshot};
 use model::units::PciAddress;
 
 /// Today's machine and an earlier report of it.
@@ -20,78 +21,20 @@ pub(crate) struct Beside<'a> {
     today: HashMap<u32, u32>,
 }
 
-/// A figure's identity, with the pair by today's indices.
-type Key = (Pair, Setup);
-
-/// A figure of the earlier report and today's.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OldAndNew<'a> {
-    /// The pair by today's indices.
-    pub pair: Pair,
-    pub old: &'a PeerBandwidth,
-    /// Today's figure; `None` if it was not measured.
-    pub new: Option<&'a PeerBandwidth>,
-}
-
-impl OldAndNew<'_> {
-    /// Returns how far today's figure lies below the old one, per cent of it; negative if it rose.
-    pub(crate) fn fall_percent(&self) -> Option<f64> {
-        let (old, new) = (self.old.achieved_gbps?, self.new?.achieved_gbps?);
-        (old.0 > 0.0).then(|| 100.0 * (old.0 - new.0) / old.0)
-    }
-
-    /// Returns how far two such figures may differ by their own noise: half the spread of each, per cent.
-    pub(crate) fn noise_percent(&self) -> f64 {
-        let half = |cell: &PeerBandwidth| cell.spread_percent.unwrap_or(0.0) / 2.0;
-        half(self.old) + self.new.map_or(0.0, half)
-    }
-}
-
-/// A figure of one GPU and the host, of the earlier report and today's.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HostOldAndNew {
-    /// The GPU, by today's index.
-    pub gpu: u32,
-    /// The kind of figure.
-    pub what: What,
-    pub old: Figure,
-    /// Today's figure; `None` if it was not measured.
-    pub new: Option<Figure>,
-}
-
-impl HostOldAndNew {
-    /// Returns how far today's figure lies from the old one; `None` if there is none today.
-    pub(crate) fn change(&self) -> Option<Shortfall> {
-        Some(Shortfall {
-            gpu: self.gpu,
-            what: self.what,
-            wanted: self.old.value,
-            found: self.new?.value,
-        })
-    }
-
-    /// Returns how far two such figures may differ by their own noise: half the spread of each, per cent.
-    pub(crate) fn noise_percent(&self) -> f64 {
-        (self.old.spread_percent + self.new.map_or(0.0, |new| new.spread_percent)) / 2.0
-    }
-}
-
 impl<'a> Beside<'a> {
     /// Returns the comparison with the earlier report, if one was given.
     pub(crate) fn of(evidence: &Evidence<'a>) -> Option<Self> {
-        let old = evidence.baseline?;
-        let mut today = HashMap::new();
-        for gpu in &old.snapshot.gpus {
-            if let Some(same) = evidence
-                .snapshot
-                .gpus
-                .iter()
-                .find(|new| SlotIdentity::of(gpu).is(&SlotIdentity::of(new)))
-            {
-                today.insert(gpu.index, same.index);
-            }
-        }
-        Some(Self { old, today })
+        Some(Self::new(evidence.baseline?, evidence.snapshot))
+    }
+
+    pub(crate) fn new(old: &'a Report, now: &Snapshot) -> Self {
+        let same = |gpu: &Gpu| {
+            let now = now.gpus.iter();
+            let mut same = now.filter(|now| SlotIdentity::of(gpu).is(&SlotIdentity::of(now)));
+            Some((gpu.index, same.next()?.index))
+        };
+        let today = old.snapshot.gpus.iter().filter_map(same).collect();
+        Self { old, today }
     }
 
     /// Returns the GPUs of the earlier report that are gone today and were not left out of today's run.
@@ -156,78 +99,107 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns every earlier figure whose GPUs are there today, with today's figure.
-    pub(crate) fn figures<'n>(&self, evidence: &Evidence<'n>) -> Vec<OldAndNew<'n>>
-    where
-        'a: 'n,
-    {
-        let by_key: HashMap<Key, &PeerBandwidth> = evidence
-            .peer()
-            .iter()
-            .filter(|cell| is_figure(cell))
-            .map(|cell| (key(cell, cell.pair), cell))
-            .collect();
-        let old = self
-            .old
-            .measurements
-            .iter()
-            .flat_map(|measurements| &measurements.peer);
-        old.filter(|cell| is_figure(cell))
-            .filter_map(|cell| {
-                let pair = self.pair(cell.pair)?;
-                Some(OldAndNew {
-                    pair,
-                    old: cell,
-                    new: by_key.get(&key(cell, pair)).copied(),
-                })
-            })
-            .collect()
+    pub(crate) fn figures(&self, evidence: &Evidence<'_>) -> Vec<Compared<Ends>> {
+        figures::compare(&self.earlier(), &figures::table_of(evidence.measurements))
     }
 
-    /// Returns every earlier figure of host and GPU whose GPU is there today, with today's figure.
-    pub(crate) fn host_figures(&self, evidence: &Evidence<'_>) -> Vec<HostOldAndNew> {
-        let of = |measurements| host_figures::figures(measurements);
-        let new = evidence.measurements.map(of).unwrap_or_default();
-        let old = self.old.measurements.as_ref().map(of).unwrap_or_default();
-        let both = |((gpu, what), old): ((u32, What), Option<Figure>)| {
-            let gpu = *self.today.get(&gpu)?;
-            Some(HostOldAndNew {
-                gpu,
-                what,
-                old: old?,
-                new: new.get(&(gpu, what)).copied().flatten(),
-            })
-        };
-        old.into_iter().filter_map(both).collect()
+    /// Returns the earlier figures whose GPUs are there today, by today's indices.
+    fn earlier(&self) -> Table {
+        let then = figures::table_of(self.old.measurements.as_ref());
+        figures::with_indices(then, &self.today)
     }
 
-    /// Returns how many of today's figures the earlier report lacks, of GPUs that it contains.
-    pub(crate) fn only_today(&self, evidence: &Evidence<'_>) -> usize {
-        let Some(new) = evidence.measurements else {
-            return 0;
+    /// Counts the figures that only one of the two reports has.
+    pub(crate) fn counterparts(&self, evidence: &Evidence<'_>) -> Counterparts {
+        let now = figures::table_of(evidence.measurements);
+        let all = figures::table_of(self.old.measurements.as_ref());
+        let of_known = |table: &Table| table.values().flatten().count();
+        let then = figures::with_indices(all.clone(), &self.today);
+        let mut counts = Counterparts {
+            without_gpu: of_known(&all) - of_known(&then),
+            ..Counterparts::default()
         };
-        let there: HashSet<u32> = self.today.values().copied().collect();
-        let pairs = self.figures(evidence);
-        let known: HashSet<Key> = pairs
+        for key in then
             .iter()
-            .map(|figures| key(figures.old, figures.pair))
+            .filter_map(|(key, figure)| figure.and(Some(key)))
+        {
+            match now.get(key) {
+                Some(Some(_)) => counts.compared += 1,
+                Some(None) => counts.failed += 1,
+                None => counts.not_planned += 1,
+            }
+        }
+        let there: HashMap<u32, u32> = self.today.values().map(|index| (*index, *index)).collect();
+        let is_new = |key: &Identity| then.get(key).is_none_or(Option::is_none);
+        counts.only_now = figures::with_indices(now, &there)
+            .iter()
+            .filter(|(key, figure)| figure.is_some() && is_new(key))
+            .count();
+        counts
+    }
+
+    /// Returns the facts of both reports that differ, parts by today's indices.
+    pub(crate) fn facts(&self, evidence: &Evidence<'_>) -> Vec<Change> {
+        let then = machine_facts(&self.old.snapshot, &self.old.topology);
+        let part = |part| {
+            Some(match part {
+                Component::Gpu(gpu) => Component::Gpu(*self.today.get(&gpu)?),
+                Component::Pair(pair) => Component::Pair(self.pair(pair)?),
+                other => other,
+            })
+        };
+        let then: MachineFacts = then
+            .into_iter()
+            .filter_map(|((of, key), value)| Some(((part(of)?, key), value)))
             .collect();
-        let on_both =
-            |pair: Pair| there.contains(&pair.source) && there.contains(&pair.destination);
-        let peer = new
-            .peer
-            .iter()
-            .filter(|cell| is_figure(cell) && on_both(cell.pair));
-        let peer: HashSet<Key> = peer.map(|cell| key(cell, cell.pair)).collect();
-        let known_host: HashSet<(u32, What)> = self
-            .host_figures(evidence)
-            .iter()
-            .map(|figures| (figures.gpu, figures.what))
-            .collect();
-        let host = host_figures::figures(new).into_iter();
-        let host = host.filter(|(of, figure)| {
-            figure.is_some() && there.contains(&of.0) && !known_host.contains(of)
-        });
-        peer.difference(&known).count() + host.count()
+        Change::between(&then, &facts::of(evidence))
+    }
+}
+
+/// Numbers of figures by what became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counterparts {
+    /// In both reports.
+    pub compared: usize,
+    /// Earlier figures that were to be measured again and have no sound figure.
+    pub failed: usize,
+    /// Earlier figures that the later run did not plan.
+    pub not_planned: usize,
+    /// Earlier figures of GPUs that the later report does not have.
+    pub without_gpu: usize,
+    /// Later figures, of GPUs in both reports, that the earlier report lacks.
+    pub only_now: usize,
+}
+
+impl Counterparts {
+    /// Returns the number of earlier figures of GPUs in both reports that the later one lacks.
+    pub(crate) const fn missing(self) -> usize {
+        self.failed + self.not_planned
+    }
+
+    /// Returns the reasons why earlier figures have no counterpart, each with its number.
+    pub(crate) fn reasons(self, old: &Report, new: Option<&Measurements>) -> Vec<String> {
+        let profile = |measured: Option<&Measurements>| {
+            measured.map_or_else(|| "none".to_owned(), |measured| measured.profile.clone())
+        };
+        let [then, now] = [old.measurements.as_ref(), new].map(profile);
+        let not_planned = if then == now {
+            "not part of this run".to_owned()
+        } else {
+            format!("not part of this run (profile {now}, earlier {then})")
+        };
+        [
+            (self.not_planned, not_planned),
+            (self.failed, "measured without a result".to_owned()),
+            (
+                self.without_gpu,
+                "of GPUs that this report has not".to_owned(),
+            ),
+        ]
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, why)| format!("{number} {why}"))
+        .collect()
     }
 }
 
@@ -276,12 +248,4 @@ impl<'a> From<&'a LeftOutGpu> for SlotIdentity<'a> {
             index: gpu.index,
         }
     }
-}
-
-fn is_figure(cell: &PeerBandwidth) -> bool {
-    cell.status == Status::Measured && cell.achieved_gbps.is_some() && !cell.verified.is_wrong()
-}
-
-fn key(cell: &PeerBandwidth, pair: Pair) -> Key {
-    (pair, cell.setup.of_any_size())
 }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::baseline::{Beside, OldAndNew};
+use super::baseline::Beside;
 use super::evidence::Evidence;
+use super::figures::{Compared, Ends, Kind};
 use super::judge::judge;
 use super::rule::Rule;
 use super::rules::{baseline_not_compared, changed_since_baseline, fell_since_baseline};
-use super::settings::Settings;
+use super::settings::{Level, Settings};
 use super::verdict::{Terms, is_gap, verdict};
 use model::finding::Finding;
 use model::flow::Setup;
@@ -31,10 +32,12 @@ pub struct Comparison {
     pub schema: &'static str,
     pub old: ComparedReport,
     pub new: ComparedReport,
-    /// Figures that both reports have: bandwidth of pairs, and figures of host and GPU.
+    /// Figures that both reports have.
     pub compared: usize,
     /// Figures of the earlier report that the later one lacks.
     pub not_compared: usize,
+    /// The reasons why, each with its number of figures.
+    pub not_compared_because: Vec<String>,
     /// Figures of the later report, of GPUs in both, that the earlier one lacks.
     pub only_in_new: usize,
     /// Findings on what is worse, and what is different.
@@ -85,20 +88,19 @@ fn refused(new: &Report) -> BTreeMap<Pair, f64> {
 }
 
 impl Change {
-    fn of(figures: &OldAndNew<'_>, refused: &BTreeMap<Pair, f64>) -> Option<Self> {
-        let path = figures.old.setup.path;
-        if figures.old.setup.of_any_size() != Setup::REFERENCE.with_path(path) {
+    fn of(figure: &Compared<Ends>, on: Path, refused: &BTreeMap<Pair, f64>) -> Option<Self> {
+        if figure.kind != Kind::Pair(Setup::REFERENCE.with_path(on)) {
             return None;
         }
-        let (pair, old_gbps) = (figures.pair, figures.old.achieved_gbps?.0);
-        let new = figures.new.and_then(|cell| Some(cell.achieved_gbps?.0));
-        let staged = || refused.get(&pair).copied().filter(|_| path == Path::Direct);
-        let (new_gbps, staged_now) = new
-            .map(|new| (new, false))
-            .or_else(|| Some((staged()?, true)))?;
+        let pair = figure.identity.pair()?;
+        let staged = || refused.get(&pair).copied().filter(|_| on == Path::Direct);
+        let (new_gbps, staged_now) = match figure.now {
+            Some(now) => (now.value, false),
+            None => (staged()?, true),
+        };
         Some(Self {
             pair,
-            old_gbps,
+            old_gbps: figure.then.value,
             new_gbps,
             staged_now,
         })
@@ -140,40 +142,26 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         ..Evidence::of(new, settings)
     };
     let now = judge(&evidence);
-    let beside = Beside::of(&evidence);
-    let figures = beside
-        .as_ref()
-        .map(|beside| beside.figures(&evidence))
-        .unwrap_or_default();
-    let host = beside
-        .as_ref()
-        .map(|beside| beside.host_figures(&evidence))
-        .unwrap_or_default();
-    let of_pairs = figures
-        .iter()
-        .filter(|figures| figures.new.is_some())
-        .count();
-    let compared = of_pairs + host.iter().filter(|figures| figures.new.is_some()).count();
-    let not_compared = figures.len() + host.len() - compared;
-    let only_in_new = beside
-        .as_ref()
-        .map_or(0, |beside| beside.only_today(&evidence));
+    let beside = Beside::new(old, &new.snapshot);
+    let (figures, counts) = (beside.figures(&evidence), beside.counterparts(&evidence));
 
     // Prefer a direct copy to a staged one of the same pair.
-    let refused = refused(new);
+    let refused = &refused(new);
     let on = |path| {
-        let of = figures
+        figures
             .iter()
-            .filter(move |figures| figures.old.setup.path == path);
-        of.filter_map(|figures| Change::of(figures, &refused))
+            .filter_map(move |figure| Change::of(figure, path, refused))
     };
     let mut pairs: Vec<Change> = on(Path::Direct).chain(on(Path::Staged)).collect();
     pairs.sort_by_key(|change| change.pair);
     pairs.dedup_by_key(|change| change.pair);
 
-    let (findings, now): (Vec<_>, Vec<_>) = now
+    let (mut findings, now): (Vec<_>, Vec<_>) = now
         .into_iter()
         .partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
+    // A check that has less to measure than the earlier one is complete, a comparison with it is not.
+    let is_on = settings.level(&baseline_not_compared::RULE.id) != Some(Level::Off);
+    findings.extend(baseline_not_compared::mostly(&beside, &evidence, counts).filter(|_| is_on));
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
     let known: BTreeSet<_> = before.iter().map(key).collect();
     let still: BTreeSet<_> = now.iter().map(key).collect();
@@ -187,11 +175,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         .filter(|finding| !known.contains(&key(finding)))
         .collect();
     // If a GPU was left out, it is not known if its fault is still there.
-    let seen = |finding: &Finding| {
-        beside
-            .as_ref()
-            .is_none_or(|beside| beside.is_looked_at(&evidence, finding))
-    };
+    let seen = |finding: &Finding| beside.is_looked_at(&evidence, finding);
     let gone = before
         .into_iter()
         .filter(|finding| !still.contains(&key(finding)) && seen(finding))
@@ -205,8 +189,8 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         .chain(&gaps)
         .cloned()
         .collect();
-    let tested = u32::try_from(compared).unwrap_or(u32::MAX);
-    let untested = u32::try_from(not_compared).unwrap_or(u32::MAX);
+    let tested = u32::try_from(counts.compared).unwrap_or(u32::MAX);
+    let untested = u32::try_from(counts.missing()).unwrap_or(u32::MAX);
     let verdict = Verdict {
         tested,
         untested,
@@ -216,9 +200,10 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         schema: SCHEMA,
         old: ComparedReport::of(old),
         new: ComparedReport::of(new),
-        compared,
-        not_compared,
-        only_in_new,
+        compared: counts.compared,
+        not_compared: counts.missing() + counts.without_gpu,
+        not_compared_because: counts.reasons(old, new.measurements.as_ref()),
+        only_in_new: counts.only_now,
         findings,
         appeared,
         gone,

@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::expectations_host::{Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit};
+use super::expectations_host::{
+    Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit, bound,
+};
+use super::figures::{self, Ends, Identity, Kind};
+use super::host_figures::What;
+use model::flow::Setup;
+use model::measurement::Measurements;
 use model::placement::{Pair, Path};
 use model::report::Report;
 use model::snapshot::Gpu;
-use model::topology::LinkClass;
+use model::topology::{LinkClass, Topology};
 use topology::belief::Beliefs;
 
 /// Requirements on a machine. Missing entries are not checked.
@@ -41,6 +47,9 @@ pub struct Expectations {
     /// Longest time of a turn of the loop of launches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub launch_loop: Vec<TurnLimit>,
+    /// Least rate or longest time of every other figure, by probe and setup.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 /// The GPUs that must be there.
@@ -128,6 +137,95 @@ impl Floor {
     }
 }
 
+/// A figure that a file of expectations requires.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Required<'a> {
+    Floor(&'a Floor),
+    /// Of host and GPU; of one GPU only, if given.
+    Host(What, Option<u32>),
+    /// Of another probe, with its setup in words.
+    Other(String, String),
+}
+
+impl Required<'_> {
+    fn is_on(&self, ends: &Ends, topology: &Topology) -> bool {
+        match self {
+            Self::Floor(floor) => {
+                let route = ends.pair().and_then(|pair| topology.route(pair));
+                route.is_some_and(|route| floor.holds_for(route.pair, route.class))
+            }
+            Self::Host(_, gpu) => gpu.is_none_or(|gpu| ends.gpus() == [gpu]),
+            Self::Other(..) => true,
+        }
+    }
+}
+
+/// Returns the probe and the setup of a figure in words, for pairs with the class of their connection.
+fn in_words((ends, kind): &Identity, topology: &Topology) -> (String, String) {
+    let route = ends.pair().and_then(|pair| topology.route(pair));
+    let what = match (kind, route) {
+        (Kind::Pair(_), Some(route)) => format!("{} {kind}", route.class),
+        _ => kind.to_string(),
+    };
+    (kind.probe(), what)
+}
+
+/// The figures of a run beside what is required of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Check<'a> {
+    pub required: Required<'a>,
+    /// The lowest accepted rate, or the highest accepted time.
+    pub bound: f64,
+    /// The kind of figures that it means, if any were to be measured.
+    pub kind: Option<Kind>,
+    pub found: Vec<(Ends, f64)>,
+    /// The figures without a result.
+    pub lacking: Vec<Ends>,
+}
+
+impl Check<'_> {
+    /// Returns the figures on the wrong side of the bound.
+    pub(crate) fn crossed(&self) -> impl Iterator<Item = &(Ends, f64)> {
+        let is_worse = |value: f64| {
+            self.kind
+                .as_ref()
+                .is_some_and(|kind| kind.percent_worse(self.bound, value) > 0.0)
+        };
+        self.found.iter().filter(move |(_, value)| is_worse(*value))
+    }
+}
+
+/// Returns bounds for the figures that have no list of their own in the file: the worst of each kind, less its margin.
+fn others(report: &Report, margin_percent: f64) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let mut worst: BTreeMap<(String, String), (Kind, Option<f64>)> = BTreeMap::new();
+    let reference = [Path::Direct, Path::Staged].map(|path| Setup::REFERENCE.with_path(path));
+    for (identity, figure) in figures::table_of(report.measurements.as_ref()) {
+        let has_list = match &identity.1 {
+            Kind::Pair(setup) => reference.contains(setup),
+            Kind::Host(_) => true,
+            Kind::Other { .. } => false,
+        };
+        if !has_list {
+            let value = figure.map(|figure| figure.value);
+            let words = in_words(&identity, &report.topology);
+            let (kind, known) = worst.entry(words).or_insert((identity.1, value));
+            // The machine itself would not meet a bound that asks for a figure without a result.
+            *known = known.zip(value).map(|(known, value)| {
+                let is_worse = kind.percent_worse(known, value) > 0.0;
+                if is_worse { value } else { known }
+            });
+        }
+    }
+    let mut bounds: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    for ((probe, what), (kind, value)) in worst {
+        let bound = value.map(|value| bound(kind.decided_by(), value, margin_percent));
+        if let Some(bound) = bound.filter(|bound| *bound > 0.0) {
+            bounds.entry(probe).or_default().insert(what, bound);
+        }
+    }
+    bounds
+}
+
 impl Expectations {
     /// Reads a file of expectations.
     ///
@@ -142,7 +240,8 @@ impl Expectations {
             ..read.clone()
         }) == Self::default()
         {
-            let keys = "gpus, pcie, nvlink, peer, floor, host, pipeline, calls and launch_loop";
+            let keys =
+                "gpus, pcie, nvlink, peer, floor, host, pipeline, calls, launch_loop and figures";
             return Err(format!("it expects nothing: give at least one of {keys}"));
         }
         for floor in &read.floor {
@@ -152,6 +251,15 @@ impl Expectations {
                     floor.of(),
                     floor.gbps
                 ));
+            }
+        }
+        for (probe, bounds) in &read.figures {
+            for (what, bound) in bounds {
+                if !(*bound > 0.0 && bound.is_finite()) {
+                    return Err(format!(
+                        "figures.{probe}, {what}: {bound} is no rate or time"
+                    ));
+                }
             }
         }
         match read.of_host().objection() {
@@ -233,12 +341,65 @@ impl Expectations {
             pipeline,
             calls,
             launch_loop,
+            figures: others(report, margin_percent),
         }
     }
 
-    /// Returns the expectations on the host and GPUs.
-    pub fn bounds(&self) -> Vec<Bound> {
-        self.of_host().bounds()
+    /// Compares the figures of a run with everything that is required of them.
+    pub(crate) fn checks(
+        &self,
+        measurements: Option<&Measurements>,
+        topology: &Topology,
+    ) -> Vec<Check<'_>> {
+        let table = figures::table_of(measurements);
+        let mut of_kind: BTreeMap<&Kind, Vec<&Identity>> = BTreeMap::new();
+        let mut of_words: BTreeMap<(String, String), Vec<&Identity>> = BTreeMap::new();
+        for identity in table.keys() {
+            of_kind.entry(&identity.1).or_default().push(identity);
+            let words = in_words(identity, topology);
+            of_words.entry(words).or_default().push(identity);
+        }
+        let floors = self
+            .floor
+            .iter()
+            .map(|floor| (Required::Floor(floor), floor.gbps));
+        let of_host = self.of_host().bounds().into_iter();
+        let of_host = of_host.map(|Bound { what, gpu, value }| (Required::Host(what, gpu), value));
+        let of_probe = |(probe, bounds): (&String, &BTreeMap<String, f64>)| {
+            let required = |(what, bound): (&String, &f64)| {
+                (Required::Other(probe.clone(), what.clone()), *bound)
+            };
+            bounds.iter().map(required).collect::<Vec<_>>()
+        };
+        let others = self.figures.iter().flat_map(of_probe);
+        let all = floors.chain(of_host).chain(others);
+        all.map(|(required, bound)| {
+            let meant = match &required {
+                Required::Floor(floor) => {
+                    of_kind.get(&Kind::Pair(Setup::REFERENCE.with_path(floor.path)))
+                }
+                Required::Host(what, _) => of_kind.get(&Kind::Host(*what)),
+                Required::Other(probe, what) => of_words.get(&(probe.clone(), what.clone())),
+            };
+            let (mut found, mut lacking, mut of) = (Vec::new(), Vec::new(), None);
+            let meant = meant.into_iter().flatten();
+            for identity in meant.filter(|(ends, _)| required.is_on(ends, topology)) {
+                let (ends, kind) = (*identity).clone();
+                match table.get(*identity).copied().flatten() {
+                    Some(figure) => found.push((ends, figure.value)),
+                    None => lacking.push(ends),
+                }
+                of = Some(kind);
+            }
+            Check {
+                required,
+                bound,
+                kind: of,
+                found,
+                lacking,
+            }
+        })
+        .collect()
     }
 
     fn of_host(&self) -> OfHost {

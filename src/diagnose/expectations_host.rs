@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::figures::{self, Kind};
 use super::host_figures::{self, DecidedBy, What};
 use model::asynchrony::Call;
 use model::flow::HostMemory;
@@ -116,23 +117,12 @@ fn is_alone(at_once: &u32) -> bool {
 
 /// A floor of a rate, GB/s, or a limit of a time, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// The kind of figure.
     pub what: What,
     /// The only GPU it applies to, if given.
     pub gpu: Option<u32>,
     pub value: f64,
-}
-
-impl Bound {
-    /// Returns true if a figure is on the wrong side of the bound.
-    pub(crate) fn is_crossed_by(&self, value: f64) -> bool {
-        if self.what.kind() == DecidedBy::Time {
-            value > self.value
-        } else {
-            value < self.value
-        }
-    }
 }
 
 /// All expectations on the host and GPUs, in the order of the file.
@@ -148,73 +138,36 @@ pub(crate) struct OfHost {
 impl OfHost {
     /// Returns all bounds.
     pub(crate) fn bounds(&self) -> Vec<Bound> {
+        let bound = |what, gpu, value| Bound { what, gpu, value };
         let copies = self.host.iter().map(|floor| {
-            let HostFloor {
-                memory,
-                direction,
-                engine,
-                allocation,
-                at_once,
-                gpu,
-                gbps,
-            } = *floor;
             let way = HostWay {
-                memory,
-                direction,
-                engine,
-                allocation,
+                memory: floor.memory,
+                direction: floor.direction,
+                engine: floor.engine,
+                allocation: floor.allocation,
             };
-            Bound {
-                what: What::Copy { way, at_once },
-                gpu,
-                value: gbps,
-            }
+            let at_once = floor.at_once;
+            bound(What::Copy { way, at_once }, floor.gpu, floor.gbps)
         });
         let pipelines = self.pipeline.iter().map(|floor| {
-            let PipelineFloor {
-                memory,
-                batches,
-                streams,
-                gpu,
-                gbps,
-            } = *floor;
-            Bound {
-                what: What::Pipeline {
-                    memory,
-                    batches,
-                    streams,
-                },
-                gpu,
-                value: gbps,
-            }
+            let what = What::Pipeline {
+                memory: floor.memory,
+                batches: floor.batches,
+                streams: floor.streams,
+            };
+            bound(what, floor.gpu, floor.gbps)
         });
         let calls = self.calls.iter().map(|limit| {
-            let CallLimit {
-                call,
-                memory,
-                direction,
-                gpu,
-                most_us,
-            } = *limit;
-            Bound {
-                what: What::Call {
-                    call,
-                    memory,
-                    direction,
-                },
-                gpu,
-                value: most_us,
-            }
+            let what = What::Call {
+                call: limit.call,
+                memory: limit.memory,
+                direction: limit.direction,
+            };
+            bound(what, limit.gpu, limit.most_us)
         });
         let turns = self.launch_loop.iter().map(|limit| {
-            let what = What::Turn {
-                same: limit.waits_for == WaitsFor::Same,
-            };
-            Bound {
-                what,
-                gpu: limit.gpu,
-                value: limit.most_us,
-            }
+            let same = limit.waits_for == WaitsFor::Same;
+            bound(What::Turn { same }, limit.gpu, limit.most_us)
         });
         copies.chain(pipelines).chain(calls).chain(turns).collect()
     }
@@ -304,11 +257,10 @@ impl OfHost {
             return Self::default();
         };
         let mut values: BTreeMap<What, Vec<(u32, f64)>> = BTreeMap::new();
-        for ((gpu, what), figure) in host_figures::figures(measurements) {
-            values
-                .entry(what)
-                .or_default()
-                .extend(figure.map(|figure| (gpu, figure.value)));
+        for ((ends, kind), figure) in figures::table(measurements) {
+            if let (Kind::Host(what), [gpu], Some(figure)) = (kind, &ends.gpus()[..], figure) {
+                values.entry(what).or_default().push((*gpu, figure.value));
+            }
         }
         let alone = measurements.host.iter().filter(|copy| copy.at_once == 1);
         let slots: BTreeSet<_> = alone
@@ -327,7 +279,7 @@ impl OfHost {
             let bound = |gpu, value| Bound {
                 what,
                 gpu,
-                value: bound(what.kind(), value, margin_percent),
+                value: bound(Some(what.kind()), value, margin_percent),
             };
             let worst = |one: f64, other: f64| if time { one.max(other) } else { one.min(other) };
             let bounds: Vec<Bound> = if differ && !time {
@@ -354,14 +306,14 @@ impl OfHost {
 }
 
 /// Returns the floor or limit for a figure of a healthy machine, to one decimal.
-fn bound(kind: DecidedBy, value: f64, margin_percent: f64) -> f64 {
+pub(crate) fn bound(decided_by: Option<DecidedBy>, value: f64, margin_percent: f64) -> f64 {
     let below = |least: f64| (value * (100.0 - margin_percent.max(least)) / 10.0).floor() / 10.0;
-    match kind {
+    match decided_by {
         // Figures that only a link decides have the margin of pairs.
-        DecidedBy::Link => below(0.0),
-        DecidedBy::Memory => below(host_figures::MEMORY_PERCENT),
-        DecidedBy::Processor => below(host_figures::PROCESSOR_PERCENT),
-        DecidedBy::Time => {
+        None | Some(DecidedBy::Link) => below(0.0),
+        Some(DecidedBy::Memory) => below(host_figures::MEMORY_PERCENT),
+        Some(DecidedBy::Processor) => below(host_figures::PROCESSOR_PERCENT),
+        Some(DecidedBy::Time) => {
             ((value * host_figures::TIMES).max(value + host_figures::LEAST_US) * 10.0).ceil() / 10.0
         }
     }

@@ -16,10 +16,9 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
         return None;
     }
     let mut sound = measurements.clone();
-    for one in sound.each_mut().filter(|one| one.ended().disturbed) {
-        let reason = one.ended().reason.map(str::to_owned);
+    for one in sound.each_mut().filter(|one| one.ending().disturbed) {
         one.forget();
-        one.end(Status::Skipped, reason);
+        one.ending_mut().status = Status::Skipped;
     }
     Some(sound)
 }

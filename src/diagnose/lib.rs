@@ -18,6 +18,8 @@ pub mod expected_host;
 pub mod expected_load;
 mod expected_sound;
 mod external;
+mod facts;
+pub mod figures;
 mod host_figures;
 mod judge;
 mod links;
@@ -26,6 +28,7 @@ mod models;
 mod rule;
 mod rules;
 mod settings;
+mod shortfalls;
 mod suspects;
 mod verdict;
 mod words;
@@ -43,6 +46,8 @@ pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
 #[cfg(test)]
 mod advice_steps;
+#[cfg(test)]
+mod compared_tests;
 #[cfg(test)]
 mod figure_tests;
 #[cfg(test)]

@@ -545,7 +545,7 @@ fn spoil(
 ) {
     for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
         cell.verified = verified;
-        cell.status = Status::Failed;
+        cell.ending.status = Status::Failed;
         cell.achieved_gbps = None;
     }
 }

@@ -10,7 +10,7 @@ use model::finding::{Finding, Severity, Subject};
 use model::flow::{HostMemory, Setup};
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::measurement::{
-    CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified,
+    CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Verified,
 };
 use model::placement::{Pair, Path};
 use model::reading::Reading;
@@ -34,27 +34,13 @@ pub(crate) mod prelude {
 
 /// Returns a reference figure of a pair.
 pub(crate) fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
+    let setup = Setup::REFERENCE.with_path(path).with_bytes(Bytes(GIB));
     PeerBandwidth {
-        pair,
-        setup: Setup::REFERENCE.with_path(path).with_bytes(Bytes(GIB)),
         achieved_gbps: Some(GbPerSecond(gbps)),
-        theoretical_gbps: None,
-        percent: None,
-        expected_gbps: None,
-        expected_low_gbps: None,
-        expected_high_gbps: None,
-        expected_percent: None,
         samples: 5,
         spread_percent: Some(1.0),
-        fixed_cost_us: None,
-        asymptotic_gbps: None,
-        at_once: 1,
-        host_blocked_us: None,
         verified: Verified::Ok,
-        verification_detail: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+        ..PeerBandwidth::blank(pair, setup)
     }
 }
 
@@ -87,33 +73,25 @@ pub(crate) fn measured(machine: &Snapshot, share: f64) -> Measurements {
 
 /// Returns the time of a small copy.
 pub(crate) fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
+    let pair = Pair {
+        source,
+        destination,
+    };
     Latency {
-        pair: Pair {
-            source,
-            destination,
-        },
-        path,
-        bytes: Bytes(16),
         latency_us: Some(us),
         samples: 5,
         spread_percent: Some(1.0),
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+        ..Latency::blank(pair, path, Bytes(16))
     }
 }
 
 /// Returns the rate of copies within a GPU.
 pub(crate) fn local(gpu: u32, gbps: f64) -> LocalCopy {
     LocalCopy {
-        gpu,
-        bytes: Bytes(GIB),
         achieved_gbps: Some(GbPerSecond(gbps)),
         samples: 3,
         spread_percent: Some(1.0),
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+        ..LocalCopy::blank(gpu, Bytes(GIB))
     }
 }
 

@@ -165,7 +165,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
     for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3)) {
         cell.verified = Verified::Dropped;
         cell.verification_detail = Some("the poison is still there at offset 0".into());
-        cell.status = Status::Failed;
+        cell.ending.status = Status::Failed;
         cell.achieved_gbps = None;
     }
     // The possible causes are not findings of their own.

@@ -248,7 +248,7 @@ mod tests {
                 let mut measurements = measured(&machine, 0.88);
                 measurements.interrupted = interrupted;
                 if tested == Tested::Less {
-                    measurements.peer[0].status = Status::Skipped;
+                    measurements.peer[0].ending.status = Status::Skipped;
                     measurements.peer[0].achieved_gbps = None;
                 }
                 let measurements = match tested {

@@ -1,6 +1,6 @@
 //! Combines everything known about a fleet, and concludes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::json;
 
@@ -8,15 +8,15 @@ use super::blame::{Blame, Low};
 use super::changes::Earlier;
 use super::cohort::{Members, cohorts};
 use super::digest::Digest;
-use super::model::{Cohort, Finding, Fleet, List, Node, NodeFinding, Older, Read, SCHEMA, Verdict};
-use super::outliers::Compared;
+use super::model::{Cohort, Finding, Fleet, List, Node, Older, Read, SCHEMA, Verdict};
+use super::outliers::{Compared, wide};
 use super::patterns::Incident;
 use super::sources::Gathered;
 use super::{inventory, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
-use model::summary::Finding as Found;
+use model::summary::{Finding as Found, Kind};
 
 /// A request about a fleet, without its reports.
 #[derive(Debug)]
@@ -130,9 +130,10 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
         changes: question
             .earlier
             .as_ref()
-            .map(|earlier| earlier.changes(&nodes)),
+            .map(|earlier| earlier.changes(&nodes, &compared.kinds)),
         inventory,
         cohorts: described(&members, compared.figures, &names),
+        kinds: compared.kinds,
         history: if question.history {
             older.iter().map(|digest| history(digest)).collect()
         } else {
@@ -168,7 +169,7 @@ fn described(
 
 fn nodes(
     digests: &[&Digest],
-    facts: &[BTreeMap<&'static str, String>],
+    facts: &[BTreeMap<String, String>],
     members: &[Members],
     compared: &Compared,
     terms: Terms,
@@ -180,6 +181,8 @@ fn nodes(
             .iter()
             .for_each(|place| cohort_of[*place] = cohort);
     }
+    let kinds = compared.kinds.iter().enumerate();
+    let numbers: HashMap<&Kind, usize> = kinds.map(|(number, kind)| (kind, number)).collect();
     let node = |(place, digest): (usize, &&Digest)| Node {
         node: digest.node.clone(),
         verdict: conclusion(digest, terms.fail_on),
@@ -201,29 +204,33 @@ fn nodes(
             .collect(),
         tested: digest.summary.verdict.tested,
         untested: digest.summary.verdict.untested,
-        findings: digest.summary.findings.iter().map(node_finding).collect(),
+        findings: digest.summary.findings.clone(),
         percent_of_cohort: compared
             .low
             .get(&place)
             .map(|low| shares(low))
             .unwrap_or_default(),
+        worst: worst(digest, &numbers),
     };
     digests.iter().enumerate().map(node).collect()
 }
 
-fn node_finding(found: &Found) -> NodeFinding {
-    let Found {
-        code,
-        severity,
-        subject,
-        message,
-    } = found.clone();
-    NodeFinding {
-        code,
-        severity,
-        subject,
-        message,
+/// Returns the worst figure of each kind, by the number of the kind.
+fn worst(digest: &Digest, numbers: &HashMap<&Kind, usize>) -> BTreeMap<usize, f64> {
+    let mut worst: BTreeMap<usize, f64> = BTreeMap::new();
+    for figure in &digest.summary.figures {
+        let kind = digest.summary.kinds.get(usize::from(figure.kind));
+        let number = kind.and_then(|kind| Some((kind, *numbers.get(kind)?)));
+        if let (Some((kind, number)), Some(value)) = (number, figure.value.map(wide)) {
+            let known = worst.entry(number).or_insert(value);
+            *known = if kind.what.is_time() {
+                known.max(value)
+            } else {
+                known.min(value)
+            };
+        }
     }
+    worst
 }
 
 /// Returns the lowest share of the cohort's figures for each GPU: for the GPU to blame, or for all if none is.

@@ -9,13 +9,18 @@ use super::digest::word;
 use super::inventory::RACK;
 use super::model::{Changes, Node, SCHEMA};
 use super::names;
+use diagnose::figures::{self, Allowances, Figure, compare};
+use model::machine_facts::differences;
 use model::report::Conclusion;
+use model::summary::Kind;
 
 /// The compared part of an earlier fleet file.
 #[derive(Debug, Deserialize)]
 pub struct Earlier {
     schema: String,
     made_at: String,
+    #[serde(default)]
+    kinds: Vec<Kind>,
     nodes: Vec<EarlierNode>,
 }
 
@@ -26,6 +31,8 @@ struct EarlierNode {
     facts: BTreeMap<String, String>,
     uuids: Vec<String>,
     findings: Vec<EarlierFinding>,
+    #[serde(default)]
+    worst: BTreeMap<usize, f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,15 +61,16 @@ impl Earlier {
     }
 
     /// Returns the differences from now.
-    pub fn changes(&self, nodes: &[Node]) -> Changes {
+    pub fn changes(&self, nodes: &[Node], kinds: &[Kind]) -> Changes {
         let before: BTreeMap<&str, &EarlierNode> = self
             .nodes
             .iter()
             .map(|node| (node.node.as_str(), node))
             .collect();
         let now: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
-        let mut lists: [BTreeMap<String, Vec<&str>>; 4] = Default::default();
-        let [verdicts, appeared, gone, facts] = &mut lists;
+        let mut lists: [BTreeMap<String, Vec<&str>>; 5] = Default::default();
+        let [verdicts, appeared, gone, facts, figures] = &mut lists;
+        let allowed = Allowances::default();
         let (mut other_gpus, mut new_nodes) = (Vec::new(), Vec::new());
         for node in nodes {
             let name = node.node.as_str();
@@ -91,9 +99,19 @@ impl Earlier {
                 .for_each(|code| add(appeared, (*code).to_owned(), name));
             had.difference(&has)
                 .for_each(|code| add(gone, (*code).to_owned(), name));
-            for (key, value) in node.facts.iter().filter(|(key, _)| **key != RACK) {
-                if let Some(was) = old.facts.get(*key).filter(|was| *was != value) {
-                    add(facts, format!("{key}: {was} to {value}"), name);
+            let changed = differences(&old.facts, &node.facts);
+            for (key, was, value) in changed.filter(|(key, ..)| *key != RACK) {
+                add(facts, format!("{key}: {was} to {value}"), name);
+            }
+            let then = table(&self.kinds, &old.worst);
+            for figure in compare(&then, &table(kinds, &node.worst)) {
+                for (word, is) in [
+                    ("worse", figure.is_worse(&allowed)),
+                    ("better", figure.is_better(&allowed)),
+                ] {
+                    if is {
+                        add(figures, format!("{word}: {}", figure.identity), name);
+                    }
                 }
             }
             if old.uuids != node.uuids {
@@ -102,7 +120,7 @@ impl Earlier {
         }
         let lost = before.keys().copied().filter(|name| !now.contains(name));
         let lost_nodes = names::fold(lost);
-        let [verdicts, appeared, gone, facts] = lists.map(|list| {
+        let [verdicts, appeared, gone, facts, figures] = lists.map(|list| {
             list.into_iter()
                 .map(|(key, nodes)| (key, names::fold(nodes)))
                 .collect()
@@ -113,6 +131,7 @@ impl Earlier {
             appeared,
             gone,
             facts,
+            figures,
             other_gpus: names::fold(other_gpus),
             new_nodes: names::fold(new_nodes),
             lost_nodes,
@@ -120,6 +139,71 @@ impl Earlier {
     }
 }
 
+/// Returns the worst figures of a node by kind, without shares.
+fn table(
+    kinds: &[Kind],
+    worst: &BTreeMap<usize, f64>,
+) -> BTreeMap<(Kind, figures::Kind), Option<Figure>> {
+    let figure = |(number, value): (&usize, &f64)| {
+        let kind = kinds.get(*number)?;
+        let figure = Figure {
+            value: *value,
+            spread_percent: 0.0,
+        };
+        Some((
+            (kind.clone(), figures::Kind::of_summary(kind)?),
+            Some(figure),
+        ))
+    };
+    worst.iter().filter_map(figure).collect()
+}
+
 fn add<'a>(list: &mut BTreeMap<String, Vec<&'a str>>, key: String, node: &'a str) {
     list.entry(key).or_default().push(node);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sources::Gathered;
+    use super::super::testing::{assessed, fleet_of, slow};
+    use super::*;
+
+    #[test]
+    fn facts_and_figures_that_differ_name_their_nodes() {
+        fn set(gathered: &mut Gathered, ecc: &str) {
+            let facts = &mut gathered.digests[4].summary.facts;
+            facts.insert("ecc".to_owned(), ecc.to_owned());
+        }
+        let fleet = |change: fn(&mut Gathered)| {
+            let mut gathered = Gathered {
+                digests: fleet_of(6),
+                ..Gathered::default()
+            };
+            change(&mut gathered);
+            assessed(&gathered)
+        };
+        let text = serde_json::to_vec(&fleet(|gathered| set(gathered, "on"))).unwrap();
+        let earlier: Earlier = serde_json::from_slice(&text).unwrap();
+        let now = fleet(|gathered| {
+            set(gathered, "off");
+            slow(&mut gathered.digests[2], 3, 0.9);
+        });
+        let changes = earlier.changes(&now.nodes, &now.kinds);
+        let fact = BTreeMap::from([("ecc: on to off".to_owned(), "node004".to_owned())]);
+        assert_eq!(changes.facts, fact);
+        let of_pairs = |figure: &String| figure.starts_with("worse: NV18 copies (");
+        assert!(changes.figures.keys().any(of_pairs), "{changes:?}");
+        for (figure, nodes) in &changes.figures {
+            assert!(figure.starts_with("worse: "), "{figure}");
+            assert_eq!(nodes, "node002", "{figure}");
+        }
+        // A file of a version without figures is read as well.
+        let mut older: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        older.as_object_mut().unwrap().remove("kinds");
+        let older: Earlier = serde_json::from_value(older).unwrap();
+        assert_eq!(
+            older.changes(&now.nodes, &now.kinds).figures,
+            BTreeMap::new()
+        );
+    }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Members {
 }
 
 /// Returns the cohorts, the largest first. `facts` are those of the nodes.
-pub(crate) fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> Vec<Members> {
+pub(crate) fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<String, String>]) -> Vec<Members> {
     let mut groups: BTreeMap<(&str, u64), Vec<usize>> = BTreeMap::new();
     for (place, (digest, facts)) in nodes.iter().zip(facts).enumerate() {
         groups

@@ -105,17 +105,26 @@ fn table(
     write().map_err(|why| format!("cannot write {}: {why}", path.display()))
 }
 
-/// Writes a row in RFC 4180 form; an unknown value is empty.
+/// Writes a row in RFC 4180 form; an unknown value is empty. A text that begins like a formula gets a `'` before it.
 fn row<const N: usize>(to: &mut dyn Write, values: [Value<'_>; N]) -> std::io::Result<()> {
     for (at, value) in values.into_iter().enumerate() {
         if at > 0 {
             to.write_all(b",")?;
         }
         match value {
-            Value::Text(text) if text.contains([',', '"', '\n', '\r']) || text.is_empty() => {
-                write!(to, "\"{}\"", text.replace('"', "\"\""))?;
+            Value::Text(text) => {
+                // A spreadsheet would take such a text for a formula.
+                let guard = if text.starts_with(['=', '+', '-', '@']) {
+                    "'"
+                } else {
+                    ""
+                };
+                if text.contains([',', '"', '\n', '\r']) || text.is_empty() {
+                    write!(to, "\"{guard}{}\"", text.replace('"', "\"\""))?;
+                } else {
+                    write!(to, "{guard}{text}")?;
+                }
             }
-            Value::Text(text) => to.write_all(text.as_bytes())?,
             Value::Number(number) => write!(to, "{number}")?,
             Value::Count(count) => write!(to, "{count}")?,
             Value::None => {}
@@ -271,12 +280,15 @@ mod tests {
                 "".into(),
                 0.1.into(),
                 7_u64.into(),
+                "=1+1".into(),
+                "@x,y".into(),
+                (-1.5).into(),
             ],
         )
         .unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "plain,\"a,b\",\"say \"\"x\"\"\n\",,\"\",0.1,7\n"
+            "plain,\"a,b\",\"say \"\"x\"\"\n\",,\"\",0.1,7,'=1+1,\"'@x,y\",-1.5\n"
         );
     }
 

@@ -8,6 +8,7 @@ use super::digest::Digest;
 use super::model::{Attribute, Finding, Share};
 use super::names;
 use model::finding::Severity;
+use model::machine_facts::{tally, tally_all};
 
 /// Fewest nodes of one model in which one can be odd. Chosen.
 const FEWEST: usize = 5;
@@ -59,43 +60,33 @@ const SAME: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// Returns the facts of a node.
-pub(crate) fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
+/// Facts of a summary that have another key here.
+const RENAMED: [&str; 3] = ["driver_version", "kernel_version", "name"];
+
+/// Returns the facts of a node: those that its summary has, and what the machine is made of.
+pub(crate) fn facts(digest: &Digest) -> BTreeMap<String, String> {
+    let summary = &digest.summary;
     let unknown = || "unknown".to_owned();
     let of_gpus = |fact: fn(&model::summary::Gpu) -> Option<&String>| {
-        tally(
-            digest
-                .summary
-                .gpus
-                .iter()
-                .map(|gpu| fact(gpu).cloned().unwrap_or_else(unknown)),
-        )
+        let of_gpu = |gpu| fact(gpu).cloned().unwrap_or_else(unknown);
+        tally(summary.gpus.iter().map(of_gpu))
     };
-    BTreeMap::from([
+    let known = |version: &Option<String>| version.clone().unwrap_or_else(unknown);
+    let mut facts = summary.facts.clone();
+    facts.retain(|key, _| !RENAMED.contains(&key.as_str()));
+    let own = [
         ("model", model(digest)),
         (GPUS, number_of_gpus(digest)),
-        (
-            DRIVER,
-            digest
-                .summary
-                .driver_version
-                .clone()
-                .unwrap_or_else(unknown),
-        ),
+        (DRIVER, known(&summary.driver_version)),
         (VBIOS, of_gpus(|gpu| gpu.vbios.as_ref())),
         (LINKS, of_gpus(|gpu| gpu.link.as_ref())),
         (TOPOLOGY, topology(digest)),
-        (
-            KERNEL,
-            digest
-                .summary
-                .kernel_version
-                .clone()
-                .unwrap_or_else(unknown),
-        ),
+        (KERNEL, known(&summary.kernel_version)),
         (RACK, names::head(&digest.node).to_owned()),
         ("version", digest.version.clone()),
-    ])
+    ];
+    facts.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    facts
 }
 
 /// Returns `8`, or `6 (2 left out)` if the user asked for some of them.
@@ -138,50 +129,17 @@ fn topology(digest: &Digest) -> String {
     }
 }
 
-/// Returns `Gen5 x16` if all are the same, else `7 x Gen5 x16, 1 x Gen5 x8`.
-fn tally(values: impl Iterator<Item = String>) -> String {
-    let counts = counted(values);
-    match counts.as_slice() {
-        [] => "none".to_owned(),
-        [(value, _)] => value.clone(),
-        _ => listed(&counts),
-    }
-}
-
-fn tally_all(values: impl Iterator<Item = String>) -> String {
-    listed(&counted(values))
-}
-
-fn listed(counts: &[(String, usize)]) -> String {
-    counts
-        .iter()
-        .map(|(value, count)| format!("{count} x {value}"))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for value in values {
-        *counts.entry(value).or_default() += 1;
-    }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
-    counts
-}
-
 /// A node and its facts.
-pub(crate) type Facts<'a> = (&'a str, &'a BTreeMap<&'static str, String>);
+pub(crate) type Facts<'a> = (&'a str, &'a BTreeMap<String, String>);
 
 /// Returns the distribution of facts, by model.
 pub(crate) fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
-    let mut models: BTreeMap<&str, BTreeMap<&'static str, BTreeMap<&str, Vec<&str>>>> =
-        BTreeMap::new();
+    let mut models: BTreeMap<&str, BTreeMap<&str, BTreeMap<&str, Vec<&str>>>> = BTreeMap::new();
     for (node, facts) in nodes {
         let of_model = models.entry(&facts["model"]).or_default();
         for (key, value) in facts
             .iter()
-            .filter(|(key, _)| !["model", RACK].contains(key))
+            .filter(|(key, _)| !["model", RACK].contains(&key.as_str()))
         {
             of_model
                 .entry(key)
@@ -206,7 +164,7 @@ pub(crate) fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
             });
             attributes.push(Attribute {
                 model: model.to_owned(),
-                attribute,
+                attribute: attribute.to_owned(),
                 values,
             });
         }

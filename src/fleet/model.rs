@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::sources::Broken;
-use model::finding::{Severity, Subject};
+use model::finding::Severity;
 use model::report::{Conclusion, Tool};
+use model::summary::{self, Kind};
 
 /// The name and version of the format.
 pub(crate) const SCHEMA: &str = "peerscope.fleet/1";
@@ -38,6 +39,8 @@ pub struct Fleet {
     pub inventory: Vec<Attribute>,
     /// Comparable nodes, with the figures that they are compared by.
     pub cohorts: Vec<Cohort>,
+    /// Kinds of figures, to which the nodes refer.
+    pub kinds: Vec<Kind>,
     /// The nodes, in the order of their names.
     pub nodes: Vec<Node>,
     /// Older reports of nodes with several reports; empty unless they were requested.
@@ -141,7 +144,7 @@ pub struct Attribute {
     /// Model of the GPUs.
     pub model: String,
     /// The fact.
-    pub attribute: &'static str,
+    pub attribute: String,
     /// The values, most frequent first.
     pub values: Vec<Share>,
 }
@@ -230,7 +233,7 @@ pub struct Node {
     /// Hash of the class of every pair.
     pub signature: String,
     /// Facts by name, as in [`Fleet::inventory`].
-    pub facts: BTreeMap<&'static str, String>,
+    pub facts: BTreeMap<String, String>,
     /// UUIDs of its GPUs.
     pub uuids: Vec<String>,
     /// Number of measurements with a result.
@@ -238,23 +241,11 @@ pub struct Node {
     /// Number of requested measurements without a result.
     pub untested: u32,
     /// Findings of the rules.
-    pub findings: Vec<NodeFinding>,
+    pub findings: Vec<summary::Finding>,
     /// Lowest share of the cohort's figures for each GPU, per cent; only if a figure is an outlier.
     pub percent_of_cohort: BTreeMap<u32, f64>,
-}
-
-/// A finding of a rule on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct NodeFinding {
-    /// Code of the rule.
-    pub code: String,
-    /// The severity.
-    pub severity: Severity,
-    /// The subject.
-    pub subject: Subject,
-    /// The finding in a sentence.
-    pub message: String,
+    /// Worst figure of each kind, by its place in [`Fleet::kinds`].
+    pub worst: BTreeMap<usize, f64>,
 }
 
 /// An older report of a node.
@@ -287,6 +278,9 @@ pub struct Changes {
     pub gone: BTreeMap<String, String>,
     /// Changed facts: nodes by fact, with the old and the new value.
     pub facts: BTreeMap<String, String>,
+    /// Figures that changed by more than is allowed: nodes by `worse` or `better` and the kind of figure. The worst figures of
+    /// a node are compared.
+    pub figures: BTreeMap<String, String>,
     /// Nodes with other GPUs.
     pub other_gpus: String,
     /// New nodes.

@@ -357,6 +357,7 @@ fn changes(page: &mut Page, fleet: &Fleet) {
         ("new finding", &changes.appeared),
         ("gone", &changes.gone),
         ("fact", &changes.facts),
+        ("figure", &changes.figures),
     ];
     for (what, list) in lists {
         for (key, nodes) in list {
@@ -395,7 +396,7 @@ fn inventory(page: &mut Page, fleet: &Fleet) {
                 [&attribute.model, &share.value, &share.nodes].map(|text| Cell::from(cut(text)));
             table.row([
                 model,
-                attribute.attribute.into(),
+                attribute.attribute.as_str().into(),
                 value,
                 share.count.to_string().into(),
                 nodes,

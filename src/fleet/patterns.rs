@@ -135,7 +135,7 @@ fn position(code: &str, gpu: u32, on: &[usize], all: usize, nodes: &[&str]) -> F
 pub(crate) fn shared(
     incidents: &[Incident<'_>],
     nodes: &[&str],
-    facts: &[BTreeMap<&'static str, String>],
+    facts: &[BTreeMap<String, String>],
 ) -> Vec<Finding> {
     let mut found = Vec::new();
     for (code, incidents) in by_code(incidents) {
@@ -190,7 +190,7 @@ pub(crate) fn shared(
 fn explains<'a>(
     key: &str,
     on: &BTreeSet<usize>,
-    facts: &'a [BTreeMap<&'static str, String>],
+    facts: &'a [BTreeMap<String, String>],
 ) -> Option<(&'a String, f64)> {
     let mut values: BTreeMap<&String, usize> = BTreeMap::new();
     for place in on {
@@ -267,9 +267,9 @@ mod tests {
         let fact = |at: usize| {
             let vbios = if at.is_multiple_of(7) { "old" } else { "new" };
             BTreeMap::from([
-                (RACK, names::head(&names[at]).to_owned()),
-                (VBIOS, vbios.to_owned()),
-                (DRIVER, "580".into()),
+                (RACK.to_owned(), names::head(&names[at]).to_owned()),
+                (VBIOS.to_owned(), vbios.to_owned()),
+                (DRIVER.to_owned(), "580".into()),
             ])
         };
         let facts: Vec<_> = (0..40).map(fact).collect();

@@ -68,8 +68,8 @@ pub trait Driver: HostDriver {
     fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError>;
 
     /// Enqueues a copy of the first `bytes` bytes between two devices, or between a device and the host, on a stream of
-    /// a device at one of its ends. A kernel needs peer access, or host memory that is page-locked and so mapped. A copy
-    /// engine's copy of pageable memory blocks the host, because the driver copies it through a buffer of its own.
+    /// a device at one of its ends. A kernel needs peer access, or host memory that is page-locked and so mapped. A
+    /// copy engine's copy of pageable memory blocks the host, because the driver copies it through a buffer of its own.
     fn copy(
         &self,
         engine: Engine,
@@ -106,11 +106,12 @@ pub trait Driver: HostDriver {
     /// Waits until everything enqueued on any stream of a device is done. Returns errors of the work itself.
     fn drain(&self, device: Device) -> Result<(), HardwareError>;
 
-    /// Fills the first `bytes` bytes with the pattern of `seed`: on a device by a kernel, which it enqueues on the legacy
-    /// default stream; on the host by the processor.
+    /// Fills the first `bytes` bytes with the pattern of `seed`: on a device by a kernel, which it enqueues on the
+    /// legacy default stream; on the host by the processor.
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
-    /// Fills the first `bytes` bytes with the poison of `seed` in the same way. Poison is no byte of the seed's pattern.
+    /// Fills the first `bytes` bytes with the poison of `seed` in the same way. Poison is no byte of the seed's
+    /// pattern.
     fn poison(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
     /// Compares the first `bytes` bytes of each buffer with the pattern of its seed, and counts its poison. A device

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::bench::Bench;
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::gpu_buffers::Work;
 use super::statistics::{median, spread_percent};
 use hardware::{ErrorKind, HardwareError, Stream};
 use model::asynchrony::{Hazard, LaunchLoop};
-use model::measurement::Status;
-use model::status::Ending;
 use plan::{Action, Round};
 
 /// Length of the kernels of a loop: about the time of a small matrix product.
@@ -137,20 +135,10 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
         return None;
     };
     let (gpu, synchronized) = of_loop(round)?;
-    let mut cell = LaunchLoop {
-        gpu,
-        synchronized,
-        turns,
-        kernel_us: LOOP_KERNEL.as_secs_f64() * 1e6,
-        turn_us: None,
-        host_us: None,
-        samples: 0,
-        spread_percent: None,
-        ending: Ending::MEASURED,
-    };
+    let kernel_us = LOOP_KERNEL.as_secs_f64() * 1e6;
+    let mut cell = LaunchLoop::blank(gpu, synchronized, turns, kernel_us);
     let Outcome::LaunchLoop { loops } = outcome else {
-        let (status, reason) = without_figures(outcome);
-        cell.ending = Ending::without(status, reason);
+        cell.ending = without_figures(outcome);
         return Some(cell);
     };
     let us = |ns: &dyn Fn(&LoopTimes) -> f64| -> Vec<f64> {
@@ -163,7 +151,7 @@ pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> 
     (cell.turn_us, cell.host_us) = (median(&whole), median(&us(&|times| times.host_ns)));
     (cell.samples, cell.spread_percent) = (count(&whole), spread_percent(&whole));
     if cell.turn_us.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     Some(cell)
 }
@@ -174,20 +162,9 @@ pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
         return None;
     };
     let (gpu, numa_node, memory) = super::gpu_buffers::ends(round)?;
-    let mut cell = Hazard {
-        gpu,
-        memory: memory?,
-        numa_node,
-        bytes: round.task.setup.bytes,
-        stale_percent: None,
-        stale_after_wait_percent: None,
-        copy_us: None,
-        samples: 0,
-        ending: Ending::MEASURED,
-    };
+    let mut cell = Hazard::blank(gpu, memory?, numa_node, round.task.setup.bytes);
     let Outcome::Hazard { samples } = outcome else {
-        let (status, reason) = without_figures(outcome);
-        cell.ending = Ending::without(status, reason);
+        cell.ending = without_figures(outcome);
         return Some(cell);
     };
     let over =
@@ -200,7 +177,7 @@ pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
     cell.copy_us = median(&over(&|sample| sample.copy_ns / 1e3));
     cell.samples = count(&stale);
     if cell.stale_percent.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     Some(cell)
 }

@@ -263,8 +263,8 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the way in which copies between pairs are timed. A staged row has no gate, since its calls hold the host until
-/// staging buffers are free.
+/// Returns the way in which copies between pairs are timed. A staged row has no gate, since its calls hold the host
+/// until staging buffers are free.
 const fn timing(setup: Setup) -> Timing {
     Timing {
         gated: matches!(setup.path, Path::Direct),

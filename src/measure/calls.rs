@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::bench::Bench;
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::gpu_buffers::{GpuBuffers, Work};
 use super::statistics::{median, spread_percent};
 use super::timeline::Ran;
@@ -16,9 +16,7 @@ use hardware::{Event, HardwareError, Stream};
 use model::asynchrony::{Call, HostCall};
 use model::flow::HostMemory;
 use model::host::HostDirection;
-use model::measurement::Status;
 use model::placement::HostMode;
-use model::status::Ending;
 use plan::{Action, Round};
 
 /// Length of the kernel that is launched or waited for: longer than any call takes by itself.
@@ -278,8 +276,7 @@ pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
         .into_iter()
         .flat_map(|(direction, _)| hosts.map(|host| copy(direction, host)));
     let waits = if with_host { Vec::new() } else { waits() };
-    let (status, reason) = without_figures(outcome);
-    let ending = Ending::without(status, reason);
+    let ending = without_figures(outcome);
     asked
         .chain(waits)
         .map(|asked| HostCall {
@@ -296,7 +293,7 @@ fn measured(round: &Round, ends: Ends, times: &CallTimes) -> HostCall {
     cell.samples = count(&times.host_ns);
     cell.spread_percent = spread_percent(&times.host_ns);
     if cell.host_blocked_us.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     cell
 }
@@ -311,19 +308,6 @@ fn empty(round: &Round, (gpu, numa_node, memory): Ends, asked: Asked) -> HostCal
         host,
         busy,
     } = asked;
-    HostCall {
-        gpu,
-        call,
-        memory,
-        numa_node,
-        direction,
-        bytes: (call == Call::Copy).then_some(round.task.setup.bytes),
-        host,
-        busy,
-        host_blocked_us: None,
-        work_us: None,
-        samples: 0,
-        spread_percent: None,
-        ending: Ending::MEASURED,
-    }
+    let bytes = (call == Call::Copy).then_some(round.task.setup.bytes);
+    HostCall::blank(gpu, call, memory, numa_node, direction, bytes, host, busy)
 }

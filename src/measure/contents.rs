@@ -1,8 +1,8 @@
 //! Fills the buffers: with patterns at the source of bytes, with poison at their destination. Checks the bytes there.
 //!
 //! Every fill has a seed of its own. So no earlier copy, of this pair or of this tool's last run, has left the expected
-//! bytes. The destination is poisoned before, so that a write that never happened is distinguished from a wrong one. The
-//! poison differs from the pattern in every bit, so that a single byte that was never written shows.
+//! bytes. The destination is poisoned before, so that a write that never happened is distinguished from a wrong one.
+//! The poison differs from the pattern in every bit, so that a single byte that was never written shows.
 
 use super::bench::Bench;
 use super::transfer::Transfer;
@@ -144,7 +144,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Checks the bytes of a flow at their destination; returns none if that is not possible.
+    /// Checks the bytes of a flow at their destination. Returns `None` if a GPU has no kernels to check them with.
     pub(super) fn arrived(&self, transfer: &Transfer) -> Result<Option<Check>, HardwareError> {
         if !transfer.kernels {
             return Ok(None);

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use super::Outcome;
 use super::bench::Bench;
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::gpu_buffers::Work;
 use super::statistics::median;
 use hardware::HardwareError;
-use model::measurement::Status;
 use model::pipeline::Engines;
-use model::status::Ending;
 use plan::{Action, Round};
 
 /// Least overlap of two pieces of work that counts as such, per cent of the shorter one: halfway between taking turns
@@ -109,23 +107,9 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
         return None;
     };
     let (gpu, numa_node, _) = super::gpu_buffers::ends(round)?;
-    let mut cell = Engines {
-        gpu,
-        numa_node,
-        bytes: round.task.setup.bytes,
-        reported: None,
-        observed: None,
-        opposite_percent: None,
-        both_to_device_percent: None,
-        both_to_host_percent: None,
-        kernel_to_device_percent: None,
-        kernel_to_host_percent: None,
-        samples: 0,
-        ending: Ending::MEASURED,
-    };
+    let mut cell = Engines::blank(gpu, numa_node, round.task.setup.bytes);
     let Outcome::Engines { reported, samples } = outcome else {
-        let (status, reason) = without_figures(outcome);
-        cell.ending = Ending::without(status, reason);
+        cell.ending = without_figures(outcome);
         return Some(cell);
     };
     let over = |which: &dyn Fn(&EnginesSample) -> SideBySide| {
@@ -150,7 +134,7 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Engines> {
     );
     cell.observed = observed(&cell);
     if cell.opposite_percent.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     Some(cell)
 }

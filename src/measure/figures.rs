@@ -4,24 +4,30 @@ use super::contents::Check;
 use super::statistics::{median, settled};
 use super::{Outcome, Row, Span};
 use hardware::ErrorKind;
-use model::measurement::Status;
+use model::status::{Ending, Status};
 
-/// Returns status and reason of an outcome without figures.
-pub(super) fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
-    match outcome {
+/// Returns the ending of a round whose answer has no figures.
+pub(super) fn no_samples() -> Ending {
+    Ending::without(Status::Failed, Some("the worker gave no samples".into()))
+}
+
+/// Returns the ending of an outcome without figures.
+pub(super) fn without_figures(outcome: &Outcome) -> Ending {
+    let (status, reason) = match outcome {
         // An action that the driver does not support, or that this process was prevented from, is no fault of the path.
         Outcome::Failed { error }
             if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Hindered) =>
         {
-            (Status::Skipped, Some(error.message.clone()))
+            (Status::Skipped, error.message.as_str())
         }
-        Outcome::Failed { error } => (Status::Failed, Some(error.message.clone())),
-        Outcome::Lost { status, reason } => (*status, Some(reason.clone())),
+        Outcome::Failed { error } => (Status::Failed, error.message.as_str()),
+        Outcome::Lost { status, reason } => (*status, reason.as_str()),
         _ => (
             Status::Failed,
-            Some("the worker gave an answer to another question".into()),
+            "the worker gave an answer to another question",
         ),
-    }
+    };
+    Ending::without(status, Some(reason.to_owned()))
 }
 
 /// Times of one flow's copies.
@@ -35,12 +41,12 @@ pub(super) struct Rates {
 }
 
 /// Returns the times of the flow at this place of a round, or the reason why there are none.
-pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Option<String>)> {
+pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, Ending> {
     let Outcome::Rows { rows } = outcome else {
         return Err(without_figures(outcome));
     };
     let Some(row) = rows.get(at) else {
-        return Err((Status::Failed, Some("the worker gave no samples".into())));
+        return Err(no_samples());
     };
     let reverse = rows
         .iter()

@@ -14,7 +14,7 @@ use model::host::Allocation;
 use model::placement::StreamKind;
 use plan::Round;
 
-/// Largest difference of rows that agree, per cent: further rows would change nothing.
+/// Rows whose spread is at most this agree, per cent: further rows would change nothing.
 const AGREE_PERCENT: f64 = 0.5;
 /// Largest number of rows added if they do not agree.
 const MORE_ROWS: u32 = 2;
@@ -94,9 +94,9 @@ impl Bench<'_> {
         })
     }
 
-    /// Times copies with memory that is page-locked for each of them: allocated and freed, or registered and released
-    /// if the process has it already. The time of page-locking counts, by the host's clock; the time of filling does
-    /// not.
+    /// Times copies whose memory is page-locked anew for each. Pinned memory is allocated and freed. Registered memory
+    /// belongs to the process, and is only registered and unregistered. The host's clock times page-locking and copy,
+    /// but not filling.
     fn anew(&self, flows: &[Flow], setup: Setup, rows: u32) -> Result<Vec<Row>, HardwareError> {
         let [flow] = flows else {
             return Err(HardwareError::new(
@@ -128,7 +128,7 @@ impl Bench<'_> {
         Ok(vec![row])
     }
 
-    /// Times one copy with memory of the process that is registered for it.
+    /// Times one copy of pageable memory that is registered for this copy only.
     fn registered_anew(&self, transfer: &Transfer) -> Result<(Span, f64), HardwareError> {
         let device = transfer.stream.device;
         let (registered, lock) = self.clocked(|| {
@@ -142,9 +142,8 @@ impl Bench<'_> {
         Ok((together([lock, copy, unlock]), host_ns))
     }
 
-    /// Times one copy with memory that is allocated page-locked for it, on the same node as the
-    /// memory that this run keeps. Checks the bytes
-    /// before the memory is freed.
+    /// Times one copy of memory that is allocated page-locked for this copy only, on the node of the memory that this
+    /// run keeps. Checks the bytes before the memory is freed.
     fn pinned_anew(
         &self,
         transfer: &Transfer,
@@ -207,7 +206,7 @@ fn pageable(flow: Flow) -> Flow {
     }
 }
 
-/// Joins several spans to one that begins with the first and has the sum of their lengths.
+/// Joins spans to one that begins with the first and is as long as all of them together.
 fn together(spans: [Span; 3]) -> Span {
     let start_ns = spans[0].start_ns;
     Span {

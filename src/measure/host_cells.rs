@@ -1,13 +1,14 @@
 //! The cells of a round of copies between host and GPU: one for a round both ways, else one per flow.
 
 use super::contents::Check;
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::statistics::{median, settled, spread_percent};
 use super::{Outcome, Row};
-use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::flow::{Endpoint, Flow, Setup};
 use model::host::{Allocation, HostCopy, HostDirection};
-use model::measurement::{Status, Verified};
+use model::measurement::Verified;
 use model::placement::Direction;
+use model::status::Ending;
 use model::units::GbPerSecond;
 
 /// Returns the cells of a round.
@@ -30,23 +31,18 @@ pub(super) fn cells(
         };
         Some(match row(outcome, at) {
             Ok(row) => with(cell, &[row], setup),
-            Err((status, reason)) => HostCopy {
-                status,
-                reason,
-                ..cell
-            },
+            Err(ending) => HostCopy { ending, ..cell },
         })
     };
     flows.iter().enumerate().filter_map(cell).collect()
 }
 
 /// Returns the row of a flow, or the reason why there is none.
-fn row(outcome: &Outcome, at: usize) -> Result<&Row, (Status, Option<String>)> {
+fn row(outcome: &Outcome, at: usize) -> Result<&Row, Ending> {
     let Outcome::Rows { rows } = outcome else {
         return Err(without_figures(outcome));
     };
-    rows.get(at)
-        .ok_or_else(|| (Status::Failed, Some("the worker gave no samples".into())))
+    rows.get(at).ok_or_else(no_samples)
 }
 
 fn both_ways(
@@ -72,11 +68,7 @@ fn both_ways(
             to_host_gbps: median(&rates(down, setup)).map(GbPerSecond),
             ..with(cell, &[up, down], setup)
         },
-        Err((status, reason)) => HostCopy {
-            status,
-            reason,
-            ..cell
-        },
+        Err(ending) => HostCopy { ending, ..cell },
     })
 }
 
@@ -95,8 +87,7 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
     let medians: Option<Vec<f64>> = of_rows.iter().map(|rates| median(rates)).collect();
     let Some(medians) = medians else {
         return HostCopy {
-            status: Status::Failed,
-            reason: Some("the worker gave no samples".into()),
+            ending: no_samples(),
             ..cell
         };
     };
@@ -144,43 +135,8 @@ fn empty(flow: Flow, setup: Setup, allocation: Allocation) -> Option<HostCopy> {
         }
         _ => return None,
     };
-    Some(blank(gpu, node, memory, direction, setup, allocation))
-}
-
-fn blank(
-    gpu: u32,
-    numa_node: Option<u32>,
-    memory: HostMemory,
-    direction: HostDirection,
-    setup: Setup,
-    allocation: Allocation,
-) -> HostCopy {
-    HostCopy {
-        gpu,
-        numa_node,
-        memory,
-        direction,
-        engine: setup.engine,
-        allocation,
-        at_once: 1,
-        bytes: setup.bytes,
-        achieved_gbps: None,
-        to_device_gbps: None,
-        to_host_gbps: None,
-        theoretical_gbps: None,
-        bottleneck: None,
-        percent: None,
-        expected_gbps: None,
-        expected_low_gbps: None,
-        expected_high_gbps: None,
-        expected_percent: None,
-        samples: 0,
-        spread_percent: None,
-        host_blocked_us: None,
-        verified: Verified::Skipped,
-        verification_detail: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-    }
+    let (engine, bytes) = (setup.engine, setup.bytes);
+    Some(HostCopy::blank(
+        gpu, node, memory, direction, engine, allocation, 1, bytes,
+    ))
 }

@@ -67,7 +67,7 @@ fn rate(
         .find(is)
         .unwrap_or_else(|| panic!("{gpu} {memory} {direction} {at_once}"));
     assert_eq!(
-        (copy.status, copy.verified),
+        (copy.ending.status, copy.verified),
         (Status::Measured, Verified::Ok),
         "{copy:?}"
     );
@@ -114,7 +114,7 @@ fn standard_measures_what_the_machine_was_recorded_with() {
     );
     assert!(
         anew.iter()
-            .all(|copy| copy.verified == Verified::Ok && copy.status == Status::Measured),
+            .all(|copy| copy.verified == Verified::Ok && copy.ending.status == Status::Measured),
         "{anew:?}"
     );
     // Page-locking takes 575 + 120 ms for a GiB, and the copy is added.
@@ -239,7 +239,7 @@ fn no_more_of_the_hosts_memory_is_taken_than_may_be() {
         found
             .host
             .iter()
-            .all(|copy| copy.bytes == Bytes(MIB) && copy.status == Status::Measured)
+            .all(|copy| copy.bytes == Bytes(MIB) && copy.ending.status == Status::Measured)
     );
     assert!(
         found.pinning[0].limit.as_ref().unwrap().contains("leaves"),
@@ -273,7 +273,7 @@ fn memory_that_cannot_be_page_locked_costs_its_figures_only() {
     for copy in &found.host {
         let measured = copy.memory == Pageable;
         assert_eq!(
-            copy.status,
+            copy.ending.status,
             if measured {
                 Status::Measured
             } else {
@@ -281,15 +281,20 @@ fn memory_that_cannot_be_page_locked_costs_its_figures_only() {
             },
             "{copy:?}"
         );
-        assert_eq!(copy.reason.is_some(), !measured);
+        assert_eq!(copy.ending.reason.is_some(), !measured);
     }
     let pinning = &found.pinning[0];
     assert_eq!(
-        (pinning.status, pinning.limit_bytes),
+        (pinning.ending.status, pinning.limit_bytes),
         (Status::Skipped, Some(Bytes(64 << 10)))
     );
     assert!(
-        pinning.reason.as_ref().unwrap().contains("cuMemHostAlloc"),
+        pinning
+            .ending
+            .reason
+            .as_ref()
+            .unwrap()
+            .contains("cuMemHostAlloc"),
         "{pinning:?}"
     );
 }
@@ -300,7 +305,7 @@ fn without_kernels_there_are_figures_and_no_verification() {
     let copies: Vec<_> = found
         .host
         .iter()
-        .filter(|copy| copy.status == Status::Measured)
+        .filter(|copy| copy.ending.status == Status::Measured)
         .collect();
     assert!(
         copies.len() > 8

@@ -7,7 +7,7 @@ use super::statistics::{median, spread_percent};
 use super::transfer::{Timing, Transfer};
 use hardware::HardwareError;
 use model::flow::Setup;
-use model::measurement::{Latency, Status};
+use model::measurement::Latency;
 use model::placement::{Engine, Pair, Path, Side};
 use plan::LATENCY_COPIES;
 
@@ -45,24 +45,14 @@ impl Bench<'_> {
 
 /// Returns the cell of a round.
 pub(super) fn cell(pair: Pair, setup: Setup, outcome: &Outcome) -> Latency {
-    let mut cell = Latency {
-        pair,
-        path: setup.path,
-        bytes: setup.bytes,
-        latency_us: None,
-        samples: 0,
-        spread_percent: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-    };
+    let mut cell = Latency::blank(pair, setup.path, setup.bytes);
     match rates(outcome, 0) {
         Ok(rates) => {
             cell.latency_us = median(&rates.copy_ns).map(|ns| ns / 1e3);
             cell.samples = count(&rates.copy_ns);
             cell.spread_percent = spread_percent(&rates.copy_ns);
         }
-        Err(why) => (cell.status, cell.reason) = why,
+        Err(why) => cell.ending = why,
     }
     cell
 }

@@ -282,7 +282,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs a probe, and gives back the host buffers that it borrowed.
+    /// Runs a probe, and gives back the host buffers that it borrowed, after an error too. Reports the first error.
     fn with_lent(
         &self,
         probe: impl FnOnce() -> Result<Outcome, HardwareError>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::bench::Bench;
 use super::contents::Check;
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::statistics::{median, spread_percent};
 use super::transfer::{Timing, Transfer};
 use super::window::{Engine, FlowTimes, Sample, in_turn, while_all_run};
@@ -18,7 +18,7 @@ use super::{LoadTimes, Outcome};
 use hardware::{ErrorKind, HardwareError};
 use model::flow::{Endpoint, Flow};
 use model::load::{LoadFlow, LoadPattern};
-use model::measurement::{Status, Verified};
+use model::measurement::Verified;
 use model::placement::{Engine as Mover, Pair, Path};
 use model::units::{Bytes, GbPerSecond};
 use plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
@@ -198,15 +198,14 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     let Action::Load { pattern, .. } = round.task.action else {
         return None;
     };
-    let without = |status, reason| LoadPattern {
-        bytes: round.task.setup.bytes,
-        ..LoadPattern::without(pattern, round.name.clone(), &round.flows, status, reason)
-    };
+    let flows = round.flows.iter().copied().map(LoadFlow::of).collect();
+    let bytes = round.task.setup.bytes;
+    let mut cell = LoadPattern::blank(pattern, round.name.clone(), flows, bytes);
     let load = match outcome {
         Outcome::Load { load } => load,
         outcome => {
-            let (status, reason) = without_figures(outcome);
-            return Some(without(status, reason));
+            cell.ending = without_figures(outcome);
+            return Some(cell);
         }
     };
     let of_flow = |at: usize| {
@@ -218,10 +217,8 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     };
     let rates: Vec<Vec<f64>> = (0..round.flows.len()).map(of_flow).collect();
     if load.samples.is_empty() || rates.iter().any(|rates| rates.len() < load.samples.len()) {
-        return Some(without(
-            Status::Failed,
-            Some("the worker gave no samples".into()),
-        ));
+        cell.ending = no_samples();
+        return Some(cell);
     }
     let totals: Vec<f64> = load
         .samples
@@ -258,7 +255,7 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
         spread_percent: spread_percent(&totals),
         verified,
         verification_detail: detail,
-        ..without(Status::Measured, None)
+        ..cell
     })
 }
 

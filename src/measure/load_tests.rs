@@ -5,6 +5,7 @@ use super::*;
 use crate::{Selection, assemble};
 use model::flow::{HostMemory, Setup};
 use model::load::Pattern;
+use model::status::Status;
 use model::units::MIB;
 use plan::Task;
 use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
@@ -95,7 +96,7 @@ fn from_host(gpu: u32) -> Flow {
 #[track_caller]
 fn near(load: &LoadPattern, total: f64, each: f64, percent: f64) {
     assert_eq!(
-        (load.status, load.verified),
+        (load.ending.status, load.verified),
         (Status::Measured, Verified::Ok),
         "{load:#?}"
     );
@@ -164,7 +165,7 @@ fn flows_of_very_different_rates_run_at_the_same_time() {
     flows.push(from_host(0));
     let (load, _) = machine.run(&flows, 32);
     assert_eq!(
-        (load.status, load.verified, load.samples),
+        (load.ending.status, load.verified, load.samples),
         (Status::Measured, Verified::Ok, 2),
         "{load:#?}"
     );
@@ -239,14 +240,14 @@ fn without_kernels_or_gates_there_is_no_check_or_no_figure() {
     machine.spec.faults.kernels = Some("no PTX compiler".into());
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 64);
     assert_eq!(
-        (load.status, load.verified),
+        (load.ending.status, load.verified),
         (Status::Measured, Verified::Inconclusive),
         "{load:#?}"
     );
     machine.spec.faults.no_hold = true;
     let (load, _) = machine.run(&between(&[(1, 0), (2, 0)]), 64);
     assert_eq!(
-        (load.status, load.achieved_gbps),
+        (load.ending.status, load.achieved_gbps),
         (Status::Skipped, None),
         "{load:#?}"
     );

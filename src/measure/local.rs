@@ -5,12 +5,12 @@
 
 use super::Outcome;
 use super::bench::Bench;
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::statistics::{median, spread_percent};
 use super::transfer::{Timing, Transfer};
 use hardware::HardwareError;
 use model::flow::{Endpoint, Flow, Setup};
-use model::measurement::{LocalCopy, Status};
+use model::measurement::LocalCopy;
 use model::placement::{Engine, Side};
 use model::units::GbPerSecond;
 use plan::{LOCAL_COPIES, stream_of};
@@ -49,18 +49,9 @@ impl Bench<'_> {
 
 /// Returns the cell of a round.
 pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
-    let mut cell = LocalCopy {
-        gpu,
-        bytes: setup.bytes,
-        achieved_gbps: None,
-        samples: 0,
-        spread_percent: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-    };
+    let mut cell = LocalCopy::blank(gpu, setup.bytes);
     let Outcome::Within { rows } = outcome else {
-        (cell.status, cell.reason) = without_figures(outcome);
+        cell.ending = without_figures(outcome);
         return cell;
     };
     let bytes = setup.bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
@@ -72,7 +63,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
     cell.samples = count(&gbps);
     cell.spread_percent = spread_percent(&gbps);
     if cell.achieved_gbps.is_none() {
-        (cell.status, cell.reason) = (Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
     cell
 }
@@ -81,6 +72,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
 mod tests {
     use super::*;
     use crate::Span;
+    use model::status::Status;
     use model::units::{Bytes, MIB};
 
     #[test]
@@ -103,7 +95,7 @@ mod tests {
             "{cell:?}"
         );
         assert_eq!(
-            (cell.gpu, cell.samples, cell.status),
+            (cell.gpu, cell.samples, cell.ending.status),
             (3, 3, Status::Measured)
         );
         assert!(cell.spread_percent.unwrap() > 4.0);
@@ -124,8 +116,8 @@ mod tests {
             (Outcome::Rows { rows: Vec::new() }, Status::Failed),
         ] {
             let cell = cell(0, setup, &outcome);
-            assert_eq!(cell.status, status);
-            assert!(cell.reason.is_some() && cell.achieved_gbps.is_none());
+            assert_eq!(cell.ending.status, status);
+            assert!(cell.ending.reason.is_some() && cell.achieved_gbps.is_none());
         }
     }
 }

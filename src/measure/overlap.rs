@@ -15,7 +15,7 @@ use super::timeline::Ran;
 use super::{Outcome, OverlapSample, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
 use model::flow::Setup;
-use model::measurement::{Overlap, Status};
+use model::measurement::Overlap;
 use model::placement::{Engine, HostMode, Pair, Path, Placement, Side};
 use model::timeline::WorkKind;
 use model::units::{Bytes, MIB};
@@ -266,7 +266,7 @@ impl Bench<'_> {
         Ok(from.send.bytes.min(to.receive.bytes))
     }
 
-    /// Enqueues the copy. One larger than the buffers is made of several, one right after the other.
+    /// Enqueues the copy. A copy larger than the buffers is split into several, enqueued one after the other.
     fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
         let (from, to) = (
             self.open_gpu(scene.pair.source)?.send,
@@ -347,23 +347,11 @@ pub(super) fn cells(pair: Pair, setup: Setup, outcome: &Outcome) -> Vec<Overlap>
 }
 
 fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Outcome) -> Overlap {
-    let mut cell = Overlap {
-        pair,
-        placement: Placement {
-            host,
-            ..setup.placement
-        },
-        compute_on,
-        bytes: setup.bytes,
-        overlap_percent: None,
-        host_blocked_us: None,
-        copy_us: None,
-        kernel_us: None,
-        samples: 0,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+    let placement = Placement {
+        host,
+        ..setup.placement
     };
+    let mut cell = Overlap::blank(pair, placement, compute_on, setup.bytes);
     if let Outcome::Overlap { samples } = outcome {
         let over = |figure: &dyn Fn(&OverlapSample) -> f64| {
             median(&samples.iter().map(figure).collect::<Vec<_>>())
@@ -382,7 +370,7 @@ fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Ou
         cell.kernel_us = over(&|sample| kernel(sample).length_ns() / 1e3);
         cell.samples = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     } else {
-        (cell.status, cell.reason) = without_figures(outcome);
+        cell.ending = without_figures(outcome);
     }
     cell
 }

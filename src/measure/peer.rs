@@ -1,11 +1,12 @@
 //! Builds the cell of one flow: its rates, with theory and verification beside them.
 
-use super::figures::{Rates, count};
+use super::figures::{Rates, count, no_samples};
 use super::statistics::{median, spread_percent};
 use super::verify::{Verifications, both};
 use model::flow::Setup;
 use model::measurement::{PeerBandwidth, Status};
 use model::placement::Pair;
+use model::status::Ending;
 use model::topology::Topology;
 use model::units::{Bytes, GbPerSecond};
 use plan::FIXED_COST_BYTES;
@@ -14,7 +15,7 @@ use plan::FIXED_COST_BYTES;
 pub(super) fn cell(
     pair: Pair,
     setup: Setup,
-    rates: Result<Rates, (Status, Option<String>)>,
+    rates: Result<Rates, Ending>,
     verified: &Verifications,
     topology: &Topology,
 ) -> PeerBandwidth {
@@ -22,7 +23,7 @@ pub(super) fn cell(
     let theoretical = topology
         .route(pair)
         .and_then(|route| route.theoretical(setup.path));
-    let (mut status, mut reason) = (Status::Measured, None);
+    let mut ending = Ending::MEASURED;
     let (mut gbps, mut host_ns, mut line, mut checked, mut at_once) =
         (Vec::new(), Vec::new(), None, None, 1);
     match rates {
@@ -36,31 +37,25 @@ pub(super) fn cell(
             (host_ns, checked, at_once) = (rates.host_ns, rates.check, rates.at_once);
         }
         Err(why) => {
-            (status, reason) = why;
+            ending = why;
             if let (Status::Skipped, Some((lost, why))) =
-                (status, guard.and_then(|guard| guard.lost.as_ref()))
+                (ending.status, guard.and_then(|guard| guard.lost.as_ref()))
             {
-                (status, reason) = (*lost, Some(why.clone()));
+                ending = Ending::without(*lost, Some(why.clone()));
             }
         }
     }
     let achieved = median(&gbps).map(GbPerSecond);
-    if status == Status::Measured && achieved.is_none() {
-        (status, reason) = (Status::Failed, Some("the worker gave no samples".into()));
+    if ending.status == Status::Measured && achieved.is_none() {
+        ending = no_samples();
     }
     let check = both(guard.map(|guard| &guard.check), checked.as_ref());
     PeerBandwidth {
-        pair,
-        setup,
         achieved_gbps: achieved,
         theoretical_gbps: theoretical,
         percent: achieved
             .zip(theoretical)
             .map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
-        expected_gbps: None,
-        expected_low_gbps: None,
-        expected_high_gbps: None,
-        expected_percent: None,
         samples: count(&gbps),
         spread_percent: spread_percent(&gbps),
         fixed_cost_us: line.as_ref().map(|line| line.fixed_ns / 1e3),
@@ -69,9 +64,8 @@ pub(super) fn cell(
         at_once,
         verified: check.verified,
         verification_detail: check.detail,
-        status,
-        reason,
-        disturbed: false,
+        ending,
+        ..PeerBandwidth::blank(pair, setup)
     }
 }
 

@@ -10,7 +10,6 @@ use super::statistics::median;
 use hardware::{ErrorKind, HardwareError, HostRoom, Location};
 use model::flow::{Endpoint, HostMemory, Setup};
 use model::host::Pinning;
-use model::measurement::Status;
 use model::units::{Bytes, GIB};
 use plan::Round;
 
@@ -128,24 +127,10 @@ fn nearest(room: HostRoom) -> Option<(String, u64)> {
 
 /// Returns the cell of a round.
 pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinning {
-    let mut cell = Pinning {
-        numa_node: node,
-        bytes: setup.bytes,
-        allocate_ms_per_gib: None,
-        free_ms_per_gib: None,
-        register_ms_per_gib: None,
-        unregister_ms_per_gib: None,
-        allocating_takes_bytes: None,
-        copying_takes_bytes: None,
-        limit: None,
-        limit_bytes: None,
-        refused: matches!(outcome, Outcome::Failed { .. }),
-        samples: 0,
-        status: Status::Measured,
-        reason: None,
-    };
+    let mut cell = Pinning::blank(node, setup.bytes);
     let Outcome::Pinned { pinned } = outcome else {
-        (cell.status, cell.reason) = without_figures(outcome);
+        cell.refused = matches!(outcome, Outcome::Failed { .. });
+        cell.ending = without_figures(outcome);
         return cell;
     };
     let per_gib = |ns: &[f64]| median(ns).map(|ns| ns / 1e6 * in_gib(setup.bytes));
@@ -168,12 +153,12 @@ pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinnin
         (Some(limit), Some(Bytes(left)))
     });
     if let Some(error) = &pinned.refused {
-        let (status, reason) = without_figures(&Outcome::Failed {
+        let refused = without_figures(&Outcome::Failed {
             error: error.clone(),
         });
-        cell.reason = reason;
+        cell.ending.reason = refused.reason;
         if cell.samples == 0 || cell.register_ms_per_gib.is_none() {
-            (cell.status, cell.refused) = (status, true);
+            (cell.ending.status, cell.refused) = (refused.status, true);
         }
     }
     cell

@@ -14,15 +14,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, Origin};
-use super::figures::{count, without_figures};
+use super::figures::{count, no_samples, without_figures};
 use super::gpu_buffers::{GpuBuffers, Work};
 use super::statistics::{median, spread_percent};
 use super::timeline::Ran;
 use super::{Outcome, Span};
 use hardware::{ErrorKind, Event, HardwareError, Stream};
-use model::measurement::Status;
 use model::pipeline::{Bound, Pipeline};
-use model::status::Ending;
 use model::units::Bytes;
 use plan::{Action, Round};
 
@@ -353,32 +351,11 @@ pub(super) fn cell(round: &Round, outcome: &Outcome) -> Option<Pipeline> {
         return None;
     };
     let (gpu, numa_node, memory) = super::gpu_buffers::ends(round)?;
-    let mut cell = Pipeline {
-        gpu,
-        numa_node,
-        memory: memory?,
-        batches,
-        bytes: round.task.setup.bytes,
-        streams,
-        one_stream_us: None,
-        several_streams_us: None,
-        speed_up: None,
-        possible_speed_up: None,
-        copy_in_us: None,
-        kernel_us: None,
-        copy_out_us: None,
-        enqueue_us: None,
-        bound: None,
-        samples: 0,
-        spread_percent: None,
-        ending: Ending::MEASURED,
-    };
+    let bytes = round.task.setup.bytes;
+    let mut cell = Pipeline::blank(gpu, numa_node, memory?, batches, bytes, streams);
     match outcome {
         Outcome::Pipeline { times } => fill(&mut cell, times),
-        outcome => {
-            let (status, reason) = without_figures(outcome);
-            cell.ending = Ending::without(status, reason);
-        }
+        outcome => cell.ending = without_figures(outcome),
     }
     Some(cell)
 }
@@ -418,7 +395,7 @@ fn fill(cell: &mut Pipeline, times: &PipelineTimes) {
             .map(|enqueue| bound(cell.batches, enqueue, kernel, copy_in.max(copy_out)));
     }
     if cell.speed_up.is_none() {
-        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+        cell.ending = no_samples();
     }
 }
 

@@ -486,11 +486,11 @@ fn a_verification_that_crashed_is_a_failed_path() {
         panic!("{tables:?}")
     };
     assert_eq!(
-        (push.status, push.reason.as_deref()),
+        (push.ending.status, push.ending.reason.as_deref()),
         (Status::Skipped, Some("not run"))
     );
     assert_eq!(
-        (pull.status, pull.reason.as_deref()),
+        (pull.ending.status, pull.ending.reason.as_deref()),
         (Status::Failed, Some("ended by signal 9"))
     );
 }

@@ -4,8 +4,8 @@
 //! costs time (2.9 µs on H200, docs/measurement.md). The gate is shut while the row is enqueued, so that the host's
 //! launch speed is never timed. A copy before the first event takes the start-up of the copy engine.
 //!
-//! Some rows are not gated: those of staged copies and of pageable memory. Their calls hold the host until the bytes are
-//! moved, and behind a closed gate they would never return.
+//! Rows of staged copies and of pageable memory are not gated. Their calls block the host until the bytes are moved, so
+//! behind a closed gate they would never return.
 
 use std::collections::HashMap;
 
@@ -288,10 +288,9 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// Closes the gates of the issuers, and lets all their streams wait. Returns false if streams cannot be held.
-    ///
-    /// One flow by itself is measured even then: the copy before its row takes longer than enqueueing the others.
-    /// Several flows could not be compared.
+    /// Closes the gates of the issuers, and lets all their streams wait. Returns false if streams cannot be held and
+    /// there is only one flow, with a copy before its row: that copy takes longer than enqueueing the others. Several
+    /// flows could not be compared.
     fn shut(&self, transfers: &[Transfer], timing: Timing) -> Result<bool, HardwareError> {
         let mut shut = Vec::new();
         for Transfer { issuer, .. } in transfers {

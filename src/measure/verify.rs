@@ -14,6 +14,7 @@ use hardware::{ErrorKind, HardwareError};
 use model::flow::{Flow, Setup};
 use model::measurement::{Status, Verified};
 use model::placement::{Pair, Placement};
+use model::status::Ending;
 
 impl Bench<'_> {
     /// Copies a pattern of each pair, all at once, and checks it at its destination.
@@ -100,7 +101,7 @@ fn verification(outcome: &Outcome, at: usize) -> Verification {
             lost: None,
         };
     }
-    let (status, reason) = without_figures(outcome);
+    let Ending { status, reason, .. } = without_figures(outcome);
     let reason = reason.unwrap_or_default();
     let verified = if status == Status::Skipped {
         Verified::Skipped

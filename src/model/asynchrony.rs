@@ -5,12 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Measurement, ended, figures};
-use super::flow::{Endpoint, Flow, HostMemory, Setup};
+use super::cell::{Subject, axes, cell};
+use super::flow::{Flow, HostMemory, Setup};
 use super::host::HostDirection;
 use super::placement::HostMode;
-use super::probe::Probe;
-use super::status::Ending;
 use super::units::Bytes;
 
 /// A call that the host makes.
@@ -42,39 +40,41 @@ impl fmt::Display for Call {
     }
 }
 
-/// The time that one call blocks the host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct HostCall {
-    /// The GPU, by NVML's index.
-    pub gpu: u32,
-    /// The call.
-    pub call: Call,
-    /// Allocation of the host's buffer, for a copy between host and GPU. Null for copies within the GPU and for other
-    /// calls.
-    pub memory: Option<HostMemory>,
-    /// NUMA node of the host's buffer. Null if it is not known or there is no such buffer.
-    pub numa_node: Option<u32>,
-    /// Direction of a copy between host and GPU.
-    pub direction: Option<HostDirection>,
-    /// Size of the copy, if the call is one.
-    pub bytes: Option<Bytes>,
-    /// Host mode of the call. Blocking means that it waits for the work that it starts or finds; a blocking copy
-    /// includes the wait for its end.
-    pub host: HostMode,
-    /// True if the call starts work, or if a wait finds unfinished work.
-    pub busy: bool,
-    /// Time that the call blocks the host, microseconds, median.
-    pub host_blocked_us: Option<f64>,
-    /// Time that this work takes on the GPU, microseconds, median. 0 if there is no work.
-    pub work_us: Option<f64>,
-    /// Number of samples.
-    pub samples: u32,
-    /// (Largest - smallest) / median of the time that the call blocks the host, per cent.
-    pub spread_percent: Option<f64>,
-    /// Status of the measurement.
-    #[serde(flatten)]
-    pub ending: Ending,
+axes!(Call);
+
+cell! {
+    /// The time that one call blocks the host.
+    HostCall: Calls
+    with {
+        /// The GPU, by NVML's index.
+        gpu: u32,
+        /// The call.
+        call: Call,
+        /// Allocation of the host's buffer, for a copy between host and GPU. Null for copies within the GPU and for other
+        /// calls.
+        memory: Option<HostMemory>,
+        /// NUMA node of the host's buffer. Null if it is not known or there is no such buffer.
+        numa_node: Option<u32>,
+        /// Direction of a copy between host and GPU.
+        direction: Option<HostDirection>,
+        /// Size of the copy, if the call is one.
+        bytes: Option<Bytes>,
+        /// Host mode of the call. Blocking means that it waits for the work that it starts or finds; a blocking copy
+        /// includes the wait for its end.
+        host: HostMode,
+        /// True if the call starts work, or if a wait finds unfinished work.
+        busy: bool,
+    }
+    has {
+        /// Time that the call blocks the host, microseconds, median.
+        host_blocked_us: Option<f64> => main Amount,
+        /// Time that this work takes on the GPU, microseconds, median. 0 if there is no work.
+        work_us: Option<f64> => Amount,
+        /// Number of samples.
+        samples: u32,
+        /// (Largest - smallest) / median of the time that the call blocks the host, per cent.
+        spread_percent: Option<f64> => Amount,
+    }
 }
 
 impl HostCall {
@@ -105,21 +105,12 @@ impl HostCall {
     }
 }
 
-impl Measurement for HostCall {
-    fn probe(&self) -> Probe {
-        Probe::Calls
-    }
-
+impl Subject for HostCall {
     fn flow(&self) -> Flow {
-        let gpu = Endpoint::Gpu(self.gpu);
-        let host = self.memory.map_or(gpu, |memory| Endpoint::Host {
-            node: self.numa_node,
-            memory,
+        let Self { gpu, numa_node, .. } = *self;
+        let up = self.memory.map_or(Flow::inside(gpu), |memory| {
+            Flow::from_host(numa_node, memory, gpu)
         });
-        let up = Flow {
-            from: host,
-            to: gpu,
-        };
         if self.direction == Some(HostDirection::ToHost) {
             up.reversed()
         } else {
@@ -139,51 +130,37 @@ impl Measurement for HostCall {
         };
         format!("{}, {}{work}", self.words(), self.host)
     }
-
-    figures! {
-        measured { host_blocked_us: Amount, work_us: Amount, spread_percent: Amount }
-        other { gpu, call, memory, numa_node, direction, bytes, host, busy, samples, ending }
-    }
-
-    ended!(ending);
 }
 
-/// A loop of small launches on one GPU with a wait for a GPU in each turn. That GPU is either the same one, which has
-/// just been given work, or another one, which has none.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct LaunchLoop {
-    /// NVML's index of the GPU that works.
-    pub gpu: u32,
-    /// NVML's index of the GPU that is waited for in each turn.
-    pub synchronized: u32,
-    /// Number of turns.
-    pub turns: u32,
-    /// Run time of each kernel, microseconds.
-    pub kernel_us: f64,
-    /// Time from the first launch until the GPU has finished all work, divided by the turns, microseconds, median.
-    pub turn_us: Option<f64>,
-    /// Part of `turn_us` that the host spends in the loop, microseconds, median.
-    pub host_us: Option<f64>,
-    /// Number of samples.
-    pub samples: u32,
-    /// (Largest - smallest) / median, per cent.
-    pub spread_percent: Option<f64>,
-    /// Status of the measurement.
-    #[serde(flatten)]
-    pub ending: Ending,
+cell! {
+    /// A loop of small launches on one GPU with a wait for a GPU in each turn. That GPU is either the same one, which has
+    /// just been given work, or another one, which has none.
+    LaunchLoop: LaunchLoop
+    with {
+        /// NVML's index of the GPU that works.
+        gpu: u32,
+        /// NVML's index of the GPU that is waited for in each turn.
+        synchronized: u32,
+        /// Number of turns.
+        turns: u32,
+        /// Run time of each kernel, microseconds.
+        kernel_us: f64,
+    }
+    has {
+        /// Time from the first launch until the GPU has finished all work, divided by the turns, microseconds, median.
+        turn_us: Option<f64> => main Amount,
+        /// Part of `turn_us` that the host spends in the loop, microseconds, median.
+        host_us: Option<f64> => Amount,
+        /// Number of samples.
+        samples: u32,
+        /// (Largest - smallest) / median, per cent.
+        spread_percent: Option<f64> => Amount,
+    }
 }
 
-impl Measurement for LaunchLoop {
-    fn probe(&self) -> Probe {
-        Probe::LaunchLoop
-    }
-
+impl Subject for LaunchLoop {
     fn flow(&self) -> Flow {
-        Flow {
-            from: Endpoint::Gpu(self.gpu),
-            to: Endpoint::Gpu(self.gpu),
-        }
+        Flow::inside(self.gpu)
     }
 
     fn setup(&self) -> Setup {
@@ -196,54 +173,37 @@ impl Measurement for LaunchLoop {
             self.turns, self.synchronized
         )
     }
-
-    figures! {
-        measured { turn_us: Amount, host_us: Amount, spread_percent: Amount }
-        other { gpu, synchronized, turns, kernel_us, samples, ending }
-    }
-
-    ended!(ending);
 }
 
-/// Data that a program gets if it reads the target buffer of a non-blocking copy to the host before waiting for the
-/// copy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Hazard {
-    /// The GPU, by NVML's index.
-    pub gpu: u32,
-    /// Allocation of the host's buffer. A copy to pageable memory blocks the host until its bytes have arrived.
-    pub memory: HostMemory,
-    /// NUMA node of the host's buffer. Null if not known.
-    pub numa_node: Option<u32>,
-    /// Size of the copy.
-    pub bytes: Bytes,
-    /// Share of the bytes that are stale when read right after the call, per cent, median.
-    pub stale_percent: Option<f64>,
-    /// The same share when read after waiting for the copy, the highest. This is the right way to read.
-    pub stale_after_wait_percent: Option<f64>,
-    /// Time of the copy, from the call until the wait ends, microseconds, median.
-    pub copy_us: Option<f64>,
-    /// Number of samples.
-    pub samples: u32,
-    /// Status of the measurement.
-    #[serde(flatten)]
-    pub ending: Ending,
+cell! {
+    /// Data that a program gets if it reads the target buffer of a non-blocking copy to the host before waiting for the
+    /// copy.
+    Hazard: Hazard
+    with {
+        /// The GPU, by NVML's index.
+        gpu: u32,
+        /// Allocation of the host's buffer. A copy to pageable memory blocks the host until its bytes have arrived.
+        memory: HostMemory,
+        /// NUMA node of the host's buffer. Null if not known.
+        numa_node: Option<u32>,
+        /// Size of the copy.
+        bytes: Bytes,
+    }
+    has {
+        /// Share of the bytes that are stale when read right after the call, per cent, median.
+        stale_percent: Option<f64> => main Share,
+        /// The same share when read after waiting for the copy, the highest. This is the right way to read.
+        stale_after_wait_percent: Option<f64> => Share,
+        /// Time of the copy, from the call until the wait ends, microseconds, median.
+        copy_us: Option<f64> => Amount,
+        /// Number of samples.
+        samples: u32,
+    }
 }
 
-impl Measurement for Hazard {
-    fn probe(&self) -> Probe {
-        Probe::Hazard
-    }
-
+impl Subject for Hazard {
     fn flow(&self) -> Flow {
-        Flow {
-            from: Endpoint::Gpu(self.gpu),
-            to: Endpoint::Host {
-                node: self.numa_node,
-                memory: self.memory,
-            },
-        }
+        Flow::from_host(self.numa_node, self.memory, self.gpu).reversed()
     }
 
     fn setup(&self) -> Setup {
@@ -253,11 +213,4 @@ impl Measurement for Hazard {
     fn what(&self) -> String {
         format!("{} read at once", self.bytes)
     }
-
-    figures! {
-        measured { stale_percent: Share, stale_after_wait_percent: Share, copy_us: Amount }
-        other { gpu, memory, numa_node, bytes, samples, ending }
-    }
-
-    ended!(ending);
 }

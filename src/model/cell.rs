@@ -1,10 +1,13 @@
-//! Measurements as all probes have them. A probe declares the figures of its cell once; plausibility, disturbed and withheld
-//! figures, and the count of tested measurements follow from the declaration.
+//! Measurements as all probes have them. A probe declares its cell once; JSON, schema, plausibility, disturbed and withheld
+//! figures, the count of tested measurements, and tables of all figures follow from the declaration.
 
-use super::flow::{Endpoint, Flow, Setup};
+use serde::Serialize;
+
+use super::flow::{Endpoint, Flow, HostMemory, Setup};
+use super::placement::{Engine, HostMode, Pair, Path, Placement, Side};
 use super::probe::Probe;
-use super::status::{Status, Verified};
-use super::units::GbPerSecond;
+use super::status::{Ending, Status, Verified};
+use super::units::{Bytes, GbPerSecond};
 
 /// No rate within a machine is higher, GB/s: about a hundred times the rate of all GPU memory in a rack.
 const MOST_GBPS: f64 = 1e6;
@@ -41,6 +44,10 @@ pub struct Figure {
     /// `None` if it is not known.
     pub value: Option<f64>,
     pub quantity: Quantity,
+    /// True if it was not measured: measured figures are compared with it.
+    pub is_given: bool,
+    /// Number of the flow that it belongs to; `None` for figures of the whole measurement.
+    pub flow: Option<usize>,
 }
 
 impl Figure {
@@ -49,7 +56,39 @@ impl Figure {
             key,
             value: value.value(),
             quantity,
+            is_given: false,
+            flow: None,
         }
+    }
+
+    /// Returns the same figure, as one that measured figures are compared with.
+    #[must_use]
+    pub const fn given(self) -> Self {
+        Self {
+            is_given: true,
+            ..self
+        }
+    }
+
+    /// Returns the same figure, of one of several flows.
+    #[must_use]
+    pub const fn of_flow(self, number: usize) -> Self {
+        Self {
+            flow: Some(number),
+            ..self
+        }
+    }
+
+    /// Returns its unit, by the end of its key. Empty for a number or an index.
+    pub fn unit(&self) -> &'static str {
+        let units = [
+            ("_gbps", "GB/s"),
+            ("percent", "%"),
+            ("_us", "us"),
+            ("_ms_per_gib", "ms/GiB"),
+        ];
+        let found = units.iter().find(|(end, _)| self.key.ends_with(end));
+        found.map_or("", |(_, unit)| unit)
     }
 
     /// Returns why the value cannot be.
@@ -125,20 +164,8 @@ impl Cell<'_> {
     }
 }
 
-/// The end of a measurement.
-#[derive(Debug, Clone, Copy)]
-pub struct Ended<'a> {
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<&'a str>,
-    /// True if another program disturbed it.
-    pub disturbed: bool,
-}
-
-/// A measurement of the report.
-pub trait Measurement {
-    fn probe(&self) -> Probe;
-
+/// The subject of a measurement, which each probe names itself.
+pub trait Subject {
     /// Returns source and destination of the copied bytes. A measurement without copies returns the GPU for both.
     fn flow(&self) -> Flow;
 
@@ -148,121 +175,336 @@ pub trait Measurement {
     /// Describes, for people, the difference from other measurements of its probe and flow.
     fn what(&self) -> String;
 
+    /// Returns its name, unique within its probe.
+    fn title(&self) -> String {
+        format!("{}, {}", self.flow(), self.what())
+    }
+}
+
+/// A measurement of the report, as `cell!` declares it.
+pub trait Measurement: Subject {
+    fn probe(&self) -> Probe;
+
+    /// Returns what it was planned with, each by its name in a table.
+    fn axes(&self) -> Vec<(&'static str, String)>;
+
+    /// Returns the names that `axes` uses.
+    fn axis_names() -> Vec<&'static str>
+    where
+        Self: Sized;
+
     /// Returns its figures, the main figure first. Figures that it is compared with come last.
     fn figures(&self) -> Vec<Figure>;
 
     /// Removes the measured figures. Those that it is compared with stay.
     fn forget(&mut self);
 
-    fn ended(&self) -> Ended<'_>;
+    fn ending(&self) -> &Ending;
 
-    /// Sets status and reason.
-    fn end(&mut self, status: Status, reason: Option<String>);
+    fn ending_mut(&mut self) -> &mut Ending;
 
-    /// Sets if another program disturbed it.
-    fn set_disturbed(&mut self, disturbed: bool);
-
-    fn verified(&self) -> Verified {
-        Verified::Skipped
-    }
+    /// Returns the result of checking the bytes.
+    fn verified(&self) -> Verified;
 
     /// Returns true if the measurement has a result.
     fn has_figure(&self) -> bool;
 
+    /// Returns the number of flows, each of which is a cell.
+    fn parts(&self) -> usize;
+
+    /// Returns source and destination of one of the flows.
+    fn flow_of(&self, part: usize) -> Flow;
+
     /// Returns its name, unique within a report.
     fn identity(&self) -> String {
-        format!("{}, {}, {}", self.probe(), self.flow(), self.what())
+        format!("{}, {}", self.probe(), self.title())
     }
 
     /// Returns the fields that all probes share.
     fn cell(&self) -> Cell<'_> {
-        let Ended {
-            status,
-            reason,
-            disturbed,
-        } = self.ended();
+        let ending = self.ending();
         Cell {
             probe: self.probe(),
             flow: self.flow(),
             setup: self.setup(),
-            status,
+            status: ending.status,
             has_figure: self.has_figure(),
-            reason,
+            reason: ending.reason.as_deref(),
             verified: self.verified(),
-            disturbed,
+            disturbed: ending.disturbed,
         }
     }
 
-    /// Returns the number of flows, each of which is a cell.
-    fn parts(&self) -> usize {
-        1
+    /// Returns true if its figures are valid: they were measured, the bytes arrived, and no other program disturbed them.
+    fn is_sound(&self) -> bool {
+        self.has_figure() && self.ending().is_sound() && !self.verified().is_wrong()
     }
 
     /// Returns the cell of one of the flows.
-    fn part(&self, _number: usize) -> Cell<'_> {
-        self.cell()
+    fn part(&self, number: usize) -> Cell<'_> {
+        Cell {
+            flow: self.flow_of(number),
+            ..self.cell()
+        }
     }
 }
 
-/// Declares the figures of a cell, within `impl Measurement`: each with its kind of quantity, the main figure first. `given`
-/// are figures that the measured ones are compared with, `also` values that go with the figures, `other` everything else; a
-/// figure after `or` is as good as the main one. A field that is in no list does not compile.
-macro_rules! figures {
-    (
-        measured { $main:ident: $kind:ident $(, $figure:ident: $quantity:ident)* $(,)? }
-        $(or $or:ident)?
-        $(given { $($given:ident: $given_quantity:ident),* $(,)? })?
-        $(also { $($also:ident),* $(,)? })?
-        other { $($other:ident),* $(,)? }
-    ) => {
-        fn figures(&self) -> Vec<crate::cell::Figure> {
-            use crate::cell::{Figure, Quantity};
-            let Self { $main, $($figure,)* $($($given,)*)? $($($also: _,)*)? $($other: _,)* } = self;
-            vec![
-                Figure::new(stringify!($main), $main, Quantity::$kind),
-                $(Figure::new(stringify!($figure), $figure, Quantity::$quantity),)*
-                $($(Figure::new(stringify!($given), $given, Quantity::$given_quantity),)*)?
-            ]
-        }
+/// A type of what measurements are planned with.
+pub(crate) trait Axis {
+    /// Names of its columns in a table; empty if it has one column, named after its field.
+    const NAMES: &'static [&'static str] = &[];
 
-        fn forget(&mut self) {
-            self.$main = None;
-            $(self.$figure = None;)*
-            $($(self.$also = None;)*)?
-        }
+    /// Returns the value of each column.
+    fn values(&self) -> Vec<String>;
+}
 
-        fn has_figure(&self) -> bool {
-            self.$main.is_some() $(|| self.$or.is_some())?
-        }
+/// Returns the names of the columns of a field.
+pub(crate) fn names_of<T: Axis>(field: &'static str) -> Vec<&'static str> {
+    match T::NAMES {
+        [] => vec![field],
+        names => names.to_vec(),
+    }
+}
+
+/// Returns names and values of a field.
+pub(crate) fn columns_of<T: Axis>(value: &T, field: &'static str) -> Vec<(&'static str, String)> {
+    names_of::<T>(field)
+        .into_iter()
+        .zip(value.values())
+        .collect()
+}
+
+/// Returns a value as JSON has it, without quotation marks. Null is empty.
+pub fn plain(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::Null) | Err(_) => String::new(),
+        Ok(other) => other.to_string(),
+    }
+}
+
+/// Lists axes of one column, with values as JSON has them.
+macro_rules! axes {
+    ($($type:ty),* $(,)?) => {
+        $(impl crate::cell::Axis for $type {
+            fn values(&self) -> Vec<String> {
+                vec![crate::cell::plain(self)]
+            }
+        })*
     };
 }
 
-/// Gives `impl Measurement` the end of a cell: from its fields `status`, `reason` and `disturbed`, or from `ending`.
-macro_rules! ended {
-    () => {
-        ended!(@ status, reason, disturbed);
-    };
-    (ending) => {
-        ended!(@ ending.status, ending.reason, ending.disturbed);
-    };
-    (@ $($status:ident).+, $($reason:ident).+, $($disturbed:ident).+) => {
-        fn ended(&self) -> crate::cell::Ended<'_> {
-            crate::cell::Ended {
-                status: self.$($status).+,
-                reason: self.$($reason).+.as_deref(),
-                disturbed: self.$($disturbed).+,
+axes!(
+    u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side
+);
+
+impl<T: Axis> Axis for Option<T> {
+    fn values(&self) -> Vec<String> {
+        self.as_ref().map_or_else(|| vec![String::new()], T::values)
+    }
+}
+
+impl Axis for Placement {
+    fn values(&self) -> Vec<String> {
+        vec![self.to_string()]
+    }
+}
+
+impl Axis for Pair {
+    const NAMES: &'static [&'static str] = &["source", "destination"];
+
+    fn values(&self) -> Vec<String> {
+        vec![plain(self.source), plain(self.destination)]
+    }
+}
+
+impl Axis for Setup {
+    const NAMES: &'static [&'static str] = &[
+        "placement",
+        "issuer",
+        "engine",
+        "direction",
+        "path",
+        "bytes",
+    ];
+
+    fn values(&self) -> Vec<String> {
+        let Self {
+            placement,
+            issuer,
+            engine,
+            direction,
+            path,
+            bytes,
+        } = self;
+        vec![
+            placement.to_string(),
+            plain(issuer),
+            plain(engine),
+            plain(direction),
+            plain(path),
+            plain(bytes),
+        ]
+    }
+}
+
+/// Sorts figures by their rank, and appends those of single flows.
+pub(crate) fn in_order<const FIELDS: usize>(
+    own: [Option<(u8, Figure)>; FIELDS],
+    of_flows: Vec<Figure>,
+) -> Vec<Figure> {
+    let mut own: Vec<_> = own.into_iter().flatten().collect();
+    own.sort_by_key(|(rank, _)| *rank);
+    let own = own.into_iter().map(|(_, figure)| figure);
+    own.chain(of_flows).collect()
+}
+
+/// Declares a cell once: its probe, what it is planned `with`, and what it `has` afterwards. Struct, JSON, schema and
+/// [`Measurement`] follow; [`Subject`] is written by hand. The role of a field follows `=>`:
+///
+/// - a [`Quantity`]: a measured figure; `main` before it marks the figure that counts as a result;
+/// - `given` and a quantity: a figure that the measured ones are compared with;
+/// - `also`: a value that goes with the figures;
+/// - `checked`: the result of checking the bytes;
+/// - `flows`: the flows of a pattern, each with figures of its own.
+///
+/// A field of `has` starts as its default, or as the value after `=`.
+macro_rules! cell {
+    (
+        $(#[$about:meta])*
+        $name:ident: $probe:ident
+        with { $($(#[$key_about:meta])* $key:ident: $key_type:ty $(=> $part:ident)?),* $(,)? }
+        has { $($(#[$field_about:meta])* $field:ident: $type:ty $(= $start:expr)? $(=> $($role:ident)+)?),* $(,)? }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+        pub struct $name {
+            $($(#[$key_about])* pub $key: $key_type,)*
+            $($(#[$field_about])* pub $field: $type,)*
+            /// Status of the measurement.
+            #[serde(flatten)]
+            pub ending: crate::status::Ending,
+        }
+
+        impl $name {
+            /// Returns a measurement without figures, to be filled in.
+            #[allow(clippy::too_many_arguments, reason = "each is a field")]
+            pub fn blank($($key: $key_type),*) -> Self {
+                Self {
+                    $($key,)*
+                    $($field: crate::cell::role!(start $($start)?),)*
+                    ending: crate::status::Ending::MEASURED,
+                }
             }
         }
 
-        fn end(&mut self, status: crate::status::Status, reason: Option<String>) {
-            self.$($status).+ = status;
-            self.$($reason).+ = reason;
-        }
+        impl crate::cell::Measurement for $name {
+            fn probe(&self) -> crate::probe::Probe {
+                crate::probe::Probe::$probe
+            }
 
-        fn set_disturbed(&mut self, disturbed: bool) {
-            self.$($disturbed).+ = disturbed;
+            fn axes(&self) -> Vec<(&'static str, String)> {
+                [$(crate::cell::role!(axes self.$key, $key, $($part)?)),*].concat()
+            }
+
+            fn axis_names() -> Vec<&'static str> {
+                [$(crate::cell::role!(names $key_type, $key, $($part)?)),*].concat()
+            }
+
+            fn figures(&self) -> Vec<crate::cell::Figure> {
+                let own = [$(crate::cell::role!(figure self.$field, $field, $($($role)+)?)),*];
+                let of_flows = [$(crate::cell::role!(figures self.$key, $($part)?)),*];
+                crate::cell::in_order(own, of_flows.concat())
+            }
+
+            fn forget(&mut self) {
+                $(crate::cell::role!(forget self.$key, $($part)?);)*
+                $(crate::cell::role!(forget self.$field, $($($role)+)?);)*
+            }
+
+            fn ending(&self) -> &crate::status::Ending {
+                &self.ending
+            }
+
+            fn ending_mut(&mut self) -> &mut crate::status::Ending {
+                &mut self.ending
+            }
+
+            fn verified(&self) -> crate::status::Verified {
+                let checked = [$(crate::cell::role!(checked self.$field, $($($role)+)?)),*];
+                checked.into_iter().flatten().next().unwrap_or(crate::status::Verified::Skipped)
+            }
+
+            fn has_figure(&self) -> bool {
+                [$(crate::cell::role!(main self.$field, $($($role)+)?)),*].contains(&true)
+            }
+
+            fn parts(&self) -> usize {
+                let parts = [$(crate::cell::role!(parts self.$key, $($part)?)),*];
+                parts.into_iter().flatten().next().unwrap_or(1)
+            }
+
+            fn flow_of(&self, part: usize) -> crate::flow::Flow {
+                let flows = [$(crate::cell::role!(flow self.$key, part, $($part)?)),*];
+                flows.into_iter().flatten().next().unwrap_or_else(|| crate::cell::Subject::flow(self))
+            }
         }
     };
 }
 
-pub(crate) use {ended, figures};
+/// Expands to the part that a field has in each function of `cell!`, by its role.
+macro_rules! role {
+    (start) => { Default::default() };
+    (start $start:expr) => { $start };
+
+    (axes $value:expr, $field:ident,) => { crate::cell::columns_of(&$value, stringify!($field)) };
+    (axes $value:expr, $field:ident, flows) => { Vec::new() };
+    (names $type:ty, $field:ident,) => { crate::cell::names_of::<$type>(stringify!($field)) };
+    (names $type:ty, $field:ident, flows) => { Vec::new() };
+
+    (figure $value:expr, $field:ident,) => { None };
+    (figure $value:expr, $field:ident, also) => { None };
+    (figure $value:expr, $field:ident, checked) => { None };
+    (figure $value:expr, $field:ident, main $kind:ident) => {
+        Some((0, crate::cell::role!(new $value, $field, $kind)))
+    };
+    (figure $value:expr, $field:ident, $kind:ident) => {
+        Some((1, crate::cell::role!(new $value, $field, $kind)))
+    };
+    (figure $value:expr, $field:ident, given $kind:ident) => {
+        Some((2, crate::cell::role!(new $value, $field, $kind).given()))
+    };
+    (new $value:expr, $field:ident, $kind:ident) => {
+        crate::cell::Figure::new(stringify!($field), &$value, crate::cell::Quantity::$kind)
+    };
+    (figures $value:expr,) => { Vec::new() };
+    (figures $value:expr, flows) => {
+        $value.iter().enumerate().flat_map(|(number, flow)| flow.figures(number)).collect()
+    };
+
+    (forget $value:expr,) => {};
+    (forget $value:expr, checked) => {};
+    (forget $value:expr, given $kind:ident) => {};
+    (forget $value:expr, flows) => {
+        $value.iter_mut().for_each(|flow| flow.forget());
+    };
+    (forget $value:expr, $($measured:ident)+) => { $value = None; };
+
+    (checked $value:expr, checked) => { Some($value) };
+    (checked $value:expr, $($other:ident)*) => { None };
+
+    (main $value:expr, main $kind:ident) => { $value.is_some() };
+    (main $value:expr, $($other:ident)*) => { false };
+
+    (parts $value:expr, flows) => { Some($value.len()) };
+    (parts $value:expr,) => { None };
+
+    (flow $value:expr, $part:expr, flows) => { Some($value[$part].flow()) };
+    (flow $value:expr, $part:expr,) => {{
+        let _ = $part;
+        None
+    }};
+}
+
+pub(crate) use {axes, cell, role};

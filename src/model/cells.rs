@@ -32,7 +32,8 @@ impl Measurements {
         is_wanted: impl Fn(Pair) -> bool,
     ) -> BTreeMap<Pair, &PeerBandwidth> {
         let setup = setup.of_any_size();
-        let weight = |cell: &PeerBandwidth| (cell.status == Status::Measured, cell.setup.bytes);
+        let weight =
+            |cell: &PeerBandwidth| (cell.ending.status == Status::Measured, cell.setup.bytes);
         let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
         for cell in self
             .peer
@@ -50,7 +51,7 @@ impl Measurements {
     /// Returns the figures by which pairs are judged on this path: those measured in [`Setup::REFERENCE`].
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
         let mut cells = self.in_setup(Setup::REFERENCE.with_path(path));
-        cells.retain(|_, cell| cell.status == Status::Measured && !cell.disturbed);
+        cells.retain(|_, cell| cell.ending.is_sound());
         cells
     }
 
@@ -65,7 +66,7 @@ impl Measurements {
     /// before others, then larger ones before smaller ones.
     pub fn host_alone(&self, way: HostWay) -> Vec<&HostCopy> {
         let mut found: Vec<&HostCopy> = Vec::new();
-        let weight = |copy: &HostCopy| (copy.status == Status::Measured, copy.bytes);
+        let weight = |copy: &HostCopy| (copy.ending.status == Status::Measured, copy.bytes);
         for copy in self
             .host
             .iter()

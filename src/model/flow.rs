@@ -110,6 +110,22 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// The flow of bytes that stay within a GPU.
+    pub const fn inside(gpu: u32) -> Self {
+        Self {
+            from: Endpoint::Gpu(gpu),
+            to: Endpoint::Gpu(gpu),
+        }
+    }
+
+    /// The flow from memory of the host to a GPU.
+    pub const fn from_host(node: Option<u32>, memory: HostMemory, gpu: u32) -> Self {
+        Self {
+            from: Endpoint::Host { node, memory },
+            to: Endpoint::Gpu(gpu),
+        }
+    }
+
     /// Returns the flow in the other direction.
     pub const fn reversed(self) -> Self {
         Self {

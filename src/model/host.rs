@@ -4,11 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Ended, Measurement, ended, figures};
+use super::cell::{Measurement, Subject, axes, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine};
-use super::probe::Probe;
-use super::status::{Status, Verified};
+use super::status::Verified;
 use super::units::{Bytes, GbPerSecond};
 
 /// Direction of a copy between host and GPU.
@@ -54,78 +53,75 @@ impl fmt::Display for Allocation {
     }
 }
 
-/// Bandwidth between host memory and a GPU in one configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct HostCopy {
-    /// The GPU, by NVML's index.
-    pub gpu: u32,
-    /// NUMA node of the host's buffer. Null if not known.
-    pub numa_node: Option<u32>,
-    /// Allocation of the host's buffer.
-    pub memory: HostMemory,
-    /// Direction of the copy.
-    pub direction: HostDirection,
-    /// The engine that moved the bytes: a copy engine, or a kernel over mapped memory.
-    pub engine: Engine,
-    /// Origin of the buffer: reused, or made for each copy.
-    pub allocation: Allocation,
-    /// GPUs that copied in this way at the same time, this one included. 1 is this GPU alone.
-    #[serde(default = "alone")]
-    pub at_once: u32,
-    /// Size of one copy.
-    pub bytes: Bytes,
-    /// Bytes divided by the time of a plain row of copies, for one direction, median over the rows. For both ways,
-    /// the mean of the two directions. For a buffer made for each copy, the time includes making it.
-    pub achieved_gbps: Option<GbPerSecond>,
-    /// Rate to the device of a copy both ways. Null for one way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_device_gbps: Option<GbPerSecond>,
-    /// Rate to the host of a copy both ways. Null for one way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_host_gbps: Option<GbPerSecond>,
-    /// Payload rate of the narrowest hop between the GPU and the host. GPUs that copy through it at the same time
-    /// each get a share. Null if no hop's rate is known.
-    #[serde(default)]
-    pub theoretical_gbps: Option<GbPerSecond>,
-    /// Place of that hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
-    #[serde(default)]
-    pub bottleneck: Option<String>,
-    /// Achieved rate as a percentage of the theoretical rate.
-    #[serde(default)]
-    pub percent: Option<f64>,
-    /// Rate that healthy machines reach. Null if the theoretical rate is not known, or if the figure depends on the
-    /// host's processor more than on a link.
-    #[serde(default)]
-    pub expected_gbps: Option<GbPerSecond>,
-    /// Lowest rate that healthy machines are known to have reached there. Null if none is known.
-    #[serde(default)]
-    pub expected_low_gbps: Option<GbPerSecond>,
-    /// Highest rate that healthy machines are known to have reached there. Null if none is known.
-    #[serde(default)]
-    pub expected_high_gbps: Option<GbPerSecond>,
-    /// Achieved rate as a percentage of the expected rate.
-    #[serde(default)]
-    pub expected_percent: Option<f64>,
-    /// Number of rows.
-    pub samples: u32,
-    /// (Largest - smallest) / median of the rows, per cent.
-    pub spread_percent: Option<f64>,
-    /// Time that the host spent in the call that enqueued one copy, microseconds.
-    pub host_blocked_us: Option<f64>,
-    /// Result of checking the bytes, for both directions if both were copied.
-    pub verified: Verified,
-    /// Description of the wrong bytes. Null if nothing was wrong.
-    #[serde(default)]
-    pub verification_detail: Option<String>,
-    /// Status of the measurement.
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<String>,
-    /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
-    /// judged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disturbed: bool,
+axes!(HostDirection, Allocation);
+
+cell! {
+    /// Bandwidth between host memory and a GPU in one configuration.
+    HostCopy: Host
+    with {
+        /// The GPU, by NVML's index.
+        gpu: u32,
+        /// NUMA node of the host's buffer. Null if not known.
+        numa_node: Option<u32>,
+        /// Allocation of the host's buffer.
+        memory: HostMemory,
+        /// Direction of the copy.
+        direction: HostDirection,
+        /// The engine that moved the bytes: a copy engine, or a kernel over mapped memory.
+        engine: Engine,
+        /// Origin of the buffer: reused, or made for each copy.
+        allocation: Allocation,
+        /// GPUs that copied in this way at the same time, this one included. 1 is this GPU alone.
+        #[serde(default = "alone")]
+        at_once: u32,
+        /// Size of one copy.
+        bytes: Bytes,
+    }
+    has {
+        /// Bytes divided by the time of a plain row of copies, for one direction, median over the rows. For both ways,
+        /// the mean of the two directions. For a buffer made for each copy, the time includes making it.
+        achieved_gbps: Option<GbPerSecond> => main Rate,
+        /// Rate to the device of a copy both ways. Null for one way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to_device_gbps: Option<GbPerSecond> => Rate,
+        /// Rate to the host of a copy both ways. Null for one way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to_host_gbps: Option<GbPerSecond> => Rate,
+        /// Payload rate of the narrowest hop between the GPU and the host. GPUs that copy through it at the same time
+        /// each get a share. Null if no hop's rate is known.
+        #[serde(default)]
+        theoretical_gbps: Option<GbPerSecond> => given Rate,
+        /// Place of that hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
+        #[serde(default)]
+        bottleneck: Option<String>,
+        /// Achieved rate as a percentage of the theoretical rate.
+        #[serde(default)]
+        percent: Option<f64> => Percent,
+        /// Rate that healthy machines reach. Null if the theoretical rate is not known, or if the figure depends on the
+        /// host's processor more than on a link.
+        #[serde(default)]
+        expected_gbps: Option<GbPerSecond> => given Rate,
+        /// Lowest rate that healthy machines are known to have reached there. Null if none is known.
+        #[serde(default)]
+        expected_low_gbps: Option<GbPerSecond> => given Rate,
+        /// Highest rate that healthy machines are known to have reached there. Null if none is known.
+        #[serde(default)]
+        expected_high_gbps: Option<GbPerSecond> => given Rate,
+        /// Achieved rate as a percentage of the expected rate.
+        #[serde(default)]
+        expected_percent: Option<f64> => Percent,
+        /// Number of rows.
+        samples: u32,
+        /// (Largest - smallest) / median of the rows, per cent.
+        spread_percent: Option<f64> => Amount,
+        /// Time that the host spent in the call that enqueued one copy, microseconds.
+        host_blocked_us: Option<f64> => Amount,
+        /// Result of checking the bytes, for both directions if both were copied.
+        verified: Verified => checked,
+        /// Description of the wrong bytes. Null if nothing was wrong.
+        #[serde(default)]
+        verification_detail: Option<String>,
+    }
 }
 
 const fn alone() -> u32 {
@@ -200,13 +196,7 @@ impl HostCopy {
 
     /// Returns its flow. A copy both ways is named by the flow to the device.
     pub const fn flow(&self) -> Flow {
-        let up = Flow {
-            from: Endpoint::Host {
-                node: self.numa_node,
-                memory: self.memory,
-            },
-            to: Endpoint::Gpu(self.gpu),
-        };
+        let up = Flow::from_host(self.numa_node, self.memory, self.gpu);
         if matches!(self.direction, HostDirection::ToHost) {
             up.reversed()
         } else {
@@ -216,16 +206,11 @@ impl HostCopy {
 
     /// Returns its rate, if it was measured, undisturbed, and its bytes are not wrong.
     pub fn rate(&self) -> Option<GbPerSecond> {
-        let sound = self.status == Status::Measured && !self.disturbed && !self.verified.is_wrong();
-        self.achieved_gbps.filter(|_| sound)
+        self.achieved_gbps.filter(|_| self.is_sound())
     }
 }
 
-impl Measurement for HostCopy {
-    fn probe(&self) -> Probe {
-        Probe::Host
-    }
-
+impl Subject for HostCopy {
     fn flow(&self) -> Flow {
         Self::flow(self)
     }
@@ -250,78 +235,45 @@ impl Measurement for HostCopy {
         };
         format!("{}{at_once}, {}", self.way(), self.bytes)
     }
-
-    fn verified(&self) -> Verified {
-        self.verified
-    }
-
-    figures! {
-        measured {
-            achieved_gbps: Rate,
-            to_device_gbps: Rate,
-            to_host_gbps: Rate,
-            percent: Percent,
-            expected_percent: Percent,
-            spread_percent: Amount,
-            host_blocked_us: Amount,
-        }
-        given {
-            theoretical_gbps: Rate,
-            expected_gbps: Rate,
-            expected_low_gbps: Rate,
-            expected_high_gbps: Rate,
-        }
-        other {
-            gpu, numa_node, memory, direction, engine, allocation, at_once, bytes, bottleneck, samples, verified,
-            verification_detail, status, reason, disturbed,
-        }
-    }
-
-    ended!();
 }
 
-/// The cost of page-locking memory of one NUMA node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Pinning {
-    /// NUMA node of the memory. Null if not known.
-    pub numa_node: Option<u32>,
-    /// Size of the buffers that were tried.
-    pub bytes: Bytes,
-    /// Milliseconds per GiB to allocate page-locked memory.
-    pub allocate_ms_per_gib: Option<f64>,
-    /// Milliseconds per GiB to free it.
-    pub free_ms_per_gib: Option<f64>,
-    /// Milliseconds per GiB to page-lock memory that the process already owns and has written to.
-    pub register_ms_per_gib: Option<f64>,
-    /// Milliseconds per GiB to unlock it.
-    pub unregister_ms_per_gib: Option<f64>,
-    /// Host memory used when page-locked `bytes` are allocated, by the process's own accounting.
-    pub allocating_takes_bytes: Option<Bytes>,
-    /// Host memory used when `bytes` are allocated as usual and a page-locked copy is made of them, both together.
-    pub copying_takes_bytes: Option<Bytes>,
-    /// The limit that page-locking hit or comes nearest to, in words. Null if there is none.
-    #[serde(default)]
-    pub limit: Option<String>,
-    /// Bytes that this limit leaves to this process. Null if it is not a number, or there is no limit.
-    #[serde(default)]
-    pub limit_bytes: Option<Bytes>,
-    /// True if the driver or a limit refused page-locking, as opposed to a measurement that was left out or cut off.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub refused: bool,
-    /// Number of samples.
-    pub samples: u32,
-    /// Status of the measurement.
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<String>,
+cell! {
+    /// The cost of page-locking memory of one NUMA node.
+    Pinning: Pinning
+    with {
+        /// NUMA node of the memory. Null if not known.
+        numa_node: Option<u32>,
+        /// Size of the buffers that were tried.
+        bytes: Bytes,
+    }
+    has {
+        /// Milliseconds per GiB to allocate page-locked memory.
+        allocate_ms_per_gib: Option<f64> => main Amount,
+        /// Milliseconds per GiB to free it.
+        free_ms_per_gib: Option<f64> => Amount,
+        /// Milliseconds per GiB to page-lock memory that the process already owns and has written to.
+        register_ms_per_gib: Option<f64> => main Amount,
+        /// Milliseconds per GiB to unlock it.
+        unregister_ms_per_gib: Option<f64> => Amount,
+        /// Host memory used when page-locked `bytes` are allocated, by the process's own accounting.
+        allocating_takes_bytes: Option<Bytes>,
+        /// Host memory used when `bytes` are allocated as usual and a page-locked copy is made of them, both together.
+        copying_takes_bytes: Option<Bytes>,
+        /// The limit that page-locking hit or comes nearest to, in words. Null if there is none.
+        #[serde(default)]
+        limit: Option<String>,
+        /// Bytes that this limit leaves to this process. Null if it is not a number, or there is no limit.
+        #[serde(default)]
+        limit_bytes: Option<Bytes>,
+        /// True if the driver or a limit refused page-locking, as opposed to a measurement that was left out or cut off.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused: bool,
+        /// Number of samples.
+        samples: u32,
+    }
 }
 
-impl Measurement for Pinning {
-    fn probe(&self) -> Probe {
-        Probe::Pinning
-    }
-
+impl Subject for Pinning {
     /// Returns a flow within host memory, where its bytes stay.
     fn flow(&self) -> Flow {
         let host = Endpoint::Host {
@@ -341,41 +293,13 @@ impl Measurement for Pinning {
     fn what(&self) -> String {
         self.bytes.to_string()
     }
-
-    figures! {
-        measured {
-            allocate_ms_per_gib: Amount,
-            free_ms_per_gib: Amount,
-            register_ms_per_gib: Amount,
-            unregister_ms_per_gib: Amount,
-        }
-        or register_ms_per_gib
-        other {
-            numa_node, bytes, allocating_takes_bytes, copying_takes_bytes, limit, limit_bytes, refused, samples, status,
-            reason,
-        }
-    }
-
-    fn ended(&self) -> Ended<'_> {
-        Ended {
-            status: self.status,
-            reason: self.reason.as_deref(),
-            disturbed: false,
-        }
-    }
-
-    fn end(&mut self, status: Status, reason: Option<String>) {
-        (self.status, self.reason) = (status, reason);
-    }
-
-    /// Does nothing: no traffic of a GPU disturbs it.
-    fn set_disturbed(&mut self, _disturbed: bool) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::measurement::Measurements;
+    use crate::status::{Ending, Status};
     use crate::testing::host_copy;
 
     #[test]
@@ -398,14 +322,9 @@ mod tests {
         };
         assert_eq!(anew.way().to_string(), "pinned anew, to device");
         assert!(copy.cell().tested() && copy.rate().is_some());
-        assert_eq!(
-            HostCopy {
-                disturbed: true,
-                ..copy
-            }
-            .rate(),
-            None
-        );
+        let mut disturbed = copy;
+        disturbed.ending.disturbed = true;
+        assert_eq!(disturbed.rate(), None);
     }
 
     #[test]
@@ -416,7 +335,7 @@ mod tests {
         };
         let large = HostCopy {
             bytes: Bytes(3),
-            status: Status::Hung,
+            ending: Ending::without(Status::Hung, None),
             ..host_copy(0, 99.0)
         };
         let at_once = HostCopy {

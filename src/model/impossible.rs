@@ -8,8 +8,9 @@ use std::collections::HashSet;
 
 use super::cell::{Figure, Measurement, Quantity};
 use super::flow::{Endpoint, Flow};
-use super::measurement::{Impossible, Measurements, Probe, Status};
+use super::measurement::{Impossible, Measurements, Status};
 use super::placement::Pair;
+use super::probe::Scope;
 use super::report::Report;
 
 /// Returns the first impossible value in a report, with the cell that contains it.
@@ -76,10 +77,9 @@ fn in_figures(one: &dyn Measurement) -> Option<String> {
 
 /// Returns the first measurement between GPUs that has only one.
 fn with_itself(measurements: &Measurements) -> Option<String> {
-    let between = [Probe::Bandwidth, Probe::Overlap, Probe::Latency];
     let gpu = measurements
         .each()
-        .filter(|one| between.contains(&one.probe()))
+        .filter(|one| one.probe().scope() == Scope::Pair)
         .find_map(|one| one.flow().within())?;
     Some(format!("GPU {gpu} is measured with itself"))
 }
@@ -105,7 +105,8 @@ pub fn set_aside(measurements: &mut Measurements) {
                 why,
             });
             one.forget();
-            one.end(Status::Skipped, Some(reason));
+            let ending = one.ending_mut();
+            (ending.status, ending.reason) = (Status::Skipped, Some(reason));
         }
     }
     measurements.impossible.extend(found);

@@ -4,10 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Cell, Figure, Measurement, Quantity, ended};
+use super::cell::{Cell, Figure, Measurement, Quantity, Subject, axes, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
-use super::probe::Probe;
-use super::status::{Status, Verified};
+use super::status::{Ending, Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
 /// Range of NVML's counter of PCIe bytes. It has 32 bits on H200 and wraps after this many bytes.
@@ -74,6 +73,8 @@ impl fmt::Display for Pattern {
     }
 }
 
+axes!(Pattern);
+
 /// One flow of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -110,6 +111,20 @@ impl LoadFlow {
         }
     }
 
+    /// Returns its figures, those of the flow with this number.
+    pub(crate) fn figures(&self, number: usize) -> [Figure; 2] {
+        let rate = |key, rate| Figure::new(key, rate, Quantity::Rate).of_flow(number);
+        [
+            rate("flows[].achieved_gbps", &self.achieved_gbps),
+            rate("flows[].expected_gbps", &self.expected_gbps).given(),
+        ]
+    }
+
+    /// Removes what was measured.
+    pub(crate) fn forget(&mut self) {
+        self.achieved_gbps = None;
+    }
+
     /// Returns true if its bytes are known to be wrong.
     pub fn is_wrong(&self) -> bool {
         self.verified.is_some_and(Verified::is_wrong)
@@ -124,59 +139,54 @@ impl LoadFlow {
     }
 }
 
-/// Several flows that ran at the same time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct LoadPattern {
-    /// The arrangement that the flows have in common.
-    pub pattern: Pattern,
-    /// Name among several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty if there is
-    /// only one of its kind.
-    #[serde(default)]
-    pub of: String,
-    /// The flows, all of which ran at the same time.
-    pub flows: Vec<LoadFlow>,
-    /// Size of one copy.
-    pub bytes: Bytes,
-    /// Rate of all flows together while all of them ran, from the first start to the last end, median over the
-    /// samples. Null if not measured.
-    pub achieved_gbps: Option<GbPerSecond>,
-    /// Sum that the capacities of the graph allow, shared max-min fairly. Null if one of the flows has no such share.
-    #[serde(default)]
-    pub theoretical_gbps: Option<GbPerSecond>,
-    /// Achieved rate as a percentage of the theoretical rate.
-    #[serde(default)]
-    pub percent: Option<f64>,
-    /// Sum that healthy machines reach on those ways. Null if one of the flows has no such rate.
-    #[serde(default)]
-    pub expected_gbps: Option<GbPerSecond>,
-    /// Achieved rate as a percentage of the expected rate.
-    #[serde(default)]
-    pub expected_percent: Option<f64>,
-    /// Jain's index of the flows' rates, each divided by its expected share. It is 1 if all flows have the same part
-    /// of their shares, and 1/n if one of n flows has everything. Null for one flow.
-    #[serde(default)]
-    pub fairness: Option<f64>,
-    /// The hop that limits the pattern, for people. Null if none is known.
-    #[serde(default)]
-    pub limited_by: Option<String>,
-    /// Number of samples.
-    pub samples: u32,
-    /// (Largest - smallest) / median of the samples' sums, per cent.
-    pub spread_percent: Option<f64>,
-    /// Result of checking the bytes of all flows.
-    pub verified: Verified,
-    /// Description of the wrong bytes, for the first flow with wrong bytes. Null if nothing was wrong.
-    #[serde(default)]
-    pub verification_detail: Option<String>,
-    /// Status of the measurement.
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<String>,
-    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
-    /// judged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disturbed: bool,
+cell! {
+    /// Several flows that ran at the same time.
+    LoadPattern: Load
+    with {
+        /// The arrangement that the flows have in common.
+        pattern: Pattern,
+        /// Name among several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty if there is
+        /// only one of its kind.
+        #[serde(default)]
+        of: String,
+        /// The flows, all of which ran at the same time.
+        flows: Vec<LoadFlow> => flows,
+        /// Size of one copy.
+        bytes: Bytes,
+    }
+    has {
+        /// Rate of all flows together while all of them ran, from the first start to the last end, median over the
+        /// samples. Null if not measured.
+        achieved_gbps: Option<GbPerSecond> => main Rate,
+        /// Sum that the capacities of the graph allow, shared max-min fairly. Null if one of the flows has no such share.
+        #[serde(default)]
+        theoretical_gbps: Option<GbPerSecond> => given Rate,
+        /// Achieved rate as a percentage of the theoretical rate.
+        #[serde(default)]
+        percent: Option<f64> => Percent,
+        /// Sum that healthy machines reach on those ways. Null if one of the flows has no such rate.
+        #[serde(default)]
+        expected_gbps: Option<GbPerSecond> => given Rate,
+        /// Achieved rate as a percentage of the expected rate.
+        #[serde(default)]
+        expected_percent: Option<f64> => Percent,
+        /// Jain's index of the flows' rates, each divided by its expected share. It is 1 if all flows have the same part
+        /// of their shares, and 1/n if one of n flows has everything. Null for one flow.
+        #[serde(default)]
+        fairness: Option<f64> => Index,
+        /// The hop that limits the pattern, for people. Null if none is known.
+        #[serde(default)]
+        limited_by: Option<String>,
+        /// Number of samples.
+        samples: u32,
+        /// (Largest - smallest) / median of the samples' sums, per cent.
+        spread_percent: Option<f64> => Amount,
+        /// Result of checking the bytes of all flows.
+        verified: Verified => checked,
+        /// Description of the wrong bytes, for the first flow with wrong bytes. Null if nothing was wrong.
+        #[serde(default)]
+        verification_detail: Option<String>,
+    }
 }
 
 impl LoadPattern {
@@ -188,25 +198,10 @@ impl LoadPattern {
         status: Status,
         reason: Option<String>,
     ) -> Self {
+        let flows = flows.iter().copied().map(LoadFlow::of).collect();
         Self {
-            pattern,
-            of,
-            flows: flows.iter().copied().map(LoadFlow::of).collect(),
-            bytes: Bytes(0),
-            achieved_gbps: None,
-            theoretical_gbps: None,
-            percent: None,
-            expected_gbps: None,
-            expected_percent: None,
-            fairness: None,
-            limited_by: None,
-            samples: 0,
-            spread_percent: None,
-            verified: Verified::Skipped,
-            verification_detail: None,
-            status,
-            reason,
-            disturbed: false,
+            ending: Ending::without(status, reason),
+            ..Self::blank(pattern, of, flows, Bytes(0))
         }
     }
 
@@ -217,8 +212,7 @@ impl LoadPattern {
 
     /// Returns its rate, if it was measured, undisturbed, and its bytes are not wrong.
     pub fn rate(&self) -> Option<GbPerSecond> {
-        let sound = self.status == Status::Measured && !self.disturbed && !self.verified.is_wrong();
-        self.achieved_gbps.filter(|_| sound)
+        self.achieved_gbps.filter(|_| self.is_sound())
     }
 
     /// Returns the cell of each flow.
@@ -227,11 +221,7 @@ impl LoadPattern {
     }
 }
 
-impl Measurement for LoadPattern {
-    fn probe(&self) -> Probe {
-        Probe::Load
-    }
-
+impl Subject for LoadPattern {
     /// Returns the first flow; without flows, one that stays in host memory.
     fn flow(&self) -> Flow {
         let nowhere = Endpoint::Host {
@@ -253,79 +243,9 @@ impl Measurement for LoadPattern {
         self.name()
     }
 
-    fn identity(&self) -> String {
-        format!("{}, {}", Probe::Load, self.name())
+    fn title(&self) -> String {
+        self.name()
     }
-
-    fn figures(&self) -> Vec<Figure> {
-        // A field that is not named here does not compile.
-        let Self {
-            achieved_gbps,
-            theoretical_gbps,
-            percent,
-            expected_gbps,
-            expected_percent,
-            fairness,
-            spread_percent,
-            flows,
-            pattern: _,
-            of: _,
-            bytes: _,
-            limited_by: _,
-            samples: _,
-            verified: _,
-            verification_detail: _,
-            status: _,
-            reason: _,
-            disturbed: _,
-        } = self;
-        let own = [
-            Figure::new("achieved_gbps", achieved_gbps, Quantity::Rate),
-            Figure::new("percent", percent, Quantity::Percent),
-            Figure::new("expected_percent", expected_percent, Quantity::Percent),
-            Figure::new("fairness", fairness, Quantity::Index),
-            Figure::new("spread_percent", spread_percent, Quantity::Amount),
-            Figure::new("theoretical_gbps", theoretical_gbps, Quantity::Rate),
-            Figure::new("expected_gbps", expected_gbps, Quantity::Rate),
-        ];
-        let of_flows = flows.iter().flat_map(|flow| {
-            [
-                ("flows[].achieved_gbps", flow.achieved_gbps),
-                ("flows[].expected_gbps", flow.expected_gbps),
-            ]
-        });
-        let of_flows = of_flows.map(|(key, rate)| Figure::new(key, &rate, Quantity::Rate));
-        own.into_iter().chain(of_flows).collect()
-    }
-
-    fn forget(&mut self) {
-        (self.achieved_gbps, self.percent, self.expected_percent) = (None, None, None);
-        (self.fairness, self.spread_percent) = (None, None);
-        for flow in &mut self.flows {
-            flow.achieved_gbps = None;
-        }
-    }
-
-    fn has_figure(&self) -> bool {
-        self.achieved_gbps.is_some()
-    }
-
-    fn verified(&self) -> Verified {
-        self.verified
-    }
-
-    fn parts(&self) -> usize {
-        self.flows.len()
-    }
-
-    fn part(&self, number: usize) -> Cell<'_> {
-        Cell {
-            flow: self.flows[number].flow(),
-            ..self.cell()
-        }
-    }
-
-    ended!();
 }
 
 fn name(pattern: Pattern, of: &str) -> String {
@@ -481,9 +401,9 @@ mod tests {
             ["GPU 1 → GPU 0", "GPU 2 → GPU 0"]
         );
         assert!(load.cells().all(|cell| !cell.tested()) && load.rate().is_none());
-        (load.status, load.achieved_gbps) = (Status::Measured, Some(GbPerSecond(399.0)));
+        (load.ending, load.achieved_gbps) = (Ending::MEASURED, Some(GbPerSecond(399.0)));
         assert!(load.cells().all(|cell| cell.tested()) && load.rate().is_some());
-        load.disturbed = true;
+        load.ending.disturbed = true;
         assert_eq!(load.rate(), None);
     }
 

@@ -6,22 +6,24 @@ use super::asynchrony::{Hazard, HostCall, LaunchLoop};
 use super::background::Background;
 use super::broken_off::BrokenOff;
 pub use super::cell::Cell;
-use super::cell::{Measurement, ended, figures};
+use super::cell::Measurement;
 use super::collective::AllReduce;
 pub use super::cuda::{
     CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport,
 };
-use super::flow::{Endpoint, Flow, Setup};
 use super::host::{HostCopy, Pinning};
+pub use super::latency::Latency;
 use super::load::{Counted, LoadPattern};
+pub use super::local::LocalCopy;
+pub use super::overlap::Overlap;
+pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
-use super::placement::{Pair, Path, Placement, Side};
 pub use super::probe::Probe;
+use super::probe::Scope;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
     AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded,
 };
-use super::units::{Bytes, GbPerSecond};
 
 /// Everything that was measured, and everything that was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -121,8 +123,19 @@ pub struct Measurements {
 /// Lists the tables of measurements, in the order of the report, and everything else. A table that is in neither list does
 /// not compile.
 macro_rules! tables {
-    ($($table:ident),* $(,)?; other $($other:ident),* $(,)?) => {
+    ($($table:ident: $cell:ident),* $(,)?; other $($other:ident),* $(,)?) => {
+        /// The tables of measurements. Code that lists all of them takes it apart, so that a new one does not compile there.
+        #[derive(Debug, Clone, Copy)]
+        pub struct Tables<'a> {
+            $(pub $table: &'a [$cell],)*
+        }
+
         impl Measurements {
+            pub fn tables(&self) -> Tables<'_> {
+                let Self { $($table,)* .. } = self;
+                Tables { $($table,)* }
+            }
+
             /// Returns every planned measurement, in the order of the report.
             pub fn each(&self) -> impl Iterator<Item = &dyn Measurement> {
                 let Self { $($table,)* $($other: _,)* } = self;
@@ -136,12 +149,24 @@ macro_rules! tables {
                 std::iter::empty()
                     $(.chain($table.iter_mut().map(|one| one as &mut dyn Measurement)))*
             }
+
+            /// Returns the names of everything that measurements are planned with, each once.
+            pub fn axes() -> Vec<&'static str> {
+                let mut names = Vec::new();
+                for name in [$($cell::axis_names()),*].concat() {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+                names
+            }
         }
     };
 }
 
 tables!(
-    peer, overlap, latency, local, host, pinning, pipeline, engines, calls, launch_loop, hazard, load;
+    peer: PeerBandwidth, overlap: Overlap, latency: Latency, local: LocalCopy, host: HostCopy, pinning: Pinning,
+    pipeline: Pipeline, engines: Engines, calls: HostCall, launch_loop: LaunchLoop, hazard: Hazard, load: LoadPattern;
     other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load, background,
     impossible, broken_off, problems, limited, left_out, thinned_out, interrupted, cut_off, absent
 );
@@ -156,7 +181,7 @@ impl Measurements {
 
     /// Returns the measurements on one GPU: pipelines, copy engines, calls, launch loops and hazards.
     pub fn on_one_gpu(&self) -> impl Iterator<Item = &dyn Measurement> {
-        self.each().filter(|one| one.probe().is_on_one_gpu())
+        self.each().filter(|one| one.probe().scope() == Scope::Gpu)
     }
 }
 
@@ -170,301 +195,4 @@ pub struct Impossible {
     pub measurement: String,
     /// Key of the figure, its value, and why it is impossible.
     pub why: String,
-}
-
-/// Bandwidth from one GPU to another in one configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct PeerBandwidth {
-    /// The ordered pair.
-    #[serde(flatten)]
-    pub pair: Pair,
-    /// Setup of the copy.
-    #[serde(flatten)]
-    pub setup: Setup,
-    /// Bytes divided by the time of a plain row of copies, for this direction only, median over the rows. Nothing is
-    /// subtracted.
-    pub achieved_gbps: Option<GbPerSecond>,
-    /// Payload rate of the narrowest hop of the route.
-    pub theoretical_gbps: Option<GbPerSecond>,
-    /// Achieved rate as a percentage of the theoretical rate.
-    pub percent: Option<f64>,
-    /// Rate that healthy machines reach on a route of this class. Null if the theoretical rate is not known.
-    #[serde(default)]
-    pub expected_gbps: Option<GbPerSecond>,
-    /// Lowest rate that healthy machines are known to have reached there. Null if none is known.
-    #[serde(default)]
-    pub expected_low_gbps: Option<GbPerSecond>,
-    /// Highest rate that healthy machines are known to have reached there. Null if none is known.
-    #[serde(default)]
-    pub expected_high_gbps: Option<GbPerSecond>,
-    /// Achieved rate as a percentage of the expected rate.
-    #[serde(default)]
-    pub expected_percent: Option<f64>,
-    /// Number of rows.
-    pub samples: u32,
-    /// (Largest - smallest) / median of the rows, per cent.
-    pub spread_percent: Option<f64>,
-    /// Fixed cost of one copy in a row, beside its bytes, microseconds, from rows of small copies. Null if not
-    /// measured. Reports from before 2026-11-22 subtracted it in `achieved_gbps`.
-    #[serde(default)]
-    pub fixed_cost_us: Option<f64>,
-    /// Rate that a copy of unlimited size would reach, without the fixed cost. Null if not measured.
-    #[serde(default)]
-    pub asymptotic_gbps: Option<GbPerSecond>,
-    /// Time that the host spent in the calls that enqueued one copy with its ordering, waiting included,
-    /// microseconds.
-    pub host_blocked_us: Option<f64>,
-    /// Pairs that were copied at the same time, this one included. 1 is this pair alone.
-    #[serde(default = "alone")]
-    pub at_once: u32,
-    /// Result of checking the bytes, when they were verified and after the timed copies.
-    pub verified: Verified,
-    /// Description of the wrong bytes. Null if nothing was wrong.
-    #[serde(default)]
-    pub verification_detail: Option<String>,
-    /// Status of the measurement.
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<String>,
-    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
-    /// judged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disturbed: bool,
-}
-
-impl Measurement for PeerBandwidth {
-    fn probe(&self) -> Probe {
-        Probe::Bandwidth
-    }
-
-    fn flow(&self) -> Flow {
-        self.pair.into()
-    }
-
-    fn setup(&self) -> Setup {
-        self.setup
-    }
-
-    fn what(&self) -> String {
-        format!("{}, {}", self.setup, self.setup.bytes)
-    }
-
-    fn verified(&self) -> Verified {
-        self.verified
-    }
-
-    figures! {
-        measured {
-            achieved_gbps: Rate,
-            percent: Percent,
-            expected_percent: Percent,
-            spread_percent: Amount,
-            fixed_cost_us: Amount,
-            asymptotic_gbps: Rate,
-            host_blocked_us: Amount,
-        }
-        given {
-            theoretical_gbps: Rate,
-            expected_gbps: Rate,
-            expected_low_gbps: Rate,
-            expected_high_gbps: Rate,
-        }
-        other { pair, setup, samples, at_once, verified, verification_detail, status, reason, disturbed }
-    }
-
-    ended!();
-}
-
-const fn alone() -> u32 {
-    1
-}
-
-/// One of several pairs that were copied at once, and the same pair alone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct AtOnce {
-    /// The ordered pair.
-    #[serde(flatten)]
-    pub pair: Pair,
-    /// Setup of the copy.
-    #[serde(flatten)]
-    pub setup: Setup,
-    /// Rate while others were copied, median of the rows.
-    pub at_once_gbps: GbPerSecond,
-    /// Rate alone, median of the rows.
-    pub alone_gbps: GbPerSecond,
-    /// Amount by which `at_once_gbps` exceeds `alone_gbps`, per cent.
-    pub difference_percent: f64,
-    /// True if the rates differ so much that pairs of this kind were copied one at a time from then on.
-    pub apart: bool,
-}
-
-/// Overlap of a copy with a kernel, in one placement.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Overlap {
-    /// The ordered pair.
-    #[serde(flatten)]
-    pub pair: Pair,
-    /// Streams of the copy, and the host mode.
-    pub placement: Placement,
-    /// The device on whose default stream the kernel ran.
-    pub compute_on: Side,
-    /// Bytes that were copied.
-    pub bytes: Bytes,
-    /// Share of the kernel's time during which the copy ran, per cent, median.
-    pub overlap_percent: Option<f64>,
-    /// Time that the host spent in the copy call, waiting included, microseconds, median.
-    pub host_blocked_us: Option<f64>,
-    /// Duration of the copy, microseconds, median.
-    pub copy_us: Option<f64>,
-    /// Duration of the kernel, microseconds, median.
-    pub kernel_us: Option<f64>,
-    /// Number of samples.
-    pub samples: u32,
-    /// Status of the measurement.
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<String>,
-    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
-    /// judged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disturbed: bool,
-}
-
-impl Measurement for Overlap {
-    fn probe(&self) -> Probe {
-        Probe::Overlap
-    }
-
-    fn flow(&self) -> Flow {
-        self.pair.into()
-    }
-
-    fn setup(&self) -> Setup {
-        Setup::REFERENCE
-            .with_placement(self.placement)
-            .with_bytes(self.bytes)
-    }
-
-    fn what(&self) -> String {
-        format!(
-            "{}, {}, kernel on {}",
-            self.setup(),
-            self.bytes,
-            self.compute_on
-        )
-    }
-
-    figures! {
-        measured { overlap_percent: Share, host_blocked_us: Amount, copy_us: Amount, kernel_us: Amount }
-        other { pair, placement, compute_on, bytes, samples, status, reason, disturbed }
-    }
-
-    ended!();
-}
-
-/// Time of one small copy in a row of small copies.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Latency {
-    /// The ordered pair.
-    #[serde(flatten)]
-    pub pair: Pair,
-    /// Direct, or through host memory.
-    pub path: Path,
-    /// Size of one copy.
-    pub bytes: Bytes,
-    /// Median time of one copy, microseconds.
-    pub latency_us: Option<f64>,
-    /// Number of samples.
-    pub samples: u32,
-    /// (Largest - smallest) / median, per cent.
-    pub spread_percent: Option<f64>,
-    /// Status of the measurement.
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<String>,
-    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
-    /// judged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disturbed: bool,
-}
-
-impl Measurement for Latency {
-    fn probe(&self) -> Probe {
-        Probe::Latency
-    }
-
-    fn flow(&self) -> Flow {
-        self.pair.into()
-    }
-
-    fn setup(&self) -> Setup {
-        Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes)
-    }
-
-    fn what(&self) -> String {
-        format!("{}, {}", self.setup(), self.bytes)
-    }
-
-    figures! {
-        measured { latency_us: Duration, spread_percent: Amount }
-        other { pair, path, bytes, samples, status, reason, disturbed }
-    }
-
-    ended!();
-}
-
-/// Copies within one GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct LocalCopy {
-    /// The GPU, by NVML's index.
-    pub gpu: u32,
-    /// Size of one copy.
-    pub bytes: Bytes,
-    /// Bytes copied per second, not read plus written, median over the samples.
-    pub achieved_gbps: Option<GbPerSecond>,
-    /// Number of samples, each a row of copies.
-    pub samples: u32,
-    /// (Largest - smallest) / median, per cent.
-    pub spread_percent: Option<f64>,
-    /// Status of the measurement.
-    pub status: Status,
-    /// Reason why there is no figure.
-    pub reason: Option<String>,
-    /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
-    /// judged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub disturbed: bool,
-}
-
-impl Measurement for LocalCopy {
-    fn probe(&self) -> Probe {
-        Probe::Local
-    }
-
-    fn flow(&self) -> Flow {
-        Flow {
-            from: Endpoint::Gpu(self.gpu),
-            to: Endpoint::Gpu(self.gpu),
-        }
-    }
-
-    fn setup(&self) -> Setup {
-        Setup::REFERENCE.with_bytes(self.bytes)
-    }
-
-    fn what(&self) -> String {
-        self.bytes.to_string()
-    }
-
-    figures! {
-        measured { achieved_gbps: Rate, spread_percent: Amount }
-        other { gpu, bytes, samples, status, reason, disturbed }
-    }
-
-    ended!();
 }

@@ -31,13 +31,30 @@ pub enum Probe {
     Load,
 }
 
+/// The part of a machine that a probe measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The way from one GPU to another.
+    Pair,
+    /// Memory: of a GPU, of the host, and the way between them.
+    Memory,
+    /// The work of one GPU by itself, with or without copies to the host.
+    Gpu,
+    /// Several ways at once.
+    Flows,
+}
+
 impl Probe {
-    /// Returns true for the probes that measure one GPU by itself, with or without copies to the host.
-    pub const fn is_on_one_gpu(self) -> bool {
-        matches!(
-            self,
-            Self::Pipeline | Self::Engines | Self::Calls | Self::LaunchLoop | Self::Hazard
-        )
+    /// Returns the part of a machine that it measures.
+    pub(crate) const fn scope(self) -> Scope {
+        match self {
+            Self::Bandwidth | Self::Latency | Self::Overlap => Scope::Pair,
+            Self::Local | Self::Host | Self::Pinning => Scope::Memory,
+            Self::Pipeline | Self::Engines | Self::Calls | Self::LaunchLoop | Self::Hazard => {
+                Scope::Gpu
+            }
+            Self::Load => Scope::Flows,
+        }
     }
 }
 

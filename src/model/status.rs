@@ -18,7 +18,7 @@ pub enum Status {
 }
 
 /// The result of checking the bytes on the destination GPU before timing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Default, Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verified {
@@ -31,6 +31,7 @@ pub enum Verified {
     /// The check gave no result, for example for lack of memory.
     Inconclusive,
     /// The bytes were not checked.
+    #[default]
     Skipped,
 }
 
@@ -49,7 +50,7 @@ pub struct Ending {
     pub status: Status,
     /// Reason why there is no figure.
     pub reason: Option<String>,
-    /// True if another program moved data over the links of this GPU or worked on it. The figure is shown but not
+    /// True if another program moved data over the same links or worked on the same GPUs. The figure is shown but not
     /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
@@ -70,5 +71,10 @@ impl Ending {
             reason,
             disturbed: false,
         }
+    }
+
+    /// Returns true if there is a figure that no other program disturbed.
+    pub fn is_sound(&self) -> bool {
+        self.status == Status::Measured && !self.disturbed
     }
 }

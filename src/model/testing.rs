@@ -2,17 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
-use super::flow::HostMemory;
-use super::host::{Allocation, HostCopy, HostDirection, Pinning};
-use super::measurement::{Overlap, Status, Verified};
+use super::host::{HostCopy, HostWay, Pinning};
+use super::measurement::{Overlap, Verified};
 use super::pipeline::Engines;
-use super::placement::{Engine, Pair, Placement, Side};
+use super::placement::{Pair, Placement, Side};
 use super::reading::{Reading, Unknown};
 use super::snapshot::{
     CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote,
     P2pStatus, PciFunction, PciKind, Snapshot,
 };
-use super::status::Ending;
 use super::units::{Bytes, GIB, GbPerSecond, Generation, Lanes, MIB, PciAddress, PcieLink};
 
 /// Reads an address from a test.
@@ -250,33 +248,20 @@ pub fn nvlink_bridge() -> Snapshot {
 
 /// Returns a copy from reused pinned memory to this GPU by copy engine. Nothing of it is judged yet.
 pub fn host_copy(gpu: u32, gbps: f64) -> HostCopy {
+    let HostWay {
+        memory,
+        direction,
+        engine,
+        allocation,
+    } = HostWay::PINNED;
+    let bytes = Bytes(64 * MIB);
     HostCopy {
-        gpu,
-        numa_node: None,
-        memory: HostMemory::Pinned,
-        direction: HostDirection::ToDevice,
-        engine: Engine::Copy,
-        allocation: Allocation::Reused,
-        at_once: 1,
-        bytes: Bytes(64 * MIB),
         achieved_gbps: Some(GbPerSecond(gbps)),
-        to_device_gbps: None,
-        to_host_gbps: None,
-        theoretical_gbps: None,
-        bottleneck: None,
-        percent: None,
-        expected_gbps: None,
-        expected_low_gbps: None,
-        expected_high_gbps: None,
-        expected_percent: None,
         samples: 3,
         spread_percent: Some(0.5),
         host_blocked_us: Some(4.0),
         verified: Verified::Ok,
-        verification_detail: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+        ..HostCopy::blank(gpu, None, memory, direction, engine, allocation, 1, bytes)
     }
 }
 
@@ -284,9 +269,6 @@ pub fn host_copy(gpu: u32, gbps: f64) -> HostCopy {
 pub fn engines(gpu: u32, reported: u32, observed: u32) -> Engines {
     let share = |overlaps: bool| Some(if overlaps { 96.0 } else { 2.0 });
     Engines {
-        gpu,
-        numa_node: None,
-        bytes: Bytes(16 * MIB),
         reported: Some(reported),
         observed: Some(observed),
         opposite_percent: share(observed > 1),
@@ -295,47 +277,33 @@ pub fn engines(gpu: u32, reported: u32, observed: u32) -> Engines {
         kernel_to_device_percent: share(observed > 0),
         kernel_to_host_percent: share(observed > 0),
         samples: 2,
-        ending: Ending::MEASURED,
+        ..Engines::blank(gpu, None, Bytes(16 * MIB))
     }
 }
 
 /// Returns the cost of page-locking memory, as on H200.
 pub fn pinning() -> Pinning {
     Pinning {
-        numa_node: None,
-        bytes: Bytes(64 * MIB),
         allocate_ms_per_gib: Some(575.0),
         free_ms_per_gib: Some(60.0),
         register_ms_per_gib: Some(180.0),
         unregister_ms_per_gib: Some(50.0),
         allocating_takes_bytes: Some(Bytes(64 * MIB)),
         copying_takes_bytes: Some(Bytes(128 * MIB)),
-        limit: None,
-        limit_bytes: None,
-        refused: false,
         samples: 3,
-        status: Status::Measured,
-        reason: None,
+        ..Pinning::blank(None, Bytes(64 * MIB))
     }
 }
 
 /// Returns the overlap, in per cent, of a copy from GPU 0 to GPU 1 in this placement with a kernel.
 pub fn overlap(placement: Placement, share: f64) -> Overlap {
+    let pair = Pair {
+        source: 0,
+        destination: 1,
+    };
     Overlap {
-        pair: Pair {
-            source: 0,
-            destination: 1,
-        },
-        placement,
-        compute_on: Side::Source,
-        bytes: Bytes(GIB),
         overlap_percent: Some(share),
-        host_blocked_us: None,
-        copy_us: None,
-        kernel_us: None,
         samples: 3,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+        ..Overlap::blank(pair, placement, Side::Source, Bytes(GIB))
     }
 }

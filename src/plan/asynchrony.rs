@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{Action, Group, Request, Task, one_gpu, overlap};
+use super::wanted::Slot;
+use super::{Action, Group, Request, one_gpu, overlap};
 use model::flow::{Flow, HostMemory};
 use model::units::{Bytes, MIB};
 
@@ -39,7 +40,7 @@ const fn hazard_bytes() -> Bytes {
 }
 
 /// Plans the rounds for each usable GPU.
-pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
+pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let Asynchrony {
         samples,
         bytes,
@@ -52,46 +53,41 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
         return Vec::new();
     }
     let buffers = one_gpu::buffers(request);
-    let mut rounds = Vec::new();
+    let mut planned = Vec::new();
     for (place, &(gpu, most)) in buffers.iter().enumerate() {
+        let mut plan = |flows, bytes, action| {
+            planned.push(one_gpu::slot(flows, bytes, most, action));
+        };
         let host = |memory| one_gpu::host_flows(request, gpu, memory);
-        let calls = one_gpu::task(bytes, most, Action::Calls { samples });
-        rounds.push((vec![one_gpu::within(gpu)], calls));
+        let calls = Action::Calls { samples };
+        plan(vec![Flow::inside(gpu)], bytes, calls);
         let memories = [
             HostMemory::Pinned,
             HostMemory::Pageable,
             HostMemory::Registered,
         ];
-        let memories = memories
-            .into_iter()
-            .filter(|memory| registered || *memory != HostMemory::Registered);
-        rounds.extend(memories.map(|memory| (host(memory), calls)));
+        for memory in memories.into_iter().take(2 + usize::from(registered)) {
+            plan(host(memory), bytes, calls);
+        }
         if turns > 0 {
             // Wait for this GPU, and for the next one.
             let next = buffers
                 .get((place + 1) % buffers.len())
                 .map(|(next, _)| *next)
                 .filter(|next| *next != gpu);
-            let task = one_gpu::task(Bytes(0), most, Action::LaunchLoop { samples, turns });
+            let action = Action::LaunchLoop { samples, turns };
             for waited_for in std::iter::once(gpu).chain(next) {
-                rounds.push((
-                    vec![one_gpu::within(gpu), one_gpu::within(waited_for)],
-                    task,
-                ));
+                let flows = [gpu, waited_for].map(Flow::inside).to_vec();
+                plan(flows, Bytes(0), action);
             }
         }
         if hazard_samples > 0 {
-            let task = one_gpu::task(
-                hazard_bytes,
-                most,
-                Action::Hazard {
-                    samples: hazard_samples,
-                },
-            );
+            let samples = hazard_samples;
             for memory in [HostMemory::Pinned, HostMemory::Pageable] {
-                rounds.push((host(memory).into_iter().skip(1).collect(), task));
+                let down = host(memory).split_off(1);
+                plan(down, hazard_bytes, Action::Hazard { samples });
             }
         }
     }
-    rounds
+    planned
 }

@@ -14,10 +14,7 @@ use model::units::Bytes;
 /// that they show the drift.
 pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     let mut chosen: HashMap<Discriminant<Action>, Whose> = HashMap::new();
-    for round in rounds
-        .iter_mut()
-        .filter(|round| is_shown(round.task.action))
-    {
+    for round in rounds.iter_mut().filter(|round| round.task.is_shown()) {
         if obstacle(round, driver).is_none() {
             let first = chosen
                 .entry(discriminant(&round.task.action))
@@ -45,13 +42,7 @@ pub fn follow(mut rounds: Vec<Round>, driver: &DriverFacts) -> Vec<Round> {
     let clocks = |number: u32| Round {
         id: id.saturating_add(number),
         slot: slot.saturating_add(number),
-        flows: gpus
-            .iter()
-            .map(|&gpu| Flow {
-                from: Endpoint::Gpu(gpu),
-                to: Endpoint::Gpu(gpu),
-            })
-            .collect(),
+        flows: gpus.iter().map(|&gpu| Flow::inside(gpu)).collect(),
         task: Task {
             setup: Setup::REFERENCE.with_bytes(Bytes(0)),
             action: Action::Clocks,
@@ -84,19 +75,11 @@ fn whose(round: &Round) -> Whose {
 impl Group {
     /// Returns true if a timeline shows this probe group.
     pub const fn has_timeline(self) -> bool {
-        matches!(self, Self::Overlap | Self::Pipeline | Self::Async)
+        match self {
+            Self::Overlap | Self::Pipeline | Self::Async => true,
+            Self::Peers | Self::Host | Self::Latency | Self::Load => false,
+        }
     }
-}
-
-/// Returns true if a timeline shows this action.
-const fn is_shown(action: Action) -> bool {
-    matches!(
-        action,
-        Action::Overlap { .. }
-            | Action::Pipeline { .. }
-            | Action::Calls { .. }
-            | Action::LaunchLoop { .. }
-    )
 }
 
 #[cfg(test)]

@@ -60,18 +60,19 @@ struct Near {
     node: Option<u32>,
 }
 
+impl Near {
+    fn up(self, memory: HostMemory) -> Flow {
+        Flow::from_host(self.node, memory, self.gpu)
+    }
+}
+
 /// Plans the rounds of all usable GPUs: each alone, then all at once, then page-locking.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     if !request.groups.contains(&Group::Host) {
         return Vec::new();
     }
-    let usable = request
-        .driver
-        .devices
-        .iter()
-        .filter(|device| device.failure.is_none());
-    let usable = usable.filter(|device| request.gpus.contains(&device.index));
-    let gpus: Vec<_> = usable
+    let gpus: Vec<_> = request
+        .usable()
         .map(|device| Near {
             gpu: device.index,
             node: node_of(request, device.index),
@@ -215,22 +216,17 @@ impl Plan<'_> {
             .with_bytes(self.bytes)
             .with_engine(engine)
             .with_direction(direction);
-        Slot {
-            task: Task {
-                setup,
-                action: Action::Host {
-                    rows,
-                    copies,
-                    allocation,
-                },
-            },
-            of: vec![flows],
-        }
+        let action = Action::Host {
+            rows,
+            copies,
+            allocation,
+        };
+        Slot::one(Task { setup, action }, flows)
     }
 
     /// Plans copies of one GPU alone, with pinned memory one way.
     fn pinned(&self, near: Near) -> Vec<Slot> {
-        let up = up(near.gpu, near.node, HostMemory::Pinned);
+        let up = near.up(HostMemory::Pinned);
         let slot = |flow| self.slot(vec![flow], Engine::Copy, Allocation::Reused);
         [up, up.reversed()].map(slot).into_iter().collect()
     }
@@ -239,7 +235,7 @@ impl Plan<'_> {
     fn alone(&self, near: Near) -> Vec<Slot> {
         let reused = |flows, engine| self.slot(flows, engine, Allocation::Reused);
         let ways = |memory, node| {
-            let up = up(near.gpu, node, memory);
+            let up = Flow::from_host(node, memory, near.gpu);
             [up, up.reversed()]
         };
         let mut slots = Vec::new();
@@ -272,7 +268,7 @@ impl Plan<'_> {
             return Vec::new();
         }
         let memory = [HostMemory::Pinned, HostMemory::Registered];
-        let ups = memory.map(|memory| up(near.gpu, near.node, memory));
+        let ups = memory.map(|memory| near.up(memory));
         let downs = ups
             .iter()
             .filter(|_| self.profile.everything)
@@ -287,7 +283,7 @@ impl Plan<'_> {
     fn at_once(&self, gpus: &[Near]) -> Vec<Slot> {
         let ups: Vec<_> = gpus
             .iter()
-            .map(|near| up(near.gpu, near.node, HostMemory::Pinned))
+            .map(|near| near.up(HostMemory::Pinned))
             .collect();
         let downs: Vec<_> = ups.iter().map(|up| up.reversed()).collect();
         [ups, downs]
@@ -305,20 +301,11 @@ impl Plan<'_> {
             samples: self.profile.pinning,
         };
         let setup = Setup::REFERENCE.with_bytes(self.bytes);
-        Slot {
-            task: Task { setup, action },
-            of: vec![vec![Flow {
-                from: host,
-                to: host,
-            }]],
-        }
-    }
-}
-
-fn up(gpu: u32, node: Option<u32>, memory: HostMemory) -> Flow {
-    Flow {
-        from: Endpoint::Host { node, memory },
-        to: Endpoint::Gpu(gpu),
+        let within = Flow {
+            from: host,
+            to: host,
+        };
+        Slot::one(Task { setup, action }, vec![within])
     }
 }
 

@@ -2,6 +2,7 @@ use super::profile::Name;
 use super::tests::{GPUS, driver, topology};
 use super::*;
 use model::flow::HostMemory;
+use model::placement::Engine;
 use model::units::{GIB, MIB};
 
 fn plan(name: Name, gpus: &[u32], budget: Option<u64>, groups: &[Group]) -> Vec<Round> {

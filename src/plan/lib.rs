@@ -34,8 +34,8 @@ pub use self::profile::Profile;
 pub use self::task::{Action, LOCAL_COPIES, Task};
 use self::wanted::{Slot, Wanted, numbered};
 use model::flow::{Endpoint, Flow, Place};
-use model::measurement::DriverFacts;
-use model::placement::{Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
+use model::measurement::{CudaDevice, DriverFacts};
+use model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
 use model::topology::Topology;
 use model::units::Bytes;
 
@@ -157,6 +157,14 @@ pub struct Request<'a> {
     pub serial: bool,
 }
 
+impl Request<'_> {
+    /// Returns the requested GPUs that can be used.
+    fn usable(&self) -> impl Iterator<Item = &CudaDevice> {
+        let devices = self.driver.devices.iter();
+        devices.filter(|device| device.failure.is_none() && self.gpus.contains(&device.index))
+    }
+}
+
 /// Plans the rounds of a request. Staged copies come first, so that peer access is switched twice per pair and not at
 /// every round. Direct copies follow, in batches of pairs that share nothing, and then the measurements of one pair at
 /// a time. Copies both ways come after these, once for the two directions. A direction that hangs is then found
@@ -169,10 +177,8 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     let wanted = Wanted::of(request);
     let mut planned: Vec<Slot> = Vec::new();
     for &pair in &wanted.pairs {
-        planned.extend(wanted.staged(pair).into_iter().map(|task| Slot {
-            task,
-            of: vec![vec![pair.into()]],
-        }));
+        let tasks = wanted.staged(pair).into_iter();
+        planned.extend(tasks.map(|task| Slot::one(task, vec![pair.into()])));
     }
     for batch in wanted.batches() {
         planned.extend(wanted.direct(&batch));
@@ -191,35 +197,17 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
                 task.action == Action::Verify,
             );
             match task.is_both_ways() {
-                false => planned.push(Slot {
-                    task,
-                    of: vec![flows],
-                }),
-                true if seen.insert(key) => both_ways.push(Slot {
-                    task,
-                    of: vec![flows],
-                }),
+                false => planned.push(Slot::one(task, flows)),
+                true if seen.insert(key) => both_ways.push(Slot::one(task, flows)),
                 true => {}
             }
         }
     }
-    planned.extend(
-        local::rounds(request)
-            .into_iter()
-            .map(|(flows, task)| Slot {
-                task,
-                of: vec![flows],
-            }),
-    );
+    planned.extend(local::rounds(request));
     planned.extend(both_ways);
     planned.extend(host::rounds(request));
-    let on_one_gpu = pipeline::rounds(request)
-        .into_iter()
-        .chain(asynchrony::rounds(request));
-    planned.extend(on_one_gpu.map(|(flows, task)| Slot {
-        task,
-        of: vec![flows],
-    }));
+    planned.extend(pipeline::rounds(request));
+    planned.extend(asynchrony::rounds(request));
     let mut rounds = numbered(planned, request);
     let next = |of: fn(&Round) -> u32| rounds.last().map_or(0, |last| of(last).saturating_add(1));
     let next = (next(|round| round.id), next(|round| round.slot));
@@ -229,24 +217,8 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
 
 /// Returns the reason why a round cannot be run with this driver, if there is one.
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
-    let Task { setup, action } = round.task;
-    let needs_kernels = match action {
-        Action::Verify | Action::Bandwidth { .. } | Action::Host { .. } => {
-            setup.engine == Engine::Kernel
-        }
-        Action::Overlap { .. }
-        | Action::Pipeline { .. }
-        | Action::Engines { .. }
-        | Action::LaunchLoop { .. } => true,
-        // Copies with the host need no kernels; waits need a kernel to wait for.
-        Action::Calls { .. } => round.flows.iter().any(|flow| flow.within().is_some()),
-        Action::Hazard { .. } => true,
-        Action::Latency { .. }
-        | Action::Local { .. }
-        | Action::Pinning { .. }
-        | Action::Load { .. }
-        | Action::Clocks => false,
-    };
+    let setup = round.task.setup;
+    let needs_kernels = round.task.needs_kernels(&round.flows);
     let gpus = round
         .flows
         .iter()

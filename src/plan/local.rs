@@ -2,8 +2,9 @@
 
 use serde::Deserialize;
 
-use super::{Action, Group, Request, Task, overlap};
-use model::flow::{Endpoint, Flow, Setup};
+use super::wanted::Slot;
+use super::{Action, Group, Request, one_gpu, overlap};
+use model::flow::Flow;
 use model::units::Bytes;
 
 /// Copies within each GPU. They belong to the group `peers`, because they show the highest rate that its copies could
@@ -20,18 +21,13 @@ pub struct Local {
 
 /// Plans a round for each usable GPU. A single GPU has no sibling to compare it with. It gets a round only if its
 /// copies to and from the host are measured too; these are compared with the rate of its memory.
-pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
+pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let Local { samples, bytes } = request.profile.local;
     if !request.groups.contains(&Group::Peers) || samples == 0 {
         return Vec::new();
     }
-    let usable = request
-        .driver
-        .devices
-        .iter()
-        .filter(|device| device.failure.is_none());
-    let usable = usable.filter(|device| request.gpus.contains(&device.index));
-    let buffers: Vec<_> = usable
+    let buffers: Vec<_> = request
+        .usable()
         .filter_map(|device| Some((device.index, device.budget_bytes?.0 / 2)))
         .collect();
     let compared =
@@ -39,19 +35,9 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     if !compared {
         return Vec::new();
     }
-    let round = |(gpu, buffer): (u32, u64)| {
-        let setup = Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(buffer)));
-        let within = Flow {
-            from: Endpoint::Gpu(gpu),
-            to: Endpoint::Gpu(gpu),
-        };
-        (
-            vec![within],
-            Task {
-                setup,
-                action: Action::Local { samples },
-            },
-        )
-    };
-    buffers.into_iter().map(round).collect()
+    let action = Action::Local { samples };
+    buffers
+        .into_iter()
+        .map(|(gpu, most)| one_gpu::slot(vec![Flow::inside(gpu)], bytes, most, action))
+        .collect()
 }

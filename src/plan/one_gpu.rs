@@ -2,8 +2,9 @@
 
 use super::host::node_of;
 use super::many::gpus_in_full;
+use super::wanted::Slot;
 use super::{Action, Request, Task};
-use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::flow::{Flow, HostMemory, Setup};
 use model::units::{Bytes, MIB};
 
 /// Host buffers that a round uses at the same time, together with those that are kept.
@@ -12,12 +13,6 @@ const HOST_BUFFERS: u64 = 4;
 /// Returns the usable GPUs, or some of them if there are many. Each comes with the most bytes that one of its
 /// buffers, or of the host's, may have.
 pub(super) fn buffers(request: &Request<'_>) -> Vec<(u32, u64)> {
-    let usable = request
-        .driver
-        .devices
-        .iter()
-        .filter(|device| device.failure.is_none());
-    let usable = usable.filter(|device| request.gpus.contains(&device.index));
     let of_host = request
         .driver
         .host_budget_bytes
@@ -25,35 +20,21 @@ pub(super) fn buffers(request: &Request<'_>) -> Vec<(u32, u64)> {
     // If less memory may be used, the worker reports it.
     let of_host = of_host.max(MIB);
     let in_full = gpus_in_full(request.gpus);
-    let usable = usable.filter(|device| in_full.contains(&device.index));
-    usable
+    request
+        .usable()
+        .filter(|device| in_full.contains(&device.index))
         .filter_map(|device| Some((device.index, (device.budget_bytes?.0 / 2).min(of_host))))
         .collect()
 }
 
-pub(super) fn task(bytes: Bytes, most: u64, action: Action) -> Task {
-    Task {
-        setup: Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(most))),
-        action,
-    }
+/// Returns a round with copies of this size, or of the largest that is possible.
+pub(super) fn slot(flows: Vec<Flow>, bytes: Bytes, most: u64, action: Action) -> Slot {
+    let setup = Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(most)));
+    Slot::one(Task { setup, action }, flows)
 }
 
 /// Returns the flows to a GPU from host memory near it, and back.
 pub(super) fn host_flows(request: &Request<'_>, gpu: u32, memory: HostMemory) -> Vec<Flow> {
-    let host = Endpoint::Host {
-        node: node_of(request, gpu),
-        memory,
-    };
-    let up = Flow {
-        from: host,
-        to: Endpoint::Gpu(gpu),
-    };
+    let up = Flow::from_host(node_of(request, gpu), memory, gpu);
     vec![up, up.reversed()]
-}
-
-pub(super) const fn within(gpu: u32) -> Flow {
-    Flow {
-        from: Endpoint::Gpu(gpu),
-        to: Endpoint::Gpu(gpu),
-    }
 }

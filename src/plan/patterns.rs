@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::many::{MOST_GPUS_IN_FULL, gpus_in_full};
 use super::{Request, budget, host, is_direct};
-use model::flow::{Endpoint, Flow, HostMemory};
+use model::flow::{Flow, HostMemory};
 use model::load::Pattern;
 use model::node::NodeId;
 use model::placement::Pair;
@@ -259,13 +259,7 @@ impl Found<'_> {
 
     fn up(&self, gpu: u32) -> Flow {
         let node = host::node_of(self.request, gpu);
-        Flow {
-            from: Endpoint::Gpu(gpu),
-            to: Endpoint::Host {
-                node,
-                memory: HostMemory::Pinned,
-            },
-        }
+        Flow::from_host(node, HostMemory::Pinned, gpu).reversed()
     }
 
     fn host(&mut self) {

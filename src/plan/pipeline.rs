@@ -2,8 +2,9 @@
 
 use serde::Deserialize;
 
-use super::{Action, Group, Request, Task, one_gpu, overlap};
-use model::flow::{Flow, HostMemory};
+use super::wanted::Slot;
+use super::{Action, Group, Request, one_gpu, overlap};
+use model::flow::HostMemory;
 use model::units::{Bytes, MIB};
 
 /// Pipelines of copies and kernels.
@@ -47,7 +48,7 @@ fn streams() -> Vec<u32> {
 }
 
 /// Plans the rounds for each usable GPU.
-pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
+pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let Pipeline {
         samples,
         batches,
@@ -59,31 +60,28 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     if !request.groups.contains(&Group::Pipeline) || samples == 0 {
         return Vec::new();
     }
-    let mut rounds = Vec::new();
+    let mut planned = Vec::new();
     for (gpu, most) in one_gpu::buffers(request) {
-        let engines = one_gpu::task(engine_bytes, most, Action::Engines { samples });
-        rounds.push((
-            one_gpu::host_flows(request, gpu, HostMemory::Pinned),
-            engines,
-        ));
+        let mut plan = |memory, bytes, action| {
+            let flows = one_gpu::host_flows(request, gpu, memory);
+            planned.push(one_gpu::slot(flows, bytes, most, action));
+        };
+        plan(
+            HostMemory::Pinned,
+            engine_bytes,
+            Action::Engines { samples },
+        );
         let memories = [HostMemory::Pinned, HostMemory::Pageable];
-        for memory in memories
-            .into_iter()
-            .filter(|memory| pageable || *memory == HostMemory::Pinned)
-        {
+        for memory in memories.into_iter().take(1 + usize::from(pageable)) {
             for &streams in streams {
-                let task = one_gpu::task(
-                    bytes,
-                    most,
-                    Action::Pipeline {
-                        samples,
-                        batches,
-                        streams,
-                    },
-                );
-                rounds.push((one_gpu::host_flows(request, gpu, memory), task));
+                let action = Action::Pipeline {
+                    samples,
+                    batches,
+                    streams,
+                };
+                plan(memory, bytes, action);
             }
         }
     }
-    rounds
+    planned
 }

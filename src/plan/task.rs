@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use model::flow::Setup;
+use model::flow::{Flow, Setup};
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
@@ -120,6 +120,47 @@ impl Task {
                 .saturating_mul(copies.saturating_add(1)),
         };
         self.setup.bytes.0.saturating_mul(u64::from(copies))
+    }
+
+    /// Returns true if it runs kernels, for these flows.
+    pub(super) fn needs_kernels(&self, flows: &[Flow]) -> bool {
+        match self.action {
+            Action::Verify | Action::Bandwidth { .. } | Action::Host { .. } => {
+                self.setup.engine == Engine::Kernel
+            }
+            Action::Overlap { .. }
+            | Action::Pipeline { .. }
+            | Action::Engines { .. }
+            | Action::LaunchLoop { .. }
+            | Action::Hazard { .. } => true,
+            // Copies with the host need no kernels; waits need a kernel to wait for.
+            Action::Calls { .. } => flows.iter().any(|flow| flow.within().is_some()),
+            Action::Latency { .. }
+            | Action::Local { .. }
+            | Action::Pinning { .. }
+            | Action::Load { .. }
+            | Action::Clocks => false,
+        }
+    }
+
+    /// Returns true if a timeline shows it.
+    pub(super) const fn is_shown(&self) -> bool {
+        match self.action {
+            Action::Overlap { .. }
+            | Action::Pipeline { .. }
+            | Action::Calls { .. }
+            | Action::LaunchLoop { .. } => true,
+            Action::Verify
+            | Action::Bandwidth { .. }
+            | Action::Latency { .. }
+            | Action::Local { .. }
+            | Action::Clocks
+            | Action::Engines { .. }
+            | Action::Hazard { .. }
+            | Action::Host { .. }
+            | Action::Pinning { .. }
+            | Action::Load { .. } => false,
+        }
     }
 
     /// Returns true if the opposite direction is busy too. Both directions then succeed or fail together.

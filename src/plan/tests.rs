@@ -4,7 +4,7 @@ use super::*;
 use model::flow::Setup;
 use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use model::node::NodeId;
-use model::placement::Direction;
+use model::placement::{Direction, Engine};
 use model::topology::{Hop, LinkClass, PairRoute};
 use model::units::{GbPerSecond, MIB};
 use std::collections::BTreeMap;
@@ -97,6 +97,11 @@ fn is_reference_set(task: &Task, path: Path) -> bool {
 
 fn is_verification(task: &Task, setup: Setup) -> bool {
     task.action == Action::Verify && task.setup.of_any_size() == setup
+}
+
+#[test]
+fn every_group_is_in_the_list_of_all() {
+    assert_eq!(Group::ALL, <Group as clap::ValueEnum>::value_variants());
 }
 
 #[test]

@@ -14,6 +14,16 @@ pub(super) struct Slot {
     pub(super) of: Vec<Vec<Flow>>,
 }
 
+impl Slot {
+    /// A slot with one round.
+    pub(super) fn one(task: Task, flows: Vec<Flow>) -> Self {
+        Self {
+            task,
+            of: vec![flows],
+        }
+    }
+}
+
 pub(super) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
     let mut rounds = Vec::with_capacity(planned.iter().map(|slot| slot.of.len()).sum());
     for (slot, Slot { task, of }) in (0..).zip(planned) {
@@ -125,10 +135,7 @@ impl<'a> Wanted<'a> {
             for task in tasks.into_iter().filter(|task| !task.is_both_ways()) {
                 match slots.iter_mut().find(|slot| slot.task == task) {
                     Some(slot) => slot.of.push(vec![pair.into()]),
-                    None => slots.push(Slot {
-                        task,
-                        of: vec![vec![pair.into()]],
-                    }),
+                    None => slots.push(Slot::one(task, vec![pair.into()])),
                 }
             }
         }

@@ -62,7 +62,7 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
         let disturbed = (0..one.parts())
             .filter(|number| is_disturbed(&one.part(*number)))
             .count();
-        one.set_disturbed(disturbed > 0);
+        one.ending_mut().disturbed = disturbed > 0;
     }
     for counted in &mut measurements.counted {
         counted.disturbed = traffic.iter().any(|(gpu, _)| *gpu == counted.gpu);

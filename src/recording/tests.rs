@@ -34,7 +34,7 @@ fn what_is_read_back_of_a_whole_journal_is_what_the_run_came_to_and_that_it_was_
         measurements
             .peer
             .iter()
-            .all(|cell| cell.status == Status::Measured)
+            .all(|cell| cell.ending.status == Status::Measured)
     );
     assert_eq!(
         (
@@ -79,13 +79,13 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
         assert!(cells.is_empty() || cells.len() == RUN.1.measurements.peer.len());
         let measured = cells
             .iter()
-            .filter(|cell| cell.status == Status::Measured)
+            .filter(|cell| cell.ending.status == Status::Measured)
             .count();
         let within = recorded
             .measurements
             .local
             .iter()
-            .filter(|cell| cell.status == Status::Measured)
+            .filter(|cell| cell.ending.status == Status::Measured)
             .count();
         // The first round of each pair verifies.
         assert!(

@@ -6,7 +6,7 @@ use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::{advice, findings, gaps, host, load, machine, partial, streams, tables, topo};
-use model::measurement::{Measurements, Status};
+use model::measurement::{Measurements, Status, Tables};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::rounding::{percent, range, rate, short};
@@ -86,8 +86,27 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     if !measurements.peer.is_empty() && gpus.len() > 1 {
         matrices.reference(page);
     }
+    // Each probe has a table, some two of them together.
+    let Tables {
+        peer: _,
+        overlap: _,
+        latency: _,
+        local: _,
+        pipeline,
+        engines,
+        calls,
+        launch_loop,
+        hazard,
+        host: _,
+        pinning: _,
+        load: _,
+    } = measurements.tables();
     tables::write(page, measurements);
-    streams::write(page, measurements);
+    streams::pipelines(page, pipeline);
+    streams::engines(page, engines);
+    streams::calls(page, calls);
+    streams::loops(page, launch_loop);
+    streams::hazards(page, hazard);
     host::write(page, measurements);
     load::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {

@@ -105,13 +105,16 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     if let Some(simulated) = Digest::of(new).caveats.get(&Caveat::Simulated) {
         page.banner(simulated);
     }
-    let mut missing = "nothing is missing";
+    let mut missing = ", and nothing is missing";
     for (when, report) in [("then", old), ("now", new)] {
         let chosen = partial::chosen(report);
         if !chosen.is_empty() {
             page.banner(&format!("PARTIAL {when}: {}", chosen.join("; ")));
-            missing = "nothing of what both looked at is missing";
+            missing = ", and nothing of what both looked at is missing";
         }
+    }
+    if comparison.verdict.untested > 0 {
+        missing = "";
     }
     let fell = match comparison
         .findings
@@ -121,7 +124,7 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
         true => "nothing fell that the links of the machine decide",
         false => "no figure fell by more than its noise",
     };
-    let no_worse = format!("{fell}, and {missing}");
+    let no_worse = format!("{fell}{missing}");
     let (word, paint, said) = match comparison.verdict.verdict {
         Conclusion::Healthy => ("no worse:", Paint::Good, no_worse.as_str()),
         Conclusion::Faulty => (
@@ -138,7 +141,10 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     let figures = count(comparison.compared, "figure");
     let missing = match comparison.not_compared {
         0 => String::new(),
-        missing => format!(", {missing} from the earlier report not measured again"),
+        missing => format!(
+            ", {missing} from the earlier report not measured again ({})",
+            comparison.not_compared_because.join(", ")
+        ),
     };
     let missing = match comparison.only_in_new {
         0 => missing,

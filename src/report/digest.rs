@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::figures::{Spread, count};
-use super::pair_figures::{Figures, is_sound, sound_latencies};
+use super::pair_figures::{Figures, sound_latencies};
 use super::partial;
 use super::standing::{self, Judged};
+use model::cell::Measurement;
 use model::finding::{Finding, Severity};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Status};
@@ -268,12 +269,12 @@ impl<'a> Digest<'a> {
         let cells = measured.flat_map(|measurements| {
             [Path::Direct, Path::Staged].map(|path| measurements.reference(path).into_values())
         });
-        cells.flatten().filter(|cell| is_sound(cell)).collect()
+        cells.flatten().filter(|cell| cell.is_sound()).collect()
     }
 
     /// Returns the cells of [`Self::pairs`] that have a figure.
     pub(super) fn figures(&self) -> impl Iterator<Item = &'a PeerBandwidth> {
-        self.pairs.values().copied().filter(|cell| is_sound(cell))
+        self.pairs.values().copied().filter(|cell| cell.is_sound())
     }
 
     /// Returns the rates of each link class on each path.
@@ -337,7 +338,7 @@ fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
         .map(|path| measurements.in_setup(Setup::REFERENCE.with_path(path)));
     for (pair, cell) in staged {
         let shown = pairs.entry(pair).or_insert(cell);
-        if shown.status == Status::Skipped {
+        if shown.ending.status == Status::Skipped {
             *shown = cell;
         }
     }
@@ -418,11 +419,11 @@ mod tests {
             }]
         };
         assert_eq!(
-            (of(2, 5).setup.path, of(2, 5).status),
+            (of(2, 5).setup.path, of(2, 5).ending.status),
             (Path::Staged, Status::Measured)
         );
         assert_eq!(
-            (of(4, 6).setup.path, of(4, 6).status),
+            (of(4, 6).setup.path, of(4, 6).ending.status),
             (Path::Direct, Status::Hung)
         );
     }

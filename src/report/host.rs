@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::figures::{Spread, count};
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
+use super::pair_figures::Figures;
 use super::tables::{done_cell, median, or_dash, spread_cells};
 use model::host::{HostCopy, HostDirection, HostWay, Pinning};
 use model::measurement::Measurements;
@@ -61,19 +62,15 @@ impl Ways {
             of_gpu.max_by(|(_, one), (_, other)| one.total_cmp(other))
         };
         let best: Vec<(&HostCopy, f64)> = gpus.iter().filter_map(best).collect();
-        let range = |copy: &HostCopy| {
-            let low = copy.expected_low_gbps.or(copy.expected_gbps)?;
-            Some([low.0, copy.expected_high_gbps.or(copy.expected_gbps)?.0])
-        };
-        let ranges = best.iter().filter_map(|(copy, _)| range(copy));
+        let figures = Figures::of(best.iter().map(|(copy, _)| *copy));
         Self {
             way,
             at_once,
             planned: gpus.len(),
-            rates: Spread::of(best.iter().map(|(_, rate)| *rate)),
+            rates: figures.rates,
             sum: (best.len() == gpus.len()).then(|| best.iter().map(|(_, rate)| *rate).sum()),
-            percents: Spread::of(best.iter().filter_map(|(copy, _)| copy.percent)),
-            expected: ranges.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])]),
+            percents: figures.percents,
+            expected: figures.expected,
         }
     }
 
@@ -357,7 +354,13 @@ fn pinning(page: &mut Page, nodes: &[Pinning]) {
         page.item(2, 11, "takes", Paint::Strong, &text);
     }
     for node in nodes {
-        let texts: Vec<String> = node.reason.iter().chain(&node.limit).cloned().collect();
+        let texts: Vec<String> = node
+            .ending
+            .reason
+            .iter()
+            .chain(&node.limit)
+            .cloned()
+            .collect();
         if !texts.is_empty() {
             page.note(Paint::Plain, &texts.join("; "));
         }

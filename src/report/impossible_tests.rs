@@ -140,7 +140,7 @@ fn figures_of_several_flows_that_cannot_be_are_refused_and_set_aside() {
     assert_eq!(
         (
             measurements.load[0].achieved_gbps,
-            measurements.load[0].status
+            measurements.load[0].ending.status
         ),
         (None, Status::Skipped)
     );

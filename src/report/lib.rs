@@ -13,6 +13,7 @@ mod advice;
 mod body;
 pub mod comparison;
 mod crowd;
+mod csv;
 mod ctrf;
 mod digest;
 mod dot;
@@ -80,6 +81,7 @@ pub const FORMATS: &[&Format] = &[
     &ctrf::FORMAT,
     &nvbandwidth::FORMAT,
     &nfd::FORMAT,
+    &csv::FORMAT,
     &dot::FORMAT,
     &picture::FORMAT,
     &picture::tree::FORMAT,

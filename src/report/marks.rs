@@ -3,7 +3,7 @@
 use super::highlight::Highlights;
 use super::matrix::Cell;
 use super::page::Paint;
-use super::pair_figures::is_sound;
+use model::cell::Measurement;
 use model::measurement::{PeerBandwidth, Status, Verified};
 use model::placement::{Pair, Path};
 use model::rounding::{percent, tight_rate};
@@ -71,7 +71,7 @@ impl Figure {
             return Self::Word("-");
         };
         match peer.achieved_gbps {
-            Some(achieved) if is_sound(peer) || peer.disturbed => {
+            Some(achieved) if peer.is_sound() || peer.ending.disturbed => {
                 let staged = if peer.setup.path == Path::Staged {
                     "s"
                 } else {
@@ -82,14 +82,14 @@ impl Figure {
                 } else {
                     ""
                 };
-                let disturbed = if peer.disturbed { "~" } else { "" };
+                let disturbed = if peer.ending.disturbed { "~" } else { "" };
                 Self::Number {
                     value: format!("{}{staged}{unsure}{disturbed}", tight_rate(achieved.0)),
                     percent: peer.percent,
                 }
             }
             _ if peer.verified.is_wrong() => Self::Word("BAD"),
-            _ => Self::Word(word(peer.status)),
+            _ => Self::Word(word(peer.ending.status)),
         }
     }
 

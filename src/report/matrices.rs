@@ -175,7 +175,8 @@ impl<'a> Matrices<'a> {
                 .iter()
                 .filter(|latency| latency.path == path);
             let found = found.filter(|latency| !wrong.contains(&latency.pair));
-            let values = found.map(|latency| (latency.pair, (latency.status, latency.latency_us)));
+            let values =
+                found.map(|latency| (latency.pair, (latency.ending.status, latency.latency_us)));
             self.plain(
                 page,
                 &format!("Latency {path}, source (row) → destination (column), us"),
@@ -193,8 +194,12 @@ impl<'a> Matrices<'a> {
                     .filter(|overlap| overlap.compute_on == side);
                 let found = of_side.filter(|overlap| overlap.placement == placement);
                 let found = found.filter(|overlap| !wrong.contains(&overlap.pair));
-                let values =
-                    found.map(|overlap| (overlap.pair, (overlap.status, overlap.overlap_percent)));
+                let values = found.map(|overlap| {
+                    (
+                        overlap.pair,
+                        (overlap.ending.status, overlap.overlap_percent),
+                    )
+                });
                 let title = format!("Overlap with a kernel on the {side}, {placement}, %");
                 self.plain(page, &title, values, percent);
             }

@@ -12,7 +12,6 @@ use super::digest::Digest;
 use super::escape::clean;
 use super::format::{Format, Of, Style};
 use super::json;
-use super::pair_figures::is_sound;
 use model::cell::Measurement;
 use model::flow::Setup;
 use model::host::{HostDirection, HostWay};
@@ -197,7 +196,7 @@ fn between(measured: &Measurements, engine: Engine, issuer: Side) -> Rates {
     let cells = measured.in_setup(Setup::REFERENCE.with_engine(engine).with_issuer(issuer));
     let rates = cells
         .into_iter()
-        .filter(|(_, cell)| is_sound(cell))
+        .filter(|(_, cell)| cell.is_sound())
         .filter_map(|(pair, cell)| {
             let place = match issuer {
                 Side::Source => (pair.source, pair.destination),

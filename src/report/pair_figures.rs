@@ -1,61 +1,65 @@
-//! Figures over some pairs. Only sound cells count.
+//! Figures over some pairs or GPUs. Only sound cells count.
 
 use std::collections::HashSet;
 
 use super::figures::Spread;
-use model::cell::Measurement;
-use model::measurement::{Latency, Measurements, PeerBandwidth};
+use model::cell::{Figure, Measurement};
+use model::measurement::{Latency, Measurements};
 use model::placement::{Pair, Path};
 
-/// Figures over some pairs.
+/// Figures over some measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Figures {
-    /// Number of pairs in the plan.
+    /// Number of measurements in the plan.
     pub(super) planned: usize,
-    /// GB/s.
+    /// The main figure: for copies GB/s.
     pub(super) rates: Option<Spread>,
     /// Achieved as per cent of theoretical.
     pub(super) percents: Option<Spread>,
-    /// The lowest and the highest rate that is expected of these pairs, GB/s.
+    /// The lowest and the highest rate that healthy machines reach, GB/s: the recorded range if it is known, else the
+    /// expected figure.
     pub(super) expected: Option<[f64; 2]>,
 }
 
 impl Figures {
     /// Computes the figures of the sound cells.
-    pub(super) fn of<'a>(cells: impl IntoIterator<Item = &'a PeerBandwidth>) -> Self {
-        let cells: Vec<_> = cells.into_iter().collect();
-        let sound = || cells.iter().filter(|cell| is_sound(cell));
+    pub(super) fn of<'a, M: Measurement + 'a>(cells: impl IntoIterator<Item = &'a M>) -> Self {
+        let mut planned = 0;
+        let cells = cells.into_iter().inspect(|_| planned += 1);
+        let sound: Vec<Vec<Figure>> = cells
+            .filter(|cell| cell.is_sound())
+            .map(M::figures)
+            .collect();
+        let of = |figures: &[Figure], key| {
+            let figure = figures.iter().find(|figure| figure.key == key)?;
+            figure.value
+        };
+        let expected = sound.iter().filter_map(|figures| {
+            let expected = of(figures, "expected_gbps");
+            let low = of(figures, "expected_low_gbps").or(expected)?;
+            Some([low, of(figures, "expected_high_gbps").or(expected)?])
+        });
         Self {
-            planned: cells.len(),
-            rates: Spread::of(sound().filter_map(|cell| Some(cell.achieved_gbps?.0))),
-            percents: Spread::of(sound().filter_map(|cell| cell.percent)),
-            expected: expected(sound().copied()),
+            rates: Spread::of(sound.iter().filter_map(|figures| figures.first()?.value)),
+            percents: Spread::of(sound.iter().filter_map(|figures| of(figures, "percent"))),
+            expected: expected.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])]),
+            planned,
         }
     }
 }
 
+/// Returns the range of a figure over the sound cells.
+pub(super) fn over<'a, M: Measurement + 'a>(
+    cells: impl IntoIterator<Item = &'a M>,
+    figure: impl Fn(&M) -> Option<f64>,
+) -> Option<Spread> {
+    let sound = cells.into_iter().filter(|cell| cell.is_sound());
+    Spread::of(sound.filter_map(figure))
+}
+
 /// Returns the rates of copies within a GPU, over all GPUs.
 pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
-    let sound = measurements
-        .local
-        .iter()
-        .filter(|local| local.cell().tested());
-    Spread::of(sound.filter_map(|local| Some(local.achieved_gbps?.0)))
-}
-
-/// Returns the range that healthy machines reach at these cells: the recorded range if it is known, else the expected
-/// figure.
-fn expected<'a>(cells: impl Iterator<Item = &'a PeerBandwidth>) -> Option<[f64; 2]> {
-    let ranges = cells.filter_map(|cell| {
-        let low = cell.expected_low_gbps.or(cell.expected_gbps)?;
-        Some([low.0, cell.expected_high_gbps.or(cell.expected_gbps)?.0])
-    });
-    ranges.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
-}
-
-/// Returns true if a cell has a valid rate: it was measured, the bytes arrived, and no other program disturbed it.
-pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
-    cell.cell().tested() && !cell.verified.is_wrong()
+    Figures::of(&measurements.local).rates
 }
 
 /// Returns pairs whose bytes did not arrive on this path: other measurements of such copies mean nothing.

@@ -2,7 +2,8 @@
 
 use super::figures::Spread;
 use super::load::PatternFigures;
-use super::pair_figures::{Figures, is_sound};
+use super::pair_figures::Figures;
+use model::cell::Measurement;
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Path, Placement, Side};
@@ -86,7 +87,7 @@ pub(super) fn of_copies(cells: &[&PeerBandwidth]) -> Option<Standing> {
     Standing::of(
         cells
             .iter()
-            .filter(|cell| is_sound(cell))
+            .filter(|cell| cell.is_sound())
             .filter_map(|cell| expected(cell)),
     )
 }
@@ -94,9 +95,8 @@ pub(super) fn of_copies(cells: &[&PeerBandwidth]) -> Option<Standing> {
 /// Compares copies between host and GPU with expectation.
 pub(super) fn of_host(measurements: &Measurements) -> Option<Standing> {
     Standing::of(measurements.host.iter().filter_map(|copy| {
-        let low = copy.expected_low_gbps.or(copy.expected_gbps)?;
-        let high = copy.expected_high_gbps.or(copy.expected_gbps)?;
-        Some((copy.rate()?.0, [low.0, high.0]))
+        let figures = Figures::of([copy]);
+        Some((figures.rates?.min, figures.expected?))
     }))
 }
 
@@ -117,7 +117,7 @@ pub(super) fn by_way(measurements: &Measurements) -> Vec<(Setup, Vec<&PeerBandwi
         let cells = measurements
             .in_setup(setup)
             .into_values()
-            .filter(|cell| is_sound(cell));
+            .filter(|cell| cell.is_sound());
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, members)) => members.extend(cells),
             None => groups.push((name, cells.collect())),

@@ -5,21 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
+use super::pair_figures::over;
 use super::tables::{done_cell, median, or_dash};
-use model::asynchrony::{HostCall, LaunchLoop};
+use model::asynchrony::{Hazard, HostCall, LaunchLoop};
 use model::cell::Measurement;
 use model::measurement::Measurements;
 use model::pipeline::{Engines, Pipeline};
 use model::rounding::{percent, short};
-
-/// Writes all tables that have data.
-pub(super) fn write(page: &mut Page, measurements: &Measurements) {
-    pipelines(page, measurements);
-    engines(page, measurements);
-    calls(page, measurements);
-    loops(page, measurements);
-    hazards(page, measurements);
-}
 
 /// Groups cells by name, in their order of first appearance.
 fn alike<T: Measurement>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Vec<&T>)> {
@@ -34,21 +26,13 @@ fn alike<T: Measurement>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(Strin
     groups
 }
 
-/// Returns the range of a figure over the GPUs whose cells count.
-fn over<T: Measurement>(cells: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
-    Spread::of(
-        cells
-            .iter()
-            .filter(|cell| cell.cell().tested())
-            .filter_map(|cell| figure(cell)),
-    )
-}
-
 /// Returns the speed-up of each kind of pipeline in several streams, over the GPUs.
 pub(super) fn speed_ups(measurements: &Measurements) -> Vec<(String, Spread)> {
     let groups = alike(&measurements.pipeline, name_of).into_iter();
     groups
-        .filter_map(|(name, cells)| Some((name, over(&cells, |cell| cell.speed_up)?)))
+        .filter_map(|(name, cells)| {
+            Some((name, over(cells.iter().copied(), |cell| cell.speed_up)?))
+        })
         .collect()
 }
 
@@ -57,8 +41,8 @@ pub(super) fn name_of(cell: &Pipeline) -> String {
     format!("{}, {}, {} streams", cell.memory, cell.bytes, cell.streams)
 }
 
-fn pipelines(page: &mut Page, measurements: &Measurements) {
-    let Some(first) = measurements.pipeline.first() else {
+pub(super) fn pipelines(page: &mut Page, all: &[Pipeline]) {
+    let Some(first) = all.first() else {
         return;
     };
     page.heading(&format!(
@@ -84,11 +68,14 @@ fn pipelines(page: &mut Page, measurements: &Measurements) {
         "by",
         "GPUs",
     ]);
-    for (name, cells) in alike(&measurements.pipeline, name_of) {
+    for (name, cells) in alike(all, name_of) {
         let in_ms = |figure: fn(&Pipeline) -> Option<f64>| {
-            median(over(&cells, |cell| Some(figure(cell)? / 1e3)), short)
+            median(
+                over(cells.iter().copied(), |cell| Some(figure(cell)? / 1e3)),
+                short,
+            )
         };
-        let speed_up = over(&cells, |cell| cell.speed_up);
+        let speed_up = over(cells.iter().copied(), |cell| cell.speed_up);
         let mut bounds: Vec<_> = cells.iter().filter_map(|cell| cell.bound).collect();
         bounds.sort_unstable();
         bounds.dedup();
@@ -98,7 +85,10 @@ fn pipelines(page: &mut Page, measurements: &Measurements) {
             in_ms(|cell| cell.one_stream_us),
             in_ms(|cell| cell.several_streams_us),
             median(speed_up, short),
-            median(over(&cells, |cell| cell.possible_speed_up), short),
+            median(
+                over(cells.iter().copied(), |cell| cell.possible_speed_up),
+                short,
+            ),
             or_dash(Some(bounds.join(", ")).filter(|bounds| !bounds.is_empty())),
             done_cell(speed_up, cells.len()),
         ]);
@@ -110,8 +100,8 @@ fn pipelines(page: &mut Page, measurements: &Measurements) {
     );
 }
 
-fn engines(page: &mut Page, measurements: &Measurements) {
-    if measurements.engines.is_empty() {
+pub(super) fn engines(page: &mut Page, all: &[Engines]) {
+    if all.is_empty() {
         return;
     }
     page.heading("Copies at the same time on one GPU, overlap in per cent");
@@ -132,8 +122,10 @@ fn engines(page: &mut Page, measurements: &Measurements) {
     let number =
         |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let name = |cell: &Engines| format!("{}, {}", number(cell.reported), number(cell.observed));
-    for (_, cells) in alike(&measurements.engines, name) {
-        let share = |figure: fn(&Engines) -> Option<f64>| median(over(&cells, figure), percent);
+    for (_, cells) in alike(all, name) {
+        let share = |figure: fn(&Engines) -> Option<f64>| {
+            median(over(cells.iter().copied(), figure), percent)
+        };
         table.row([
             Cell::from(number(cells[0].reported)),
             share(|cell| cell.opposite_percent),
@@ -142,7 +134,10 @@ fn engines(page: &mut Page, measurements: &Measurements) {
             share(|cell| cell.kernel_to_device_percent),
             share(|cell| cell.kernel_to_host_percent),
             Cell::from(number(cells[0].observed)),
-            done_cell(over(&cells, |cell| cell.opposite_percent), cells.len()),
+            done_cell(
+                over(cells.iter().copied(), |cell| cell.opposite_percent),
+                cells.len(),
+            ),
         ]);
     }
     page.table(table);
@@ -153,15 +148,15 @@ fn engines(page: &mut Page, measurements: &Measurements) {
     );
 }
 
-fn calls(page: &mut Page, measurements: &Measurements) {
-    if measurements.calls.is_empty() {
+pub(super) fn calls(page: &mut Page, all: &[HostCall]) {
+    if all.is_empty() {
         return;
     }
     page.heading("How long calls hold the host, us, medians");
     let mut table = Table::of_figures(5);
     table.captions(["", "not", "", "GPU", ""]);
     table.captions(["", "waiting", "waiting", "works", "GPUs"]);
-    for (name, cells) in alike(&measurements.calls, HostCall::words) {
+    for (name, cells) in alike(all, HostCall::words) {
         let of = |waits: bool| -> Vec<&HostCall> {
             cells
                 .iter()
@@ -169,19 +164,19 @@ fn calls(page: &mut Page, measurements: &Measurements) {
                 .filter(|cell| cell.waits() == waits)
                 .collect()
         };
-        let [free, held] = [false, true].map(|waits| over(&of(waits), |cell| cell.host_blocked_us));
+        let [free, held] = [false, true].map(|waits| over(of(waits), |cell| cell.host_blocked_us));
         let busy: Vec<_> = cells.iter().copied().filter(|cell| cell.busy).collect();
         let gpus: BTreeSet<_> = cells.iter().map(|cell| cell.gpu).collect();
         table.row([
             Cell::from(name),
             median(free, short),
             median(held, short),
-            median(over(&busy, |cell| cell.work_us), short),
+            median(over(busy, |cell| cell.work_us), short),
             done_cell(free, gpus.len()),
         ]);
     }
     page.table(table);
-    let bytes = measurements.calls.iter().find_map(|cell| cell.bytes);
+    let bytes = all.iter().find_map(|cell| cell.bytes);
     let bytes = bytes
         .map(|bytes| format!("copies of {bytes}; "))
         .unwrap_or_default();
@@ -194,8 +189,8 @@ fn calls(page: &mut Page, measurements: &Measurements) {
     );
 }
 
-fn loops(page: &mut Page, measurements: &Measurements) {
-    let Some(first) = measurements.launch_loop.first() else {
+pub(super) fn loops(page: &mut Page, all: &[LaunchLoop]) {
+    let Some(first) = all.first() else {
         return;
     };
     page.heading(&format!(
@@ -206,14 +201,14 @@ fn loops(page: &mut Page, measurements: &Measurements) {
     let mut table = Table::of_figures(5);
     table.captions(["wait for", "min", "median", "max", "GPUs"]);
     let mut rows: BTreeMap<bool, Vec<&LaunchLoop>> = BTreeMap::new();
-    for cell in &measurements.launch_loop {
+    for cell in all {
         rows.entry(cell.gpu != cell.synchronized)
             .or_default()
             .push(cell);
     }
     let mut medians = Vec::new();
     for (is_other, cells) in rows {
-        let turn = over(&cells, |cell| cell.turn_us);
+        let turn = over(cells.iter().copied(), |cell| cell.turn_us);
         medians.extend(turn.map(|turn| turn.median));
         let text = |value: Option<f64>| or_dash(value.map(short));
         table.row([
@@ -251,8 +246,8 @@ fn explained(same: f64, other: f64, kernel: f64) -> String {
     )
 }
 
-fn hazards(page: &mut Page, measurements: &Measurements) {
-    if measurements.hazard.is_empty() {
+pub(super) fn hazards(page: &mut Page, all: &[Hazard]) {
+    if all.is_empty() {
         return;
     }
     page.heading(
@@ -260,11 +255,11 @@ fn hazards(page: &mut Page, measurements: &Measurements) {
     );
     let mut table = Table::of_figures(4);
     table.captions(["", "at once", "after waiting", "GPUs"]);
-    for (name, cells) in alike(&measurements.hazard, |cell| {
+    for (name, cells) in alike(all, |cell| {
         format!("{} of {} memory", cell.bytes, cell.memory)
     }) {
-        let stale = over(&cells, |cell| cell.stale_percent);
-        let right = over(&cells, |cell| cell.stale_after_wait_percent);
+        let stale = over(cells.iter().copied(), |cell| cell.stale_percent);
+        let right = over(cells.iter().copied(), |cell| cell.stale_after_wait_percent);
         table.row([
             Cell::from(name),
             median(stale, percent),

@@ -3,7 +3,7 @@
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
-use super::pair_figures::{Figures, is_sound, local_rates, wrong_pairs};
+use super::pair_figures::{Figures, local_rates, over, wrong_pairs};
 use model::cell::Measurement;
 use model::flow::Setup;
 use model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
@@ -71,15 +71,10 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
             measurements.in_setup(setup).into_values(),
         )));
         for side in [Side::Source, Side::Destination] {
-            let overlap = overlaps
-                .iter()
-                .filter(|overlap| overlap.placement == placement);
-            let overlap =
-                overlap.filter(|overlap| overlap.compute_on == side && overlap.cell().tested());
-            cells.push(median(
-                Spread::of(overlap.filter_map(|overlap| overlap.overlap_percent)),
-                percent,
-            ));
+            let is_meant =
+                |overlap: &&Overlap| (overlap.placement, overlap.compute_on) == (placement, side);
+            let overlap = overlaps.iter().copied().filter(is_meant);
+            cells.push(median(over(overlap, |cell| cell.overlap_percent), percent));
         }
         cells.push(median(host_blocked(measurements, &overlaps, setup), rate));
         table.row(cells);
@@ -124,16 +119,11 @@ fn host_blocked(
     overlaps: &[&Overlap],
     setup: Setup,
 ) -> Option<Spread> {
-    let copies = measurements
-        .in_setup(setup)
-        .into_values()
-        .filter(|cell| is_sound(cell));
-    let overlap = overlaps
-        .iter()
-        .filter(|overlap| overlap.placement == setup.placement);
-    let overlap = overlap.filter(|overlap| overlap.cell().tested());
-    Spread::of(copies.filter_map(|cell| cell.host_blocked_us))
-        .or_else(|| Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us)))
+    let copies = measurements.in_setup(setup).into_values();
+    let is_meant = |overlap: &&Overlap| overlap.placement == setup.placement;
+    let overlaps = overlaps.iter().copied().filter(is_meant);
+    over(copies, |cell| cell.host_blocked_us)
+        .or_else(|| over(overlaps, |overlap| overlap.host_blocked_us))
 }
 
 /// Writes one row for each other configuration.
@@ -232,8 +222,7 @@ fn latency(page: &mut Page, measurements: &Measurements) {
         let Some(first) = planned.first() else {
             continue;
         };
-        let figures = planned.iter().filter(|latency| latency.cell().tested());
-        let spread = Spread::of(figures.filter_map(|latency| latency.latency_us));
+        let spread = over(planned.iter().copied(), |latency| latency.latency_us);
         let mut cells = vec![Cell::from(format!("{path}, {}", first.bytes))];
         cells.extend(spread_cells(spread, short));
         cells.push(done_cell(spread, planned.len()));
@@ -259,7 +248,7 @@ fn local(page: &mut Page, measurements: &Measurements) {
         for local in &measurements.local {
             let achieved = local
                 .achieved_gbps
-                .filter(|_| local.cell().tested())
+                .filter(|_| local.is_sound())
                 .map(|achieved| rate(achieved.0));
             let cells = [
                 Cell::from(format!("GPU{}", local.gpu)),

@@ -276,7 +276,7 @@ fn fastest(
 
 /// Returns the sound copies of a figure between GPUs.
 pub(super) fn of_peers(cell: &PeerBandwidth) -> Option<(RefutedBy, Path, Pair)> {
-    let sound = cell.status == Status::Measured && !cell.verified.is_wrong();
+    let sound = cell.ending.status == Status::Measured && !cell.verified.is_wrong();
     let achieved_gbps = cell
         .achieved_gbps
         .filter(|rate| sound && rate.0.is_finite())?;
@@ -293,7 +293,7 @@ pub(super) fn of_peers(cell: &PeerBandwidth) -> Option<(RefutedBy, Path, Pair)> 
 }
 
 fn of_host(copy: &HostCopy) -> Option<RefutedBy> {
-    let sound = copy.status == Status::Measured && !copy.verified.is_wrong();
+    let sound = copy.ending.status == Status::Measured && !copy.verified.is_wrong();
     let achieved_gbps = copy
         .achieved_gbps
         .filter(|rate| sound && rate.0.is_finite())?;

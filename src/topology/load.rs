@@ -322,7 +322,7 @@ pub fn refuse(snapshot: &Snapshot, topology: &Topology, measurements: &mut Measu
     for pattern in measurements
         .load
         .iter_mut()
-        .filter(|pattern| pattern.status == Status::Measured)
+        .filter(|pattern| pattern.ending.status == Status::Measured)
     {
         let Some(why) = beyond(&ways, pattern, &alone) else {
             continue;
@@ -338,7 +338,8 @@ pub fn refuse(snapshot: &Snapshot, topology: &Topology, measurements: &mut Measu
             why: why.clone(),
         });
         pattern.forget();
-        (pattern.status, pattern.reason) = (Status::Skipped, Some(format!("set aside: {why}")));
+        (pattern.ending.status, pattern.ending.reason) =
+            (Status::Skipped, Some(format!("set aside: {why}")));
     }
     measurements.impossible.extend(found);
 }

@@ -192,7 +192,7 @@ fn a_sum_that_no_shared_hop_carries_is_refused() {
     assert!(sound.impossible.is_empty() && sound.load[0].achieved_gbps.is_some());
     let series = measured(26.5, &pairs(&[(0, 2), (1, 3)]));
     assert_eq!(
-        (series.load[0].achieved_gbps, series.load[0].status),
+        (series.load[0].achieved_gbps, series.load[0].ending.status),
         (None, Status::Skipped)
     );
     assert!(
@@ -203,6 +203,7 @@ fn a_sum_that_no_shared_hop_carries_is_refused() {
     );
     assert!(
         series.load[0]
+            .ending
             .reason
             .as_deref()
             .is_some_and(|why| why.contains("did not run at the same time"))

@@ -1,6 +1,6 @@
 use super::{build, refute};
 use model::flow::Setup;
-use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified};
+use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Verified};
 use model::pcie::Narrow;
 use model::placement::{Pair, Path};
 use model::snapshot::Snapshot;
@@ -18,26 +18,10 @@ fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a Link {
 
 pub(crate) fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     PeerBandwidth {
-        pair,
-        setup: Setup::REFERENCE.with_path(path),
         achieved_gbps: Some(GbPerSecond(gbps)),
-        theoretical_gbps: None,
-        percent: None,
-        expected_gbps: None,
-        expected_low_gbps: None,
-        expected_high_gbps: None,
-        expected_percent: None,
         samples: 5,
-        spread_percent: None,
-        fixed_cost_us: None,
-        asymptotic_gbps: None,
-        at_once: 1,
-        host_blocked_us: None,
         verified: Verified::Ok,
-        verification_detail: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+        ..PeerBandwidth::blank(pair, Setup::REFERENCE.with_path(path))
     }
 }
 

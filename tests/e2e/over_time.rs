@@ -50,8 +50,8 @@ fn a_good_machine_meets_what_was_written_from_it() {
         .into_iter()
         .filter(|code| *code == "expectation-unmet")
         .count();
-    // Model, generation, links, lanes of one GPU, access of one pair.
-    assert_eq!(unmet, 5, "{report}");
+    // Model, generation, links, lanes of one GPU, access of one pair, copies within the GPUs.
+    assert_eq!(unmet, 6, "{report}");
     assert!(
         codes(&report).contains(&"expectation-unchecked"),
         "NV18 has no pair there"
@@ -480,6 +480,39 @@ fn two_machines_that_have_nothing_in_common_are_inconclusive_or_worse() {
         "{}",
         ran.stdout
     );
+}
+
+#[test]
+fn a_comparison_with_a_shorter_profile_says_what_is_missing() {
+    let (folder, _) = place("x");
+    let of = |profile: &str| {
+        let file = text_of(&folder.path().join(format!("{profile}.json")));
+        let ran = run(&with(
+            check("h200x2", profile),
+            &["-o", &file, "--no-journal"],
+        ));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        file
+    };
+    let [quick, full] = ["quick", "full"].map(of);
+    let ran = compare(&full, &quick, &[]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let text = ran.flowing();
+    assert!(
+        text.contains("not part of this run (profile quick, earlier full)")
+            && !text.contains("nothing is missing"),
+        "{text}"
+    );
+    // The other way round, and for a check that was asked for less, nothing is missing.
+    let ran = compare(&quick, &full, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.flowing().contains("nothing is missing"),
+        "{}",
+        ran.stdout
+    );
+    let ran = run(&with(check("h200x2", "quick"), &["--baseline", &full]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
 #[test]

@@ -98,14 +98,10 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
             .map(|generation| [generation.number(); 2]);
         let width = gpu.pcie_width.get().map(|width| [width.number(); 2]);
         measurements.local.push(LocalCopy {
-            gpu: index,
-            bytes: Bytes(256 * MIB),
             achieved_gbps: Some(GbPerSecond(2094.0 - f64::from(index % 5))),
             samples: 3,
             spread_percent: Some(0.1),
-            status: Status::Measured,
-            reason: None,
-            disturbed: false,
+            ..LocalCopy::blank(index, Bytes(256 * MIB))
         });
         host_copies(&mut measurements, index, count);
         measurements.links.push(LinkUnderLoad {
@@ -259,61 +255,36 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
         // Vary the share a little for every pair.
         let share = share * (1.0 - f64::from((pair.source * 7 + pair.destination * 3) % 5) * 5e-4);
         into.peer.push(PeerBandwidth {
-            pair,
-            setup,
             achieved_gbps: Some(GbPerSecond(theory * share)),
             theoretical_gbps: Some(GbPerSecond(theory)),
             percent: Some(100.0 * share),
-            expected_gbps: None,
-            expected_low_gbps: None,
-            expected_high_gbps: None,
-            expected_percent: None,
             samples: 8,
             spread_percent: Some(0.4),
             fixed_cost_us: (setup.engine == Engine::Copy).then_some(9.8),
-            asymptotic_gbps: None,
-            at_once: 1,
             host_blocked_us: Some(if blocks(setup.placement) { 1360.0 } else { 6.2 }),
             verified: Verified::Ok,
-            verification_detail: None,
-            status: Status::Measured,
-            reason: None,
-            disturbed: false,
+            ..PeerBandwidth::blank(pair, setup)
         });
     }
     for placement in Placement::all() {
         for compute_on in [Side::Source, Side::Destination] {
+            let overlaps = placement.should_overlap(compute_on);
             into.overlap.push(Overlap {
-                pair,
-                placement,
-                compute_on,
-                bytes: reference.bytes,
-                overlap_percent: Some(if placement.should_overlap(compute_on) {
-                    99.6
-                } else {
-                    0.2
-                }),
+                overlap_percent: Some(if overlaps { 99.6 } else { 0.2 }),
                 host_blocked_us: Some(if blocks(placement) { 1362.4 } else { 7.1 }),
                 copy_us: Some(1360.0),
                 kernel_us: Some(990.0),
                 samples: 3,
-                status: Status::Measured,
-                reason: None,
-                disturbed: false,
+                ..Overlap::blank(pair, placement, compute_on, reference.bytes)
             });
         }
     }
     for (path, latency) in [(Path::Direct, 2.31), (Path::Staged, 14.9)] {
         into.latency.push(Latency {
-            pair,
-            path,
-            bytes: Bytes(16),
             latency_us: Some(latency + f64::from(pair.destination) * 0.12),
             samples: 20,
             spread_percent: Some(6.0),
-            status: Status::Measured,
-            reason: None,
-            disturbed: false,
+            ..Latency::blank(pair, path, Bytes(16))
         });
     }
 }
@@ -354,9 +325,9 @@ pub fn nothing_measured() -> Report {
     for peer in &mut measurements.peer {
         peer.achieved_gbps = None;
         peer.percent = None;
-        peer.status = Status::Skipped;
+        peer.ending.status = Status::Skipped;
         peer.verified = Verified::Skipped;
-        peer.reason = Some("CUDA could not be used".into());
+        peer.ending.reason = Some("CUDA could not be used".into());
     }
     judged(report.snapshot, report.topology, measurements)
 }
@@ -389,7 +360,8 @@ pub fn pcie_box() -> Report {
             }
             _ => continue,
         };
-        (cell.status, cell.verified, cell.reason) = (status, verified, Some(reason.into()));
+        (cell.ending.status, cell.verified, cell.ending.reason) =
+            (status, verified, Some(reason.into()));
         (cell.achieved_gbps, cell.percent) = (None, None);
     }
     let mut report = judged(snapshot, topology, measurements);
@@ -479,7 +451,7 @@ pub fn hostile() -> Report {
     measurements.profile = evil.into();
     measurements.problems.push(evil.into());
     for peer in &mut measurements.peer {
-        peer.reason = peer.reason.as_ref().map(|_| evil.into());
+        peer.ending.reason = peer.ending.reason.as_ref().map(|_| evil.into());
     }
     measurements.links.push(LinkUnderLoad {
         throttle_reasons: vec![evil.into()],

@@ -274,21 +274,21 @@ fn what_a_lost_copy_left_untested_is_attributed_to_it_and_nothing_else() {
         .iter_mut()
         .filter(|cell| is(cell, 1, 2) || is(cell, 2, 1))
     {
-        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
-        cell.reason = Some("an earlier copy of this pair hung".into());
+        (cell.ending.status, cell.achieved_gbps) = (Status::Skipped, None);
+        cell.ending.reason = Some("an earlier copy of this pair hung".into());
     }
     measurements
         .peer
         .iter_mut()
         .filter(|cell| is(cell, 1, 2))
-        .for_each(|cell| cell.status = Status::Hung);
+        .for_each(|cell| cell.ending.status = Status::Hung);
     only(
         &findings(&machine, Some(&measurements)),
         "peer-copy-hung",
         Severity::Error,
     );
     for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 0, 3)) {
-        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
+        (cell.ending.status, cell.achieved_gbps) = (Status::Skipped, None);
     }
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["peer-copy-hung", "not-tested"]);

@@ -15,7 +15,7 @@ pub(super) fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &
 /// Returns true if a meaningful rate was measured. A rate is meaningless if bytes arrived wrong or if no link could
 /// carry it.
 pub(super) fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
-    let measured = cell.status == Status::Measured && !cell.verified.is_wrong();
+    let measured = cell.ending.status == Status::Measured && !cell.verified.is_wrong();
     measured && bandwidth_impossible::beyond(evidence, cell).is_none()
 }
 

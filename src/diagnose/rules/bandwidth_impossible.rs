@@ -55,7 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measured = evidence
         .peer()
         .iter()
-        .filter(|cell| cell.status == Status::Measured);
+        .filter(|cell| cell.ending.status == Status::Measured);
     let beyond: Vec<_> = measured
         .filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?)))
         .collect();

@@ -1,13 +1,15 @@
 //! # What it means
 //!
-//! An earlier report was given for comparison, but none of its bandwidth figures matches a figure of this report, or it
-//! is not complete.
+//! An earlier report was given for comparison, but none of its figures matches a figure of this report, or it is not
+//! complete. `compare` reports it too if most of the earlier figures have no counterpart.
 //!
 //! # How it is detected
 //!
-//! The two reports share no figure with the same GPUs (by PCI address), streams, issuer, engine, direction and path,
-//! and none of the same GPU and the host. Or one of them measured nothing. Or the earlier report has fewer rows than
-//! its verdict counts: rows were removed from it.
+//! The two reports share no figure of the same probe with the same GPUs (by PCI address) and the same setup: streams,
+//! issuer, engine, direction and path. Or one of them measured nothing. Or the earlier report has fewer rows than its
+//! verdict counts: rows were removed from it. For `compare`: of the earlier figures of GPUs in both reports, more have no
+//! counterpart than have one. The message says how many, and why. A check with `--baseline` that measures less than the
+//! earlier one is complete.
 //!
 //! # Why it matters
 //!
@@ -23,8 +25,8 @@
 
 use super::not_tested;
 use super::prelude::*;
-use crate::baseline::Beside;
-use crate::host_figures;
+use crate::baseline::{Beside, Counterparts};
+use crate::figures;
 
 pub(crate) const RULE: Rule = Rule::new(
     "baseline-not-compared",
@@ -55,24 +57,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 .fact("absent", absent),
         ];
     }
-    let pairs = beside
-        .figures(evidence)
-        .iter()
-        .any(|figures| figures.new.is_some());
-    if pairs
-        || beside
-            .host_figures(evidence)
-            .iter()
-            .any(|figures| figures.new.is_some())
-    {
+    let counts = beside.counterparts(evidence);
+    if counts.compared > 0 {
         return Vec::new();
     }
     let old = beside.old;
-    let number = |measurements: &Measurements| {
-        measurements.peer.len() + host_figures::figures(measurements).len()
-    };
-    let then = old.measurements.as_ref().map_or(0, number);
-    let now = evidence.measurements.map_or(0, number);
+    let then = figures::table_of(old.measurements.as_ref()).len();
+    let now = figures::table_of(evidence.measurements).len();
     vec![
         RULE.finding(
             Subject::Machine,
@@ -81,11 +72,37 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                  measurements has the GPUs and the kind of one of the {now} in this report",
                 old.started_at, old.machine
             ),
-            "Give a report of the same machine, measured with the same profile (--profile, --gpus)",
+            SAME_PROFILE,
         )
         .fact("then", then)
         .fact("now", now),
     ]
+}
+
+const SAME_PROFILE: &str =
+    "Give a report of the same machine, measured with the same profile (--profile, --gpus)";
+
+/// Returns a finding if most figures of the earlier report have no counterpart, but not all.
+pub(crate) fn mostly(
+    beside: &Beside<'_>,
+    evidence: &Evidence<'_>,
+    counts: Counterparts,
+) -> Option<Finding> {
+    let is_most = counts.compared > 0 && counts.missing() > counts.compared;
+    let old = beside.old;
+    let all = counts.compared + counts.missing() + counts.without_gpu;
+    is_most.then(|| {
+        let message = format!(
+            "Only {} of {all} figures of the earlier report ({}, machine {}) could be compared: {}",
+            counts.compared,
+            old.started_at,
+            old.machine,
+            counts.reasons(old, evidence.measurements).join("; ")
+        );
+        RULE.finding(Subject::Machine, message, SAME_PROFILE)
+            .fact("then", all)
+            .fact("now", counts.compared)
+    })
 }
 
 #[cfg(test)]
@@ -104,10 +121,11 @@ mod tests {
             only.setup = only.setup.with_bytes(Bytes(3 * MIB));
             only.setup.issuer = Side::Destination;
             only.setup.placement.host = HostMode::Blocking;
-            measurements.peer = vec![only];
-            (measurements.host, measurements.load) = (Vec::new(), Vec::new());
-            (measurements.pipeline, measurements.calls) = (Vec::new(), Vec::new());
-            measurements.launch_loop = Vec::new();
+            *measurements = Measurements {
+                driver: measurements.driver.clone(),
+                peer: vec![only],
+                ..Measurements::default()
+            };
         });
         assert_advice(&RULE, &found, &[Step::LongerProfile], &[Step::NewBaseline]);
     }

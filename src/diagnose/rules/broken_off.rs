@@ -18,7 +18,7 @@ pub(super) fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
         let mut bad = measurements
             .load
             .iter()
-            .filter(|load| matches!(load.status, Status::Failed | Status::Hung));
+            .filter(|load| matches!(load.ending.status, Status::Failed | Status::Hung));
         bad.any(|load| {
             load.flows
                 .iter()

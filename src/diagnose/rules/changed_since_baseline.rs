@@ -5,10 +5,11 @@
 //! # How it is detected
 //!
 //! The comparison is that of `fell-since-baseline`, for what appeared or changed. Reported are a GPU that is new or was
-//! replaced, another version of driver or CUDA, and peer access that is granted now. Bandwidth figures are reported if
-//! they rose by more than `least_rise_percent` and their noise. Figures of host and GPU are reported if they rose by as
-//! much as `fell-since-baseline` asks of those that fell. A GPU that `--gpus` left out of the earlier report is not
-//! new.
+//! replaced, and every fact that should stay from run to run: versions of driver, CUDA, kernel and video BIOS, settings
+//! such as ECC, MIG, IOMMU and ACS, sizes of memory and BAR1, highest rates of links, more NVLinks, and peer access that
+//! is granted now. Bandwidth figures are reported if they rose by more than `least_rise_percent` and their noise. Other
+//! figures are reported if they rose by as much as `fell-since-baseline` asks of those that fell. A GPU that `--gpus`
+//! left out of the earlier report is not new.
 //!
 //! # Why it matters
 //!
@@ -24,8 +25,9 @@
 
 use super::fell_since_baseline;
 use super::prelude::*;
-use crate::baseline::{Beside, HostOldAndNew};
-use model::reading::Reading;
+use crate::baseline::Beside;
+use crate::figures::Allowances;
+use model::machine_facts::{Component, in_words};
 
 const LEAST_RISE: Parameter = Parameter {
     name: "least_rise_percent",
@@ -52,60 +54,47 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         ));
     }
     for (old, new) in beside.gpus(evidence) {
-        if differ(&old.uuid, &new.uuid) {
+        // Reports that were passed on have no identifiers.
+        let uuids = old.uuid.known().zip(new.uuid.known());
+        if uuids.is_some_and(|(old, new)| old != new) {
             changes.push(format!(
                 "another card is in the slot of {}",
                 words::gpu(evidence.snapshot, new.index)
             ));
         }
     }
-    let (old, new) = (&beside.old.snapshot.host, &evidence.snapshot.host);
-    for (what, old, new) in [
-        ("driver", &old.driver_version, &new.driver_version),
-        ("CUDA", &old.cuda_version, &new.cuda_version),
-        ("kernel", &old.kernel_version, &new.kernel_version),
-    ] {
-        if let (true, Reading::Known(old), Reading::Known(new)) = (differ(old, new), old, new) {
-            changes.push(format!("{what} {new}, was {old}"));
-        }
+    let mut facts: BTreeMap<(String, String, String), Vec<Component>> = BTreeMap::new();
+    for change in beside
+        .facts(evidence)
+        .iter()
+        .filter(|change| change.is_other())
+    {
+        let [then, now] = [&change.then, &change.now].map(in_words);
+        facts
+            .entry((change.what(), now, then))
+            .or_default()
+            .push(change.part);
     }
-    let granted = beside.old.topology.pairs.iter().filter(|then| {
-        let now = beside
-            .pair(then.pair)
-            .and_then(|pair| evidence.topology.route(pair));
-        then.peer_access.cuda == Some(false)
-            && now.is_some_and(|now| now.peer_access.cuda == Some(true))
-    });
-    match granted.count() {
-        0 => {}
-        pairs => changes.push(format!(
-            "{} with peer access that had none",
-            words::count(pairs, "pair")
-        )),
+    let granted = ("peer access".to_owned(), "on".to_owned(), "off".to_owned());
+    if let Some(pairs) = facts.remove(&granted) {
+        let pairs = words::count(pairs.len(), "pair");
+        changes.push(format!("{pairs} with peer access that had none"));
     }
-    let least = RULE.parameter(evidence, &LEAST_RISE);
-    let figures = beside.figures(evidence);
-    let rose = figures.iter().filter(|figures| {
-        figures
-            .fall_percent()
-            .is_some_and(|fall| -fall > least + figures.noise_percent())
-    });
-    let host = beside.host_figures(evidence);
-    let better = |figures: &&HostOldAndNew| {
-        let back = HostOldAndNew {
-            old: figures.new.unwrap_or(figures.old),
-            new: Some(figures.old),
-            ..**figures
-        };
-        back.change()
-            .is_some_and(|short| fell_since_baseline::is_beyond(evidence, &back, short.percent()))
+    changes.extend(facts.iter().map(|((what, now, then), parts)| {
+        format!("{what} {now}, was {then}{}", of(evidence, parts))
+    }));
+    let allowed = Allowances {
+        pair: RULE.parameter(evidence, &LEAST_RISE),
+        ..fell_since_baseline::allowances(evidence)
     };
-    match rose.count() + host.iter().filter(better).count() {
+    let figures = beside.figures(evidence);
+    match figures
+        .iter()
+        .filter(|figure| figure.is_better(&allowed))
+        .count()
+    {
         0 => {}
-        rose => changes.push(format!(
-            "{rose} of {} figures rose",
-            figures.len() + host.len()
-        )),
+        rose => changes.push(format!("{rose} of {} figures rose", figures.len())),
     }
     if changes.is_empty() {
         return Vec::new();
@@ -124,9 +113,22 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     ]
 }
 
-/// Returns true if two known facts differ. Blanked identifiers in reports that were passed on do not count as facts.
-fn differ(old: &Reading<String>, new: &Reading<String>) -> bool {
-    matches!((old.known(), new.known()), (Some(old), Some(new)) if old != new)
+/// Returns the parts of the machine that a change concerns, in brackets; empty for the machine itself.
+fn of(evidence: &Evidence<'_>, parts: &[Component]) -> String {
+    let gpu = |part: &Component| match part {
+        Component::Gpu(index) => Some(*index),
+        _ => None,
+    };
+    match parts {
+        [Component::Machine, ..] => String::new(),
+        [Component::Gpu(_), ..] => {
+            let gpus: Vec<u32> = parts.iter().filter_map(gpu).collect();
+            format!(" ({})", words::all_or(evidence.snapshot, &gpus))
+        }
+        [Component::Pair(_), ..] => format!(" ({})", words::count(parts.len(), "pair")),
+        [Component::Function(address)] => format!(" ({address})"),
+        _ => format!(" ({})", words::count(parts.len(), "PCI function")),
+    }
 }
 
 #[cfg(test)]

@@ -198,7 +198,8 @@ mod tests {
                 }
         };
         for cell in measurements.peer.iter_mut().filter(bad) {
-            (cell.status, cell.reason) = (Status::Hung, Some("no answer after 5 s".into()));
+            (cell.ending.status, cell.ending.reason) =
+                (Status::Hung, Some("no answer after 5 s".into()));
         }
         let found = findings(&machine, Some(&measurements));
         assert!(

@@ -9,7 +9,7 @@
 //! pair has peer access, its direct copies were measured or tried, and nothing staged was planned for it. The profile
 //! `quick` measures staged copies only if there is no peer access. With more than 16 GPUs every profile measures them
 //! on some pairs only. A pair whose staged copies were planned and gave no figure is an `expectation-unchecked`. The
-//! same holds for copies between host and GPU, pipelines, calls and loops of launches that this run planned on no GPU.
+//! same holds for every other figure in the file that this run planned on no GPU.
 //!
 //! # Why it matters
 //!
@@ -25,9 +25,7 @@
 //! The file itself, and docs/expectations.md.
 
 use super::prelude::*;
-use crate::expectations::Expectations;
-use crate::expectations_host::Bound;
-use crate::host_figures::{self, What};
+use crate::expectations::{Check, Expectations, Required};
 use model::flow::Setup;
 
 pub(crate) const RULE: Rule = Rule::new(
@@ -53,7 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             && is_beyond(evidence, route.pair, Path::Staged)
     };
     let pairs: Vec<_> = routes.filter(beyond).map(|route| route.pair).collect();
-    let mut findings = of_host(evidence, expected);
+    let mut findings = of_figures(evidence, expected);
     if pairs.is_empty() {
         return findings;
     }
@@ -72,23 +70,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding for floors and limits of host and GPUs that this run planned on no GPU they apply to.
-fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-    let figures = evidence
-        .measurements
-        .map(host_figures::figures)
-        .unwrap_or_default();
+/// Returns a finding for floors and limits of other figures that this run planned on no GPU they apply to.
+fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let here = |gpu: u32| evidence.snapshot.gpu(gpu).is_some();
-    let planned = |bound: &Bound| {
-        figures
-            .keys()
-            .any(|(gpu, what)| *what == bound.what && bound.gpu.is_none_or(|of| of == *gpu))
+    let checks = expected.checks(evidence.measurements, evidence.topology);
+    let what = |check: &Check<'_>| match &check.required {
+        Required::Host(what, gpu) => gpu.is_none_or(here).then(|| what.to_string()),
+        Required::Other(probe, what) => Some(format!("{probe} ({what})")),
+        Required::Floor(_) => None,
     };
-    let bounds = expected.bounds();
-    let beyond = bounds
-        .iter()
-        .filter(|bound| bound.gpu.is_none_or(here) && !planned(bound));
-    let whats: BTreeSet<What> = beyond.map(|bound| bound.what).collect();
+    let beyond = checks.iter().filter(|check| check.kind.is_none());
+    let mut whats: Vec<String> = beyond.filter_map(what).collect();
+    whats.dedup();
     let Some(first) = whats.first().filter(|_| expected.profile.is_some()) else {
         return Vec::new();
     };

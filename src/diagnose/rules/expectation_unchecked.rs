@@ -23,10 +23,10 @@
 //! The file itself.
 
 use super::expectation_beyond_profile;
-use super::expectation_unmet::Links;
 use super::prelude::*;
-use crate::expectations::Expectations;
-use crate::host_figures;
+use crate::expectations::{Expectations, Required};
+use crate::facts;
+use crate::figures::Ends;
 
 pub(crate) const RULE: Rule = Rule::new(
     "expectation-unchecked",
@@ -36,41 +36,27 @@ pub(crate) const RULE: Rule = Rule::new(
 )
 .for_gaps();
 
-/// Returns the expectations on host and GPUs that have no figure. A file written by `expect` asks only for what this
-/// run planned.
-fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
-    let figures = evidence
-        .measurements
-        .map(host_figures::figures)
-        .unwrap_or_default();
+/// Returns the expectations on figures, except for floors of pairs, that have no figure. A file written by `expect` asks
+/// only for what this run planned.
+fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
+    let here = |gpu: u32| evidence.snapshot.gpu(gpu).is_some();
     let mut parts = Vec::new();
-    for bound in expected.bounds() {
-        let here = || evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
-        let meant: Vec<u32> = bound.gpu.map_or_else(|| here().collect(), |gpu| vec![gpu]);
+    for check in expected.checks(evidence.measurements, evidence.topology) {
+        let (what, gpu) = match &check.required {
+            Required::Floor(_) => continue,
+            Required::Host(what, gpu) => (what.to_string(), *gpu),
+            Required::Other(probe, what) => (format!("{probe} ({what})"), None),
+        };
         // A bound without a GPU, in a file written by hand, asks for the GPUs measured in this way, and for one at
         // least.
-        let planned = |gpu: &u32| figures.contains_key(&(*gpu, bound.what));
-        let lacks = |gpu: &u32| {
-            figures
-                .get(&(*gpu, bound.what))
-                .is_some_and(Option::is_none)
-        };
-        let missing: Vec<u32> = meant.iter().copied().filter(lacks).collect();
-        let left_out = bound
-            .gpu
-            .is_some_and(|gpu| !here().any(|index| index == gpu));
-        if left_out || (expected.profile.is_none() && !meant.iter().any(planned)) {
-            let of = bound
-                .gpu
-                .map(|gpu| format!(" of GPU {gpu}"))
-                .unwrap_or_default();
-            parts.push(format!("{}{of}: nothing was measured", bound.what));
-        } else if !missing.is_empty() {
-            parts.push(format!(
-                "{} of {}: not measured",
-                bound.what,
-                words::gpus(&missing)
-            ));
+        let unplanned = expected.profile.is_none() && check.kind.is_none();
+        if unplanned || gpu.is_some_and(|gpu| !here(gpu)) {
+            let of = gpu.map(|gpu| format!(" of GPU {gpu}")).unwrap_or_default();
+            parts.push(format!("{what}{of}: nothing was measured"));
+        } else if !check.lacking.is_empty() {
+            let gpus: BTreeSet<u32> = check.lacking.iter().flat_map(Ends::gpus).collect();
+            let gpus: Vec<u32> = gpus.into_iter().collect();
+            parts.push(format!("{what} of {}: not measured", words::gpus(&gpus)));
         }
     }
     parts
@@ -80,30 +66,29 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else {
         return Vec::new();
     };
-    let mut unknown: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    let mut unknown: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    let facts = facts::of(evidence);
     for gpu in &evidence.snapshot.gpus {
-        let facts = Links::of(evidence, gpu.index);
-        for (what, missing) in [
-            (
-                "the model",
-                expected.gpus.model.is_some() && gpu.name.known().is_none(),
-            ),
-            (
-                "the PCIe generation",
-                expected.pcie.generation.is_some() && facts.generation.is_none(),
-            ),
-            (
-                "the number of PCIe lanes",
-                expected.pcie.width.is_some() && facts.width.is_none(),
-            ),
-            (
-                "the number of active NVLinks",
-                expected.nvlink.links.is_some() && facts.nvlinks.is_none(),
-            ),
-        ] {
+        let mut lacks = |what, missing: bool| {
             if missing {
                 unknown.entry(what).or_default().push(gpu.index);
             }
+        };
+        lacks(
+            "the model".to_owned(),
+            expected.gpus.model.is_some() && gpu.name.known().is_none(),
+        );
+        for (key, what, wanted) in facts::required(expected) {
+            let number = if key == facts::GENERATION {
+                ""
+            } else {
+                "number of "
+            };
+            let found = facts::number(&facts, gpu.index, key);
+            lacks(
+                format!("the {number}{what}"),
+                wanted.is_some() && found.is_none(),
+            );
         }
     }
     let mut parts: Vec<_> = unknown
@@ -147,7 +132,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             ));
         }
     }
-    parts.extend(of_host(evidence, expected));
+    parts.extend(of_figures(evidence, expected));
     if parts.is_empty() {
         return Vec::new();
     }

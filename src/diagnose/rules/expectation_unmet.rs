@@ -8,7 +8,8 @@
 //! NVLinks of each GPU, peer access of every pair as CUDA grants it, and the reference figure of each pair are compared
 //! with the file. Each difference is a finding; GPUs or pairs with the same difference share one. Copies between host
 //! and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU. All shortfalls of
-//! one GPU are one finding, led by those that its link decides.
+//! one GPU are one finding, led by those that its link decides. All other rates and times that `[figures]` limits are one
+//! finding for each probe.
 //!
 //! # Why it matters
 //!
@@ -26,8 +27,12 @@
 
 use super::host;
 use super::prelude::*;
-use crate::expectations::Expectations;
-use crate::host_figures::{self, DecidedBy, Shortfall, ShortfallGroup, What};
+use crate::expectations::{Check, Expectations, Required};
+use crate::facts;
+use crate::figures::Ends;
+use crate::host_figures::DecidedBy;
+use crate::shortfalls::{Shortfall, ShortfallGroup, by_probe, groups};
+use model::rounding::short;
 
 pub(crate) const RULE: Rule = Rule::new(
     "expectation-unmet",
@@ -43,61 +48,67 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = gpus(evidence, expected);
     findings.extend(links(evidence, expected));
     findings.extend(access(evidence, expected));
-    findings.extend(floors(evidence, expected));
-    findings.extend(of_host(evidence, expected));
+    let checks = expected.checks(evidence.measurements, evidence.topology);
+    findings.extend(floors(evidence, &checks));
+    let of = |is_other: bool| {
+        let checks = checks.iter();
+        let checks =
+            checks.filter(move |check| matches!(check.required, Required::Other(..)) == is_other);
+        checks.flat_map(Shortfall::below).collect::<Vec<_>>()
+    };
+    findings.extend(
+        groups(&of(false))
+            .iter()
+            .map(|group| below_host(evidence, group)),
+    );
+    findings.extend(by_probe(of(true).iter()).into_iter().map(below_other));
     findings
 }
 
-/// Compares copies between host and GPUs, pipelines and calls. All shortfalls of a GPU are one finding.
-fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-    let figures = evidence
-        .measurements
-        .map(host_figures::figures)
-        .unwrap_or_default();
-    let mut short = Vec::new();
-    for bound in expected.bounds() {
-        let meant =
-            |of: &(u32, What)| of.1 == bound.what && bound.gpu.is_none_or(|gpu| gpu == of.0);
-        let seen = figures.iter().filter(|(of, _)| meant(of));
-        let found = seen.filter_map(|(of, figure)| Some((of.0, figure.as_ref()?.value)));
-        let crossed = found.filter(|(_, value)| bound.is_crossed_by(*value));
-        short.extend(crossed.map(|(gpu, found)| Shortfall {
-            gpu,
-            what: bound.what,
-            wanted: bound.value,
-            found,
-        }));
-    }
-    host_figures::groups(&short)
-        .iter()
-        .map(|group| below_host(evidence, group))
-        .collect()
+/// Returns the finding on all figures of another probe that were not expected, led by the worst.
+fn below_other((worst, gpus, more): (&Shortfall, Vec<u32>, String)) -> Finding {
+    let Shortfall {
+        ends,
+        kind,
+        wanted,
+        found,
+    } = worst;
+    let message = format!(
+        "{}: {} {} where {} were expected ({ends}, {kind}){more}",
+        kind.probe(),
+        short(*found),
+        kind.unit(),
+        short(*wanted)
+    );
+    RULE.finding(Subject::of_gpus(&gpus), message, AGAIN)
+        .gpus(&gpus)
 }
 
+const AGAIN: &str = "See the other findings on the same GPUs for the cause; without any, measure again with the machine and its \
+                     host idle and compare with the machine that the expectations were made from";
+
 fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
-    let (worst, kind) = (&group.worst, group.worst.what.kind());
+    let (worst, kind) = (&group.worst, group.what.kind());
     let [wanted, found] =
         [worst.wanted, worst.found].map(|value| ShortfallGroup::said(value, kind));
     let (what, of_gpus, more) = (
-        worst.what,
+        group.what,
         words::named_or_all(evidence.snapshot, &group.gpus),
         group.more(),
     );
-    let next = "See the other findings on the same GPUs for the cause; without any, measure again with the machine and its \
-                host idle and compare with the machine that the expectations were made from";
     let subject = Subject::of_gpus(&group.gpus);
     let finding = if kind == DecidedBy::Time {
         let message = format!(
             "The host takes {found} us for calls for {of_gpus} where at most {wanted} were expected ({what}){more}"
         );
-        RULE.finding(subject, message, next)
+        RULE.finding(subject, message, AGAIN)
             .fact("highest_us", Fact::figure(worst.found))
             .fact("limit_us", Fact::figure(worst.wanted))
     } else {
         let message = format!(
             "Copies between the host and {of_gpus} reach {found} GB/s where {wanted} were expected ({what}){more}"
         );
-        RULE.finding(subject, message, next)
+        RULE.finding(subject, message, AGAIN)
             .fact("lowest_achieved", GbPerSecond(worst.found))
             .fact("floor", GbPerSecond(worst.wanted))
             .suspecting(host::suspects(evidence, &group.gpus))
@@ -149,24 +160,12 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 
 fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let mut below: BTreeMap<(&str, u32, u32), Vec<u32>> = BTreeMap::new();
+    let facts = facts::of(evidence);
     for gpu in &evidence.snapshot.gpus {
-        let facts = Links::of(evidence, gpu.index);
-        for (what, wanted, found) in [
-            (
-                "PCIe generation",
-                expected.pcie.generation.map(u32::from),
-                facts.generation,
-            ),
-            (
-                "PCIe lanes",
-                expected.pcie.width.map(u32::from),
-                facts.width,
-            ),
-            ("active NVLinks", expected.nvlink.links, facts.nvlinks),
-        ] {
-            if let Some((wanted, found)) =
-                wanted.zip(found).filter(|(wanted, found)| found < wanted)
-            {
+        for (key, what, wanted) in facts::required(expected) {
+            let found = facts::number(&facts, gpu.index, key);
+            let lacks = wanted.zip(found).filter(|(wanted, found)| found < wanted);
+            if let Some((wanted, found)) = lacks {
                 below
                     .entry((what, wanted, found))
                     .or_default()
@@ -221,30 +220,25 @@ fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     ]
 }
 
-fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+fn floors(evidence: &Evidence<'_>, checks: &[Check<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for floor in &expected.floor {
-        let cells = evidence.reference(floor.path);
-        let meant = |pair: &Pair| {
-            evidence
-                .topology
-                .route(*pair)
-                .is_some_and(|route| floor.holds_for(*pair, route.class))
+    for check in checks {
+        let Required::Floor(floor) = check.required else {
+            continue;
         };
-        let seen: Vec<_> = cells.keys().copied().filter(|pair| meant(pair)).collect();
-        let rate = |pair: &Pair| {
-            cells
-                .get(pair)
-                .and_then(|cell| cell.achieved_gbps)
-                .map(|rate| rate.0)
-        };
-        let slow: Vec<_> = seen
-            .iter()
-            .copied()
-            .filter(|pair| rate(pair).is_some_and(|rate| rate < floor.gbps))
+        let pair = |(ends, _): &(Ends, f64)| ends.pair();
+        let seen: Vec<_> = check.found.iter().filter_map(pair).collect();
+        let slow: BTreeMap<Pair, f64> = check
+            .crossed()
+            .filter_map(|(ends, rate)| Some((ends.pair()?, *rate)))
             .collect();
-        for group in cluster::groups(&slow, &seen, evidence.topology) {
-            let Some(least) = group.pairs.iter().filter_map(rate).reduce(f64::min) else {
+        let pairs: Vec<_> = slow.keys().copied().collect();
+        for group in cluster::groups(&pairs, &seen, evidence.topology) {
+            let rates = group
+                .pairs
+                .iter()
+                .filter_map(|pair| slow.get(pair).copied());
+            let Some(least) = rates.reduce(f64::min) else {
                 continue;
             };
             findings.push(
@@ -267,34 +261,6 @@ fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// The known facts of a GPU's links.
-pub(crate) struct Links {
-    /// Highest PCIe generation seen under load; without load, the highest that GPU and slot allow.
-    pub generation: Option<u32>,
-    /// PCIe lanes, seen under load if copies ran.
-    pub width: Option<u32>,
-    pub nvlinks: Option<u32>,
-}
-
-impl Links {
-    /// Collects the facts of this GPU's links.
-    pub(crate) fn of(evidence: &Evidence<'_>, index: u32) -> Self {
-        let gpu = evidence.snapshot.gpu(index);
-        let belief = links::belief_of(evidence, index);
-        let generation = belief
-            .and_then(|belief| belief.measured_generation())
-            .or_else(|| gpu?.pcie_generation_max.get());
-        let width = belief
-            .and_then(|belief| belief.measured_lanes())
-            .or_else(|| gpu?.pcie_width.get());
-        Self {
-            generation: generation.map(u32::from),
-            width: width.map(u32::from),
-            nvlinks: gpu.and_then(Gpu::active_nvlinks),
-        }
-    }
 }
 
 #[cfg(test)]

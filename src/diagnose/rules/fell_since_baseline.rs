@@ -20,6 +20,11 @@
 //! These margins are more than healthy machines were seen to differ by. The last three kinds are warnings. All figures
 //! that fell on one GPU are one finding, of the first of these four kinds that it has.
 //!
+//! Every other rate and time that both reports have is compared too: latency, copies within a GPU, several flows at once,
+//! page-locking. A rate must fall by `least_fall_memory_percent`, that of several flows at once by
+//! `least_fall_processor_percent`, a time must rise by `least_rise_call_percent` and by 40 us: it is not known how well all
+//! of them repeat. They are warnings, one for each probe.
+//!
 //! # Why it matters
 //!
 //! A machine that still passes may be about to fail: a cable ages, a card was not seated well after a repair, or a
@@ -40,12 +45,17 @@
 
 use super::host;
 use super::prelude::*;
-use crate::baseline::{Beside, HostOldAndNew, OldAndNew};
-use crate::host_figures::{self, DecidedBy, ShortfallGroup};
+use crate::baseline::Beside;
+use crate::facts::Change;
+use crate::figures::{Allowances, Compared, Ends, Kind};
+use crate::host_figures::{self, DecidedBy};
+use crate::shortfalls::{Shortfall, ShortfallGroup, by_probe, groups};
+use model::machine_facts::Component;
+use model::rounding::short;
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
-    default: 3.0,
+    default: host_figures::PAIR_PERCENT,
     about: "a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
 };
 const LINK: Parameter = Parameter {
@@ -99,56 +109,76 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 .fact("pci", gpu.pci.get()),
         );
     }
+    let changes = beside.facts(evidence);
+    findings.extend(changes.iter().filter_map(|change| fewer(evidence, change)));
+    findings.extend(lost(&changes));
+    let allowed = allowances(evidence);
+    let figures = beside.figures(evidence);
+    let worse: Vec<_> = figures
+        .iter()
+        .filter(|figure| figure.is_worse(&allowed))
+        .collect();
+    findings.extend(of_pairs(evidence, &figures, &worse));
+    let short: Vec<_> = worse
+        .iter()
+        .filter_map(|figure| Shortfall::since(figure))
+        .collect();
     findings.extend(
-        beside
-            .gpus(evidence)
-            .into_iter()
-            .flat_map(|(old, new)| links(evidence, old, new)),
+        groups(&short)
+            .iter()
+            .map(|group| host_fell(evidence, group)),
     );
-    findings.extend(routes(evidence, &beside));
-    findings.extend(figures(evidence, &beside));
-    findings.extend(of_host(evidence, &beside));
+    findings.extend(others(&short));
     findings
 }
 
-/// Returns findings for figures of host and GPU that are worse by more than healthy machines differ.
-fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
-    let worse = |figures: &HostOldAndNew| {
-        figures
-            .change()
-            .filter(|short| is_beyond(evidence, figures, short.percent()))
-    };
-    let worse: Vec<_> = beside
-        .host_figures(evidence)
-        .iter()
-        .filter_map(worse)
-        .collect();
-    host_figures::groups(&worse)
-        .iter()
-        .map(|group| host_fell(evidence, group))
-        .collect()
-}
-
-/// Returns true if a figure that is worse by `percent` is worse by more than its noise. A negative `percent` means
-/// better.
-pub(crate) fn is_beyond(evidence: &Evidence<'_>, figures: &HostOldAndNew, percent: f64) -> bool {
-    let least = |parameter| RULE.parameter(evidence, parameter);
-    match figures.what.kind() {
-        DecidedBy::Link => percent > least(&LINK) + figures.noise_percent(),
-        // These margins already include scatter.
-        DecidedBy::Memory => percent > least(&MEMORY).max(figures.noise_percent()),
-        DecidedBy::Processor => percent > least(&PROCESSOR).max(figures.noise_percent()),
-        DecidedBy::Time => {
-            percent > least(&CALLS) && percent / 100.0 * figures.old.value > host_figures::LEAST_US
-        }
+/// Returns how much worse a figure may be by the parameters of this rule.
+pub(crate) fn allowances(evidence: &Evidence<'_>) -> Allowances {
+    let of = |parameter| RULE.parameter(evidence, parameter);
+    Allowances {
+        pair: of(&LEAST_FALL),
+        link: of(&LINK),
+        memory: of(&MEMORY),
+        processor: of(&PROCESSOR),
+        time: of(&CALLS),
     }
 }
 
+/// Returns a finding for each other probe with figures that are worse, led by the worst.
+fn others(worse: &[Shortfall]) -> Vec<Finding> {
+    let others = worse
+        .iter()
+        .filter(|short| matches!(short.kind, Kind::Other { .. }));
+    let finding = |(worst, gpus, more): (&Shortfall, Vec<u32>, String)| {
+        let Shortfall {
+            ends,
+            kind,
+            wanted,
+            found,
+        } = worst;
+        let message = format!(
+            "{}: {} {}, {} in the earlier report ({ends}, {kind}){more}",
+            kind.probe(),
+            short(*found),
+            kind.unit(),
+            short(*wanted)
+        );
+        let next = "Stop other work on the machine, its host included, and measure again. If it stays, ask what was done to \
+                    the machine since";
+        RULE.finding(Subject::of_gpus(&gpus), message, next)
+            .fact("then", Fact::figure(*wanted))
+            .fact("now", Fact::figure(*found))
+            .gpus(&gpus)
+            .at(Severity::Warning)
+    };
+    by_probe(others).into_iter().map(finding).collect()
+}
+
 fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
-    let (worst, kind) = (&group.worst, group.worst.what.kind());
+    let (worst, kind) = (&group.worst, group.what.kind());
     let [then, now] = [worst.wanted, worst.found].map(|value| ShortfallGroup::said(value, kind));
     let (what, next) = (
-        worst.what,
+        group.what,
         "Stop other work on the machine, its host included, and measure again. If it stays,",
     );
     let of_gpus = words::named_or_all(evidence.snapshot, &group.gpus);
@@ -185,62 +215,26 @@ fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     })
 }
 
-fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
-    // Lanes seen only at rest are not the link's width.
-    let lanes = links::belief_of(evidence, new.index)
-        .and_then(|belief| belief.measured_lanes())
-        .or(new.pcie_width.get());
-    let fell = [
-        (
-            "PCIe lanes",
-            old.pcie_width.get().map(u32::from),
-            lanes.map(u32::from),
-        ),
-        // The current generation may be that of an idle link; the highest that GPU and slot support is stable.
-        (
-            "PCIe generation at most",
-            old.pcie_generation_max.get().map(u32::from),
-            new.pcie_generation_max.get().map(u32::from),
-        ),
-        ("active NVLinks", old.active_nvlinks(), new.active_nvlinks()),
-    ];
-    let report = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
-        let (then, now) = then.zip(now).filter(|(then, now)| now < then)?;
-        Some(
-            RULE.finding(
-                Subject::Gpu { index: new.index },
-                format!("{}: {now} {what}, {then} in the earlier report", words::gpu(evidence.snapshot, new.index)),
-                "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on \
-                 the same GPU may show the cause",
-            )
-            .fact("then", then)
-            .fact("now", now),
-        )
+fn fewer(evidence: &Evidence<'_>, change: &Change) -> Option<Finding> {
+    let Component::Gpu(index) = change.part else {
+        return None;
     };
-    fell.into_iter().filter_map(report).collect()
+    let (what, then, now) = change.fewer()?;
+    let gpu = words::gpu(evidence.snapshot, index);
+    let found = RULE.finding(
+        Subject::Gpu { index },
+        format!("{gpu}: {now} {what}, {then} in the earlier report"),
+        "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on \
+         the same GPU may show the cause",
+    );
+    Some(found.fact("then", then).fact("now", now))
 }
 
-fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
+fn lost(changes: &[Change]) -> Vec<Finding> {
     let mut lost: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
-    for then in &beside.old.topology.pairs {
-        let Some(now) = beside
-            .pair(then.pair)
-            .and_then(|pair| evidence.topology.route(pair))
-        else {
-            continue;
-        };
-        let access = |route: &PairRoute| route.peer_access.cuda;
-        if access(then) == Some(true) && access(now) == Some(false) {
-            lost.entry("CUDA no longer grants peer access".into())
-                .or_default()
-                .push(now.pair);
-        }
-        if now.class > then.class && !matches!(then.class, model::topology::LinkClass::NvLink(_)) {
-            let what = format!(
-                "The GPUs are connected by {}, earlier by {}",
-                now.class, then.class
-            );
-            lost.entry(what).or_default().push(now.pair);
+    for change in changes {
+        if let (Component::Pair(pair), Some(what)) = (change.part, change.lost()) {
+            lost.entry(what).or_default().push(pair);
         }
     }
     let report = |(what, pairs): (String, Vec<Pair>)| {
@@ -254,56 +248,42 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
     lost.into_iter().map(report).collect()
 }
 
-fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
-    let least = RULE.parameter(evidence, &LEAST_FALL);
-    let mut ways: BTreeMap<String, Vec<OldAndNew<'_>>> = BTreeMap::new();
-    for figures in beside.figures(evidence) {
-        let old = figures.old;
-        let way = format!(
-            "{} copies, {}, issued by {}, {}, {}",
-            old.setup.engine,
-            old.setup.path,
-            old.setup.issuer,
-            old.setup.direction,
-            old.setup.placement
-        );
-        ways.entry(way).or_default().push(figures);
+/// Returns findings for pairs whose figures are worse. If the same pairs fall in many ways of copying at once, one finding
+/// has the worst of them.
+fn of_pairs(
+    evidence: &Evidence<'_>,
+    figures: &[Compared<Ends>],
+    worse: &[&Compared<Ends>],
+) -> Vec<Finding> {
+    let pairs = |figures: &[&Compared<Ends>]| -> Vec<Pair> {
+        figures
+            .iter()
+            .filter_map(|figure| figure.identity.pair())
+            .collect()
+    };
+    let mut ways: BTreeMap<&Kind, Vec<&Compared<Ends>>> = BTreeMap::new();
+    for figure in worse
+        .iter()
+        .filter(|figure| matches!(figure.kind, Kind::Pair(_)))
+    {
+        ways.entry(&figure.kind).or_default().push(figure);
     }
-    // If the same pairs fall in many ways of copying at once, report one finding with the worst of them.
-    let mut groups: BTreeMap<Vec<Pair>, Vec<(String, OldAndNew<'_>, cluster::Group)>> =
-        BTreeMap::new();
-    for (way, figures) in ways {
-        let fell = |figures: &&OldAndNew<'_>| {
-            figures
-                .fall_percent()
-                .is_some_and(|fall| fall > least + figures.noise_percent())
-        };
-        let bad: Vec<_> = figures
+    let mut groups: BTreeMap<Vec<Pair>, Vec<(&Compared<Ends>, cluster::Group)>> = BTreeMap::new();
+    for (way, bad) in ways {
+        let seen = figures
             .iter()
-            .filter(fell)
-            .map(|figures| figures.pair)
-            .collect();
-        let seen: Vec<_> = figures
-            .iter()
-            .filter(|figures| figures.new.is_some())
-            .map(|figures| figures.pair)
-            .collect();
-        for group in cluster::groups(&bad, &seen, evidence.topology) {
-            let worst = figures
-                .iter()
-                .filter(|figures| {
-                    group.pairs.contains(&figures.pair) && figures.fall_percent().is_some()
-                })
-                .max_by(|one, other| {
-                    one.fall_percent()
-                        .unwrap_or(0.0)
-                        .total_cmp(&other.fall_percent().unwrap_or(0.0))
-                });
-            if let Some(worst) = worst.copied() {
+            .filter(|figure| figure.kind == *way && figure.now.is_some());
+        let seen = pairs(&seen.collect::<Vec<_>>());
+        for group in cluster::groups(&pairs(&bad), &seen, evidence.topology) {
+            let of_group = figures.iter().filter(|figure| {
+                let pair = figure.identity.pair();
+                figure.kind == *way && pair.is_some_and(|pair| group.pairs.contains(&pair))
+            });
+            if let Some(worst) = worst(of_group) {
                 groups
                     .entry(group.pairs.clone())
                     .or_default()
-                    .push((way.clone(), worst, group));
+                    .push((worst, group));
             }
         }
     }
@@ -313,15 +293,18 @@ fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn fell(
-    evidence: &Evidence<'_>,
-    ways: &[(String, OldAndNew<'_>, cluster::Group)],
-) -> Option<Finding> {
-    let fall = |figures: &OldAndNew<'_>| figures.fall_percent().unwrap_or(0.0);
-    let (way, worst, group) = ways
+fn worst<'a>(figures: impl Iterator<Item = &'a Compared<Ends>>) -> Option<&'a Compared<Ends>> {
+    let percent = |figure: &Compared<Ends>| figure.percent_worse().unwrap_or(f64::NEG_INFINITY);
+    figures.max_by(|one, other| percent(one).total_cmp(&percent(other)))
+}
+
+fn fell(evidence: &Evidence<'_>, ways: &[(&Compared<Ends>, cluster::Group)]) -> Option<Finding> {
+    let worst = worst(ways.iter().map(|(figure, _)| *figure))?;
+    let (_, group) = ways
         .iter()
-        .max_by(|one, other| fall(&one.1).total_cmp(&fall(&other.1)))?;
-    let (old, new) = (worst.old.achieved_gbps?, worst.new?.achieved_gbps?);
+        .find(|(figure, _)| std::ptr::eq(*figure, worst))?;
+    let [old, new] = [worst.then.value, worst.now?.value].map(GbPerSecond);
+    let (way, fall) = (&worst.kind, worst.percent_worse()?);
     let more = match ways.len() {
         1 => String::new(),
         ways => format!(
@@ -333,16 +316,15 @@ fn fell(
         RULE.finding(
             group.subject(),
             format!(
-                "Copies {} fell by up to {:.1}%, from {old} to {new} GB/s ({way}){more}",
+                "Copies {} fell by up to {fall:.1}%, from {old} to {new} GB/s ({way}){more}",
                 group.place(evidence.snapshot),
-                fall(worst),
             ),
             "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, \
              and look at the other findings on the same GPUs",
         )
         .fact("then", old)
         .fact("now", new)
-        .fact("fall", Fact::percent(fall(worst)))
+        .fact("fall", Fact::percent(fall))
         .fact("noise", Fact::percent(worst.noise_percent()))
         .pairs(&group.pairs),
     )

@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(
                 (
                     measurements.peer[2].achieved_gbps,
-                    measurements.peer[2].status
+                    measurements.peer[2].ending.status
                 ),
                 (None, Status::Skipped)
             );

@@ -35,10 +35,14 @@ pub(crate) const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, however the timing ended.
-    let is_bad = |copy: &&HostCopy| ended_badly(copy.status) && !copy.verified.is_wrong();
+    let is_bad = |copy: &&HostCopy| ended_badly(copy.ending.status) && !copy.verified.is_wrong();
     let mut by_gpu: BTreeMap<u32, Vec<Bad<'_>>> = BTreeMap::new();
     for copy in evidence.host().iter().filter(is_bad) {
-        let (status, reason, way) = (copy.status, copy.reason.as_deref(), copy.way().to_string());
+        let (status, reason, way) = (
+            copy.ending.status,
+            copy.ending.reason.as_deref(),
+            copy.way().to_string(),
+        );
         by_gpu.entry(copy.gpu).or_default().push(Bad {
             status,
             reason,
@@ -86,10 +90,10 @@ const fn ended_badly(status: Status) -> bool {
 fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
     let bad: Vec<_> = pinning
         .iter()
-        .filter(|cell| ended_badly(cell.status) && !cell.refused)
+        .filter(|cell| ended_badly(cell.ending.status) && !cell.refused)
         .collect();
-    let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason.as_deref()));
-    let does = if bad.iter().any(|cell| cell.status == Status::Hung) {
+    let reasons = words::distinct(bad.iter().filter_map(|cell| cell.ending.reason.as_deref()));
+    let does = if bad.iter().any(|cell| cell.ending.status == Status::Hung) {
         "never ends"
     } else {
         "fails"
@@ -140,7 +144,7 @@ mod tests {
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
         measurements.pinning = vec![pinning()];
         let cell = &mut measurements.pinning[0];
-        (cell.status, cell.reason) = (
+        (cell.ending.status, cell.ending.reason) = (
             Status::Failed,
             Some("cuMemHostAlloc: launch failed (719)".into()),
         );
@@ -165,8 +169,8 @@ mod tests {
         let machine = h200_vm(2);
         let mut measurements = with_host(&machine, &[55.3, 55.2]);
         let cell = &mut measurements.host[0];
-        (cell.status, cell.achieved_gbps) = (Status::Failed, None);
-        cell.reason = Some("cuMemcpyDtoHAsync: an illegal address (700)".into());
+        (cell.ending.status, cell.achieved_gbps) = (Status::Failed, None);
+        cell.ending.reason = Some("cuMemcpyDtoHAsync: an illegal address (700)".into());
         let found = findings(&machine, Some(&measurements));
         let own = only(&found, "host-copy-failed", Severity::Error);
         assert_eq!(own.subject, Subject::Gpu { index: 0 });

@@ -249,7 +249,7 @@ mod tests {
             .iter_mut()
             .filter(|copy| copy.gpu == 3 && copy.at_once > 1)
         {
-            copy.disturbed = true;
+            copy.ending.disturbed = true;
         }
         let found = findings(&machine, Some(&measurements));
         assert!(

@@ -140,7 +140,7 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
                 .iter()
                 .filter(|cell| cell.setup.path == Path::Direct);
             tried
-                .filter(|cell| cell.status != Status::Skipped)
+                .filter(|cell| cell.ending.status != Status::Skipped)
                 .map(|cell| cell.pair)
                 .collect()
         }
@@ -165,7 +165,8 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
     let cells = evidence.peer();
     let wrong = cells.iter().filter(|cell| {
         cell.setup.path == Path::Direct
-            && (cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung))
+            && (cell.verified.is_wrong()
+                || matches!(cell.ending.status, Status::Failed | Status::Hung))
     });
     words::unique(
         wrong

@@ -43,7 +43,7 @@ pub(crate) const RULE: Rule = Rule::new(
 /// Returns patterns that failed although each of their flows works alone.
 fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
     let is_bad = |pattern: &&LoadPattern| {
-        matches!(pattern.status, Status::Failed | Status::Hung)
+        matches!(pattern.ending.status, Status::Failed | Status::Hung)
             && !pattern_fails_alone(measurements, pattern)
     };
     measurements.load.iter().filter(is_bad).collect()
@@ -75,7 +75,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let (bad, broken) = (failed(measurements), in_company(measurements));
     let of_patterns = bad.iter().map(|pattern| {
-        if pattern.status == Status::Hung {
+        if pattern.ending.status == Status::Hung {
             How::Hung
         } else {
             How::Failed
@@ -171,7 +171,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
     let lost = measurements
         .load
         .iter()
-        .filter(|pattern| pattern.status != Status::Measured && copies_all(pattern));
+        .filter(|pattern| pattern.ending.status != Status::Measured && copies_all(pattern));
     words::unique(
         lost.flat_map(|pattern| &pattern.flows)
             .filter_map(|flow| flow.flow().pair())
@@ -185,7 +185,11 @@ fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)
     sorted.sort_by_key(|pattern| pattern.flows.len());
     let mut groups: Vec<(&str, Vec<&LoadPattern>)> = Vec::new();
     for pattern in sorted {
-        let reason = pattern.reason.as_deref().unwrap_or("no reason given");
+        let reason = pattern
+            .ending
+            .reason
+            .as_deref()
+            .unwrap_or("no reason given");
         match groups.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, patterns)) => patterns.push(pattern),
             None => groups.push((reason, vec![pattern])),

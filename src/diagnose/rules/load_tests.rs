@@ -307,7 +307,7 @@ fn wrong_bytes_and_failures_under_load_are_errors_of_their_own() {
     only(&found, "peer-data-wrong", Severity::Error);
     let mut hung = into(0, [1, 2], 199.0);
     hung.forget();
-    (hung.status, hung.reason) = (Status::Hung, Some("no answer after 5 s".into()));
+    (hung.ending.status, hung.ending.reason) = (Status::Hung, Some("no answer after 5 s".into()));
     let found = findings(&machine, Some(&loaded(&machine, 0.88, vec![hung])));
     let found = only(&found, "load-copy-failed", Severity::Error);
     assert!(
@@ -421,7 +421,7 @@ fn wrong_bytes_are_those_of_the_flows_that_have_them() {
 fn what_another_program_disturbed_is_not_judged() {
     let machine = h200_vm(8);
     let mut load = into(3, [0, 1], 50.0);
-    load.disturbed = true;
+    load.ending.disturbed = true;
     assert_eq!(
         findings(&machine, Some(&loaded(&machine, 0.88, vec![load]))),
         []
@@ -434,7 +434,7 @@ fn every_pattern_that_fails_is_told_with_its_own_reason() {
     let failed = |gpu: u32, from: [u32; 2], reason: &str| {
         let mut pattern = into(gpu, from, 199.0);
         pattern.forget();
-        (pattern.status, pattern.reason) = (Status::Failed, Some(reason.into()));
+        (pattern.ending.status, pattern.ending.reason) = (Status::Failed, Some(reason.into()));
         pattern
     };
     let patterns = vec![
@@ -542,11 +542,11 @@ fn what_is_left_out_for_a_pattern_that_failed_is_no_finding_of_its_own() {
     let machine = h200_vm(4);
     let mut failed = into(0, [1, 2], 199.0);
     failed.forget();
-    (failed.status, failed.reason) = (Status::Failed, Some("error 719".into()));
+    (failed.ending.status, failed.ending.reason) = (Status::Failed, Some("error 719".into()));
     let all: Vec<_> = (1..4).map(|gpu| (pair(gpu, 0), 133.0)).collect();
     let mut more = pattern(Pattern::AllToOne, "GPU 0", &all);
     more.forget();
-    (more.status, more.reason) = (
+    (more.ending.status, more.ending.reason) = (
         Status::Skipped,
         Some("not run, since another went wrong".into()),
     );

@@ -65,7 +65,7 @@ pub(super) fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond
     let cells = evidence.peer();
     let staged = cells
         .iter()
-        .filter(|cell| cell.setup.path == Path::Staged && cell.status == Status::Measured);
+        .filter(|cell| cell.setup.path == Path::Staged && cell.ending.status == Status::Measured);
     let mut rates = HashMap::new();
     for cell in staged {
         if let Some(rate) = cell.achieved_gbps {

@@ -71,20 +71,10 @@ mod tests {
     fn a_round_of_calls_that_hangs_is_one_finding() {
         let machine = h200_vm(2);
         let mut measurements = measured(&machine, 0.88);
+        let why = "calls did not end within 5.7 s";
         let hung = |call, busy| HostCall {
-            gpu: 1,
-            call,
-            memory: None,
-            numa_node: None,
-            direction: None,
-            bytes: None,
-            host: HostMode::Blocking,
-            busy,
-            host_blocked_us: None,
-            work_us: None,
-            samples: 0,
-            spread_percent: None,
-            ending: Ending::without(Status::Hung, Some("calls did not end within 5.7 s".into())),
+            ending: Ending::without(Status::Hung, Some(why.into())),
+            ..HostCall::blank(1, call, None, None, None, None, HostMode::Blocking, busy)
         };
         measurements.calls = vec![
             hung(Call::Launch, true),

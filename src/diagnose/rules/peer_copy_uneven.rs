@@ -60,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let floor_kernel = RULE.parameter(evidence, &FLOOR_KERNEL);
     let mut ways: BTreeMap<String, Slow> = BTreeMap::new();
     for cell in evidence.peer() {
-        let is_compared = cell.status == Status::Measured
+        let is_compared = cell.ending.status == Status::Measured
             && cell.setup.path == Path::Direct
             && cell.setup.direction == Direction::OneWay
             && !cell.verified.is_wrong();

@@ -241,7 +241,7 @@ mod tests {
             .iter_mut()
             .filter(|cell| cell.pair.unordered() == (0, 1))
         {
-            (cell.verified, cell.status, cell.achieved_gbps) =
+            (cell.verified, cell.ending.status, cell.achieved_gbps) =
                 (Verified::Corrupt, Status::Failed, None);
         }
         measurements.peer.extend(staged);

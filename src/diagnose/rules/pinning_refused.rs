@@ -58,7 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let why = words::distinct(
         refused
             .iter()
-            .filter_map(|pinning| pinning.reason.as_deref()),
+            .filter_map(|pinning| pinning.ending.reason.as_deref()),
     );
     let limit = words::distinct(
         refused
@@ -99,7 +99,8 @@ mod tests {
         measurements.pinning = vec![pinning()];
         assert_eq!(findings(&machine, Some(&measurements)), []);
         let cell = &mut measurements.pinning[0];
-        (cell.status, cell.reason) = (Status::Skipped, Some("64 KiB are left".into()));
+        (cell.ending.status, cell.ending.reason) =
+            (Status::Skipped, Some("64 KiB are left".into()));
         (cell.allocate_ms_per_gib, cell.register_ms_per_gib) = (None, None);
         let codes_of = |measurements: &_| {
             crate::testing::codes(&findings(&machine, Some(measurements))).join(" ")

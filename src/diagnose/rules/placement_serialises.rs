@@ -54,8 +54,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
     for cell in &measurements.overlap {
-        let should =
-            cell.status == Status::Measured && cell.placement.should_overlap(cell.compute_on);
+        let should = cell.ending.status == Status::Measured
+            && cell.placement.should_overlap(cell.compute_on);
         if let Some(share) = cell.overlap_percent.filter(|_| should) {
             let name = format!("{}, kernel on the {}", cell.placement, cell.compute_on);
             cells.entry(name).or_default().push((cell.pair, share));

@@ -59,7 +59,7 @@ fn through_host(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<bool> {
         .peer()
         .iter()
         .filter(|cell| cell.setup.path == Path::Staged && pairs.contains(&cell.pair));
-    let judged = staged.filter_map(|cell| match (cell.status, cell.verified) {
+    let judged = staged.filter_map(|cell| match (cell.ending.status, cell.verified) {
         (Status::Hung, _) | (_, Verified::Dropped | Verified::Corrupt) => Some(false),
         (_, Verified::Ok) => Some(true),
         _ => None,
@@ -77,7 +77,8 @@ fn level(evidence: &Evidence<'_>) -> Option<&'static str> {
             .iter()
             .filter(|cell| cell.setup.path == Path::Direct)
     };
-    let is_wrong = |cell: &&PeerBandwidth| cell.verified.is_wrong() || cell.status == Status::Hung;
+    let is_wrong =
+        |cell: &&PeerBandwidth| cell.verified.is_wrong() || cell.ending.status == Status::Hung;
     let wrong: BTreeSet<Pair> = direct().filter(is_wrong).map(|cell| cell.pair).collect();
     let nearest_wrong = wrong.iter().map(|pair| far(*pair)).min()??;
     let beyond: BTreeSet<Pair> = direct()

@@ -166,7 +166,7 @@ pub(crate) fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     pairs.extend(reference.map(|(pair, _)| (pair, (0, 0))));
     let one_way = |cell: &&PeerBandwidth| {
         let setup = (cell.setup.path, cell.setup.direction);
-        setup == (Path::Direct, Direction::OneWay) && cell.status == Status::Measured
+        setup == (Path::Direct, Direction::OneWay) && cell.ending.status == Status::Measured
     };
     for cell in evidence.peer().iter().filter(one_way) {
         if let Some((scattering, all)) = pairs.get_mut(&cell.pair) {
@@ -212,7 +212,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
     let direct = evidence
         .peer()
         .iter()
-        .filter(|cell| cell.setup.path == Path::Direct && cell.status == Status::Measured);
+        .filter(|cell| cell.setup.path == Path::Direct && cell.ending.status == Status::Measured);
     let seen: BTreeSet<Pair> = direct.clone().map(|cell| cell.pair).collect();
     let (bad, seen): (Vec<Pair>, Vec<Pair>) =
         (pairs.iter().copied().collect(), seen.into_iter().collect());

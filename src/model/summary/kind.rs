@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::host::HostCopy;
+use crate::cell::Measurement;
+use crate::host::{HostCopy, HostWay};
 use crate::load::{Counted, LoadPattern};
-use crate::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified};
+use crate::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth, Tables};
 use crate::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use crate::rounding::four_places;
 use crate::topology::LinkClass;
@@ -84,6 +86,26 @@ impl What {
             Self::Load(_) => "load",
             Self::Counted(_) | Self::LeastLink(_) => "counted",
         }
+    }
+
+    /// Returns the way of copies between host and GPU, and the number of GPUs at once, from the words that `Figures::host`
+    /// wrote.
+    pub fn host_way(&self) -> Option<(HostWay, u32)> {
+        fn read<T: DeserializeOwned>(word: Option<&str>) -> Option<T> {
+            serde_json::from_value(word?.into()).ok()
+        }
+        let Self::Host(setup) = self else {
+            return None;
+        };
+        let mut words = setup.split(", ");
+        let way = HostWay {
+            memory: read(words.next())?,
+            direction: read(words.next())?,
+            engine: read(words.next())?,
+            allocation: read(words.next())?,
+        };
+        let at_once = words.find_map(|word| word.strip_suffix(" at once")?.parse().ok());
+        Some((way, at_once.unwrap_or(1)))
     }
 
     /// Returns the setup in words.
@@ -212,18 +234,27 @@ impl Figures {
             figures: Vec::new(),
         };
         if let Some(measured) = measured {
-            measured.peer.iter().for_each(|cell| figures.peer(cell));
-            measured
-                .latency
-                .iter()
-                .for_each(|cell| figures.latency(cell));
-            measured.local.iter().for_each(|cell| figures.local(cell));
-            measured.host.iter().for_each(|cell| figures.host(cell));
-            measured.load.iter().for_each(|cell| figures.load(cell));
-            measured
-                .counted
-                .iter()
-                .for_each(|cell| figures.counted(cell));
+            let Tables {
+                peer,
+                latency,
+                local,
+                host,
+                load,
+                overlap: _,
+                pinning: _,
+                pipeline: _,
+                engines: _,
+                calls: _,
+                launch_loop: _,
+                hazard: _,
+            } = measured.tables();
+            peer.iter().for_each(|cell| figures.peer(cell));
+            latency.iter().for_each(|cell| figures.latency(cell));
+            local.iter().for_each(|cell| figures.local(cell));
+            host.iter().for_each(|cell| figures.host(cell));
+            load.iter().for_each(|cell| figures.load(cell));
+            let counted = measured.counted.iter();
+            counted.for_each(|cell| figures.counted(cell));
         }
         figures
     }
@@ -239,21 +270,18 @@ impl Figures {
             engine: setup.engine,
             issuer: setup.issuer,
         };
-        let sound = is_sound(cell.status, cell.verified, cell.disturbed);
-        let value = cell.achieved_gbps.filter(|_| sound);
+        let value = cell.achieved_gbps.filter(|_| cell.is_sound());
         self.add(what, cell.pair, setup.bytes.0, gbps(value), cell.percent);
     }
 
     fn latency(&mut self, cell: &Latency) {
-        let sound = is_sound(cell.status, Verified::Skipped, cell.disturbed);
         let what = What::Latency { path: cell.path };
-        let value = cell.latency_us.filter(|_| sound);
+        let value = cell.latency_us.filter(|_| cell.is_sound());
         self.add(what, cell.pair, cell.bytes.0, value, None);
     }
 
     fn local(&mut self, cell: &LocalCopy) {
-        let sound = is_sound(cell.status, Verified::Skipped, cell.disturbed);
-        let value = cell.achieved_gbps.filter(|_| sound);
+        let value = cell.achieved_gbps.filter(|_| cell.is_sound());
         self.add(
             What::Local,
             alone(cell.gpu),
@@ -401,10 +429,6 @@ fn figure(value: f64) -> Option<f32> {
 /// Returns true for a value that can be measured: finite and positive.
 fn is_figure(value: f32) -> bool {
     value.is_finite() && value > 0.0
-}
-
-fn is_sound(status: Status, verified: Verified, disturbed: bool) -> bool {
-    status == Status::Measured && !disturbed && !verified.is_wrong()
 }
 
 /// Returns the word for a unit variant, as in the rest of the report.

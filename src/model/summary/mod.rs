@@ -9,6 +9,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::finding::{self, Severity, Subject};
+use super::machine_facts::{machine_facts, summed_up};
 use super::pcie::Shape;
 use super::placement::Pair;
 use super::report::{MOST_GPUS, Report, Verdict};
@@ -30,6 +31,10 @@ pub struct Summary {
     pub cuda_version: Option<String>,
     /// Kernel release.
     pub kernel_version: Option<String>,
+    /// Facts that stay from run to run, by their keys in `snapshot`: of the machine, of all GPUs, and with `pci_` the settings
+    /// of all PCI functions on the way. Several values with their numbers: `7 x on, 1 x off`.
+    #[serde(default)]
+    pub facts: BTreeMap<String, String>,
     /// Profile of the check. Null for a report of facts alone.
     pub profile: Option<String>,
     /// True if the run was interrupted or cut off.
@@ -180,6 +185,7 @@ impl Summary {
             driver_version: host.driver_version.known().cloned(),
             cuda_version: host.cuda_version.known().cloned(),
             kernel_version: host.kernel_version.known().cloned(),
+            facts: summed_up(&machine_facts(&report.snapshot, &report.topology)),
             profile: measured.map(|measured| measured.profile.clone()),
             interrupted: measured.is_some_and(|measured| measured.interrupted || measured.cut_off),
             gpus_left_out: report.request.gpus_left_out,

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::super::digest::Digest;
 use super::super::figures::Spread;
 use super::super::host::Ways;
-use super::super::pair_figures::{Figures, is_sound, wrong_pairs};
+use super::super::pair_figures::{Figures, wrong_pairs};
 use super::super::streams;
 use super::bar::bar;
 use super::load;
@@ -75,7 +75,7 @@ fn placements(measurements: &Measurements) -> Markup {
 
 fn rates(measurements: &Measurements, placement: Placement) -> Figures {
     let cells = measurements.in_setup(Setup::REFERENCE.with_placement(placement));
-    Figures::of(cells.into_values().filter(|cell| is_sound(cell)))
+    Figures::of(cells.into_values().filter(|cell| cell.is_sound()))
 }
 
 fn overlap(measurements: &Measurements, placement: Placement, side: Side) -> Option<Spread> {

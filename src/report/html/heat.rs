@@ -125,13 +125,13 @@ fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
 fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, HeatCell> {
     let rates = cells
         .values()
-        .filter(|cell| !cell.disturbed)
+        .filter(|cell| !cell.ending.disturbed)
         .filter_map(|cell| Some(cell.achieved_gbps?.0));
     let median = Spread::of(rates)
         .map(|spread| spread.median)
         .filter(|median| *median > 0.0);
     let share = |cell: &PeerBandwidth| {
-        Some(100.0 * cell.achieved_gbps.filter(|_| !cell.disturbed)?.0 / median?)
+        Some(100.0 * cell.achieved_gbps.filter(|_| !cell.ending.disturbed)?.0 / median?)
     };
     let heat = |cell: &PeerBandwidth| HeatCell {
         share: share(cell),
@@ -152,7 +152,7 @@ fn heat(cell: &PeerBandwidth) -> HeatCell {
         .zip(cell.expected_gbps)
         .filter(|_| cell.achieved_gbps.is_some());
     let Some((share, expected)) =
-        expected.filter(|_| !cell.disturbed && cell.setup.path == Path::Direct)
+        expected.filter(|_| !cell.ending.disturbed && cell.setup.path == Path::Direct)
     else {
         return plain;
     };
@@ -181,7 +181,10 @@ fn plain(cell: &PeerBandwidth) -> HeatCell {
             word.to_owned(),
             format!(
                 ": {}",
-                cell.reason.as_deref().unwrap_or_else(|| meaning(word))
+                cell.ending
+                    .reason
+                    .as_deref()
+                    .unwrap_or_else(|| meaning(word))
             ),
         ),
     };
@@ -205,9 +208,10 @@ fn latency(measurements: &Measurements) -> Map {
     let median =
         Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
     let cells = direct().map(|cell| {
-        let text = cell
-            .latency_us
-            .map_or_else(|| super::super::marks::word(cell.status).to_owned(), short);
+        let text = cell.latency_us.map_or_else(
+            || super::super::marks::word(cell.ending.status).to_owned(),
+            short,
+        );
         let share = median
             .zip(cell.latency_us)
             .filter(|(_, us)| *us > 0.0)

@@ -67,7 +67,7 @@ fn heat(copy: &HostCopy) -> HeatCell {
     let share = copy.expected_percent.filter(|_| copy.rate().is_some());
     let text = match copy.rate() {
         Some(rate) => tight_rate(rate.0),
-        None => marks::word(copy.status).to_owned(),
+        None => marks::word(copy.ending.status).to_owned(),
     };
     let mut tip = format!("{}: {text}", copy.flow());
     if let (Some(share), Some(expected)) = (share, copy.expected_gbps) {
@@ -76,7 +76,7 @@ fn heat(copy: &HostCopy) -> HeatCell {
             percent(share),
             rate(expected.0)
         );
-    } else if let Some(reason) = &copy.reason {
+    } else if let Some(reason) = &copy.ending.reason {
         tip += &format!(", {reason}");
     }
     HeatCell {

@@ -61,7 +61,10 @@ fn pattern(kind: &PatternFigures<'_>) -> Markup {
         many => format!("{} ({many})", kind.pattern),
     };
     let Some(worst) = kind.worst() else {
-        let why = kind.all.iter().find_map(|load| load.reason.as_deref());
+        let why = kind
+            .all
+            .iter()
+            .find_map(|load| load.ending.reason.as_deref());
         return html! { tr { th scope="row" { (name) } td .faint colspan="5" { "not measured" @if let Some(why) = why { ": " (clean(why)) } } } };
     };
     let rates = kind
@@ -297,7 +300,7 @@ mod tests {
         let load = &mut report.measurements.as_mut().unwrap().load;
         (load[0].achieved_gbps, load[0].expected_percent) = (Some(GbPerSecond(198.0)), Some(50.0));
         load[1].forget();
-        load[1].reason = Some("no <time>".into());
+        load[1].ending.reason = Some("no <time>".into());
         let rows = rows(&report, "load");
         assert_eq!(rows[0][1..3], [" ▾50", "198"], "{rows:?}");
         assert_eq!(rows[1], ["ring", "not measured: no <time>"]);

@@ -8,7 +8,7 @@ use super::super::figures::{Spread, count};
 use super::super::highlight;
 use super::super::matrices::Matrices;
 use super::super::page::{Page, Paint};
-use super::super::pair_figures::{Figures, is_sound, wrong_pairs};
+use super::super::pair_figures::{Figures, over, wrong_pairs};
 use super::super::standing::{ALIKE_PERCENT, Standing, after_comma, by_way, of_copies, way};
 use super::super::tables;
 use super::{HANG, load};
@@ -139,7 +139,9 @@ fn copies(
 /// Returns true if every pair has an undisputed figure, and all are alike.
 fn are_fine(cells: &[&PeerBandwidth], suspected: &BTreeSet<Pair>) -> bool {
     let clean = |cell: &&PeerBandwidth| {
-        is_sound(cell) && cell.verified != Verified::Inconclusive && !suspected.contains(&cell.pair)
+        cell.is_sound()
+            && cell.verified != Verified::Inconclusive
+            && !suspected.contains(&cell.pair)
     };
     let rates = Figures::of(cells.iter().copied()).rates;
     cells.iter().all(clean) && rates.is_some_and(|rates| is_within(rates, APART_PERCENT))
@@ -294,9 +296,8 @@ fn latency(measurements: &Measurements) -> Option<String> {
             .latency
             .iter()
             .filter(|latency| latency.path == path);
-        let sound =
-            of_path.filter(|latency| latency.cell().tested() && !wrong.contains(&latency.pair));
-        let spread = Spread::of(sound.filter_map(|latency| latency.latency_us))?;
+        let right = of_path.filter(|latency| !wrong.contains(&latency.pair));
+        let spread = over(right, |latency| latency.latency_us)?;
         Some(format!(
             "{} us {path}",
             range(spread.min, spread.max, short, " to ")

@@ -4,12 +4,11 @@ use super::super::digest::Digest;
 use super::super::figures::Spread;
 use super::super::host::{self, Ways};
 use super::super::page::{Page, Paint};
-use super::super::pair_figures::local_rates;
+use super::super::pair_figures::{local_rates, over};
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
 use model::asynchrony::{Call, HostCall};
-use model::cell::Measurement;
 use model::finding::Severity;
 use model::flow::HostMemory;
 use model::host::Allocation;
@@ -182,16 +181,6 @@ fn pipelines(measurements: &Measurements) -> Lines {
     } else {
         vec![("pipelines", parts.join("; "))]
     }
-}
-
-/// Returns the range of a figure over the cells that count.
-fn over<T: Measurement>(cells: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
-    Spread::of(
-        cells
-            .iter()
-            .filter(|cell| cell.cell().tested())
-            .filter_map(figure),
-    )
 }
 
 /// Returns how long asynchronous calls block the host.

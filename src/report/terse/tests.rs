@@ -74,7 +74,7 @@ fn one_pair_that_is_suspected_brings_the_matrix_back() {
     // others.
     let changes: [fn(&mut PeerBandwidth); 3] = [
         |cell| cell.verified = Verified::Inconclusive,
-        |cell| cell.status = Status::Failed,
+        |cell| cell.ending.status = Status::Failed,
         |cell| cell.achieved_gbps = cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 / 2.0)),
     ];
     for change in changes {

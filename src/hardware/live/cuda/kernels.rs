@@ -186,8 +186,8 @@ impl Kernels {
         )
     }
 
-    /// Counts words that differ from the pattern of `seed` into three words at `result`, which the caller has set to 0, 0
-    /// and all ones.
+    /// Counts words that differ from the pattern of `seed` into three words at `result`, which the caller has set to 0,
+    /// 0 and all ones.
     pub(super) fn check(
         &self,
         table: &Table,

@@ -189,12 +189,12 @@ impl Driver for CudaDriver {
             return Ok(());
         }
         if buffer.device().is_some() {
-            // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
+            // SAFETY: the pointer came from cuMemAlloc and its slot was just cleared, so it is freed once.
             let result = unsafe { (self.table.memory_free)(pointer.addr() as u64) };
             return self.table.check("cuMemFree", result);
         }
         let free = self.table.host_free.ok_or_else(|| lacks("cuMemFreeHost"))?;
-        // SAFETY: the pointer came from cuMemHostAlloc and was just forgotten, so it is freed once.
+        // SAFETY: the pointer came from cuMemHostAlloc and its slot was just cleared, so it is freed once.
         self.table.check("cuMemFreeHost", unsafe { free(pointer) })
     }
 

@@ -1,6 +1,6 @@
-//! Copies, and memory of the host. The bytes are real, since the program writes and reads them itself, and each buffer has a
-//! simulated counterpart. A copy to a device first reads the real bytes into the simulated buffer. A copy from a device
-//! is written to the real bytes when it is waited for.
+//! Copies, and memory of the host. Its bytes are real, since the program writes and reads them itself, and each buffer
+//! has a simulated counterpart. A copy to a device first reads the real bytes into the simulated buffer. A copy from a
+//! device is written to the real bytes when it is waited for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,0 +1,38 @@
+//! Copies within a GPU.
+
+use super::cell::{Subject, cell};
+use super::flow::{Flow, Setup};
+use super::units::{Bytes, GbPerSecond};
+
+cell! {
+    /// Copies within one GPU.
+    LocalCopy: Local
+    with {
+        /// The GPU, by NVML's index.
+        gpu: u32,
+        /// Size of one copy.
+        bytes: Bytes,
+    }
+    has {
+        /// Bytes copied per second, not read plus written, median over the samples.
+        achieved_gbps: Option<GbPerSecond> => main Rate,
+        /// Number of samples, each a row of copies.
+        samples: u32,
+        /// (Largest - smallest) / median, per cent.
+        spread_percent: Option<f64> => Amount,
+    }
+}
+
+impl Subject for LocalCopy {
+    fn flow(&self) -> Flow {
+        Flow::inside(self.gpu)
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE.with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        self.bytes.to_string()
+    }
+}

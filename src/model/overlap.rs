@@ -1,0 +1,55 @@
+//! Overlap of copies with kernels.
+
+use super::cell::{Subject, cell};
+use super::flow::{Flow, Setup};
+use super::placement::{Pair, Placement, Side};
+use super::units::Bytes;
+
+cell! {
+    /// Overlap of a copy with a kernel, in one placement.
+    Overlap: Overlap
+    with {
+        /// The ordered pair.
+        #[serde(flatten)]
+        pair: Pair,
+        /// Streams of the copy, and the host mode.
+        placement: Placement,
+        /// The device on whose default stream the kernel ran.
+        compute_on: Side,
+        /// Bytes that were copied.
+        bytes: Bytes,
+    }
+    has {
+        /// Share of the kernel's time during which the copy ran, per cent, median.
+        overlap_percent: Option<f64> => main Share,
+        /// Time that the host spent in the copy call, waiting included, microseconds, median.
+        host_blocked_us: Option<f64> => Amount,
+        /// Duration of the copy, microseconds, median.
+        copy_us: Option<f64> => Amount,
+        /// Duration of the kernel, microseconds, median.
+        kernel_us: Option<f64> => Amount,
+        /// Number of samples.
+        samples: u32,
+    }
+}
+
+impl Subject for Overlap {
+    fn flow(&self) -> Flow {
+        self.pair.into()
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::REFERENCE
+            .with_placement(self.placement)
+            .with_bytes(self.bytes)
+    }
+
+    fn what(&self) -> String {
+        format!(
+            "{}, {}, kernel on {}",
+            self.setup(),
+            self.bytes,
+            self.compute_on
+        )
+    }
+}
