@@ -2,10 +2,11 @@
 
 use model::flow::Setup;
 use model::host::{HostCopy, HostDirection};
-use model::measurement::{AerAdded, Measurements, PeerBandwidth, Status, Verified};
+use model::measurement::{AerAdded, Measurements, PeerBandwidth, Verified};
 use model::node::NodeId;
 use model::placement::{Direction, Pair, Path};
 use model::snapshot::{PcieErrors, Snapshot};
+use model::status::Ending;
 use model::testing::{h200_vm, host_copy, pci, two_sockets, two_sockets_with_narrow_gpu};
 use model::topology::LinkClass;
 use model::units::{Bytes, GIB, GbPerSecond};
@@ -71,9 +72,7 @@ fn peer(pair: Pair, setup: Setup, gbps: f64) -> PeerBandwidth {
         at_once: 1,
         verified: Verified::Ok,
         verification_detail: None,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
+        ending: Ending::MEASURED,
     }
 }
 
