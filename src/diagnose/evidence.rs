@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
-use super::scatter::{self, Siblings};
 use super::settings::Settings;
+use explain::scatter::{self, Siblings};
 use model::host::HostCopy;
 use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
 use model::node::NodeId;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::expected_sound::Degraded;
 use super::models;
 pub use super::models::{Expected, Share};
-use super::scatter::Siblings;
+use explain::scatter::Siblings;
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Path};

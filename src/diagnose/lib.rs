@@ -27,7 +27,6 @@ pub mod manual;
 mod models;
 mod rule;
 mod rules;
-mod scatter;
 mod settings;
 mod shortfalls;
 mod steps;

@@ -1,11 +1,12 @@
 //! Capacity for several flows at once: the hops that each flow passes, its shares of them, and the hop that limits
 //! it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::host::beside_pcie;
 use super::network::Network;
-use super::shares::{Demand, Passage, Share, max_min};
+pub use super::shares::Together;
+use super::shares::{Passage, Share, max_min};
 use super::{graph, nvlink, routes};
 use model::cell::Measurement;
 use model::flow::{Endpoint, Flow};
@@ -157,21 +158,10 @@ pub fn is_inside_switch(step: &Step<'_>) -> bool {
     step.1.label == graph::INSIDE_SWITCH
 }
 
-/// A joint limit of some flows, regardless of the links that they pass: host memory.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Together {
-    /// Indices of the flows.
-    pub flows: Vec<usize>,
-    /// Joint limit, GB/s.
-    pub gbps: f64,
-}
-
-impl Together {
-    /// Returns an artificial hop that belongs to no link, a different one for each index.
-    fn passage(at: usize) -> Passage {
-        let number = u32::try_from(at).unwrap_or(u32::MAX);
-        (NodeId::Numa(None), NodeId::Gpu(u32::MAX - number))
-    }
+/// Returns an artificial hop that belongs to no link, a different one for each joint limit.
+fn artificial(number: usize) -> Passage {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    (NodeId::Numa(None), NodeId::Gpu(u32::MAX - number))
 }
 
 /// The flows of a load and the hops that they pass.
@@ -222,36 +212,32 @@ impl<'a> Load<'a> {
         together: &[Together],
         carries: impl Fn(&Step<'a>) -> Option<f64>,
     ) -> Vec<Option<Share>> {
-        let demand = |(at, (way, cap)): (usize, (&Vec<Step<'a>>, &f64))| {
-            let all = together
-                .iter()
-                .enumerate()
-                .filter(|(_, together)| together.flows.contains(&at));
-            let hops = way
-                .iter()
-                .map(passage)
-                .chain(all.map(|(number, _)| Together::passage(number)));
-            Demand {
-                way: hops.collect(),
-                cap: *cap,
-            }
+        let hops = self.limits(carries);
+        let limits: Vec<&Together> = hops.iter().map(|(_, hop)| hop).chain(together).collect();
+        let by = |number: usize| match hops.get(number) {
+            Some((hop, _)) => *hop,
+            None => artificial(number - hops.len()),
         };
-        let demands: Vec<Demand> = self.ways.iter().zip(caps).enumerate().map(demand).collect();
-        let steps: BTreeMap<Passage, &Step<'a>> = self
-            .ways
-            .iter()
-            .flatten()
-            .map(|step| (passage(step), step))
-            .collect();
-        let of_all = |passage: Passage| {
-            (0..)
-                .zip(together)
-                .find(|(at, _)| Together::passage(*at) == passage)
+        let named = |share: Share<usize>| Share {
+            gbps: share.gbps,
+            by: share.by.map(by),
         };
-        max_min(&demands, |passage| match of_all(passage) {
-            Some((_, together)) => Some(together.gbps),
-            None => carries(steps.get(&passage)?),
-        })
+        let shares = max_min(caps, &limits);
+        shares.into_iter().map(|share| share.map(named)).collect()
+    }
+
+    /// Returns the limit of every hop whose rate is known, in the order in which flows pass them first.
+    pub fn limits(&self, carries: impl Fn(&Step<'a>) -> Option<f64>) -> Vec<(Passage, Together)> {
+        let passed = self.passed();
+        let mut seen = BTreeSet::new();
+        let first = |step: &&Step<'a>| seen.insert(passage(step));
+        let steps: Vec<&Step<'a>> = self.ways.iter().flatten().filter(first).collect();
+        let limit = |step: &Step<'a>| {
+            let flows = passed.get(&passage(step))?.clone();
+            let gbps = carries(step)?;
+            Some((passage(step), Together { flows, gbps }))
+        };
+        steps.into_iter().filter_map(limit).collect()
     }
 
     /// Returns the shares that the graph alone allows.

@@ -5,74 +5,69 @@
 //! rest share what these flows leave of other hops. The simulated machines increase all flows in step instead; a test
 //! compares the two.
 
-use petgraph::graphmap::DiGraphMap;
-
 use model::node::NodeId;
 
 /// One direction of a link.
 pub type Passage = (NodeId, NodeId);
 
-/// The request of a flow.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Demand {
-    /// Hops that the flow passes, in order.
-    pub way: Vec<Passage>,
-    /// Maximum that the flow can use, GB/s. Infinite if only its hops limit it.
-    pub cap: f64,
-}
-
 /// The result for a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
+pub struct Share<By = Passage> {
     /// Rate of the flow, GB/s.
     pub gbps: f64,
     /// The hop that limits the flow; `None` if its own cap does.
-    pub by: Option<Passage>,
+    pub by: Option<By>,
 }
 
-/// A hop with its remaining capacity and its open flows.
+/// A joint limit of some flows: a hop, or whatever else they share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Together {
+    /// Indices of the flows.
+    pub flows: Vec<usize>,
+    /// Joint limit, GB/s.
+    pub gbps: f64,
+}
+
+/// A limit with what is left of it and its open flows.
 #[derive(Debug, Clone, Copy)]
-struct Hop {
+struct Limit {
     left: f64,
     open: u32,
 }
 
-impl Hop {
+impl Limit {
     fn part(&self) -> f64 {
         (self.left / f64::from(self.open)).max(0.0)
     }
 }
 
-/// Returns each flow's share of hops with these capacities. A hop without a figure limits no flow. `None` for a flow
-/// that nothing limits.
-pub(crate) fn max_min(
-    demands: &[Demand],
-    carries: impl Fn(Passage) -> Option<f64>,
-) -> Vec<Option<Share>> {
-    let mut hops = DiGraphMap::<NodeId, Hop>::new();
-    for (from, to) in demands.iter().flat_map(|demand| demand.way.iter().copied()) {
-        match (hops.edge_weight_mut(from, to), carries((from, to))) {
-            (Some(hop), _) => hop.open += 1,
-            (None, Some(gbps)) => drop(hops.add_edge(
-                from,
-                to,
-                Hop {
-                    left: gbps,
-                    open: 1,
-                },
-            )),
-            (None, None) => {}
+/// Returns each flow's share of these limits; `by` is the index of the limit. A flow can use no more than its cap, which
+/// is infinite if only limits count. `None` for a flow that nothing limits.
+pub fn max_min(caps: &[f64], limits: &[&Together]) -> Vec<Option<Share<usize>>> {
+    let mut of_flow: Vec<Vec<usize>> = vec![Vec::new(); caps.len()];
+    for (number, limit) in limits.iter().enumerate() {
+        for flow in &limit.flows {
+            if let Some(of_flow) = of_flow.get_mut(*flow) {
+                of_flow.push(number);
+            }
         }
     }
-    let mut shares = vec![None; demands.len()];
-    let mut open: Vec<usize> = (0..demands.len()).collect();
+    let mut left: Vec<Limit> = limits
+        .iter()
+        .map(|limit| Limit {
+            left: limit.gbps,
+            open: u32::try_from(limit.flows.len()).unwrap_or(u32::MAX),
+        })
+        .collect();
+    let mut shares = vec![None; caps.len()];
+    let mut open: Vec<usize> = (0..caps.len()).collect();
     while !open.is_empty() {
-        let fullest = hops.all_edges().filter(|(.., hop)| hop.open > 0);
-        let fullest = fullest.min_by(|(.., one), (.., other)| one.part().total_cmp(&other.part()));
-        let fullest = fullest.map(|(from, to, hop)| ((from, to), hop.part()));
+        let fullest = left.iter().enumerate().filter(|(_, limit)| limit.open > 0);
+        let fullest = fullest.min_by(|(_, one), (_, other)| one.part().total_cmp(&other.part()));
+        let fullest = fullest.map(|(number, limit)| (number, limit.part()));
         let modest = open
             .iter()
-            .map(|flow| demands[*flow].cap)
+            .map(|flow| caps[*flow])
             .reduce(f64::min)
             .filter(|cap| cap.is_finite());
         let share = match (fullest, modest) {
@@ -84,25 +79,27 @@ pub(crate) fn max_min(
                 gbps: cap,
                 by: None,
             },
-            (Some((hop, part)), _) => Share {
+            (Some((number, part)), _) => Share {
                 gbps: part,
-                by: Some(hop),
+                by: Some(number),
             },
             (None, None) => break,
         };
-        // The flows of the fullest hop, or else all flows whose cap is at most the smallest cap.
+        // The flows of the fullest limit, or else all flows whose cap is at most the smallest cap.
         let is_fixed = |flow: &usize| match share.by {
-            Some(hop) => demands[*flow].way.contains(&hop),
-            None => demands[*flow].cap <= share.gbps,
+            Some(number) => of_flow[*flow].contains(&number),
+            None => caps[*flow] <= share.gbps,
         };
         let (fixed, rest): (Vec<usize>, Vec<usize>) = open.into_iter().partition(is_fixed);
         open = rest;
         for flow in &fixed {
             shares[*flow] = Some(share);
-            for (from, to) in &demands[*flow].way {
-                if let Some(hop) = hops.edge_weight_mut(*from, *to) {
-                    (hop.left, hop.open) = (hop.left - share.gbps, hop.open.saturating_sub(1));
-                }
+            for number in &of_flow[*flow] {
+                let limit = &mut left[*number];
+                *limit = Limit {
+                    left: limit.left - share.gbps,
+                    open: limit.open.saturating_sub(1),
+                };
             }
         }
     }
@@ -114,29 +111,17 @@ mod tests {
     use super::*;
     use sim::sharing;
 
-    /// Returns a distinct hop for every number.
-    fn hop(number: usize) -> Passage {
-        let number = u32::try_from(number).unwrap();
-        (NodeId::Gpu(number), NodeId::Numa(Some(number)))
-    }
-
-    fn demands(flows: &[(&[usize], f64)]) -> Vec<Demand> {
-        flows
-            .iter()
-            .map(|(way, cap)| Demand {
-                way: way.iter().map(|at| hop(*at)).collect(),
-                cap: *cap,
-            })
-            .collect()
-    }
-
-    fn shares(capacities: &[f64], flows: &[(&[usize], f64)]) -> Vec<Share> {
-        let carries = |passage| {
-            (0..capacities.len())
-                .find(|at| hop(*at) == passage)
-                .map(|at| capacities[at])
+    /// Returns the shares of flows that pass these hops.
+    fn shares(capacities: &[f64], flows: &[(&[usize], f64)]) -> Vec<Share<usize>> {
+        let limit = |(hop, gbps): (usize, &f64)| Together {
+            flows: (0..flows.len())
+                .filter(|flow| flows[*flow].0.contains(&hop))
+                .collect(),
+            gbps: *gbps,
         };
-        max_min(&demands(flows), carries)
+        let limits: Vec<Together> = capacities.iter().enumerate().map(limit).collect();
+        let caps: Vec<f64> = flows.iter().map(|(_, cap)| *cap).collect();
+        max_min(&caps, &limits.iter().collect::<Vec<_>>())
             .into_iter()
             .map(Option::unwrap)
             .collect()
@@ -152,7 +137,7 @@ mod tests {
         );
         assert_eq!(
             found.iter().map(|share| share.by).collect::<Vec<_>>(),
-            [Some(hop(1)), Some(hop(0)), Some(hop(1))]
+            [Some(1), Some(0), Some(1)]
         );
     }
 
@@ -168,18 +153,13 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_a_flow_that_nothing_limits() {
-        assert_eq!(
-            max_min(&demands(&[(&[0], f64::INFINITY)]), |_| None),
-            [None]
-        );
-        assert_eq!(
-            max_min(&demands(&[(&[], 3.0)]), |_| None),
-            [Some(Share {
-                gbps: 3.0,
-                by: None
-            })]
-        );
-        assert_eq!(max_min(&[], |_| None), []);
+        assert_eq!(max_min(&[f64::INFINITY], &[]), [None]);
+        let own = Share {
+            gbps: 3.0,
+            by: None,
+        };
+        assert_eq!(max_min(&[3.0], &[]), [Some(own)]);
+        assert_eq!(max_min(&[], &[]), []);
     }
 
     /// A generator of the same numbers every time.

@@ -81,6 +81,15 @@ pub(crate) fn healthy() -> Vec<String> {
         .collect()
 }
 
+/// Returns every case that is run with its driver: name, arguments, visible devices and labels.
+pub(crate) fn shadowed() -> Vec<(String, Vec<String>, Option<String>, Vec<String>)> {
+    let of = |case: Case| {
+        let args = args(&case);
+        (case.name, args, case.visible, case.must)
+    };
+    labels().into_iter().map(of).collect()
+}
+
 /// The steps that the advice of a rule must and may contain for a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,9 +131,9 @@ fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
     complaints
 }
 
-fn check(case: &Case, into: &Path) -> Ran {
+/// Returns the arguments that check the machine of a case.
+fn args(case: &Case) -> Vec<String> {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
-    let [page, picture] = pages::files(into).map(|file| text_of(&file));
     let mut args = vec![
         "check",
         "--machine",
@@ -135,13 +144,19 @@ fn check(case: &Case, into: &Path) -> Ran {
         "--format",
         "json",
     ];
-    args.extend(["-o", &page, "-o", &picture]);
     // Only a copy that never ends reaches this deadline.
     let hangs =
         |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("load-copy-failed");
     if case.must.iter().any(hangs) {
         args.extend(["--deadline", "2"]);
     }
+    args.into_iter().map(String::from).collect()
+}
+
+fn check(case: &Case, into: &Path) -> Ran {
+    let [page, picture] = pages::files(into).map(|file| text_of(&file));
+    let mut args = args(case);
+    args.extend(["-o".to_owned(), page, "-o".to_owned(), picture]);
     let mut command = peerscope(&args);
     command.env_remove("CUDA_VISIBLE_DEVICES");
     if let Some(visible) = &case.visible {

@@ -26,6 +26,7 @@ mod injected;
 mod live;
 mod pages;
 mod reports;
+mod shadow;
 
 use std::path::Path;
 
@@ -164,6 +165,7 @@ fn main() {
         expectations::trials(),
         sampled(injected::trials()),
         reports::trials(),
+        shadow::trials(),
     ];
     let (arguments, trials) = given.choose(rooms.into_iter().flatten().collect());
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -6,7 +6,7 @@
 
 use super::bandwidth::Compared;
 use super::prelude::*;
-use crate::scatter;
+use explain::scatter;
 
 /// Fewest pairs of GPUs (both directions together) that give a credible normal figure.
 const LEAST_PAIRS: usize = 3;

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::host_figures::{DecidedBy, What};
-use crate::scatter;
+use explain::scatter;
 use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};

@@ -36,7 +36,7 @@ use super::host::{self, Rated};
 use super::prelude::*;
 use crate::expected::Expectation;
 use crate::expected_host;
-use crate::scatter::{self, Siblings};
+use explain::scatter::{self, Siblings};
 use model::host::{HostDirection, HostWay};
 
 pub(crate) const RULE: Rule = Rule::new(

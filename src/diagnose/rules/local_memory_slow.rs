@@ -34,7 +34,7 @@
 
 use super::prelude::*;
 use crate::models::{self, Local};
-use crate::scatter;
+use explain::scatter;
 use model::cell::Measurement;
 use model::measurement::LocalCopy;
 

@@ -33,7 +33,7 @@
 use super::bandwidth::{self, Compared};
 use super::prelude::*;
 use super::unstable_measurement;
-use crate::scatter;
+use explain::scatter;
 
 const BELOW: Parameter = Parameter {
     name: "below_other_direction_percent",

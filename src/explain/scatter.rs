@@ -14,7 +14,7 @@ const MOST_PERCENT: f64 = 50.0;
 /// up to half of them therefore does not widen it, nor does one that slows nearly all. The factor was found by simulation:
 /// of 500 groups of normally distributed figures, one has a figure below the allowance if there are 12 figures or more;
 /// with fewer, some ten have.
-pub(crate) fn allowance(figures: impl IntoIterator<Item = f64>) -> f64 {
+pub fn allowance(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut logs: Vec<f64> = figures
         .into_iter()
         .filter(|figure| figure.is_finite() && *figure > 0.0)
@@ -33,7 +33,7 @@ pub(crate) fn allowance(figures: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// Returns the same for several groups of figures, each of which should be equal within itself.
-pub(crate) fn allowance_of_groups<'a>(groups: impl IntoIterator<Item = &'a [f64]>) -> f64 {
+pub fn allowance_of_groups<'a>(groups: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     let relative = groups.into_iter().flat_map(|group| {
         let mut sorted = group.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -54,7 +54,7 @@ pub struct Siblings {
 
 impl Siblings {
     /// Takes groups of figures alike, per cent of what they should reach. `None` if there are none.
-    pub(crate) fn of(groups: &[Vec<f64>]) -> Option<Self> {
+    pub fn of(groups: &[Vec<f64>]) -> Option<Self> {
         let mut all = groups.concat();
         all.sort_by(f64::total_cmp);
         Some(Self {
@@ -65,16 +65,14 @@ impl Siblings {
 
     /// Returns true if a figure below its floor is as usual for its siblings, of which most reach the floor: then it is low
     /// by chance. All figures per cent of what they should reach.
-    pub(crate) fn excuse(&self, percent: f64, floor_percent: f64) -> bool {
+    pub fn excuse(&self, percent: f64, floor_percent: f64) -> bool {
         let least = self.usual_percent * (1.0 - self.allowance / 100.0);
         self.usual_percent >= floor_percent && percent >= least
     }
 }
 
 /// Collects figures by group.
-pub(crate) fn grouped<K: Ord>(
-    figures: impl IntoIterator<Item = (K, f64)>,
-) -> BTreeMap<K, Vec<f64>> {
+pub fn grouped<K: Ord>(figures: impl IntoIterator<Item = (K, f64)>) -> BTreeMap<K, Vec<f64>> {
     let mut groups: BTreeMap<K, Vec<f64>> = BTreeMap::new();
     for (key, figure) in figures {
         groups.entry(key).or_default().push(figure);

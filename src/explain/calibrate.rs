@@ -1,0 +1,293 @@
+//! What each figure should be: the level of its siblings within the range of healthy machines, and the tolerance that
+//! their scatter allows.
+
+use std::collections::BTreeMap;
+
+use model::host::HostDirection;
+use model::topology::LinkClass;
+use topology::shares::{Share, Together, max_min};
+
+use super::item::{Group, Healthy, Item, Mode, Observation};
+use super::resource::Class;
+use super::scatter;
+
+/// Highest share of the theoretical rate that a healthy level may have: no known machine reaches more.
+const MOST: f64 = 0.95;
+
+/// Share of the theoretical rate that is taken for a flow of a load of a class without other figures. Chosen.
+const UNMEASURED: f64 = 0.80;
+
+/// Largest tolerance that scatter may bring. Chosen: a figure that lost more is low whatever the others do.
+const MOST_SCATTER: f64 = 0.30;
+
+/// Part by which copies between NUMA nodes of one machine differ if it has more than two. An A40 machine with four nodes
+/// per socket: 20 GB/s between sockets, 25 within one (nccl-tests issue 74).
+const UNEVEN: f64 = 0.25;
+
+/// Loss of a figure that counts as one bit, as a natural logarithm: 3%. Less where siblings agree.
+const LOG_PER_BIT: f64 = 0.03;
+
+/// Part of the spread of its rows by which a figure may be low. Chosen.
+const OF_SPREAD: f64 = 0.8;
+
+/// Spread of rows from which the median of a figure accuses nothing, per cent. Chosen.
+const UNSTEADY_PERCENT: f64 = 30.0;
+
+/// The level of a group: share of the theoretical rate, or GB/s if no theoretical rate is known.
+#[derive(Debug, Clone, Copy)]
+struct Eta {
+    healthy: f64,
+    level: f64,
+}
+
+/// Sets the healthy rate of every figure.
+pub(crate) fn calibrate(observations: &mut [Observation]) {
+    let etas = levels(observations);
+    set_alone(observations, &etas);
+    for observation in observations.iter_mut() {
+        let Observation {
+            items,
+            load: Some(load),
+        } = observation
+        else {
+            continue;
+        };
+        for item in items.iter_mut() {
+            let eta = eta_of_flow(&etas, &item.group);
+            let level = eta.map_or(1.0, |eta| eta.level);
+            let share = eta.map_or(UNMEASURED, |eta| eta.healthy);
+            item.healthy.alone = item.theory.map_or(share, |theory| theory * share);
+            item.healthy.level = level;
+        }
+        let alone: Vec<f64> = items.iter().map(|item| item.healthy.alone).collect();
+        let shares = shares(load, &alone, &[]);
+        for (item, share) in items.iter_mut().zip(shares) {
+            item.healthy.rate = share;
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "from 0 to 10"
+            )]
+            let tenths = (10.0 * share / item.healthy.alone).round().clamp(0.0, 10.0) as u8;
+            item.group.tenths = tenths;
+        }
+    }
+    set_reached(observations);
+}
+
+/// Returns the rate of each flow if all run at once, GB/s: max-min fair shares of what the links carry, of what each
+/// flow reaches alone, and of further limits.
+pub(crate) fn shares(load: &[Together], alone: &[f64], limits: &[Together]) -> Vec<f64> {
+    let limits: Vec<&Together> = load.iter().chain(limits).collect();
+    let shares = max_min(alone, &limits);
+    let rate = |(share, alone): (Option<Share<usize>>, &f64)| share.map_or(*alone, |one| one.gbps);
+    shares.into_iter().zip(alone).map(rate).collect()
+}
+
+fn levels(observations: &[Observation]) -> BTreeMap<Group, Eta> {
+    let mut floors: BTreeMap<Group, f64> = BTreeMap::new();
+    for item in singles(observations) {
+        if let Some(floor) = item.floor.filter(|_| item.group.known) {
+            let least = floors.entry(item.group).or_insert(floor);
+            *least = least.min(floor);
+        }
+    }
+    let figures = singles(observations).map(|item| (item.group, relative(item)));
+    let level = |(group, figures): (Group, Vec<f64>)| {
+        let usual = usual(figures)?;
+        let healthy = floors
+            .get(&group)
+            .map_or(usual, |floor| usual.clamp(floor.min(MOST), MOST));
+        let level = (usual / healthy).min(1.0);
+        Some((group, Eta { healthy, level }))
+    };
+    let groups = scatter::grouped(figures);
+    groups.into_iter().filter_map(level).collect()
+}
+
+fn singles(observations: &[Observation]) -> impl Iterator<Item = &Item> {
+    let alone = observations.iter().filter(|one| one.load.is_none());
+    alone.flat_map(|one| &one.items)
+}
+
+fn relative(item: &Item) -> f64 {
+    item.achieved / item.theory.unwrap_or(1.0)
+}
+
+/// Returns what the better ones of alike figures reach: the best of two, the second best of few, else the tenth part
+/// from above. A single figure cannot show that it is low.
+fn usual(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(|one, other| other.total_cmp(one));
+    let at = match figures.len() {
+        0..=2 => 0,
+        3..=12 => 1,
+        more => more / 10,
+    };
+    figures.get(at).copied()
+}
+
+/// How alike the figures of a group are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Alike {
+    number: usize,
+    /// Part by which a figure may be low because figures scatter.
+    scatter: f64,
+    /// Part of what healthy machines differ by that this machine's better half does, from [`LEAST_PART`] to 1.
+    unlike: f64,
+}
+
+/// Part by which the best figure exceeds the median at which siblings count as no more alike than those of any healthy
+/// machine. Chosen: few siblings may agree by chance, so they have to agree more closely.
+const UNLIKE: f64 = 0.03;
+const UNLIKE_OF_FEW: f64 = 0.01;
+/// Part of the distance of the best of few siblings from their median by which the others may be low. Chosen.
+const OF_BETTER_HALF: f64 = 2.0;
+/// Number of siblings from which their scatter is known (`scatter.rs`).
+const FEW: usize = 6;
+/// Least part of the tolerance that is left where siblings agree completely. Chosen: something always differs.
+const LEAST_PART: f64 = 0.5;
+
+impl Alike {
+    fn of(figures: Vec<f64>) -> Self {
+        let mut scatter = scatter::allowance(figures.iter().copied()) / 100.0;
+        let number = figures.len();
+        let mut sorted = figures;
+        sorted.sort_by(f64::total_cmp);
+        let median = sorted.get(number / 2).copied().unwrap_or(0.0);
+        let distance = sorted.last().map_or(1.0, |best| (best - median) / best);
+        if (3..FEW).contains(&number) {
+            scatter = OF_BETTER_HALF * distance;
+        }
+        let unlike = match number {
+            0..3 => 1.0,
+            3..FEW => distance / UNLIKE_OF_FEW,
+            _ => distance / UNLIKE,
+        };
+        Self {
+            number,
+            scatter,
+            unlike: unlike.clamp(LEAST_PART, 1.0),
+        }
+    }
+}
+
+fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
+    let figures = singles(observations).map(|item| (item.group, relative(item)));
+    let groups: BTreeMap<Group, Alike> = scatter::grouped(figures)
+        .into_iter()
+        .map(|(group, figures)| (group, Alike::of(figures)))
+        .collect();
+    let alone = observations.iter_mut().filter(|one| one.load.is_none());
+    for item in alone.flat_map(|one| &mut one.items) {
+        let Some(eta) = etas.get(&item.group) else {
+            continue;
+        };
+        let alike = groups.get(&item.group).copied().unwrap_or_default();
+        let theory = item.theory.unwrap_or(1.0);
+        let rate = eta.healthy * theory;
+        let plain = Group {
+            mode: if item.group.class == Class::Host {
+                Mode::Host
+            } else {
+                Mode::Copy
+            },
+            direction: item.group.direction.map(|_| HostDirection::ToHost),
+            ..item.group
+        };
+        let carries = match item.mode {
+            Mode::Staged => eta.healthy.max(0.55) * theory,
+            _ => etas
+                .get(&plain)
+                .map_or(rate, |plain| rate.max(plain.healthy * theory)),
+        };
+        item.healthy = Healthy {
+            rate,
+            tolerance: tolerance(item, alike),
+            log_per_bit: LOG_PER_BIT * alike.unlike,
+            level: eta.level,
+            carries,
+            alone: rate,
+            reached: 1.0,
+        };
+    }
+}
+
+/// Returns the part of the healthy rate by which a figure may be low. Chosen after what healthy machines differ by:
+/// copies over NVLink least, copies through processors and host memory most (docs/facts.md). Less where siblings agree.
+fn tolerance(item: &Item, alike: Alike) -> f64 {
+    let kind: f64 = match item.group.class {
+        _ if item.group.uneven => UNEVEN,
+        Class::Staged => 0.14,
+        Class::NvLink => 0.045,
+        Class::Pcie(LinkClass::Pix | LinkClass::Pxb) | Class::Host => 0.06,
+        Class::Pcie(_) => 0.10,
+    };
+    let of_siblings = match alike.number {
+        // A single figure is its own level; only the range of healthy machines judges it.
+        0 | 1 => 0.02,
+        2 => kind.max(0.12),
+        _ => kind * alike.unlike,
+    };
+    of_siblings.max(alike.scatter.min(MOST_SCATTER)) + of_spread(item)
+}
+
+fn of_spread(item: &Item) -> f64 {
+    if item.spread_percent > UNSTEADY_PERCENT {
+        0.5
+    } else {
+        OF_SPREAD * item.spread_percent / 100.0
+    }
+}
+
+/// Returns the level of the class that a flow of a load belongs to.
+fn eta_of_flow(etas: &BTreeMap<Group, Eta>, group: &Group) -> Option<Eta> {
+    let mode = match group.class {
+        Class::Host => Mode::Host,
+        Class::Staged => Mode::Staged,
+        Class::NvLink | Class::Pcie(_) => Mode::Copy,
+    };
+    let alone = Group {
+        mode,
+        load: None,
+        ..*group
+    };
+    let near = Group {
+        far: false,
+        ..alone
+    };
+    etas.get(&alone).or_else(|| etas.get(&near)).copied()
+}
+
+/// Compares flows of loads with those alike: the part of their share that they reach, within bounds.
+fn set_reached(observations: &mut [Observation]) {
+    let in_loads = |observations: &mut [Observation], act: &mut dyn FnMut(&mut Item)| {
+        let loads = observations.iter_mut().filter(|one| one.load.is_some());
+        loads.flat_map(|one| &mut one.items).for_each(act);
+    };
+    let mut figures = Vec::new();
+    in_loads(observations, &mut |item| {
+        figures.push((item.group, item.achieved / item.healthy.rate));
+    });
+    let groups: BTreeMap<Group, (f64, f64)> = scatter::grouped(figures)
+        .into_iter()
+        .filter_map(|(group, figures)| {
+            let scatter = scatter::allowance(figures.iter().copied()) / 100.0;
+            Some((group, (usual(figures)?, scatter)))
+        })
+        .collect();
+    in_loads(observations, &mut |item| {
+        let (usual, scatter) = groups.get(&item.group).copied().unwrap_or((1.0, 0.0));
+        // The memory of the host and processors carry what no link shows.
+        let least = match (item.mode, item.group.class) {
+            (Mode::HostAtOnce, _) => 0.40,
+            (_, Class::NvLink) => 0.70,
+            (_, Class::Pcie(LinkClass::Pix | LinkClass::Pxb)) => 0.70,
+            _ => 0.45,
+        };
+        item.healthy.reached = usual.clamp(least, 1.1);
+        let least = if item.group.uneven { UNEVEN } else { 0.13 };
+        item.healthy.tolerance = scatter.clamp(least, MOST_SCATTER) + of_spread(item);
+        item.healthy.carries = item.healthy.alone;
+        item.healthy.log_per_bit = LOG_PER_BIT;
+    });
+}

@@ -1,0 +1,141 @@
+//! A measured figure: what it measures, what its flow passes, and what it should be.
+
+use model::host::{HostCopy, HostDirection};
+use model::load::Pattern;
+use model::measurement::PeerBandwidth;
+use topology::load::Together;
+
+use super::resource::{Class, Number};
+
+/// What a figure measures, regardless of its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    /// Direct copy that the source issues.
+    Copy,
+    /// Direct copy that the destination issues.
+    Read,
+    /// Direct copy by a kernel of the source.
+    KernelWrite,
+    /// Direct copy by a kernel of the destination.
+    KernelRead,
+    /// Direct copy while the opposite direction is busy.
+    BothWays,
+    /// Copy of two GPUs through host memory.
+    Staged,
+    /// Copy with page-locked host memory.
+    Host,
+    /// The same with both directions busy.
+    HostBothWays,
+    /// The same by several GPUs at once.
+    HostAtOnce,
+    /// One of several flows at once.
+    Load,
+}
+
+/// A set of modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Modes(u16);
+
+impl Modes {
+    pub(crate) const ALL: Self = Self(u16::MAX);
+    /// Direct copies between GPUs, alone or several at once.
+    pub(crate) const DIRECT: Self = Self::of(&[
+        Mode::Copy,
+        Mode::Read,
+        Mode::KernelWrite,
+        Mode::KernelRead,
+        Mode::BothWays,
+        Mode::Load,
+    ]);
+    pub(crate) const HOST: Self = Self::of(&[Mode::Host, Mode::HostBothWays, Mode::HostAtOnce]);
+
+    pub(crate) const fn of(modes: &[Mode]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < modes.len() {
+            bits |= 1 << modes[at] as u16;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    pub(crate) const fn has(self, mode: Mode) -> bool {
+        self.0 & (1 << mode as u16) != 0
+    }
+}
+
+/// The figures that one is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group {
+    pub mode: Mode,
+    pub class: Class,
+    /// Direction of copies with the host.
+    pub direction: Option<HostDirection>,
+    /// True if the way to host memory passes the way between nodes.
+    pub far: bool,
+    /// True if both legs of a staged copy pass one link.
+    pub doubled: bool,
+    /// True if the way leads between two of more than two NUMA nodes: such ways differ, and no file shows how.
+    pub uneven: bool,
+    /// Pattern and number of flows of a load.
+    pub load: Option<(Pattern, usize)>,
+    /// False if no rate on the way is known: then rates are compared instead of shares.
+    pub known: bool,
+    /// Tenths of its rate alone that a flow has beside the others of a load.
+    pub tenths: u8,
+}
+
+/// One figure.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    pub name: String,
+    pub mode: Mode,
+    /// Numbers of the resources that its flow passes, sorted.
+    pub passes: Vec<Number>,
+    /// Numbers of resources that may slow it, sorted: a fault may be of one kind of copy.
+    pub perhaps: Vec<Number>,
+    /// GB/s.
+    pub achieved: f64,
+    /// Payload rate of the narrowest hop, GB/s.
+    pub theory: Option<f64>,
+    /// Least share of `theory` that a healthy machine reaches.
+    pub floor: Option<f64>,
+    pub spread_percent: f64,
+    pub group: Group,
+    /// Both ends of the flow, if they are GPUs.
+    pub ends: Option<(u32, u32)>,
+    pub healthy: Healthy,
+}
+
+/// What was measured at the same time: one figure, or those of all flows of a load.
+pub(crate) struct Observation {
+    pub items: Vec<Item>,
+    /// What links carry for several flows, if there are several.
+    pub load: Option<Vec<Together>>,
+}
+
+/// Least shares of the theoretical rate that healthy machines reach, from 0 to 1. `None` if no share is known.
+pub trait Floors {
+    /// Returns the share for a copy between GPUs.
+    fn peer(&self, cell: &PeerBandwidth) -> Option<f64>;
+    /// Returns the share for a copy with the host.
+    fn host(&self, copy: &HostCopy) -> Option<f64>;
+}
+
+/// What a figure should be on this machine if nothing were wrong with it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Healthy {
+    /// Rate, GB/s.
+    pub rate: f64,
+    /// Part of the rate by which the figure may lie below it.
+    pub tolerance: f64,
+    /// Loss that counts as one bit, as a natural logarithm.
+    pub log_per_bit: f64,
+    /// Part of the healthy rate that its whole group reaches: below 1, all alike are slow.
+    pub level: f64,
+    /// Rate that the way carries for a plain copy, GB/s. A limit above it limits nothing.
+    pub carries: f64,
+    /// For a flow of a load: rate alone, GB/s.
+    pub alone: f64,
+    /// For a flow of a load: part of the predicted share that such flows really reach.
+    pub reached: f64,
+}

@@ -1,0 +1,207 @@
+//! All figures of a run → the fewest changes of the machine that account for them, what else would, and what the
+//! figures leave open. `docs/explanation.md` describes the model. It runs in shadow: nothing that the program prints
+//! or decides depends on it.
+
+mod calibrate;
+mod candidates;
+mod distinguish;
+mod fit;
+mod hypothesis;
+mod item;
+mod observation;
+mod predict;
+mod problem;
+mod resource;
+pub mod scatter;
+mod search;
+mod state;
+
+pub use self::distinguish::Test;
+pub use self::hypothesis::Effect;
+pub use self::item::{Floors, Modes};
+pub use self::resource::{Class, Part, Way};
+
+use model::measurement::Measurements;
+use model::snapshot::Snapshot;
+use model::topology::Topology;
+
+use self::distinguish::distinguish;
+use self::hypothesis::Hypothesis;
+use self::item::Mode;
+use self::problem::Problem;
+use self::search::{Search, Set};
+use self::state::State;
+
+/// Predictions of single figures after which the search gives up. Counted instead of timed, so that a report is
+/// explained alike on every machine. Faults of 8 GPUs take some 100,000.
+pub const BUDGET: u64 = 3_000_000;
+
+/// Difference of gains within which another change is a suspect too, bits; or this part of the gain, if that is more.
+const SUSPECT_BITS: f64 = 4.0;
+const SUSPECT_PART: f64 = 0.08;
+/// Most suspects of a cause.
+const MOST_SUSPECTS: usize = 5;
+/// Part of what one flow gets alone that a shared hop still carries if its limit is by design. Chosen.
+const BY_DESIGN: f64 = 0.92;
+
+/// The cheapest explanation of a run's figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// The changes, each with what it explains.
+    pub causes: Vec<Cause>,
+    /// The figures that are lower or higher than all changes together predict.
+    pub unexplained: Vec<String>,
+    /// True if the search ended because its budget was spent: a better explanation may exist.
+    pub gave_up: bool,
+    /// Number of figures that were looked at.
+    pub figures: usize,
+    /// Number of predictions of single figures.
+    pub predictions: u64,
+}
+
+/// A change of the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cause {
+    /// The part that changed. Several: the GPUs that share a hop which no file shows.
+    pub parts: Vec<Part>,
+    /// The direction; `None` for both.
+    pub way: Option<Way>,
+    pub effect: Effect,
+    /// Kinds of figures that it changes.
+    pub modes: Modes,
+    /// True if only several flows at once show it.
+    pub under_load: bool,
+    /// Bits of misfit that it takes off, less its cost.
+    pub gain_bits: f64,
+    /// The figures that no other cause explains.
+    pub explains: Vec<String>,
+    /// Other changes that explain them nearly as well.
+    pub suspects: Vec<Suspect>,
+    /// Facts of the run that make it likely.
+    pub support: Vec<String>,
+    /// True if it is the limit of a shared part that still carries what its fastest flow carries alone.
+    pub by_design: bool,
+}
+
+/// Another change that would explain the same figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspect {
+    /// As in [`Cause::parts`].
+    pub parts: Vec<Part>,
+    /// What would tell the two apart.
+    pub test: Test,
+}
+
+/// Explains the figures of a run. `floors` are the least rates of healthy machines.
+pub fn explain(
+    snapshot: &Snapshot,
+    topology: &Topology,
+    measurements: &Measurements,
+    floors: &dyn Floors,
+    budget: u64,
+) -> Explanation {
+    let state = State::of(snapshot, topology, measurements);
+    let problem = Problem::of(state, measurements, floors);
+    let mut search = Search::new(&problem, budget);
+    let set = search.solve();
+    let causes = (0..set.changes.len())
+        .filter_map(|at| cause(&problem, &mut search, &set, at))
+        .collect();
+    let name = |at: &problem::At| Some(problem.item(*at)?.name.clone());
+    let unexplained = search.unexplained(&set);
+    let items = |one: &item::Observation| one.items.len();
+    Explanation {
+        causes,
+        unexplained: unexplained.keys().filter_map(name).collect(),
+        gave_up: search.gave_up,
+        figures: problem.observations.iter().map(items).sum(),
+        predictions: search.predictions,
+    }
+}
+
+fn cause(
+    problem: &Problem<'_>,
+    search: &mut Search<'_, '_>,
+    set: &Set,
+    at: usize,
+) -> Option<Cause> {
+    let change = set.changes.get(at)?;
+    let (rest, gain) = search.without(set, at);
+    let (before, after) = (search.unexplained(&rest), search.unexplained(set));
+    let explains = before.keys().filter(|at| !after.contains_key(at));
+    let explains = explains.filter_map(|at| Some(problem.item(*at)?.name.clone()));
+    let support = change
+        .parts
+        .iter()
+        .flat_map(|part| problem.state.support(*part).iter().cloned());
+    Some(Cause {
+        parts: change.parts.clone(),
+        way: change.way,
+        effect: change.effect,
+        modes: change.modes,
+        under_load: change.under_load,
+        gain_bits: gain,
+        explains: explains.collect(),
+        suspects: suspects(problem, search, &rest, change, gain),
+        support: support.collect(),
+        by_design: is_by_design(problem, change),
+    })
+}
+
+/// Returns the changes that explain nearly as much in the place of this one, and the parts in series with it.
+fn suspects(
+    problem: &Problem<'_>,
+    search: &mut Search<'_, '_>,
+    rest: &Set,
+    change: &Hypothesis,
+    gain: f64,
+) -> Vec<Suspect> {
+    let in_series = change
+        .parts
+        .iter()
+        .flat_map(|part| problem.in_series_with(*part));
+    let mut suspects: Vec<Suspect> = in_series
+        .map(|part| Suspect {
+            parts: vec![part],
+            test: Test::Exchange,
+        })
+        .collect();
+    let least = gain - SUSPECT_BITS.max(SUSPECT_PART * gain);
+    let mut added = 0;
+    for (_, other) in search.all_above(rest, least) {
+        let is_known =
+            other.parts == change.parts || suspects.iter().any(|known| known.parts == other.parts);
+        if added < MOST_SUSPECTS && !is_known {
+            let test = distinguish(problem, change, &other);
+            suspects.push(Suspect {
+                parts: other.parts,
+                test,
+            });
+            added += 1;
+        }
+    }
+    suspects
+}
+
+/// Returns true for a limit of processors, or of a hop that no file shows, which still carries what its fastest flow
+/// carries alone: links that several GPUs share are normal.
+fn is_by_design(problem: &Problem<'_>, change: &Hypothesis) -> bool {
+    let Effect::Capacity(gbps) = change.effect else {
+        return false;
+    };
+    let is_shared = |part: &Part| part.is_of_processor() || matches!(part, Part::Exit(_));
+    if !change.parts.iter().all(is_shared) {
+        return false;
+    }
+    let items = problem.observations.iter().filter(|one| one.load.is_none());
+    let fastest = items
+        .flat_map(|one| &one.items)
+        .filter(|item| matches!(item.mode, Mode::Host | Mode::Copy))
+        .filter(|item| change.passed_by(item) > 0)
+        .map(|item| item.healthy.rate)
+        .reduce(f64::max);
+    fastest.is_some_and(|fastest| gbps >= BY_DESIGN * fastest)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Compares what the explanation accuses with the findings of the rules, by place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use diagnose::{expected, expected_host};
+use explain::{Class, Explanation, Floors, Part, explain};
+use model::finding::{Finding, Severity, Subject};
+use model::host::HostCopy;
+use model::measurement::PeerBandwidth;
+use model::node::NodeId;
+use model::report::Report;
+
+/// Codes of findings on figures that the explanation is to account for, host copies and loads first. Codes on facts and
+/// on wrong bytes are not its business.
+pub(crate) const FIGURES: [&str; 12] = [
+    "host-bandwidth-low",
+    "host-bandwidth-below-siblings",
+    "shared-hop-low",
+    "load-collapses",
+    "load-below-expected",
+    "load-unfair",
+    "peer-bandwidth-low",
+    "peer-bandwidth-outlier",
+    "peer-bandwidth-asymmetric",
+    "both-ways-low",
+    "staged-slow",
+    "direct-slower-than-staged",
+];
+
+/// The floors of the rules, without settings of a user.
+pub(crate) struct OfRules<'a>(pub &'a Report);
+
+impl Floors for OfRules<'_> {
+    fn peer(&self, cell: &PeerBandwidth) -> Option<f64> {
+        let Report {
+            topology, snapshot, ..
+        } = self.0;
+        floor(expected::of(cell, topology, snapshot, &BTreeMap::new())?.share)
+    }
+
+    fn host(&self, copy: &HostCopy) -> Option<f64> {
+        floor(expected_host::of(copy, &BTreeMap::new())?.share)
+    }
+}
+
+fn floor(share: expected::Share) -> Option<f64> {
+    Some(share.percent / 100.0 * (1.0 - share.margin_percent / 100.0))
+}
+
+/// Explains the figures of a report.
+pub(crate) fn explained(report: &Report, budget: u64) -> Option<Explanation> {
+    let measurements = report.measurements.as_ref()?;
+    let (snapshot, topology) = (&report.snapshot, &report.topology);
+    Some(explain(
+        snapshot,
+        topology,
+        measurements,
+        &OfRules(report),
+        budget,
+    ))
+}
+
+/// What the explanation makes of one report.
+#[derive(Debug, Default)]
+pub(crate) struct Score {
+    /// Places that it accuses and no finding does.
+    pub innocent: Vec<String>,
+    /// Findings on figures whose place it does not accuse.
+    pub missed: Vec<String>,
+    /// Findings on figures whose place it accuses.
+    pub found: Vec<String>,
+}
+
+impl Score {
+    pub(crate) fn of(report: &Report, explanation: &Explanation) -> Self {
+        let mut score = Self::default();
+        let raised: Vec<&Finding> = report
+            .findings
+            .iter()
+            .filter(|finding| finding.severity >= Severity::Warning)
+            .collect();
+        let accused: Vec<Vec<Vec<Part>>> = explanation
+            .causes
+            .iter()
+            .filter(|cause| !cause.by_design)
+            .map(|cause| {
+                let suspects = cause.suspects.iter().map(|suspect| suspect.parts.clone());
+                std::iter::once(cause.parts.clone())
+                    .chain(suspects)
+                    .collect()
+            })
+            .collect();
+        let fits = |places: &Vec<Vec<Part>>, finding: &Finding| {
+            places
+                .iter()
+                .any(|parts| is_at(parts, &finding.subject, report))
+        };
+        for places in &accused {
+            if !raised.iter().any(|finding| fits(places, finding)) {
+                score.innocent.push(words(&places[0]));
+            }
+        }
+        for finding in raised
+            .iter()
+            .filter(|finding| FIGURES.contains(&&*finding.code))
+        {
+            let name = format!("{}@{}", finding.code, finding.subject);
+            if accused.iter().any(|places| fits(places, finding)) {
+                score.found.push(name);
+            } else {
+                score.missed.push(name);
+            }
+        }
+        score
+    }
+}
+
+/// Returns the parts in words.
+pub(crate) fn words(parts: &[Part]) -> String {
+    let words: Vec<String> = parts.iter().map(ToString::to_string).collect();
+    words.join(" + ")
+}
+
+/// Returns true if the parts of a cause are at the place of a finding: the same part, one of the same GPU, or for a
+/// finding on the machine anything that several GPUs share.
+fn is_at(parts: &[Part], subject: &Subject, report: &Report) -> bool {
+    let gpus: BTreeSet<u32> = parts
+        .iter()
+        .flat_map(|part| gpus_of(*part, report))
+        .collect();
+    let few = report.snapshot.gpus.len() <= 2;
+    match subject {
+        Subject::Machine => few || parts.len() > 1 || parts.iter().any(|part| is_shared(*part)),
+        Subject::Gpu { index } | Subject::Link { index, .. } => {
+            gpus.contains(index) && (few || gpus.len() <= 2 || parts.len() > 1)
+        }
+        Subject::Pair(pair) => {
+            let ends = BTreeSet::from([pair.source, pair.destination]);
+            gpus == ends || (few && !gpus.is_empty())
+        }
+        Subject::PcieLink { address } | Subject::PciFunction { address } => {
+            let below = report
+                .topology
+                .links
+                .iter()
+                .filter_map(|link| link.pcie.as_ref())
+                .find(|link| link.below == Some(*address));
+            let below: BTreeSet<u32> = below
+                .into_iter()
+                .flat_map(|link| link.gpus.clone())
+                .collect();
+            parts.contains(&Part::Link(NodeId::Pci(*address))) || gpus == below
+        }
+    }
+}
+
+/// Returns true for what GPUs have in common.
+fn is_shared(part: Part) -> bool {
+    match part {
+        Part::Class(_) | Part::Machine | Part::Memory(_) | Part::Interconnect(..) => true,
+        Part::Link(node) => !node.is_gpu(),
+        _ => false,
+    }
+}
+
+/// Returns the GPUs that a part belongs to.
+fn gpus_of(part: Part, report: &Report) -> Vec<u32> {
+    match part {
+        Part::Link(NodeId::Gpu(gpu))
+        | Part::NvPort(gpu)
+        | Part::Gpu(gpu)
+        | Part::Host(gpu)
+        | Part::Stage(gpu)
+        | Part::Exit(gpu) => vec![gpu],
+        Part::NvPair(one, other) | Part::Pair(one, other) | Part::StagedPair(one, other) => {
+            vec![one, other]
+        }
+        Part::Link(node) => {
+            let links = report
+                .topology
+                .links
+                .iter()
+                .filter_map(|link| link.pcie.as_ref());
+            let of_node = links.filter(|link| link.lower() == Some(node));
+            of_node.flat_map(|link| link.gpus.clone()).collect()
+        }
+        Part::Memory(_) | Part::Interconnect(..) | Part::Machine => Vec::new(),
+        Part::Class(Class::Host | Class::Staged | Class::NvLink | Class::Pcie(_)) => Vec::new(),
+    }
+}
