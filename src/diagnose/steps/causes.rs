@@ -94,7 +94,7 @@ causes! {
     LinksDisabled => "links-disabled" "links that were disabled after they failed training";
     LinksDown => "links-disabled" "the links of these GPUs do not train";
     FabricManagerDown => "fabric-manager" "the fabric manager does not run";
-    FabricVersion => "fabric-version" "its version is not the driver's";
+    FabricVersion => "fabric-version" "the fabric manager's version is not the driver's";
     FabricVersionThere => "fabric-version"
         "the driver here and the fabric manager there are of different versions";
     FabricOfTray => "fabric-manager" "the fabric manager on the switch trays";
