@@ -1,7 +1,7 @@
 //! GPUs outside the chassis: their link goes through a cable and a dock, and not through a slot or riser.
 
 use super::evidence::Evidence;
-use super::suspects::suspect;
+use super::steps::{Cause, Part, Step, suspect};
 use model::finding::Suspect;
 use model::snapshot::{PciFunction, PciKind};
 use topology::pcie;
@@ -66,9 +66,7 @@ pub(crate) fn suspect_cable(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<Sus
         .iter()
         .any(|gpu| of(evidence, *gpu) == Some(External::Thunderbolt));
     is_outside.then(|| {
-        suspect(
-            "the cable or the dock of its Thunderbolt link",
-            "try another cable, as short as possible, then another dock",
-        )
+        let test = [Part::Cable, Part::Dock].map(Step::Exchange);
+        suspect(Cause::CableOrDock, test)
     })
 }

@@ -314,10 +314,7 @@ fn staged_copies_are_compared_with_their_siblings() {
     );
     assert_eq!(found.subject, Subject::Gpu { index: 2 });
     assert!(
-        found
-            .suspects
-            .iter()
-            .any(|suspect| suspect.cause.contains("riser")),
+        found.suspects.iter().any(|suspect| suspect.id == "own-way"),
         "{found:#?}"
     );
     let mut measurements = healthy.clone();

@@ -29,6 +29,7 @@ mod rule;
 mod rules;
 mod settings;
 mod shortfalls;
+mod steps;
 mod suspects;
 mod verdict;
 mod words;

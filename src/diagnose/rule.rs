@@ -1,6 +1,7 @@
 //! The definition of a rule.
 
 use super::evidence::Evidence;
+use super::steps::Plan;
 use model::finding::{Finding, RuleId, Severity, Subject};
 
 /// Returns the findings of a rule on the evidence.
@@ -66,13 +67,19 @@ impl Rule {
     }
 
     /// Returns a finding of this rule with its own severity.
-    pub fn finding(
+    pub(crate) fn finding(
         &self,
         subject: Subject,
         message: impl Into<String>,
-        next_step: impl Into<String>,
+        plan: impl Into<Plan>,
     ) -> Finding {
-        Finding::new(self.id.clone(), self.severity, subject, message, next_step)
+        Finding::new(
+            self.id.clone(),
+            self.severity,
+            subject,
+            message,
+            plan.into().into(),
+        )
     }
 
     /// Returns the value of one of its parameters: the user's setting, or its default.

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 
 use super::cluster::{Common, Group};
 use super::evidence::Evidence;
-use super::{links, words};
-use model::finding::{Setting, Suspect};
+use super::links;
+use super::steps::{
+    AcsOf, Ask, At, Cause, Part, Sign, Step, Work, all, gpu, one_of, suspect, suspect_if,
+};
+use model::finding::Suspect;
 use model::node::NodeId;
 use model::placement::{Pair, Path};
 use model::reading::{Reading, Unknown};
@@ -14,14 +17,6 @@ use model::snapshot::{Gpu, PciFunction, PciKind};
 use model::topology::{Link, LinkKind};
 use model::units::PciAddress;
 use topology::pcie;
-
-pub(crate) fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
-    Suspect {
-        cause: cause.into(),
-        test: test.into(),
-        setting: None,
-    }
-}
 
 pub(crate) fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
     pairs
@@ -76,22 +71,6 @@ pub(crate) fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bo
     gpus.iter().any(unread)
 }
 
-/// Returns the command that clears ACS of these bridges until the next boot.
-pub(crate) fn clear_acs(ports: &[PciAddress]) -> String {
-    let clear = |port: &str| format!("setpci -s {port} ECAP_ACS+0x6.w=0000");
-    match ports {
-        [port] => format!("as root: {}", clear(&port.to_string())),
-        _ => {
-            let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-            format!(
-                "as root: for p in {}; do {}; done",
-                ports.join(" "),
-                clear("$p")
-            )
-        }
-    }
-}
-
 /// Returns true if the IOMMU translates addresses of these GPUs. Their own groups decide; if those are not known, the
 /// whole machine does.
 pub(crate) fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option<bool> {
@@ -117,39 +96,28 @@ pub(crate) fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) ->
 pub(crate) fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     if iommu_translates(evidence, &gpus_of(pairs)) == Some(true) {
-        let cause = "the IOMMU translates device addresses";
-        let test = "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again";
-        suspects.push(Suspect {
-            setting: Some(Setting::Iommu),
-            ..suspect(cause, test)
-        });
+        suspects.push(suspect(Cause::Iommu, [Step::PassThrough, Step::CheckAgain]));
     }
     let ports = redirecting_ports(evidence, &gpus_of(pairs));
     if !ports.is_empty() {
-        let cause = format!(
-            "ACS redirects peer requests at {}",
-            words::addresses(&ports)
-        );
-        let test = format!("{}; then check again", clear_acs(&ports));
-        suspects.push(Suspect {
-            setting: Some(Setting::Acs),
-            ..suspect(cause, test)
-        });
+        let test = [Step::ClearAcs(AcsOf(ports.clone())), Step::CheckAgain];
+        suspects.push(suspect(Cause::Acs(At(ports)), test));
     }
     if suspects.is_empty() && evidence.virtual_machine() {
         suspects.push(suspect(
-            "IOMMU and ACS of the host, which cannot be seen from this virtual machine",
-            "ask whoever runs the host for ACSCtl of the bridges above the GPUs (lspci -vvv)",
+            Cause::HostSettings,
+            [Step::AskHost(Ask::AcsOfBridges)],
         ));
     }
     suspects
 }
 
-/// Slot, riser and cable of one GPU, as a suspect.
-const OWN_WAY: &str = "slot, riser or cable";
-
-/// An uplink above slots, as a suspect if the routes show none.
-const HIDDEN_UPLINK: &str = "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)";
+/// Returns true if the suspect is a setting that the facts show.
+pub(crate) fn is_setting(suspect: &Suspect) -> bool {
+    [Cause::Iommu, Cause::Acs(At(Vec::new()))]
+        .iter()
+        .any(|setting| setting.is(suspect))
+}
 
 /// Returns true if these links that pairs share lie between processors.
 pub(crate) fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)]) -> bool {
@@ -180,6 +148,18 @@ fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
     is_gpu(from) || is_gpu(to)
 }
 
+/// Returns other programs on these GPUs as a suspect.
+pub(crate) fn other_work(busy: &[u32]) -> Suspect {
+    let test = [Step::Stop(Work::Listed), Step::CheckAgain];
+    suspect(Cause::OtherWork(all(busy)), test)
+}
+
+/// Returns slot, riser and cable of one of these GPUs as a suspect.
+pub(crate) fn own_way(gpus: &[u32]) -> Suspect {
+    let test = [Step::SwapTest(Part::Gpu(one_of(gpus)))];
+    suspect_if(Cause::OwnWay, test, Sign::FaultStays)
+}
+
 /// Returns possible causes of slow copies in this group. If its pairs share links and other pairs are sound, those
 /// links explain it, and no slot of a single GPU does.
 pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
@@ -191,16 +171,18 @@ pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspe
     if !pcie || links.iter().any(|link| is_of_a_gpu(evidence, link)) {
         return suspects;
     }
-    suspects.retain(|suspect| suspect.cause != OWN_WAY && suspect.cause != HIDDEN_UPLINK);
+    let is_elsewhere = |suspect: &Suspect| {
+        ![Cause::OwnWay, Cause::HiddenUplink]
+            .iter()
+            .any(|of| of.is(suspect))
+    };
+    suspects.retain(is_elsewhere);
     suspects.push(match are_between_processors(evidence, links) {
         true => suspect(
-            "the links between the processors",
-            "compare their speed and power saving in BIOS with a machine of the same kind, and check again",
+            Cause::ProcessorLinks,
+            [Step::CompareProcessorLinks, Step::CheckAgain],
         ),
-        false => suspect(
-            "the link that these pairs share: its cable, riser or switch board",
-            "look at its error counters (lspci -vvv) before and after a check of one pair that passes it (--gpus)",
-        ),
+        false => suspect(Cause::SharedLink, [Step::PcieErrorsAround]),
     });
     suspects
 }
@@ -210,13 +192,7 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
     let mut suspects = Vec::new();
     let busy = busy(evidence, pairs);
     if !busy.is_empty() {
-        suspects.push(suspect(
-            format!(
-                "other work: processes hold memory on {}",
-                words::gpus(&busy)
-            ),
-            "stop them (nvidia-smi lists them) and check again",
-        ));
+        suspects.push(other_work(&busy));
     }
     let gpus = gpus_of(pairs);
     for link in evidence.links() {
@@ -227,29 +203,32 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
         let reasons: Vec<_> = reasons.cloned().collect();
         if gpus.contains(&link.index) && !reasons.is_empty() {
             suspects.push(suspect(
-                format!("the clocks of GPU {} are held back ({})", link.index, reasons.join(", ")),
-                "watch nvidia-smi -q -d PERFORMANCE while the check runs; look at power cables and cooling",
+                Cause::Clocks(gpu(link.index), reasons.join(", ")),
+                [
+                    Step::ClocksDuring,
+                    Step::PowerCables(gpu(link.index)),
+                    Step::Cooling,
+                ],
             ));
         }
     }
     if pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
         suspects.extend(of_pcie_settings(evidence, pairs));
-        suspects.push(suspect(
-            OWN_WAY,
-            "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
-        ));
+        suspects.push(own_way(&gpus.iter().copied().collect::<Vec<_>>()));
         if !evidence.virtual_machine() {
+            let gpus: Vec<u32> = gpus.into_iter().collect();
             suspects.push(suspect(
-                HIDDEN_UPLINK,
-                "find in the board's manual what the slots share; move a GPU to a slot of the processor and check again",
+                Cause::HiddenUplink,
+                [
+                    Step::SharedSlots(all(&gpus)),
+                    Step::ProcessorSlot(one_of(&gpus)),
+                    Step::CheckAgain,
+                ],
             ));
         }
     } else if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
         suspects.extend(of_nvlink_fallback(evidence, pairs));
-        suspects.push(suspect(
-            "an NVLink that repeats what it sends",
-            "compare nvidia-smi nvlink -e before and after a check of these GPUs (--gpus)",
-        ));
+        suspects.push(suspect(Cause::NvLinkRepeats, [Step::LinkErrorsAround]));
     }
     suspects
 }
@@ -257,15 +236,9 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
 /// Suspects a link that holds up single copies while it trains again, or repeats what it sends.
 pub(crate) fn of_retraining(evidence: &Evidence<'_>, pairs: &[Pair]) -> Suspect {
     if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
-        return suspect(
-            "an NVLink that retrains or repeats what it sends",
-            "compare nvidia-smi nvlink -e (replay, recovery) before and after a check of these GPUs (--gpus)",
-        );
+        return suspect(Cause::NvLinkRetrains, [Step::LinkErrorsAround]);
     }
-    suspect(
-        "a PCIe link that retrains or repeats what it sends",
-        "read LnkSta and the AER counters of the ports above these GPUs (lspci -vvv) while a check of them runs (--gpus)",
-    )
+    suspect(Cause::PcieRetrains, [Step::PcieErrorsDuring])
 }
 
 /// Suspects that bytes of pairs with NVLinks went over PCIe, if their rate is one that the PCIe links of both GPUs
@@ -277,29 +250,23 @@ fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect
         let carried = carries(pair.source)?.min(carries(pair.destination)?);
         Some(achieved.0 <= carried && achieved.0 >= carried / 4.0)
     };
-    let cause = "these bytes went over PCIe: their rate is one that the PCIe links carry";
-    let test = "compare nvidia-smi nvlink -gt d before and after a check of these GPUs (--gpus): the counters stay still";
-    pairs
-        .iter()
-        .all(|pair| fits(pair) == Some(true))
-        .then(|| suspect(cause, test))
+    pairs.iter().all(|pair| fits(pair) == Some(true)).then(|| {
+        suspect_if(
+            Cause::NvLinkFallback,
+            [Step::LinkTrafficAround],
+            Sign::CountersRest,
+        )
+    })
 }
 
 /// Returns possible causes of slow copies of these pairs through host memory.
 pub(crate) fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let busy = busy(evidence, pairs);
-    let other_work =
-        (!busy.is_empty()).then(|| suspect("other work on these GPUs", "stop it and check again"));
+    let other_work = (!busy.is_empty()).then(|| other_work(&busy));
     let memory = if evidence.virtual_machine() {
-        suspect(
-            "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
-            "ask whoever runs the host whether processors and memory are pinned to the nodes of the GPUs",
-        )
+        suspect(Cause::GuestMemory, [Step::AskHost(Ask::NumaNodes)])
     } else {
-        suspect(
-            "memory of another NUMA node, or too few memory channels",
-            "run the check under numactl --cpunodebind=N --membind=N for each node and compare",
-        )
+        suspect(Cause::OtherNodeOrChannels, [Step::CheckEachNode])
     };
     other_work.into_iter().chain([memory]).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::advice_steps::{Step, wrong_advice};
+use super::advice_steps::wrong_advice;
 use super::expectations::Expectations;
 use super::rule::Rule;
 use super::{Evidence, Settings, judge, verdict};
@@ -17,6 +17,7 @@ use model::reading::Reading;
 use model::report::Report;
 use model::request::Request;
 use model::snapshot::Snapshot;
+use model::step;
 use model::testing::host_copy;
 use model::topology::Topology;
 use model::units::{Bytes, GIB, GbPerSecond};
@@ -24,8 +25,9 @@ use topology::{build, host, refute, with_cuda};
 
 /// Imports that most tests of rules need.
 pub(crate) mod prelude {
-    pub(crate) use super::{assert_advice, exit, fact, findings, is, measured, only, set, touches};
-    pub(crate) use crate::advice_steps::Step;
+    pub(crate) use super::{
+        advises, assert_advice, exit, fact, findings, is, measured, only, set, touches,
+    };
     pub(crate) use model::reading::Reading;
     pub(crate) use model::testing::{
         empty, function, function_mut, generation, h200_vm, lanes, nvlink_bridge, pci, two_sockets,
@@ -131,7 +133,8 @@ pub(crate) fn findings(machine: &Snapshot, measurements: Option<&Measurements>) 
     for finding in &findings {
         assert!(
             !finding.message.is_empty()
-                && !finding.next_step.is_empty()
+                && !finding.steps.is_empty()
+                && finding.next_step == step::sentences(&finding.steps)
                 && !finding.evidence.is_empty()
         );
     }
@@ -221,10 +224,15 @@ pub(crate) fn in_lines(findings: &[Finding]) -> String {
     findings.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// Returns true if a finding has this step.
+pub(crate) fn advises(finding: &Finding, id: &str) -> bool {
+    finding.steps.iter().any(|step| step.id == id)
+}
+
 /// Requires a finding of this rule whose advice has these steps, may have those, and has no others: a row of
 /// tests/machines/advice.toml for facts that no machine description has.
 #[track_caller]
-pub(crate) fn assert_advice(rule: &Rule, findings: &[Finding], must: &[Step], may: &[Step]) {
+pub(crate) fn assert_advice(rule: &Rule, findings: &[Finding], must: &[&str], may: &[&str]) {
     let own: Vec<_> = findings
         .iter()
         .filter(|found| found.code == rule.id)
@@ -313,7 +321,7 @@ fn findings_are_a_line_each() {
             Severity::Error,
             subject,
             "4 of 16 lanes",
-            "seat it",
+            Vec::new(),
         )
     };
     let findings = [Subject::Gpu { index: 3 }, Subject::Machine].map(finding);

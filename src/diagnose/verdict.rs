@@ -182,7 +182,7 @@ mod tests {
             severity,
             Subject::Machine,
             "something",
-            "do",
+            Vec::new(),
         )
     }
 

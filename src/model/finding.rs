@@ -1,5 +1,6 @@
 //! The findings of the rules: a subject, evidence in numbers, and a step that a technician can take.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::fact::{Fact, Facts, IntoFact};
 use super::placement::Pair;
 pub use super::rule_id::RuleId;
+use super::step::{self, Step};
 use super::units::{GbPerSecond, PciAddress};
 
 /// Severity of a finding.
@@ -133,8 +135,11 @@ pub struct Finding {
     pub message: String,
     /// The numbers behind the finding, with the unit in the key.
     pub evidence: Facts,
-    /// The action to take.
+    /// The steps to take, in words.
     pub next_step: String,
+    /// The same steps, each with its identifier and class.
+    #[serde(default)]
+    pub steps: Vec<Step>,
     /// Location: GPU, PCI path, slot. Empty if the whole machine is meant.
     #[serde(default)]
     pub location: String,
@@ -153,7 +158,7 @@ impl Finding {
         severity: Severity,
         subject: Subject,
         message: impl Into<String>,
-        next_step: impl Into<String>,
+        steps: Vec<Step>,
     ) -> Self {
         Self {
             code,
@@ -162,7 +167,8 @@ impl Finding {
             subject,
             message: message.into(),
             evidence: Facts::default(),
-            next_step: next_step.into(),
+            next_step: step::sentences(&steps),
+            steps,
             location: String::new(),
             suspects: Vec::new(),
         }
@@ -210,6 +216,24 @@ impl Finding {
         self
     }
 
+    /// Sets the steps.
+    #[must_use]
+    pub fn steps(mut self, steps: impl Into<Vec<Step>>) -> Self {
+        let steps = steps.into();
+        self.next_step = step::sentences(&steps);
+        self.steps = steps;
+        self
+    }
+
+    /// Returns the next step in words, a text for each stage.
+    pub fn stages(&self) -> Vec<String> {
+        match self.steps.as_slice() {
+            [] if self.next_step.is_empty() => Vec::new(),
+            [] => vec![self.next_step.clone()],
+            steps => step::stages(steps).collect(),
+        }
+    }
+
     /// Sets the suspects.
     #[must_use]
     pub fn suspecting(mut self, suspects: Vec<Suspect>) -> Self {
@@ -222,20 +246,14 @@ impl Finding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Suspect {
+    /// Its identifier, such as `iommu`. Identifiers are never reused.
+    #[serde(default)]
+    pub id: Cow<'static, str>,
     /// The possible cause.
     pub cause: String,
     /// The test that would confirm it.
     pub test: String,
-    /// The setting that is the cause, if the facts show it. Not written to the report.
-    #[serde(skip)]
-    pub setting: Option<Setting>,
-}
-
-/// A setting of the machine that can slow down or break copies over PCIe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Setting {
-    /// The IOMMU translates device addresses.
-    Iommu,
-    /// ACS redirects peer requests.
-    Acs,
+    /// The steps of the test.
+    #[serde(default)]
+    pub steps: Vec<Step>,
 }

@@ -40,6 +40,7 @@ pub mod schema;
 mod schema_tests;
 pub mod snapshot;
 pub mod status;
+pub mod step;
 pub mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -10,6 +10,7 @@ use model::finding::{Finding, RuleId, Severity, Subject};
 use model::placement::Pair;
 use model::report::Report;
 use model::snapshot::{Gpu, Snapshot};
+use model::units::PciAddress;
 use topology::pcie;
 
 /// Most findings of one rule that are shown in full; the rest is listed by subject.
@@ -150,9 +151,10 @@ fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     if gpus.iter().all(|index| names(&finding.message, *index)) {
         return None;
     }
-    Some(match place(&finding.subject, snapshot) {
-        Some(place) => format!("{} ({place})", finding.subject),
-        None => finding.subject.to_string(),
+    let place = place(&finding.subject, snapshot).join(", ");
+    Some(match place.as_str() {
+        "" => finding.subject.to_string(),
+        place => format!("{} ({place})", finding.subject),
     })
 }
 
@@ -226,26 +228,23 @@ fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
 }
 
 /// Returns the subject's place in the chassis: its PCI address, and its slot if the firmware names it.
-fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
-    let of = |index: u32| {
-        let address = *snapshot.gpu(index)?.pci.known()?;
-        Some(match pcie::slot(snapshot, address) {
-            Some(slot) => format!("{address}, slot {slot}"),
-            None => address.to_string(),
-        })
+pub(super) fn place(subject: &Subject, snapshot: &Snapshot) -> Vec<String> {
+    let of = |address: Option<PciAddress>| -> Vec<String> {
+        let slot = address.and_then(|address| pcie::slot(snapshot, address));
+        let address = address.map(|address| address.to_string());
+        let slot = slot.map(|slot| format!("slot {slot}"));
+        address.into_iter().chain(slot).collect()
     };
     match *subject {
-        Subject::Machine => None,
-        Subject::PcieLink { address } | Subject::PciFunction { address } => {
-            Some(address.to_string())
-        }
-        Subject::Gpu { index } | Subject::Link { index, .. } => of(index),
-        Subject::Pair(Pair {
-            source,
-            destination,
-        }) => {
-            let address = |index: u32| snapshot.gpu(index)?.pci.get();
-            Some(format!("{} → {}", address(source)?, address(destination)?))
+        Subject::Machine => Vec::new(),
+        Subject::PcieLink { address } | Subject::PciFunction { address } => of(Some(address)),
+        Subject::Gpu { index } | Subject::Link { index, .. } => of(snapshot.address_of(index)),
+        Subject::Pair(pair) => {
+            let ends = [pair.source, pair.destination].map(|gpu| of(snapshot.address_of(gpu)));
+            match ends.iter().any(Vec::is_empty) {
+                true => Vec::new(),
+                false => vec![ends.map(|end| end.join(", ")).join(" → ")],
+            }
         }
     }
 }

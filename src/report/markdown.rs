@@ -182,8 +182,9 @@ fn one_finding(
         finding.severity,
         text(&finding.code)
     )?;
-    if !finding.next_step.is_empty() {
-        writeln!(page, "   - do: {}", text(&finding.next_step))?;
+    for (number, stage) in finding.stages().iter().enumerate() {
+        let lead = if number == 0 { "do: " } else { "" };
+        writeln!(page, "   - {lead}{}", text(stage))?;
     }
     for part in parts(finding, &report.snapshot) {
         writeln!(page, "   - part: {}", text(&part))?;

@@ -18,6 +18,8 @@ struct Limit {
     gbps: GbPerSecond,
     /// The hop, for people.
     hop: String,
+    /// GPUs that have a share of it.
+    shared_by: usize,
 }
 
 /// Returns true if this GPU reaches host memory by another way than PCIe: over NVLink to the processor.
@@ -70,7 +72,18 @@ fn limit(
     Some(Limit {
         gbps: GbPerSecond(gbps),
         hop,
+        shared_by,
     })
+}
+
+/// Returns true if GPUs that copy with the host at once share the hop that limits this one.
+pub fn shares_limit(
+    snapshot: &Snapshot,
+    topology: &Topology,
+    gpu: u32,
+    busy: &BTreeSet<u32>,
+) -> bool {
+    limit(snapshot, &Network::of(topology), gpu, busy).is_some_and(|limit| limit.shared_by > 1)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a number of GPUs")]

@@ -222,13 +222,9 @@ fn other_programs_on_gpus_that_were_left_out_are_seen() {
         .find(|finding| finding["code"] == "gpu-busy")
         .unwrap();
     assert_eq!(code, Some(3));
-    assert!(
-        busy["next_step"]
-            .as_str()
-            .unwrap()
-            .ends_with("for the other GPUs alone: --gpus 0,1"),
-        "{busy}"
-    );
+    let last = list(&busy["steps"]).last().unwrap();
+    assert_eq!(last["id"], "check-alone", "{busy}");
+    assert_eq!(last["gpus"], json!([0, 1]), "{busy}");
 }
 
 fn counts(more: &[&str]) -> [usize; 3] {

@@ -58,11 +58,8 @@ fn assert_refused(ran: &Ran, holder: u32) {
             .contains(&words),
         "{report}"
     );
-    assert!(
-        report["findings"][0]["next_step"]
-            .as_str()
-            .unwrap()
-            .contains("--wait"),
+    assert_eq!(
+        report["findings"][0]["steps"][0]["id"], "check-in-turn",
         "{report}"
     );
     assert_eq!(report["verdict"]["verdict"], "inconclusive");

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::advice_steps::{Step, wrong_advice};
+use crate::advice_steps::{advised_by, wrong_advice};
 use crate::common::{Ran, finish, list, peerscope, say, text_of};
 use crate::{pages, trial};
 
@@ -107,9 +107,9 @@ pub(crate) fn shadowed() -> Vec<Shadowed> {
 struct Advice {
     case: String,
     rule: String,
-    must: Vec<Step>,
+    must: Vec<String>,
     #[serde(default)]
-    may: Vec<Step>,
+    may: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -221,15 +221,14 @@ fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
         let suspects = list(&finding["suspects"])
             .iter()
             .flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
-        let parts: Vec<_> = [&finding["message"], &finding["next_step"]]
+        let parts = [&finding["message"], &finding["next_step"]]
             .into_iter()
             .chain(suspects)
-            .collect();
-        parts
-            .iter()
-            .filter_map(|part| part.as_str())
-            .collect::<Vec<_>>()
-            .join(" | ")
+            .filter_map(|part| part.as_str().map(str::to_owned));
+        let steps = advised_by(finding)
+            .into_iter()
+            .map(|step| format!("#{step}"));
+        parts.chain(steps).collect::<Vec<_>>().join(" | ")
     };
     let said = |rule_and_words: &str| {
         let (rule, words) = rule_and_words.split_once(": ").expect("code: words");
@@ -444,10 +443,7 @@ fn lanes_at_rest_are_shown_by_topo() {
             "{case}"
         );
         assert_eq!(
-            narrow["next_step"]
-                .as_str()
-                .unwrap()
-                .contains("peerscope check"),
+            advised_by(narrow).contains("check-under-load"),
             code == 0,
             "{case}"
         );

@@ -5,8 +5,9 @@ use crate::evidence::Evidence;
 use crate::rules::{
     acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement,
 };
+use crate::steps::{At, Cause};
 use model::cell::Measurement;
-use model::finding::{Finding, Setting, Severity, Subject};
+use model::finding::{Finding, Severity, Subject};
 use model::flow::{Endpoint, HostMemory};
 use model::measurement::Cell;
 use model::placement::{Pair, Path};
@@ -148,18 +149,12 @@ impl Reach {
                 cause.scope.pairs.is_empty() && only_these_are_untested(&cause.scope.gpus, evidence)
             }
             Self::SuspectedSetting => {
-                let setting = [
-                    (iommu_translating::RULE.id, Setting::Iommu),
-                    (acs_redirect::RULE.id, Setting::Acs),
-                ]
-                .into_iter()
-                .find(|(rule, _)| *rule == effect.code)
-                .map(|(_, setting)| setting);
-                setting.is_some()
-                    && cause
-                        .suspects
-                        .iter()
-                        .any(|suspect| suspect.setting == setting)
+                let settings = [
+                    (iommu_translating::RULE.id, Cause::Iommu),
+                    (acs_redirect::RULE.id, Cause::Acs(At(Vec::new()))),
+                ];
+                let mut settings = settings.iter().filter(|(rule, _)| *rule == effect.code);
+                settings.any(|(_, setting)| cause.suspects.iter().any(|of| setting.is(of)))
             }
             _ => false,
         }

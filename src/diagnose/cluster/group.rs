@@ -1,6 +1,6 @@
 //! Bad pairs with one likely cause, and the words for them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::words;
 use model::finding::Subject;
@@ -33,6 +33,18 @@ impl Group {
     /// Returns its pairs as a set for look-ups: a machine of 72 GPUs has 5112.
     pub(crate) fn pair_set(&self) -> HashSet<Pair> {
         self.pairs.iter().copied().collect()
+    }
+
+    /// Returns the GPU that all of its pairs have, or all of theirs.
+    pub(crate) fn gpus(&self) -> Vec<u32> {
+        match self.common {
+            Common::Gpu(gpu) => vec![gpu],
+            _ => {
+                let ends = |pair: &Pair| [pair.source, pair.destination];
+                let gpus: BTreeSet<u32> = self.pairs.iter().flat_map(ends).collect();
+                gpus.into_iter().collect()
+            }
+        }
     }
 
     /// Returns the subject of a finding on this group.

@@ -92,6 +92,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             }
         ),
     };
+    let plan = match over_pcie.is_empty() {
+        true => vec![Step::Nothing(Fine::ForCopies)],
+        false => vec![Step::ClearAcs(AcsOf(all.clone())), Step::CheckAgain],
+    };
     let mut found = RULE
         .finding(
             match ports.as_slice() {
@@ -102,19 +106,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 "ACS redirects peer requests on {bridges} {}{effect}",
                 shortened(&ports)
             ),
-            format!(
-                "Switch ACS off in BIOS, or {}; then check again",
-                suspects::clear_acs(&all)
-            ),
+            plan,
         )
         .fact("bridges", all)
         .pairs(&links::pairs(&slow));
     found = links::with_rates(found, &slow);
     if over_pcie.is_empty() {
         found.severity = Severity::Info;
-        found.next_step = "Nothing to do for copies between these GPUs; network adapters that write into GPUs below \
-                 the same switch (GPUDirect RDMA) gain from ACS switched off in BIOS"
-            .into();
     } else if !slow.is_empty() {
         found.severity = Severity::Error;
     }

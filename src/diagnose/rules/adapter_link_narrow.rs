@@ -59,16 +59,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(link: &Connection, adapters: &BTreeSet<&str>) -> Option<Finding> {
     let names = adapters.iter().copied().collect::<Vec<_>>().join(", ");
-    let (severity, next_step) = if link.fewer_lanes() {
-        (
-            RULE.severity,
-            "Reseat the adapter and its riser or cable, and look whether BIOS splits its slot (bifurcation); if \
-             it stays, swap it with another adapter to see whether it moves",
-        )
+    let (severity, plan) = if link.fewer_lanes() {
+        let first = [Step::Reseat(Part::AdapterAndRiser), Step::Bifurcation];
+        let plan = Plan::now(first).if_it_stays([Step::Swap(Part::Adapter)]);
+        (RULE.severity, plan)
     } else {
-        let again = "Read it again while the adapter is busy (lspci -vvv, LnkSta); if it stays, check the BIOS setting for \
-                     the speed of the slot";
-        (Severity::Info, again)
+        let plan = Plan::now([Step::CheckAdapterBusy]).if_it_stays([Step::SlotSpeed]);
+        (Severity::Info, plan)
     };
     let message = format!(
         "The PCIe link of {names} is {}, and both its ends could do {}",
@@ -80,7 +77,7 @@ fn finding(link: &Connection, adapters: &BTreeSet<&str>) -> Option<Finding> {
                 address: link.below?,
             },
             message,
-            next_step,
+            plan,
         )
         .at(severity)
         .fact(

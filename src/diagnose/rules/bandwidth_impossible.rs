@@ -80,10 +80,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         count(beyond.len(), "figure"),
         count(pairs.len(), "pair"),
     );
-    let next_step = "Check again. If this is a saved report, see whether it was edited. If it stays, compare the links \
-        of these GPUs with the order (peerscope topo --verbose), and report it with the JSON report";
+    let plan = Plan::now([Step::CheckAgain, Step::EditedReport])
+        .if_it_stays([Step::CompareOrdered, Step::SendReport]);
     vec![
-        RULE.finding(subject, message, next_step)
+        RULE.finding(subject, message, plan)
             .fact("highest_achieved", *achieved)
             .fact("possible", *most)
             .fact("figures", beyond.len())

@@ -23,7 +23,6 @@
 //!
 //! None: the rule is about the two reports.
 
-use super::not_tested;
 use super::prelude::*;
 use crate::baseline::{Beside, Counterparts};
 use crate::figures;
@@ -53,7 +52,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             beside.old.started_at, beside.old.machine
         );
         return vec![
-            RULE.finding(Subject::Machine, message, not_tested::WHOLE_REPORT)
+            RULE.finding(Subject::Machine, message, [Step::WholeReport])
                 .fact("absent", absent),
         ];
     }
@@ -72,15 +71,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                  measurements has the GPUs and the kind of one of the {now} in this report",
                 old.started_at, old.machine
             ),
-            SAME_PROFILE,
+            [Step::CheckAsBaseline],
         )
         .fact("then", then)
         .fact("now", now),
     ]
 }
-
-const SAME_PROFILE: &str =
-    "Give a report of the same machine, measured with the same profile (--profile, --gpus)";
 
 /// Returns a finding if most figures of the earlier report have no counterpart, but not all.
 pub(crate) fn mostly(
@@ -99,7 +95,7 @@ pub(crate) fn mostly(
             old.machine,
             counts.reasons(old, evidence.measurements).join("; ")
         );
-        RULE.finding(Subject::Machine, message, SAME_PROFILE)
+        RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline])
             .fact("then", all)
             .fact("now", counts.compared)
     })
@@ -127,6 +123,6 @@ mod tests {
                 ..Measurements::default()
             };
         });
-        assert_advice(&RULE, &found, &[Step::LongerProfile], &[Step::NewBaseline]);
+        assert_advice(&RULE, &found, &["longer-profile"], &["new-baseline"]);
     }
 }

@@ -182,16 +182,10 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, low: &[Both<'_>]) ->
     );
     let mut find = remedy::settings(evidence, &group.pairs);
     if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
-        find.push(
-            "look for errors that rise while both directions are busy (nvidia-smi nvlink -e)"
-                .into(),
-        );
+        find.push(Step::LinkErrorsBothWays);
     }
-    find.push("swap the GPU with another to see whether it moves".into());
-    let next_step = format!(
-        "Stop other work on these GPUs and check again. If it stays, {}",
-        find.join("; ")
-    );
+    find.push(Step::Swap(Part::Gpu(OneOf(group.gpus()))));
+    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays(find);
     let over_nvlink = cell.setup.path == Path::Direct && evidence.over_nvlink(cell.pair);
     let severity = if over_nvlink {
         RULE.severity
@@ -200,7 +194,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, low: &[Both<'_>]) ->
     };
     let difference = cell.setup.with_direction(Direction::OneWay).difference();
     let mut found = RULE
-        .finding(group.subject(), message, next_step)
+        .finding(group.subject(), message, plan)
         .at(severity)
         .fact("lowest_achieved", *achieved)
         .fact("one_way", *one_way)

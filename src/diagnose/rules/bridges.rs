@@ -61,6 +61,9 @@ fn half_a_bridge(
             links.gpu.index,
         )
     };
+    let is_whole_bridge = carries > LINKS_OF_ONE && active % LINKS_OF_ONE == 0;
+    let three_of_one = is_whole_bridge.then_some(Step::ThreeBridges);
+    let cards = Part::Gpu(OneOf(vec![pair.source, pair.destination]));
     rule.finding(
         Subject::Pair(pair),
         format!(
@@ -68,13 +71,9 @@ fn half_a_bridge(
             lost(one),
             lost(other)
         ),
-        if carries > LINKS_OF_ONE && active % LINKS_OF_ONE == 0 {
-            "See whether all three bridges are fitted; power off and reseat the bridge whose links are down. If it stays, \
-             try another bridge, then other cards, to see what the fault moves with"
-        } else {
-            "Power off and reseat the bridge: it sits badly, or its contacts are dirty. If it stays, try another bridge, \
-             then other cards, to see what the fault moves with"
-        },
+        Plan::now(three_of_one)
+            .and(When::Now, [Step::Reseat(Part::Bridge)])
+            .if_it_stays([Part::Bridge, cards].map(Step::Swap)),
     )
     .at(Severity::Warning)
     .fact("active_count", active)

@@ -160,52 +160,48 @@ pub(super) fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
         .collect()
 }
 
-/// Returns the first steps: read the log, run the same again, and run one flow at a time.
-pub(super) fn next_step(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> String {
+/// Returns the steps: read the log, run the same again, and then look at the parts.
+pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
     let flows: Vec<Flow> = all
         .iter()
         .flat_map(|broken| broken.flows.iter().copied())
         .collect();
-    let counters = load_steps::counters_of(evidence, &flows);
-    let serial = match all.iter().any(|broken| broken.in_company()) {
-        true => ", several times, and with --serial to compare",
-        false => ", several times",
+    let again = match all.iter().any(|broken| broken.in_company()) {
+        true => Step::CheckOftenAndSerial,
+        false => Step::CheckOften,
     };
+    let gpus = gpus(all);
     let parts = match evidence.virtual_machine() {
-        true => "show whoever runs the host the time and the GPUs",
-        false => {
-            "reseat the GPUs and what joins them, check their power cables and power supply, and swap one of them to see \
-             whether it moves"
-        }
+        true => vec![Step::AskHost(Ask::Time)],
+        false => vec![
+            Step::Reseat(Part::GpusAndJoints(steps::all(&gpus))),
+            Step::PowerCables(one_of(&gpus)),
+            Step::PowerSupply,
+            Step::Swap(Part::Gpu(OneOf(gpus))),
+        ],
     };
-    format!(
-        "Look for Xid messages of the time of this run (dmesg | grep -i xid) and at the error counters of the links \
-         ({counters}). Check again{serial}: a machine that is sound never does this. If it comes again, {parts}"
-    )
+    let log = [
+        Step::XidOfRun,
+        load_steps::errors_of(evidence, &flows),
+        again,
+    ];
+    Plan::now(log).if_it_stays(parts)
 }
 
 /// Returns the possible causes.
 pub(super) fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspect> {
-    let driver = suspect(
-        "the driver, or a library that is loaded into the worker",
-        "look for the process in dmesg (segfault), and check again with another version of the driver",
-    );
+    let driver = suspect(Cause::Driver, [Step::CrashLog, Step::OtherDriver]);
     if evidence.virtual_machine() {
-        return vec![
-            suspect(
-                "the host",
-                "ask whoever runs the host for Xid messages of that time",
-            ),
-            driver,
-        ];
+        return vec![suspect(Cause::Host, [Step::AskHost(Ask::Xids)]), driver];
     }
+    let joints = Part::GpusAndJoints(steps::all(&gpus(all)));
     let contact = suspect(
-        "a GPU, bridge, riser or cable with a bad contact",
-        "reseat it and check again; with --gpus, subsets of the GPUs show which ones it takes",
+        Cause::BadContact,
+        [Step::Reseat(joints), Step::CheckAgain, Step::CheckSubsets],
     );
     let power = suspect(
-        "a power supply or power cables that do not bear the load of several GPUs",
-        "check again with a lower power limit (nvidia-smi -pl), and look into the log of the management controller",
+        Cause::Power,
+        [Step::LowerPower, Step::CheckAgain, Step::Bmc],
     );
     match all.iter().any(|broken| broken.in_company()) {
         true => vec![contact, power, driver],

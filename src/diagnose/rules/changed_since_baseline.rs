@@ -107,7 +107,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 beside.old.started_at,
                 changes.join("; ")
             ),
-            "Nothing, if this was meant; take the new report as the next baseline then",
+            [Step::Nothing(Fine::IfMeant), Step::NewBaseline],
         )
         .fact("changes", changes.len()),
     ]
@@ -142,6 +142,6 @@ mod tests {
         let found = beside_recorded(|new| {
             new.snapshot.host.driver_version = Reading::Known("580.200.01".into());
         });
-        assert_advice(&RULE, &found, &[Step::NewBaseline], &[Step::Nothing]);
+        assert_advice(&RULE, &found, &["new-baseline"], &["nothing"]);
     }
 }

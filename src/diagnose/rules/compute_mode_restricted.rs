@@ -62,18 +62,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
     let by_mps = evidence.snapshot.host.mps_daemon.get() == Some(true);
     let of = |gpus: &[u32], severity, what: &str| {
-        let list = words::option(gpus);
+        let mode = Step::DefaultComputeMode(all(gpus), Listed(gpus.to_vec()));
+        let plan = match by_mps && severity == Severity::Info {
+            true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
+            false => Plan::now([Step::Nothing(Fine::IfScheduled)]).otherwise([mode]),
+        };
         let mut found = RULE
             .finding(
                 Subject::of_gpus(gpus),
                 format!("{} {what}", words::gpus(gpus)),
-                match by_mps && severity == Severity::Info {
-                    true => format!(
-                        "Nothing to do while the MPS daemon of this machine is to share the GPUs: it wants this mode. Without \
-                         it: echo quit | nvidia-cuda-mps-control, then nvidia-smi -i {list} -c DEFAULT"
-                    ),
-                    false => format!("Unless a scheduler set it on purpose: nvidia-smi -i {list} -c DEFAULT"),
-                },
+                plan,
             )
             .gpus(gpus);
         found.severity = severity;
@@ -145,7 +143,7 @@ mod tests {
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
         let prohibited = findings(&machine, None);
         only(&prohibited, "compute-mode-restricted", Severity::Warning);
-        assert_advice(&RULE, &prohibited, &[Step::DefaultComputeMode], &[]);
+        assert_advice(&RULE, &prohibited, &["default-compute-mode"], &["nothing"]);
         let mut measurements = measured(&machine, 0.88);
         let failure = Some("the compute mode is prohibited".into());
         measurements.driver.devices = vec![CudaDevice {

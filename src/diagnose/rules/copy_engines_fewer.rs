@@ -86,10 +86,14 @@ fn finding(
         words::named(evidence.snapshot, &gpus),
         words::count(reported as usize, "copy engine"),
     );
-    let next_step = "Look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment, for an attached \
-        profiler, and for a vGPU or MIG instance; then check again. If it stays, swap the GPU with \
-        another to see whether it moves";
-    RULE.finding(Subject::of_gpus(&gpus), message, next_step)
+    let plan = Plan::now([
+        Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
+        Step::Stop(Work::Tools),
+        Step::VgpuOrMig,
+        Step::CheckAgain,
+    ])
+    .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
+    RULE.finding(Subject::of_gpus(&gpus), message, plan)
         .fact("reported", reported as usize)
         .fact("observed", observed as usize)
         .fact("highest_overlap", highest.map(Fact::percent))

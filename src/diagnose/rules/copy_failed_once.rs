@@ -34,7 +34,7 @@
 //! NVIDIA's Xid errors page (many have a bus, power or seating among their causes). That sound machines show none of
 //! this is chosen: no run on this project's hardware did.
 
-use super::broken_off::{again, flows, gpus, next_step, suspects, unexplained, what, with_facts};
+use super::broken_off::{again, flows, gpus, plan, suspects, unexplained, what, with_facts};
 use super::load_copy_failed;
 use super::prelude::*;
 use model::broken_off::BrokenOff;
@@ -78,12 +78,9 @@ fn finding(evidence: &Evidence<'_>, broken: &BrokenOff) -> Finding {
             .map_or_else(|| Subject::of_gpus(of), Subject::Pair),
         _ => Subject::Machine,
     };
-    with_facts(
-        RULE.finding(subject, message, next_step(evidence, &all)),
-        &all,
-    )
-    .gpus(&gpus(&all))
-    .suspecting(suspects(evidence, &all))
+    with_facts(RULE.finding(subject, message, plan(evidence, &all)), &all)
+        .gpus(&gpus(&all))
+        .suspecting(suspects(evidence, &all))
 }
 
 #[cfg(test)]

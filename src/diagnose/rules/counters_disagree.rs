@@ -116,26 +116,25 @@ fn finding(
     } else {
         Severity::Info
     };
-    let (what, next_step) = match odd {
+    let (what, plan) = match odd {
         Odd::More => (
             "more than was copied: they count something else than data, or another program copied as much everywhere",
-            "See that no other program uses these GPUs, update the driver, and check again",
+            Plan::now([Step::NoOtherProgram, Step::UpdateDriver, Step::CheckAgain]),
         ),
         Odd::Unknown => (
             "less than was copied; whether PCIe carried the rest cannot be told from its counter",
-            "Update the driver and check again; with the profile standard fewer bytes are copied around the counters",
+            Plan::now([Step::UpdateDriver, Step::CheckStandardCounters]),
         ),
         Odd::Less => (
-            "less than was copied, and PCIe did not carry the rest",
-            "Update the driver and check again; if it stays, report it with the JSON report. Until then which way the bytes went is \
-             not proven",
+            "less than was copied, and PCIe did not carry the rest: which way the bytes went is not proven",
+            Plan::now([Step::UpdateDriver, Step::CheckAgain]).if_it_stays([Step::SendReport]),
         ),
     };
     let message = format!(
         "The NVLinks of GPU {} counted {counted} of {copied} that it {} ({percent:.0}%), {what}",
         seen.gpu, direction.word,
     );
-    RULE.finding(Subject::of_gpus(&gpus), message, next_step)
+    RULE.finding(Subject::of_gpus(&gpus), message, plan)
         .at(severity)
         .gpus(&gpus)
         .fact("copied", Fact::Bytes(copied))

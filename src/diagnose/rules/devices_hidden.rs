@@ -67,11 +67,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 if gpus.len() == 1 { "its" } else { "their" },
                 shown.join(", ")
             ),
-            if masked {
-                "To test all GPUs, unset CUDA_VISIBLE_DEVICES; to test the visible ones only, name them with --gpus"
-            } else {
-                "Look for NVRM and Xid messages (dmesg), for MIG mode (nvidia-smi), and in a container for the GPUs \
-                 that it has access to"
+            match masked {
+                true => vec![Step::UnsetMask],
+                false => vec![Step::DriverLog, Step::MigMode, Step::Container],
             },
         )
         .fact("hidden_gpus", Fact::Gpus(gpus))

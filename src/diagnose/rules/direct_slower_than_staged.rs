@@ -85,7 +85,7 @@ fn finding(
                 worst.achieved,
                 worst.normal,
             ),
-            next_step(evidence, group),
+            plan(evidence, group),
         )
         .fact("direct", worst.achieved)
         .fact("staged", worst.normal)
@@ -95,25 +95,24 @@ fn finding(
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
     // A guest has no slots to change.
     if !evidence.virtual_machine() {
-        suspects.push(suspects::suspect(
-            "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly",
-            "find the slots in the board's manual, move one GPU next to the other and check again",
+        suspects.push(suspect(
+            Cause::ChipsetOrProcessors,
+            [Step::ChipsetSlot, Step::NearSlots, Step::CheckAgain],
         ));
     }
     found.suspects = suspects;
     Some(found)
 }
 
-fn next_step(evidence: &Evidence<'_>, group: &cluster::Group) -> String {
-    let mut steps = remedy::settings(evidence, &group.pairs);
-    if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
-        steps.push("look for errors of the NVLinks (nvidia-smi nvlink -e)".into());
-    } else if !evidence.virtual_machine() {
-        steps.push("move a card that sits in a slot of the chipset to one of the processor, and check again".into());
-    }
-    format!(
-        "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1): copies through the host are faster. To \
-         find the cause: {}",
-        steps.join("; ")
-    )
+fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
+    let own = if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
+        vec![Step::LinkErrors]
+    } else if evidence.virtual_machine() {
+        Vec::new()
+    } else {
+        vec![Step::ChipsetSlot, Step::NearSlots, Step::CheckAgain]
+    };
+    Plan::until_repair([Step::DisablePeers(ThroughHost::Faster)])
+        .and(When::Now, remedy::settings(evidence, &group.pairs))
+        .and(When::Now, own)
 }

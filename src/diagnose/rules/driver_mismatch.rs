@@ -64,8 +64,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(
             Subject::Machine,
             format!("The loaded kernel module{loaded} and the NVIDIA libraries differ: {others}"),
-            "Reboot, or end all programs and reload the kernel module; if it stays, see whether DKMS built the module \
-             (dkms status), and in a container whether the image brings NVIDIA libraries of its own",
+            Plan::now([Step::RebootOrReload, Step::CheckAgain])
+                .if_it_stays([Step::Dkms, Step::ContainerLibraries]),
         )
         .fact("kernel_module_version", module)
         .fact("driver_version", driver)
@@ -99,10 +99,10 @@ mod tests {
             "{}",
             found.message
         );
-        let may = [Step::ReloadDriver, Step::Container, Step::EndPrograms];
+        let may = ["dkms", "container"];
         for guest in [true, false] {
             machine.host.virtual_machine = Reading::Known(guest);
-            assert_advice(&RULE, &findings(&machine, None), &[Step::Reboot], &may);
+            assert_advice(&RULE, &findings(&machine, None), &["reboot"], &may);
         }
     }
 

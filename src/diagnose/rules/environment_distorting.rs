@@ -47,10 +47,19 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![
         RULE.finding(
             Subject::Machine,
-            format!("Measured without what the environment sets: {}", removed.join(", ")),
-            "Nothing to do for this check; unset them for programs that are slow with the same environment",
+            format!(
+                "Measured without what the environment sets: {}",
+                removed.join(", ")
+            ),
+            [Step::Nothing(Fine::ForThisCheck), Step::UnsetForOthers],
         )
-        .fact("removed", removed.iter().filter_map(|variable| variable.split_once('=')).collect::<Facts>()),
+        .fact(
+            "removed",
+            removed
+                .iter()
+                .filter_map(|variable| variable.split_once('='))
+                .collect::<Facts>(),
+        ),
     ]
 }
 
@@ -73,6 +82,6 @@ mod tests {
             found[0].message
         );
         assert_eq!(exit(&found, Some(&measurements)), 0);
-        assert_advice(&RULE, &found, &[Step::Unset], &[Step::Nothing]);
+        assert_advice(&RULE, &found, &["unset"], &["nothing"]);
     }
 }

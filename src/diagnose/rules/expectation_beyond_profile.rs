@@ -60,11 +60,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         words::count(pairs.len(), "pair"),
         words::pairs(&pairs)
     );
-    let next_step = "To compare them too, check with --profile standard; with more than 16 GPUs, up to 16 of them at a \
-        time (--gpus)";
     findings.insert(
         0,
-        RULE.finding(Subject::Machine, message, next_step)
+        RULE.finding(Subject::Machine, message, [Step::CheckStandard])
             .pairs(&pairs),
     );
     findings
@@ -92,10 +90,8 @@ fn of_figures(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> 
     let message = format!(
         "Floors and limits of host and GPUs were not compared, since this run did not measure {first}{more}"
     );
-    let next_step = "To compare them too, check with the profile of the report that they were made from, without --only and \
-        --skip";
     vec![
-        RULE.finding(Subject::Machine, message, next_step)
+        RULE.finding(Subject::Machine, message, [Step::CheckAsExpected])
             .fact("unchecked", whats.len()),
     ]
 }
@@ -140,6 +136,6 @@ mod tests {
                 .peer
                 .retain(|cell| cell.setup.path == Path::Direct);
         });
-        assert_advice(&RULE, &found, &[Step::LongerProfile], &[]);
+        assert_advice(&RULE, &found, &["longer-profile"], &[]);
     }
 }

@@ -80,12 +80,14 @@ fn below_other((worst, gpus, more): (&Shortfall, Vec<u32>, String)) -> Finding {
         kind.unit(),
         short(*wanted)
     );
-    RULE.finding(Subject::of_gpus(&gpus), message, AGAIN)
+    RULE.finding(Subject::of_gpus(&gpus), message, again(&gpus))
         .gpus(&gpus)
 }
 
-const AGAIN: &str = "See the other findings on the same GPUs for the cause; without any, measure again with the machine and its \
-                     host idle and compare with the machine that the expectations were made from";
+fn again(gpus: &[u32]) -> Plan {
+    Plan::now([Step::OtherFindings(all(gpus))])
+        .otherwise([Step::CheckHostIdle, Step::CompareExpected])
+}
 
 fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     let (worst, kind) = (&group.worst, group.what.kind());
@@ -96,19 +98,20 @@ fn below_host(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
         words::named_or_all(evidence.snapshot, &group.gpus),
         group.more(),
     );
+    let next = again(&group.gpus);
     let subject = Subject::of_gpus(&group.gpus);
     let finding = if kind == DecidedBy::Time {
         let message = format!(
             "The host takes {found} us for calls for {of_gpus} where at most {wanted} were expected ({what}){more}"
         );
-        RULE.finding(subject, message, AGAIN)
+        RULE.finding(subject, message, next)
             .fact("highest_us", Fact::figure(worst.found))
             .fact("limit_us", Fact::figure(worst.wanted))
     } else {
         let message = format!(
             "Copies between the host and {of_gpus} reach {found} GB/s where {wanted} were expected ({what}){more}"
         );
-        RULE.finding(subject, message, AGAIN)
+        RULE.finding(subject, message, next)
             .fact("lowest_achieved", GbPerSecond(worst.found))
             .fact("floor", GbPerSecond(worst.wanted))
             .suspecting(host::suspects(evidence, &group.gpus))
@@ -127,9 +130,17 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         findings.push(
             RULE.finding(
                 Subject::Machine,
-                format!("{} expected, {} found", words::count(count as usize, "GPU"), gpus.len()),
-                "Look for GPUs that are not listed: lspci -d 10de: shows what the bus sees, dmesg (NVRM, Xid) why the \
-                 driver left one out; then power, seating and risers. With --gpus, expect as many as you name",
+                format!(
+                    "{} expected, {} found",
+                    words::count(count as usize, "GPU"),
+                    gpus.len()
+                ),
+                Plan::now([Step::Bus, Step::DriverLog])
+                    .if_it_stays([
+                        Step::PowerCables(OneOf(Vec::new())),
+                        Step::Reseat(Part::Gpu(OneOf(Vec::new()))),
+                    ])
+                    .otherwise([Step::ChangeExpectations]),
             )
             .fact("expected", count)
             .fact("found", gpus.len()),
@@ -146,8 +157,11 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
             findings.push(
                 RULE.finding(
                     Subject::of_gpus(&indices),
-                    format!("{}: {name} where {model} was expected", words::gpus(&indices)),
-                    "Compare with the order; check that the expectations are those of this kind of machine",
+                    format!(
+                        "{}: {name} where {model} was expected",
+                        words::gpus(&indices)
+                    ),
+                    [Step::CompareOrdered, Step::CompareExpected],
                 )
                 .fact("expected", model)
                 .fact("found", name)
@@ -176,9 +190,11 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let report = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
         RULE.finding(
             Subject::of_gpus(&gpus),
-            format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus)),
-            "See the other findings on the same GPU for the cause; without any, the board or slot can do no more: \
-             compare with the order",
+            format!(
+                "{}: {found} {what} where {wanted} were expected",
+                words::gpus(&gpus)
+            ),
+            Plan::now([Step::OtherFindings(all(&gpus))]).otherwise([Step::CompareOrdered]),
         )
         .fact("expected", wanted)
         .fact("found", found)
@@ -214,7 +230,7 @@ fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
                 Subject::Machine
             },
             message,
-            "See peer-access-missing for the cause",
+            [Step::FindingOf("peer-access-missing")],
         )
         .pairs(&denied),
     ]
@@ -246,13 +262,17 @@ fn floors(evidence: &Evidence<'_>, checks: &[Check<'_>]) -> Vec<Finding> {
                     group.subject(),
                     format!(
                         "{} copies {} reach {least:.1} GB/s where {} were expected ({})",
-                        if floor.path == Path::Direct { "Direct" } else { "Staged" },
+                        if floor.path == Path::Direct {
+                            "Direct"
+                        } else {
+                            "Staged"
+                        },
                         group.place(evidence.snapshot),
                         floor.gbps,
                         floor.of()
                     ),
-                    "See the other findings on the same GPUs for the cause; without any, measure again with the \
-                     machine idle and compare with the machine that the expectations were made from",
+                    Plan::now([Step::OtherFindings(All(group.gpus()))])
+                        .otherwise([Step::CheckIdle, Step::CompareExpected]),
                 )
                 .fact("lowest_achieved", GbPerSecond(least))
                 .fact("floor", GbPerSecond(floor.gbps))
@@ -272,7 +292,7 @@ mod tests {
     #[test]
     fn a_gpu_that_is_missing_is_to_be_looked_for() {
         let found = expecting("[gpus]\ncount = 8\n", |_| ());
-        let may = [Step::Expectation, Step::Xid, Step::Riser];
-        assert_advice(&RULE, &found, &[Step::Lspci], &may);
+        let may = ["change-expectations", "power-cables", "reseat", "xid"];
+        assert_advice(&RULE, &found, &["lspci"], &may);
     }
 }

@@ -108,28 +108,37 @@ fn finding(
         })
         .unwrap_or_default();
     let runs_here = manager_runs_here(evidence, gpus);
-    let next_step = if of_a_tray(evidence.snapshot) {
-        "Look at the switch trays of the rack, where the fabric manager of such a machine runs, and at the cables of this \
-         tray; then reset the GPU (nvidia-smi --gpu-reset) and check again"
+    let log = Plan::now([
+        Step::FabricManager,
+        Step::RestartFabricManager,
+        Step::CheckAgain,
+    ]);
+    let plan = if of_a_tray(evidence.snapshot) {
+        let reset = Step::ResetGpu(all(gpus), Listed(gpus.to_vec()));
+        Plan::now([Step::FabricTrays, reset, Step::CheckAgain])
     } else if !carries.is_empty() {
-        "Nothing hinders copies now. Update driver and fabric manager to one version, and look at the fabric manager's log \
-         where one runs for this machine; check again"
+        let update = [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain];
+        Plan::now([Step::Nothing(Fine::NowFast)]).and(When::Afterwards, update)
     } else if runs_here == Some(false) {
-        "Ask whoever runs the host of this virtual machine whether the fabric manager runs there and the partition with \
-         these GPUs is active: this machine has no NVSwitch, so none runs here. Then reload the driver here and check again"
+        Plan::now([
+            Step::AskHost(Ask::Fabric),
+            Step::ReloadDriver,
+            Step::CheckAgain,
+        ])
     } else if runs_here.is_none() {
-        "See systemctl status nvidia-fabricmanager here, where this virtual machine has all NVSwitches, or ask whoever \
-         runs the host, where it has not; its version must be exactly the driver's. Then check again"
+        Plan::now([
+            Step::FabricManagerHere,
+            Step::AskHost(Ask::Fabric),
+            Step::CheckAgain,
+        ])
     } else {
-        "See systemctl status nvidia-fabricmanager and its log; its version must be exactly the driver's; restart it \
-         and check again. If it fails, look for missing NVSwitches (dmesg | grep -iE 'nvswitch|sxid') and power-cycle \
-         the machine"
+        log.if_it_stays([Step::SwitchLog, Step::PowerCycle])
     };
     let mut found = RULE
         .finding(
             Subject::of_gpus(gpus),
             format!("{who}: {what}{said}{carries}"),
-            next_step,
+            plan,
         )
         .gpus(gpus)
         .fact("gpus_with_nvswitch", switched)
@@ -139,7 +148,7 @@ fn finding(
         _ if of_a_tray(evidence.snapshot) => of_tray(),
         Some(false) => of_host(),
         _ if gpus.len() == switched => of_all(),
-        _ => of_some(gpus),
+        _ => of_some(),
     };
     found
 }
@@ -223,8 +232,7 @@ fn by_itself(gpus: &[u32]) -> Finding {
             "{}: no NVLink is up and no fabric is registered, as on a tray that runs without the switches of its rack",
             words::gpus(gpus)
         ),
-        "Nothing to do if this tray is to run by itself; otherwise look at its cables and at the switch trays, where \
-         the fabric manager of such a rack runs",
+        Plan::now([Step::Nothing(Fine::IfTrayAlone)]).otherwise([Step::FabricTrays]),
     )
     .at(Severity::Info)
     // No scope: this is how the tray is built, and no cause of anything.
@@ -273,8 +281,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
                 if clusters.len() > 1 { " of different clusters" } else { "" },
                 parts.join("; ")
             ),
-            "Nothing to do if the machine was partitioned on purpose; otherwise look at the partitions in the fabric \
-             manager's configuration and restart it",
+            Plan::now([Step::Nothing(Fine::IfPartitioned)]).otherwise([Step::Partitions]),
         )
         .fact("parts", parts)
         .fact("clusters", clusters)
@@ -350,60 +357,31 @@ fn leads_nowhere_else(gpu: &Gpu) -> bool {
 
 fn of_all() -> Vec<Suspect> {
     vec![
-        suspect(
-            "the fabric manager does not run",
-            "systemctl status nvidia-fabricmanager",
-        ),
-        suspect(
-            "its version is not the driver's",
-            "compare nv-fabricmanager --version with nvidia-smi; they must be the same to the last number",
-        ),
-        suspect(
-            "an NVSwitch is missing",
-            "dmesg | grep -iE 'nvswitch|sxid'; lspci | grep -i nvidia lists the switches",
-        ),
+        suspect(Cause::FabricManagerDown, [Step::FabricManager]),
+        suspect(Cause::FabricVersion, [Step::FabricVersions]),
+        suspect(Cause::NvSwitchMissing, [Step::SwitchLog]),
     ]
 }
 
 /// Returns the suspects of a tray, which has neither fabric manager nor NVSwitches.
 fn of_tray() -> Vec<Suspect> {
     vec![
-        suspect(
-            "the fabric manager on the switch trays",
-            "look at its log there; its version must fit the driver's",
-        ),
-        suspect(
-            "a cable or connector between this tray and the switch trays",
-            "compare with the other trays of the rack: their GPUs are registered",
-        ),
+        suspect(Cause::FabricOfTray, [Step::FabricTrays]),
+        suspect(Cause::TrayCable, [Step::OtherTrays]),
     ]
 }
 
 fn of_host() -> Vec<Suspect> {
     vec![
-        suspect(
-            "the partition with these GPUs is not active on the host, or its fabric manager does not run",
-            "ask whoever runs the host for the fabric manager's log there, and for its list of partitions",
-        ),
-        suspect(
-            "the driver here and the fabric manager there are of different versions",
-            "compare nvidia-smi here with the version of the fabric manager there",
-        ),
+        suspect(Cause::FabricOfHost, [Step::AskHost(Ask::FabricLog)]),
+        suspect(Cause::FabricVersionThere, [Step::FabricVersionThere]),
     ]
 }
 
-fn of_some(gpus: &[u32]) -> Vec<Suspect> {
+fn of_some() -> Vec<Suspect> {
+    let restart = [Step::RestartFabricManager, Step::CheckAgain];
     vec![
-        suspect(
-            "the links of these GPUs do not train",
-            format!(
-                "nvidia-smi nvlink -s for {}, and the fabric manager's log",
-                words::gpus(gpus)
-            ),
-        ),
-        suspect(
-            "the GPUs were reset after the fabric manager had started",
-            "restart the fabric manager and check again",
-        ),
+        suspect(Cause::LinksDown, [Step::LinkStates, Step::FabricLog]),
+        suspect(Cause::FabricStartedBefore, restart),
     ]
 }

@@ -100,8 +100,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .map(|address| format!(" ({address})"))
             .unwrap_or_default();
         let what = format!("GPU {}{place} of the earlier report is gone", gpu.index);
-        let next = "See whether the bus still shows it (lspci -d 10de:) and what dmesg says (NVRM, Xid); then power \
-                        and seating";
+        let lost = || OneOf(vec![gpu.index]);
+        let next = Plan::now([Step::Bus, Step::DriverLog])
+            .if_it_stays([Step::PowerCables(lost()), Step::Reseat(Part::Gpu(lost()))]);
         let found = RULE.finding(Subject::Machine, what, next);
         findings.push(
             found
@@ -163,8 +164,8 @@ fn others(worse: &[Shortfall]) -> Vec<Finding> {
             kind.unit(),
             short(*wanted)
         );
-        let next = "Stop other work on the machine, its host included, and measure again. If it stays, ask what was done to \
-                    the machine since";
+        let next = Plan::now([Step::Stop(Work::OnMachineAndHost), Step::CheckAgain])
+            .if_it_stays([Step::WhatWasDone]);
         RULE.finding(Subject::of_gpus(&gpus), message, next)
             .fact("then", Fact::figure(*wanted))
             .fact("now", Fact::figure(*found))
@@ -177,18 +178,15 @@ fn others(worse: &[Shortfall]) -> Vec<Finding> {
 fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
     let (worst, kind) = (&group.worst, group.what.kind());
     let [then, now] = [worst.wanted, worst.found].map(|value| ShortfallGroup::said(value, kind));
-    let (what, next) = (
-        group.what,
-        "Stop other work on the machine, its host included, and measure again. If it stays,",
-    );
+    let what = group.what;
+    let next = Plan::now([Step::Stop(Work::OnMachineAndHost), Step::CheckAgain]);
     let of_gpus = words::named_or_all(evidence.snapshot, &group.gpus);
     let found = if kind == DecidedBy::Time {
         let message = format!(
             "The host takes up to {now} us for calls for {of_gpus} ({what}), {then} in the earlier report{}",
             group.more()
         );
-        let next =
-            format!("{next} look for a debugger, a profiler, or power saving of the processors");
+        let next = next.if_it_stays([Step::Stop(Work::Tools), Step::PowerSaving]);
         RULE.finding(Subject::of_gpus(&group.gpus), message, next)
             .fact("then_us", Fact::figure(worst.wanted))
             .fact("now_us", Fact::figure(worst.found))
@@ -198,9 +196,8 @@ fn host_fell(evidence: &Evidence<'_>, group: &ShortfallGroup) -> Finding {
             worst.percent(),
             group.more()
         );
-        let next = format!(
-            "{next} ask what was done to the machine since, and look at the other findings on the same GPUs"
-        );
+        let others = Step::OtherFindings(all(&group.gpus));
+        let next = next.if_it_stays([Step::WhatWasDone, others]);
         RULE.finding(Subject::of_gpus(&group.gpus), message, next)
             .fact("then", GbPerSecond(worst.wanted))
             .fact("now", GbPerSecond(worst.found))
@@ -224,8 +221,11 @@ fn fewer(evidence: &Evidence<'_>, change: &Change) -> Option<Finding> {
     let found = RULE.finding(
         Subject::Gpu { index },
         format!("{gpu}: {now} {what}, {then} in the earlier report"),
-        "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on \
-         the same GPU may show the cause",
+        [
+            Step::WhatWasDone,
+            Step::OtherFindings(all(&[index])),
+            Step::Reseat(Part::GpuAndRiser(steps::gpu(index))),
+        ],
     );
     Some(found.fact("then", then).fact("now", now))
 }
@@ -239,9 +239,13 @@ fn lost(changes: &[Change]) -> Vec<Finding> {
     }
     let report = |(what, pairs): (String, Vec<Pair>)| {
         RULE.finding(
-            if let [pair] = pairs[..] { Subject::Pair(pair) } else { Subject::Machine },
+            if let [pair] = pairs[..] {
+                Subject::Pair(pair)
+            } else {
+                Subject::Machine
+            },
             format!("{what}: {}", words::pairs(&pairs)),
-            "Compare driver, BIOS settings (IOMMU, ACS) and the places of the cards with the earlier report",
+            [Step::CompareBaseline],
         )
         .pairs(&pairs)
     };
@@ -319,8 +323,8 @@ fn fell(evidence: &Evidence<'_>, ways: &[(&Compared<Ends>, cluster::Group)]) -> 
                 "Copies {} fell by up to {fall:.1}%, from {old} to {new} GB/s ({way}){more}",
                 group.place(evidence.snapshot),
             ),
-            "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, \
-             and look at the other findings on the same GPUs",
+            Plan::now([Step::Stop(Work::OnMachine), Step::CheckAgain])
+                .if_it_stays([Step::WhatWasDone, Step::OtherFindings(All(group.gpus()))]),
         )
         .fact("then", old)
         .fact("now", new)
@@ -343,7 +347,7 @@ mod tests {
                 cell.achieved_gbps = cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * 0.9));
             }
         });
-        let may = [Step::EndPrograms, Step::NewBaseline];
-        assert_advice(&RULE, &found, &[Step::CheckAgainIdle], &may);
+        let may = ["check-again-idle", "new-baseline"];
+        assert_advice(&RULE, &found, &["end-programs"], &may);
     }
 }

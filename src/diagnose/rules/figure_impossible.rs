@@ -80,10 +80,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         "{} that cannot be, so it is not known what is reached there: {first}",
         count(figures.len(), "figure")
     );
-    let next_step = "Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg \
-        for Xid messages of these GPUs, and report it with the JSON report";
+    let plan = Plan::now([Step::CheckAgain]).if_it_stays([
+        Step::UpdateDriver,
+        Step::Xid,
+        Step::SendReport,
+    ]);
     vec![
-        RULE.finding(Subject::Machine, message, next_step)
+        RULE.finding(Subject::Machine, message, plan)
             .fact("figures", figures.len())
             .fact("first", first.clone())
             .fact(
@@ -142,8 +145,8 @@ mod tests {
             own.message
         );
         assert_eq!(exit(&found, Some(&measurements)), 3);
-        let may = [Step::CheckAgainIdle, Step::Xid];
-        assert_advice(&RULE, &found, &[Step::SendReport], &may);
+        let may = ["update-driver", "xid"];
+        assert_advice(&RULE, &found, &["send-report"], &may);
         measurements.latency.remove(0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
     }

@@ -59,10 +59,9 @@ fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Findin
         .iter()
         .map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus)))
         .collect();
-    let next_step = if evidence.virtual_machine() {
-        "Ask whoever runs the host of this virtual machine to bring all GPUs of the model to one version: a guest cannot"
-    } else {
-        "Ask the manufacturer of the machine for the firmware bundle, and bring all GPUs of the model to one version"
+    let step = match evidence.virtual_machine() {
+        true => Step::AskHost(Ask::Firmware),
+        false => Step::FirmwareBundle,
     };
     let mut found = RULE
         .finding(
@@ -71,7 +70,7 @@ fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Findin
                 "GPUs of one model ({model}) have different video BIOS versions: {}",
                 text.join("; ")
             ),
-            next_step,
+            [step],
         )
         .fact("gpus_by_version", words::table(&versions));
     let in_fabric = |gpu: &&Gpu| {

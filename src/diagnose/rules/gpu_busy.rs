@@ -82,14 +82,12 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let all = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
     let alone = undisturbed(all.filter(|gpu| !gpus.contains(gpu)).collect(), &set_aside);
-    let (rest, or_else) = match alone.len() {
-        0 | 1 => ("", String::new()),
+    let plan = Plan::now([Step::EndProgram, Step::CheckAgain]);
+    let (rest, plan) = match alone.len() {
+        0 | 1 => ("", plan),
         _ => (
             ". The other pairs were judged",
-            format!(
-                "; for the other GPUs alone: --gpus {}",
-                words::option(&alone)
-            ),
+            plan.otherwise([Step::CheckOthers(Listed(alone))]),
         ),
     };
     Some(
@@ -99,14 +97,28 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
                 "{who} {} during the run: nothing can be judged by the figures of {unjudged}{rest}",
                 did(&others),
             ),
-            format!("End the program or wait for its end (nvidia-smi lists them), and check again{or_else}"),
+            plan,
         )
         .fact("processes", processes)
-        .fact("highest_over_nvlink", highest(&others, |seen| [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]))
-        .fact("highest_over_pcie", highest(&others, |seen| [seen.pcie_sent_gbps, seen.pcie_received_gbps]))
+        .fact(
+            "highest_over_nvlink",
+            highest(&others, |seen| {
+                [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]
+            }),
+        )
+        .fact(
+            "highest_over_pcie",
+            highest(&others, |seen| {
+                [seen.pcie_sent_gbps, seen.pcie_received_gbps]
+            }),
+        )
         .fact(
             "highest_utilization",
-            others.iter().filter_map(|seen| seen.at_work_percent()).max().map(|percent| Fact::Percent(percent.into())),
+            others
+                .iter()
+                .filter_map(|seen| seen.at_work_percent())
+                .max()
+                .map(|percent| Fact::Percent(percent.into())),
         )
         .about_pairs(set_aside.into_iter().collect()),
     )
@@ -144,8 +156,7 @@ fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
             words::gpus(&gpus),
             words::count(pairs.len(), "pair"),
         ),
-        "End the program or wait for its end (nvidia-smi lists it), and check again; see dmesg for what keeps NVML \
-         from answering (NVRM, Xid)",
+        [Step::EndProgram, Step::UnreadLog, Step::CheckAgain],
     );
     let found = found.fact("processes", processes);
     Some(unread_traffic::with_reason(found, evidence, &pairs).about_pairs(pairs))

@@ -76,18 +76,20 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         return None;
     }
     let index = gpu.index;
-    let next_step = if failed {
-        format!("Take GPU {index} out of use and replace it; its serial number is in the report")
+    let own = || all(&[index]);
+    let plan = if failed {
+        Plan::until_repair([Step::OutOfService(own())])
+            .and(When::Now, [Step::ReplaceFailed(steps::gpu(index))])
     } else if pending {
-        format!(
-            "End all programs on GPU {index} and reset it (nvidia-smi --gpu-reset -i {index}) or reboot; then \
-             check again"
-        )
+        let reset = Step::ResetGpu(own(), Listed(vec![index]));
+        Plan::now([reset, Step::CheckAgain]).if_it_stays([Step::Reboot])
     } else {
-        format!(
-            "Look for Xid 48, 63, 64, 94 and 95 (dmesg | grep -i xid); reboot and run dcgmi diag -r 3; replace GPU \
-             {index} if errors come back"
-        )
+        Plan::now([
+            Step::XidOf("48, 63, 64, 94 and 95"),
+            Step::Reboot,
+            Step::RunDcgm,
+        ])
+        .if_it_stays([Step::Replace(Part::Gpu(steps::gpu(index)))])
     };
     let mut found = RULE
         .finding(
@@ -97,7 +99,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
                 words::gpu(evidence.snapshot, index),
                 parts.join("; ")
             ),
-            next_step,
+            plan,
         )
         .fact("uncorrected_errors", gpu.ecc_uncorrected.get())
         .fact("uncorrected_errors_meanwhile", meanwhile)

@@ -197,31 +197,32 @@ fn is_other_display_card(snapshot: &Snapshot, display: &DisplayFunction) -> bool
 
 fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let address = display.address;
-    let (what, next_step) = match display.driver.known() {
+    let at = || At(vec![address]);
+    let no_gpu = || OneOf(Vec::new());
+    let (what, plan) = match display.driver.known() {
         Some(BoundDriver::Nvidia) => (
             "the nvidia driver has it, and could not start it or has lost it".to_owned(),
-            format!(
-                "Look for {address} in dmesg (grep -iE 'nvrm|xid': RmInitAdapter failed, Xid 79). Power the machine \
-                 off and on; if it stays, check the GPU's power cables, reseat it, then swap it with another one"
-            ),
+            Plan::now([Step::DriverLogOf(at()), Step::PowerCycle]).if_it_stays([
+                Step::PowerCables(no_gpu()),
+                Step::Reseat(Part::Gpu(no_gpu())),
+                Step::Swap(Part::Gpu(no_gpu())),
+            ]),
         ),
         Some(BoundDriver::Nouveau) => (
             "the nouveau driver has it".to_owned(),
-            "Blacklist nouveau ('blacklist nouveau' and 'options nouveau modeset=0' in /etc/modprobe.d), write the \
-             initial RAM disk again, reboot, and check again"
-                .to_owned(),
+            Plan::now([Step::NoNouveau, Step::Reboot, Step::CheckAgain]),
         ),
         Some(BoundDriver::None) | None => (
             "no driver has it".to_owned(),
-            format!(
-                "Load the driver (modprobe nvidia) and look for {address} in dmesg (grep -i nvrm): \"probe routine \
-                 failed\" is a GPU that does not start, so power off and on, check power cables and seat; \"not \
-                 supported\" is a board that this version of the driver does not serve"
-            ),
+            Plan::now([Step::LoadDriver, Step::StartLogOf(at())]).if_it_stays([
+                Step::PowerCycle,
+                Step::PowerCables(no_gpu()),
+                Step::Reseat(Part::Gpu(no_gpu())),
+            ]),
         ),
         Some(name) => (
             format!("another driver, {name}, has it"),
-            format!("See why {name} is bound to {address} (lspci -k -s {address}); bind the nvidia driver instead"),
+            Plan::now([Step::WhoHasIt(name.to_string(), at()), Step::BindDriver]),
         ),
     };
     let slot = pcie::slot(evidence.snapshot, address);
@@ -232,7 +233,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         .finding(
             Subject::PciFunction { address },
             format!("An NVIDIA GPU is on the PCI bus at {address}{place}, and NVML does not list it: {what}"),
-            next_step,
+            plan,
         )
         .fact("address", address)
         .fact("slot", slot)
@@ -248,19 +249,11 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         found.severity = Severity::Warning;
     }
     if display.driver.known() == Some(&BoundDriver::Nvidia) {
+        let swap = || [Step::SwapTest(Part::Gpu(no_gpu()))];
         found.suspects = vec![
-            suspect(
-                "the GPU",
-                "swap it with another GPU: the one that is missing moves with it",
-            ),
-            suspect(
-                "its slot, riser or power supply",
-                "after the swap the GPU in this slot is missing",
-            ),
-            suspect(
-                "a driver that got stuck",
-                "after the machine was powered off and on the GPU is listed; look what was before it in dmesg",
-            ),
+            suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
+            suspect_if(Cause::SlotOrPower, swap(), Sign::FaultStays),
+            suspect_if(Cause::StuckDriver, [Step::PowerCycle], Sign::Listed),
         ];
     }
     lost::with_place(found, evidence, Some(address))
@@ -278,7 +271,11 @@ fn some_of(evidence: &Evidence<'_>, open: &[&DisplayFunction], lost: usize) -> F
             words::addresses(&addresses),
             missing,
         ),
-        "Look for these addresses in dmesg (grep -iE 'nvrm|xid'); power the machine off and on, and check again",
+        [
+            Step::DriverLogOf(At(addresses.clone())),
+            Step::PowerCycle,
+            Step::CheckAgain,
+        ],
     )
     .fact("addresses", addresses)
     .fact("missing_count", missing)
@@ -297,43 +294,39 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
     } else {
         "they are"
     };
-    let (what, next_step) = match why {
+    let (what, plan) = match why {
         Why::Given => (
             format!(
                 "not listed: {them} bound to a driver that gives PCI functions to virtual machines"
             ),
-            "Nothing to do; check them from within the virtual machine",
+            Plan::now([Step::Nothing(Fine::Always), Step::CheckInGuest]),
         ),
         Why::Excluded => (
             format!(
                 "not listed: a parameter of the driver excludes {}",
                 if addresses.len() == 1 { "it" } else { "them" }
             ),
-            "Nothing to do if that is on purpose; otherwise look for NVreg_ExcludedGpus in /etc/modprobe.d",
+            Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::ExcludedGpus]),
         ),
         Why::Hidden => (
             "of the host and not given to this container or job".to_owned(),
-            "Nothing to do; to test all GPUs, run the check on the host or in a container that has all of them",
+            Plan::now([Step::Nothing(Fine::Always), Step::CheckOnHost]),
         ),
         Why::Console | Why::Open | Why::Missing => (
             format!(
                 "not listed: {them} for a display (class 0300), of another model and without NVIDIA's driver"
             ),
-            "Nothing to do if that is the card for the console",
+            Plan::now([Step::Nothing(Fine::IfConsole)]),
         ),
     };
     let drivers: BTreeSet<_> = functions
         .iter()
         .filter_map(|function| Some(function.driver.known()?.to_string()))
         .collect();
-    RULE.finding(
-        Subject::Machine,
-        format!("{number} ({at}): {what}"),
-        next_step,
-    )
-    .at(Severity::Info)
-    .fact("addresses", addresses)
-    .fact("bound_drivers", drivers.into_iter().collect::<Vec<_>>())
+    RULE.finding(Subject::Machine, format!("{number} ({at}): {what}"), plan)
+        .at(Severity::Info)
+        .fact("addresses", addresses)
+        .fact("bound_drivers", drivers.into_iter().collect::<Vec<_>>())
 }
 
 #[cfg(test)]

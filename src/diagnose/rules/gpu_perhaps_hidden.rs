@@ -84,7 +84,7 @@ fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
         words::count(addresses.len(), "NVIDIA GPU"),
         words::addresses(&addresses),
     );
-    RULE.finding(Subject::Machine, message, next_step(&addresses, &minors))
+    RULE.finding(Subject::Machine, message, plan(&addresses, &minors))
         .fact("addresses", addresses)
         .fact(
             "device_minors",
@@ -95,17 +95,13 @@ fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
         .fact("gpus_listed_count", snapshot.gpus.len())
 }
 
-fn next_step(addresses: &[PciAddress], minors: &[u32]) -> String {
-    let file = minors
-        .first()
-        .map(|minor| format!(" (ls -l /dev/nvidia*; nvidia-modprobe -c {minor} makes one)"));
-    format!(
-        "On the host, see whether the device file is there{}, and look for {} in dmesg (grep -iE 'nvrm|xid': \
-         RmInitAdapter failed, Xid 79). If this is a container that was given some of the GPUs, there is nothing to do; \
-         to test all of them, run the check on the host",
-        file.unwrap_or_default(),
-        words::addresses(addresses),
-    )
+fn plan(addresses: &[PciAddress], minors: &[u32]) -> Plan {
+    let file = match minors.first() {
+        Some(minor) => Step::DeviceFileOf(*minor),
+        None => Step::DeviceFile,
+    };
+    Plan::now([file, Step::DriverLogOf(At(addresses.to_vec()))])
+        .otherwise([Step::Nothing(Fine::IfHidden), Step::CheckOnHost])
 }
 
 #[cfg(test)]

@@ -73,11 +73,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     } else {
         ", and copies with them were slower than expected"
     };
-    let next_step = if slow.is_empty() {
-        "Nothing to do where the figures are as they should be. For figures to judge the machine by, end the processes \
-         (nvidia-smi lists them) and check again"
-    } else {
-        "End the processes (nvidia-smi lists them) and check again: until then the figures say nothing of the machine"
+    let end = [Step::Stop(Work::Listed), Step::CheckAgain];
+    let plan = match slow.is_empty() {
+        true => Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end),
+        false => Plan::now(end),
     };
     let mut found = RULE
         .finding(
@@ -91,7 +90,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 },
                 words::gpus(&gpus)
             ),
-            next_step,
+            plan,
         )
         .fact("processes", words::processes(evidence.snapshot, &gpus))
         .fact(

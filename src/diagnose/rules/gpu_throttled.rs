@@ -98,12 +98,13 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         "when it was read, before copies ran"
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));
-    let next_step = if hot {
-        "Look at temperatures and fans (nvidia-smi -q -d TEMPERATURE,PERFORMANCE), air filters, blanking plates and \
-         the room's temperature; check again when the GPU has cooled down"
-    } else {
-        "Look at the power supplies (ipmitool sdr type \"Power Supply\"), the GPU's power cables and its power draw \
-         (nvidia-smi -q -d POWER,PERFORMANCE), and check again"
+    let plan = match hot {
+        true => vec![Step::Cooling, Step::CheckCool],
+        false => vec![
+            Step::PowerSupply,
+            Step::PowerCables(steps::gpu(gpu.index)),
+            Step::CheckAgain,
+        ],
     };
     let mut found = RULE
         .finding(
@@ -118,7 +119,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
                     (true, false) => "",
                 }
             ),
-            next_step,
+            plan,
         )
         .fact(
             "reasons",

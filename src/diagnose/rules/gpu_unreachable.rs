@@ -70,13 +70,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns one finding for all GPUs below a port: what they share is lost, and no GPU is faulty by itself.
 fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -> Finding {
-    let next_step = if evidence.virtual_machine() {
-        "Look for Xid messages (dmesg | grep -i xid). Shut this virtual machine down and start it again; if they are lost \
-         again, ask whoever runs the host to look at what these GPUs share there"
+    let board = || Part::BoardOf(all(gpus));
+    let plan = if evidence.virtual_machine() {
+        Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::SharedParts)])
     } else {
-        "Look for what these GPUs share before single ones (dmesg | grep -iE 'xid|aer|pcie'): the link above this port, its \
-         cable, and the power of the board that holds them. Power the machine off and on again; if they are lost again, \
-         reseat that board and its cable, then replace it"
+        Plan::now([
+            Step::XidOrAer,
+            Step::WhatIsShared(SharedParts::AbovePort),
+            Step::PowerCycle,
+        ])
+        .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
     };
     let found = RULE
         .finding(
@@ -85,7 +88,7 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
                 "{}, all that are below {port}, do not answer: {why}",
                 shared::names(evidence, gpus)
             ),
-            next_step,
+            plan,
         )
         .fact("error", why.to_owned())
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()));
@@ -107,7 +110,7 @@ fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
                 "{} does not answer: {why}",
                 words::gpu(evidence.snapshot, gpu.index)
             ),
-            lost::next_step(evidence, gpu.index),
+            lost::plan(evidence, gpu.index),
         )
         .fact("error", why.to_owned())
         .fact("address", address)

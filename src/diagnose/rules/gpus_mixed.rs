@@ -48,9 +48,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![
         RULE.finding(
             Subject::Machine,
-            format!("The GPUs are of {} models: {}", models.len(), text.join("; ")),
-            "Compare with what was ordered; set CUDA_DEVICE_ORDER=PCI_BUS_ID so that CUDA numbers GPUs as nvidia-smi \
-             does",
+            format!(
+                "The GPUs are of {} models: {}",
+                models.len(),
+                text.join("; ")
+            ),
+            [Step::CompareOrdered, Step::DeviceOrder],
         )
         .fact("models", models.len())
         .fact("gpus_by_model", words::table(&models)),

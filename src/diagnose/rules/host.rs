@@ -172,31 +172,16 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
         .collect();
     let mut found = Vec::new();
     if !busy.is_empty() {
-        let cause = format!(
-            "other work: processes hold memory on {}",
-            words::gpus(&busy)
-        );
-        found.push(suspect(
-            cause,
-            "stop them (nvidia-smi lists them) and check again",
-        ));
+        found.push(suspects::other_work(&busy));
     }
     if evidence.virtual_machine() {
-        found.push(suspect(
-            "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
-            "ask whoever runs the host whether processors and memory are pinned to the nodes of the GPUs",
-        ));
+        found.push(suspect(Cause::GuestMemory, [Step::AskHost(Ask::NumaNodes)]));
     } else if has_several_nodes(evidence) {
-        found.push(suspect(
-            "memory of another NUMA node than that of the GPU",
-            "check with --profile full, which measures every node, or run under numactl --cpunodebind=N --membind=N",
-        ));
+        let test = [Step::CheckFull(Full::EveryNode), Step::CheckEachNode];
+        found.push(suspect(Cause::OtherNode, test));
     }
     if evidence.snapshot.host.iommu_translating.get() == Some(true) {
-        found.push(suspect(
-            "the IOMMU translates device addresses",
-            "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again",
-        ));
+        found.push(suspect(Cause::Iommu, [Step::PassThrough, Step::CheckAgain]));
     }
     // A node whose memory serves another GPU at full rate has enough channels.
     let others: BTreeSet<u32> = evidence
@@ -213,10 +198,8 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     if gpus.iter().all(serves_others) {
         return found;
     }
-    found.push(suspect(
-        "too few memory channels of the host, or other work that takes its bandwidth",
-        "see that every channel is fitted (dmidecode -t memory), and check again with the host idle",
-    ));
+    let test = [Step::MemoryModules, Step::CheckHostIdle];
+    found.push(suspect(Cause::FewChannels, test));
     found
 }
 

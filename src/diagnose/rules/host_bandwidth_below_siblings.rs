@@ -143,18 +143,15 @@ fn finding(evidence: &Evidence<'_>, below: &Below<'_>) -> Finding {
         words::count(below.of, "GPU"),
         below.middle,
     );
-    let next_step = "Stop other work on this GPU and check again. If it stays: look at its PCIe replays (nvidia-smi -q), \
-        reseat it with its riser or cable, and swap it with another to see whether it moves";
-    let mut suspects = host::suspects(evidence, &[gpu]);
-    let own = "slot, riser or cable of the GPU";
-    suspects.insert(
-        0,
-        suspect(
-            own,
-            "swap the GPU with another: a fault that stays with the slot is the slot's",
-        ),
-    );
-    RULE.finding(Subject::Gpu { index: gpu }, message, next_step)
+    let own = || steps::gpu(gpu);
+    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+        Step::PcieErrorsOf(own()),
+        Step::Reseat(Part::GpuAndRiser(own())),
+        Step::Swap(Part::Gpu(own())),
+    ]);
+    let mut suspects = vec![suspects::own_way(&[gpu])];
+    suspects.extend(host::suspects(evidence, &[gpu]));
+    RULE.finding(Subject::Gpu { index: gpu }, message, plan)
         .gpus(&[gpu])
         .fact("achieved", rate)
         .fact("median", below.middle)

@@ -97,13 +97,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let all = evidence
+    let all_gpus = evidence
         .host()
         .iter()
         .map(|copy| copy.gpu)
         .collect::<BTreeSet<_>>()
         .len();
-    let others = if gpus.len() < all {
+    let others = if gpus.len() < all_gpus {
         "; the other GPUs are not"
     } else {
         ""
@@ -125,28 +125,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         worst.expected.floor_gbps(),
     );
     let mut suspects = host::suspects(evidence, &gpus);
-    let together = gpus.len() > 1 && gpus.len() < all && are_alike(&low);
+    let together = gpus.len() > 1 && gpus.len() < all_gpus && are_alike(&low);
     if together {
-        let uplink = format!(
-            "an uplink that no file shows above the slots of {} (chipset, riser board)",
-            words::gpus(&gpus)
-        );
-        suspects.insert(
-            0,
-            suspect(
-                uplink,
-                "move one of them to another slot: it is as fast as the others there",
-            ),
-        );
-    } else if gpus.len() < all {
-        let own = "slot, riser or cable of the GPU";
-        suspects.insert(
-            0,
-            suspect(
-                own,
-                "swap the GPU with another: a fault that stays with the slot is the slot's",
-            ),
-        );
+        let test = [Step::OtherSlot(one_of(&gpus))];
+        suspects.insert(0, suspect(Cause::UplinkOfSlots(all(&gpus)), test));
+    } else if gpus.len() < all_gpus {
+        suspects.insert(0, suspects::own_way(&gpus));
     }
     let ways: BTreeSet<String> = low
         .iter()
@@ -156,7 +140,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .finding(
             Subject::of_gpus(&gpus),
             message,
-            next_step(evidence, &gpus, all, together),
+            plan(evidence, &gpus, all_gpus, together),
         )
         .gpus(&gpus)
         .fact("lowest_achieved", worst.rated.rate)
@@ -179,31 +163,25 @@ fn are_alike(low: &[Low<'_>]) -> bool {
         .is_some_and(|(lowest, highest)| highest.0 <= lowest.0 * SPREAD)
 }
 
-fn next_step(evidence: &Evidence<'_>, gpus: &[u32], all: usize, together: bool) -> String {
-    let first: String = if together {
-        format!(
-            "Find in the board's manual what the slots of {} share: an uplink of the chipset, or a board with several \
-             slots. Move one of them to another slot",
-            words::gpus(gpus)
-        )
-    } else if gpus.len() < all {
-        "Look at the PCIe findings of this GPU; reseat it with its riser or cable, and swap it with another to see \
-         whether it moves"
-            .into()
+fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, together: bool) -> Plan {
+    let own = if together {
+        vec![Step::SharedSlots(all(gpus)), Step::OtherSlot(one_of(gpus))]
+    } else if gpus.len() < all_gpus {
+        vec![
+            Step::OtherFindings(all(gpus)),
+            Step::Reseat(Part::GpuAndRiser(one_of(gpus))),
+            Step::Swap(Part::Gpu(one_of(gpus))),
+        ]
     } else {
-        "See that every memory channel of the host is fitted (dmidecode -t memory) and stop other work".into()
+        vec![Step::MemoryModules, Step::Stop(Work::OnMachine)]
     };
-    let node = match (
-        evidence.virtual_machine(),
-        host::has_several_nodes(evidence),
-    ) {
-        (true, _) => {
-            "; ask whoever runs the host of this virtual machine for its placement on NUMA nodes"
-        }
-        (false, true) => "; run on the NUMA node of the GPU (numactl)",
-        (false, false) => "",
+    let node = match evidence.virtual_machine() {
+        true => Some(Step::AskHost(Ask::NumaNodes)),
+        false => host::has_several_nodes(evidence).then_some(Step::NumaBind),
     };
-    format!("{first}{node}; then check again")
+    Plan::now(own)
+        .and(When::Now, node)
+        .and(When::Now, [Step::CheckAgain])
 }
 
 #[cfg(test)]

@@ -73,18 +73,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
          or stands between it and the driver, and says nothing of the paths between the GPUs",
         short(middle)
     );
-    let host = match evidence.snapshot.host.virtual_machine.get() {
-        Some(false) => "",
-        _ => {
-            "; in a virtual machine, ask whoever runs the host whether its processors are overcommitted"
-        }
-    };
-    let next_step = format!(
-        "Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle and their power \
-         saving off{host}"
-    );
+    let is_bare = evidence.snapshot.host.virtual_machine.get() == Some(false);
+    let plan = Plan::now([Step::Stop(Work::Tools), Step::PowerSaving, Step::CheckAgain])
+        .if_it_stays((!is_bare).then_some(Step::AskHost(Ask::Processors)));
     vec![
-        RULE.finding(Subject::Machine, message, next_step)
+        RULE.finding(Subject::Machine, message, plan)
             .fact("median_us", Fact::figure(middle))
             .fact("highest_us", times.last().map(|us| Fact::figure(*us)))
             .fact("limit_us", Fact::figure(most))

@@ -99,9 +99,8 @@ fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
         "fails"
     };
     let message = format!("Page-locking memory of the host {does}: {reasons}");
-    let next_step = "Look for messages of the NVIDIA driver (dmesg | grep -iE 'nvrm|xid') and check again. If it repeats, \
-        restart the machine";
-    let found = RULE.finding(Subject::Machine, message, next_step);
+    let plan = Plan::now([Step::DriverLog, Step::CheckAgain]).if_it_stays([Step::Reboot]);
+    let found = RULE.finding(Subject::Machine, message, plan);
     (!bad.is_empty()).then(|| {
         found
             .fact("measurements", bad.len())
@@ -123,9 +122,13 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
             &reasons
         },
     );
-    let next_step = "Look for Xid messages (dmesg | grep -i xid) and check this GPU alone (--gpus). If it repeats: reset \
-        it or power-cycle the machine, then swap it with another to see whether the fault moves with it";
-    RULE.finding(Subject::Gpu { index: gpu }, message, next_step)
+    let own = || all(&[gpu]);
+    let plan = Plan::now([Step::Xid, Step::CheckAlone(own())]).if_it_stays([
+        Step::ResetGpu(own(), Listed(vec![gpu])),
+        Step::PowerCycle,
+        Step::Swap(Part::Gpu(steps::gpu(gpu))),
+    ]);
+    RULE.finding(Subject::Gpu { index: gpu }, message, plan)
         .gpus(&[gpu])
         .fact("measurements", bad.len())
         .fact("reasons", reasons)

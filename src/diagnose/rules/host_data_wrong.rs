@@ -68,22 +68,19 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         "Bytes of copies between the host and {} {what} ({ways}){detail}",
         words::named(evidence.snapshot, &gpus)
     );
-    let pass_through = if evidence.virtual_machine() {
-        "; have whoever runs the host look at IOMMU translation there"
-    } else {
-        match suspects::iommu_translates(evidence, &gpus.iter().copied().collect()) {
-            Some(false) => "",
-            _ => "; check again with the IOMMU in pass-through (iommu=pt)",
-        }
+    let iommu = suspects::iommu_translates(evidence, &gpus.iter().copied().collect());
+    let setting = match iommu {
+        _ if evidence.virtual_machine() => Some(Step::AskHost(Ask::Iommu)),
+        Some(false) => None,
+        Some(true) => Some(Step::PassThrough),
+        None => Some(Step::PassThroughIfAny),
     };
-    let next_step = format!(
-        "Take {} out of service today: results computed there may be wrong. To find the cause, look for Xid messages \
-         (dmesg | grep -i xid) and for memory errors of the host (EDAC){pass_through}; then swap the GPU with another to \
-         see whether the fault moves with it",
-        words::gpus(&gpus)
-    );
+    let plan = Plan::until_repair([Step::OutOfService(all(&gpus))])
+        .and(When::Now, [Step::Xid, Step::EdacLog])
+        .and(When::Now, setting)
+        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&gpus)))]);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, next_step)
+        .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
         .fact("dropped", dropped)
         .fact("corrupt", corrupt);

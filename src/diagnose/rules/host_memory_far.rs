@@ -96,15 +96,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         0 => String::new(),
         more => format!("; the same in kind for {}", words::count(more, "other GPU")),
     };
-    let next_step = "Start the program of each GPU on its own NUMA node (numactl --cpunodebind=N --membind=N; peerscope \
-        topo shows the nodes), so that its memory is there too";
     let severity = if worst.below_percent() > RULE.parameter(evidence, &MOST) {
         Severity::Warning
     } else {
         RULE.severity
     };
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message + &more, next_step)
+        .finding(Subject::of_gpus(&gpus), message + &more, [Step::NumaBind])
         .at(severity)
         .gpus(&gpus)
         .fact("own_node", worst.own.rate)
@@ -171,8 +169,8 @@ mod tests {
         assert_eq!(findings(&machine, Some(&measurements)), []);
         let (machine, measurements) = with_far(19.5);
         let found = findings(&machine, Some(&measurements));
-        let may = [Step::Nothing, Step::Processor];
-        assert_advice(&RULE, &found, &[Step::NumaBind], &may);
+        let may = ["nothing", "processor"];
+        assert_advice(&RULE, &found, &["numa-bind"], &may);
         let found = only(&found, "host-memory-far", Severity::Info);
         assert_eq!(
             (found.subject.clone(), fact(&found, "below_own_percent")),
@@ -188,7 +186,7 @@ mod tests {
         let (machine, measurements) = with_far(9.0);
         let found = findings(&machine, Some(&measurements));
         only(&found, "host-memory-far", Severity::Warning);
-        let may = [Step::Processor, Step::FirmwareSetting, Step::Nothing];
-        assert_advice(&RULE, &found, &[Step::NumaBind], &may);
+        let may = ["processor", "firmware-setting", "nothing"];
+        assert_advice(&RULE, &found, &["numa-bind"], &may);
     }
 }

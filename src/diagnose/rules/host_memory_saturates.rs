@@ -53,6 +53,8 @@ pub(crate) const RULE: Rule = Rule::new(
 struct Sum<'a> {
     direction: HostDirection,
     copies: Vec<&'a HostCopy>,
+    /// Copies of GPUs that share the link that limits them.
+    shared: Vec<&'a HostCopy>,
     at_once: f64,
     alone: f64,
 }
@@ -70,14 +72,9 @@ impl Sum<'_> {
             .filter_map(|copy| Some(copy.theoretical_gbps?.0))
             .collect();
         let sum: f64 = theory.iter().sum();
-        let shared: Vec<&str> = self
-            .copies
-            .iter()
-            .filter_map(|copy| copy.bottleneck.as_deref())
-            .collect();
+        let shared = self.shared.iter();
         let shared: Vec<&str> = shared
-            .into_iter()
-            .filter(|hop| hop.ends_with("GPUs"))
+            .filter_map(|copy| copy.bottleneck.as_deref())
             .collect();
         let are_full =
             theory.len() == self.copies.len() && self.at_once >= sum * FULL_PERCENT / 100.0;
@@ -110,16 +107,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if worst.links().is_some() && are_named(evidence, worst) {
         return Vec::new();
     }
-    let (limit, next_step) = match worst.links() {
+    let (limit, plan) = match worst.links() {
         Some(links) => (
             format!("the limit is what they share: {links}"),
-            "Nothing to repair; spread the GPUs over more root ports or switches where the board has them".to_owned(),
+            vec![Step::Nothing(Fine::Always), Step::SpreadGpus],
         ),
         None => (
             "their links carry more, so the limit is the memory of the host or what connects its processors".to_owned(),
-            "Count on this sum for loading and saving; see that every memory channel is fitted (dmidecode -t memory) and \
-             that each program runs on the NUMA node of its GPU (numactl)"
-                .to_owned(),
+            vec![Step::CountOnSum, Step::MemoryModules, Step::NumaBind],
         ),
     };
     let gpus = words::count(worst.copies.len(), "GPU");
@@ -129,7 +124,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let indices: BTreeSet<u32> = worst.copies.iter().map(|copy| copy.gpu).collect();
     let found = RULE
-        .finding(Subject::Machine, message, next_step)
+        .finding(Subject::Machine, message, plan)
         .gpus(&indices.into_iter().collect::<Vec<_>>())
         .fact("at_once", GbPerSecond(worst.at_once))
         .fact("one_at_a_time", GbPerSecond(worst.alone))
@@ -141,12 +136,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns true if `load-limited-by-design` names a link above every GPU that shares one with another.
 fn are_named(evidence: &Evidence<'_>, sum: &Sum<'_>) -> bool {
     let is_named = load_limited_by_design::names_above(evidence);
-    let shared = sum.copies.iter().filter(|copy| {
-        copy.bottleneck
-            .as_deref()
-            .is_some_and(|hop| hop.ends_with("GPUs"))
-    });
-    shared.map(|copy| copy.gpu).all(is_named)
+    sum.shared.iter().map(|copy| copy.gpu).all(is_named)
 }
 
 /// Returns the sums of each direction for the largest number of GPUs that copied at once, if all of them have both
@@ -177,8 +167,13 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
             .filter(|rates| rates.len() == *number as usize)
         {
             let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
+            let gpus = copies.iter().map(|copy| copy.gpu).collect();
+            let shares = |copy: &&HostCopy| {
+                topology::host::shares_limit(evidence.snapshot, evidence.topology, copy.gpu, &gpus)
+            };
             sums.push(Sum {
                 direction,
+                shared: copies.iter().copied().filter(shares).collect(),
                 copies,
                 at_once: at_once.iter().sum(),
                 alone: alone.iter().sum(),

@@ -46,49 +46,51 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let pairs = pcie_peers(evidence);
     let broken = broken(evidence, &pairs);
     let told = told_otherwise(evidence.snapshot);
-    let mut found = RULE
-        .finding(
-            Subject::Machine,
-            format!(
-                "The IOMMU translates addresses of {}{}{}",
-                words::all_or(evidence.snapshot, &gpus),
-                told.map(|told| format!(", although the kernel was started with {told}")).unwrap_or_default(),
-                match (pairs.is_empty(), broken.is_empty()) {
-                    (true, _) => ". No direct copies over PCIe are made here, so this has no effect now".into(),
-                    (false, true) => {
-                        ", and GPUs copy to each other directly over PCIe: such copies may be dropped, corrupted or \
-                         slow. They arrived intact here"
-                            .into()
-                    }
-                    (false, false) => format!(
-                        ", and direct copies over PCIe went wrong ({}): this is the first thing to change",
-                        words::pairs(&broken)
-                    ),
-                },
-            ),
-            "Boot with iommu=pt on the kernel's command line, or switch VT-d / AMD-Vi off in BIOS, and check again",
-        )
+    let tried = evidence.measurements.is_some();
+    let effect = match (pairs.is_empty(), broken.is_empty()) {
+        (true, _) => ". No direct copies over PCIe are made here, so this has no effect now".into(),
+        (false, true) => format!(
+            ", and GPUs copy to each other directly over PCIe: such copies may be dropped, corrupted or slow{}",
+            if tried {
+                ". They arrived intact here"
+            } else {
+                ""
+            }
+        ),
+        (false, false) => format!(
+            ", and direct copies over PCIe went wrong ({}): this is the first thing to change",
+            words::pairs(&broken)
+        ),
+    };
+    let plan = match told {
+        _ if pairs.is_empty() => vec![
+            Step::Nothing(Fine::WhileOverNvLink),
+            Step::PassThroughBefore,
+        ],
+        Some(told) => vec![
+            Step::IommuLog(told.to_owned()),
+            Step::IommuInFirmware,
+            Step::CheckAgain,
+        ],
+        None => vec![Step::PassThrough, Step::CheckAgain],
+    };
+    let message = format!(
+        "The IOMMU translates addresses of {}{}{effect}",
+        words::all_or(evidence.snapshot, &gpus),
+        told.map(|told| format!(", although the kernel was started with {told}"))
+            .unwrap_or_default(),
+    );
+    let found = RULE
+        .finding(Subject::Machine, message, plan)
         .gpus(&gpus)
         .fact("kernel_parameter", told)
         .fact("pairs_over_pcie", pairs.len())
         .fact("broken_pairs", broken);
-    if let Some(told) = told {
-        found.next_step = format!(
-            "{told} does not hold for these devices. See why (dmesg | grep -iE 'iommu|dmar|amd-vi'; the firmware may demand \
-             translation, or the group's type was changed in /sys/kernel/iommu_groups), switch VT-d / AMD-Vi off in BIOS \
-             where nothing needs it, and check again"
-        );
-    }
-    if pairs.is_empty() {
-        found.severity = Severity::Info;
-        found.next_step = "Nothing to do while GPUs copy over NVLink or through the host; before peer copies over \
-                 PCIe are used, boot with iommu=pt"
-            .into();
-    } else if evidence.measurements.is_none() {
-        found.severity = Severity::Info;
-        found.message = found.message.replace(". They arrived intact here", "");
-    }
-    vec![found]
+    vec![if pairs.is_empty() || !tried {
+        found.at(Severity::Info)
+    } else {
+        found
+    }]
 }
 
 /// Returns the parameter of the kernel's command line that switches translation off.
@@ -243,17 +245,11 @@ mod tests {
                 .message
                 .contains("although the kernel was started with");
             assert_eq!(said, told.is_some(), "{parameters:?}: {}", found.message);
-            assert_eq!(
-                found.next_step.contains("Boot with iommu=pt"),
-                told.is_none(),
-                "{}",
-                found.next_step
-            );
-            assert!(
-                told.is_none_or(|told| found.next_step.starts_with(told)),
-                "{}",
-                found.next_step
-            );
+            let first = match told {
+                None => "pass-through",
+                Some(_) => "iommu-log",
+            };
+            assert_eq!(found.steps[0].id, first, "{}", found.next_step);
         }
     }
 

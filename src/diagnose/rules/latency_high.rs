@@ -172,26 +172,26 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
         short(worst.us),
         short(worst.limit_us),
     );
-    let next_step = if worst.path == Path::Staged {
-        "Look at the processors: their load, power saving, and the NUMA node that the check ran on; then check \
-         again"
-    } else {
-        "Stop other work on these GPUs and check again. If it stays: look for Xid messages in dmesg, for clocks that \
-         are held back (nvidia-smi -q -d PERFORMANCE) and for link errors (nvidia-smi nvlink -e)"
+    let plan = match worst.path {
+        Path::Staged => Plan::now([Step::Processors, Step::CheckAgain]),
+        Path::Direct => Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
+            .if_it_stays([Step::Xid, Step::Clocks])
+            .if_it_stays([
+                match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+                    true => Step::PcieErrors,
+                    false => Step::LinkErrors,
+                },
+            ]),
     };
     let host = match (evidence.snapshot.host.virtual_machine.get(), worst.path) {
-        (Some(false), _) => "",
-        (_, Path::Staged) => {
-            "; in a virtual machine, ask whoever runs the host whether its processors are pinned"
-        }
-        (_, Path::Direct) => {
-            "; in a virtual machine, ask whoever runs the host whether its GPUs or processors are shared"
-        }
+        (Some(false), _) => None,
+        (_, Path::Staged) => Some(Ask::Processors),
+        (_, Path::Direct) => Some(Ask::Sharing),
     };
-    let next_step = format!("{next_step}{host}");
+    let plan = plan.if_it_stays(host.map(Step::AskHost));
     let us = |slow: Option<Slow>| slow.map(|slow| Fact::figure(slow.us));
     let found = RULE
-        .finding(group.subject(), message, next_step)
+        .finding(group.subject(), message, plan)
         .fact("highest_direct_us", us(direct))
         .fact("highest_staged_us", us(staged))
         .fact("highest_fixed_cost_us", us(fixed))

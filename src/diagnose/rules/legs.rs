@@ -100,7 +100,7 @@ mod tests {
             "{}",
             own.message
         );
-        assert!(!own.next_step.contains("numactl"), "{}", own.next_step);
+        assert!(!advises(&own, "numa-bind"), "{}", own.next_step);
         let found = of_staged(&machine, 14.0, &[55.0, 55.0, 20.0, 55.0]);
         let own = only(&found, "host-bandwidth-low", Severity::Warning);
         let effects = own.evidence.effects();

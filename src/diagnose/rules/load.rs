@@ -399,7 +399,7 @@ pub(super) fn findings(
     rule: &Rule,
     lows: &[Low<'_>],
     message: impl Fn(&str, &Low<'_>) -> String,
-    next_step: impl Fn(&Low<'_>) -> String,
+    plan: impl Fn(&Low<'_>) -> Plan,
 ) -> Vec<Finding> {
     let is_port =
         |low: &&Low<'_>| matches!(low.links.as_slice(), [link] if link.kind == LinkKind::NvLink);
@@ -425,7 +425,7 @@ pub(super) fn findings(
                 [link] => subject(evidence, link),
                 _ => Subject::Machine,
             };
-            finding(evidence, rule, (about, &place), low, &message, &next_step)
+            finding(evidence, rule, (about, &place), low, &message, &plan)
         });
     let joint = of_ports.map(|low| {
         let place = format!("the NVLinks of one GPU, of {ports} alike");
@@ -435,7 +435,7 @@ pub(super) fn findings(
             (Subject::Machine, &place),
             low,
             &message,
-            &next_step,
+            &plan,
         )
     });
     joint.into_iter().chain(single).collect()
@@ -447,7 +447,7 @@ fn finding(
     (about, place): (Subject, &str),
     low: &Low<'_>,
     message: impl Fn(&str, &Low<'_>) -> String,
-    next_step: impl Fn(&Low<'_>) -> String,
+    plan: impl Fn(&Low<'_>) -> Plan,
 ) -> Finding {
     let mut suspects: Vec<Suspect> = Vec::new();
     if low.links.len() > 1 {
@@ -455,13 +455,12 @@ fn finding(
             .links
             .iter()
             .map(|link| {
-                let test =
-                    "run two flows that pass this link and not the others, with --profile full";
-                suspect(self::place(evidence, link), test)
+                let cause = Cause::OneOfLinks(self::place(evidence, link));
+                suspect(cause, [steps::Step::CheckOneLink])
             })
             .collect();
     }
-    rule.finding(about, message(place, low), next_step(low))
+    rule.finding(about, message(place, low), plan(low))
         .pairs(&low.judged.pairs())
         .about_gpus(&low.judged.gpus())
         .fact("pattern", low.judged.pattern.name())

@@ -80,35 +80,28 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         1 => String::new(),
         more => format!("; so are {}", words::count(more - 1, "other pattern")),
     };
-    let (severity, why, next_step) = if load::is_all_known(worst) {
+    let (severity, why, plan) = if load::is_all_known(worst) {
         let own = match worst.pairs().iter().any(|pair| evidence.over_nvlink(*pair)) {
-            false => "look at the error counters of the links (lspci -vvv)",
+            false => vec![Step::PcieErrors],
             true if evidence.virtual_machine() => {
-                "look at the error counters of the NVLinks (nvidia-smi nvlink -e), and ask whoever runs the host about the \
-                 NVSwitches that all flows share"
+                vec![Step::LinkErrors, Step::AskHost(Ask::NvSwitches)]
             }
-            true => {
-                "look at the error counters of the NVLinks (nvidia-smi nvlink -e), and behind NVSwitches at their logs \
-                 (dmesg, the fabric manager's log): they are what all flows share"
-            }
+            true => vec![Step::LinkErrors, Step::NvLinkLog, Step::FabricLog],
         };
-        let next_step = format!(
-            "Stop other work and check again with --profile full, which copies in more patterns. If it stays, {own}"
-        );
+        let first = [
+            Step::Stop(Work::OnMachine),
+            Step::CheckFull(Full::MorePatterns),
+        ];
         (
             RULE.severity,
             "no link that they share shows why",
-            next_step,
+            Plan::now(first).if_it_stays(own),
         )
     } else {
-        let next_step =
-            "Nothing to repair where other machines of this kind reach as much: compare with one. It is the \
-            rate to plan with for collective operations"
-                .to_owned();
         (
             Severity::Info,
             "what joins the processors, whose rate no interface reports, may be why",
-            next_step,
+            Plan::now([Step::CompareAlike, Step::Nothing(Fine::IfReached)]),
         )
     };
     let message = format!(
@@ -119,7 +112,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         percent(worst),
     );
     vec![
-        RULE.finding(Subject::Machine, message, next_step)
+        RULE.finding(Subject::Machine, message, plan)
             .at(severity)
             .pairs(&worst.pairs())
             .about_gpus(&worst.gpus())

@@ -55,9 +55,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let next_step =
-        |low: &Low<'_>| load_steps::of_low(low, "update the firmware of what it runs through");
-    load::findings(evidence, &RULE, &lows, message, next_step)
+    let plan = |low: &Low<'_>| load_steps::of_low(low, Step::UpdateHop);
+    load::findings(evidence, &RULE, &lows, message, plan)
 }
 
 /// Returns the links that other findings on several flows name, or may mean.

@@ -136,15 +136,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 .map(|of| of.reason.as_str()),
         ),
     );
-    let next_step = match broken.is_empty() {
-        true => "Look for Xid messages (dmesg | grep -i xid) and the fabric manager's log, and check again. If it \
-            repeats: reset the GPUs or power-cycle the machine, and check subsets of them (--gpus) to see which ones it needs"
-            .to_owned(),
-        false => broken_off::next_step(evidence, &broken),
+    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let plan = match broken.is_empty() {
+        true => Plan::now([Step::Xid, Step::FabricLog, Step::CheckAgain]).if_it_stays([
+            Step::ResetGpu(steps::all(&gpus), Listed(gpus.clone())),
+            Step::PowerCycle,
+            Step::CheckSubsets,
+        ]),
+        false => broken_off::plan(evidence, &broken),
     };
     let found = RULE
-        .finding(Subject::Machine, message, next_step)
-        .gpus(&gpus.into_iter().collect::<Vec<_>>())
+        .finding(Subject::Machine, message, plan)
+        .gpus(&gpus)
         .about_pairs(lost_pairs(measurements, &bad))
         .fact("pattern", first.map(|first| first.name()))
         .fact("patterns", (!bad.is_empty()).then_some(bad.len()))

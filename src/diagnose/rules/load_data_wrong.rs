@@ -130,18 +130,8 @@ fn finding(
             .map(|detail| format!(": {detail}"))
             .unwrap_or_default()
     );
-    let swap = match flows.as_slice() {
-        [flow] => {
-            let gpus: Vec<u32> = flow.ends().into_iter().filter_map(Endpoint::gpu).collect();
-            format!(
-                "swap {} with another and see whether it moves",
-                words::gpus(&gpus).replace(" and ", " or ")
-            )
-        }
-        _ => "swap what they share".to_owned(),
-    };
     Some(
-        RULE.finding(subject, message, next_step(evidence, &flows, &swap))
+        RULE.finding(subject, message, plan(evidence, &flows))
             .fact("beside", named_or_pairs(&beside))
             .fact("pattern", first.name())
             .fact("patterns", patterns.len()),
@@ -164,17 +154,13 @@ fn of_unknown_flows(evidence: &Evidence<'_>, wrong: &[&LoadPattern]) -> Option<F
         load::flow_names(&flows)
     );
     Some(
-        RULE.finding(
-            Subject::Machine,
-            message,
-            next_step(evidence, &flows, "swap what they share"),
-        )
-        .gpus(&gpus_of(first.flows.iter()))
-        .pairs(&words::unique(
-            flows.iter().filter_map(|flow| flow.pair()).collect(),
-        ))
-        .fact("pattern", first.name())
-        .fact("patterns", wrong.len()),
+        RULE.finding(Subject::Machine, message, plan(evidence, &flows))
+            .gpus(&gpus_of(first.flows.iter()))
+            .pairs(&words::unique(
+                flows.iter().filter_map(|flow| flow.pair()).collect(),
+            ))
+            .fact("pattern", first.name())
+            .fact("patterns", wrong.len()),
     )
 }
 
@@ -193,17 +179,21 @@ fn named_or_pairs(flows: &[Flow]) -> Option<Fact> {
     (!flows.is_empty()).then(|| pairs.map_or_else(names, Fact::Pairs))
 }
 
-fn next_step(evidence: &Evidence<'_>, flows: &[Flow], swap: &str) -> String {
+fn plan(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
     let pairs = words::unique(flows.iter().filter_map(|flow| flow.pair()).collect());
-    let settings: String = remedy::settings(evidence, &pairs)
-        .iter()
-        .map(|step| format!("; {step}"))
-        .collect();
-    format!(
-        "Take the machine out of service: results computed on it may be wrong. Look for Xid messages (dmesg | grep -i xid) \
-         and for error counters of the links that these copies pass ({}){settings}; then {swap}",
-        load_steps::counters_of(evidence, flows)
-    )
+    let part = match flows {
+        [flow] => Part::Gpu(OneOf(
+            flow.ends().into_iter().filter_map(Endpoint::gpu).collect(),
+        )),
+        _ => Part::Shared,
+    };
+    Plan::until_repair([Step::MachineOutOfService])
+        .and(
+            When::Now,
+            [Step::Xid, load_steps::errors_of(evidence, flows)],
+        )
+        .and(When::Now, remedy::settings(evidence, &pairs))
+        .and(When::Now, [Step::Swap(part)])
 }
 
 /// Returns true if copies of a flow of this pattern also fail, hang or lose bytes alone.

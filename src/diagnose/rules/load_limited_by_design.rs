@@ -138,10 +138,9 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
         shared.alone,
         shared.pattern,
     );
-    let next_step = "Nothing to repair; spread GPUs that work at the same time over links of their own where the board \
-        has them";
+    let plan = [Step::Nothing(Fine::Always), Step::SpreadGpus];
     let found = RULE
-        .finding(about, message, next_step)
+        .finding(about, message, plan)
         .about_pairs(shared.pairs.clone())
         .gpus(&shared.gpus)
         .fact("pattern", shared.pattern.clone())

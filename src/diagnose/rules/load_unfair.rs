@@ -29,9 +29,8 @@ use std::cmp::Reverse;
 
 use super::load::{self, Judged};
 use super::load_collapses;
-use super::load_steps;
 use super::prelude::*;
-use model::flow::Flow;
+use model::flow::{Endpoint, Flow};
 use model::topology::LinkKind;
 use topology::shares::Passage;
 
@@ -147,21 +146,21 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         100.0 * worst.part,
         worst.judged.pattern.name(),
     );
-    let next_step = match link.kind {
-        LinkKind::NvLink => format!(
-            "Check again. If it stays, look at the error counters of the NVLinks of both GPUs ({}), and swap the GPU with \
-             another to see whether it moves",
-            load_steps::counters(link)
-        ),
-        _ => format!(
-            "Check again. A GPU that shares a port of a PCIe switch with others has less by design; where nothing of the \
-             kind explains it, look at the error counters of this GPU's links ({}) and at the switch's arbitration",
-            load_steps::counters(link)
-        ),
-    };
+    let plan = Plan::now([Step::CheckAgain]).if_it_stays(match link.kind {
+        LinkKind::NvLink => {
+            let gpus: Vec<u32> = flow
+                .flow()
+                .ends()
+                .into_iter()
+                .filter_map(Endpoint::gpu)
+                .collect();
+            [Step::LinkErrors, Step::Swap(Part::Gpu(OneOf(gpus)))]
+        }
+        _ => [Step::Arbitration, Step::PcieErrors],
+    });
     let fairness = worst.judged.pattern.fairness.map(Fact::figure);
     vec![
-        RULE.finding(load::subject(evidence, link), message, next_step)
+        RULE.finding(load::subject(evidence, link), message, plan)
             .pairs(&flow.flow().pair().into_iter().collect::<Vec<_>>())
             .fact("pattern", worst.judged.pattern.name())
             .fact("patterns", found.len())

@@ -159,10 +159,13 @@ fn finding(
     } else {
         "; copies to and from other GPUs are slow as well"
     };
-    let next_step = "Stop other work on the GPU and check again. If it stays: look for clocks that are held back, of the \
-        memory too (nvidia-smi -q -d CLOCK,PERFORMANCE), for a power limit and for memory rows that were remapped \
-        (nvidia-smi -q -d ROW_REMAPPER,ECC); then swap the GPU with another to see whether it moves";
-    RULE.finding(Subject::of_gpus(gpus), message + paths, next_step)
+    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+        Step::Clocks,
+        Step::PowerLimit,
+        Step::MemoryRows,
+        Step::Swap(Part::Gpu(one_of(gpus))),
+    ]);
+    RULE.finding(Subject::of_gpus(gpus), message + paths, plan)
         .fact("lowest_achieved", lowest)
         .fact("known_of_model", known.map(|known| known.reached[0]))
         .fact("known_from", known.map(|known| known.source))

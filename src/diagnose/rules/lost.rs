@@ -48,32 +48,40 @@ pub(super) fn shared_port(
     best
 }
 
-/// Returns the next step for one GPU that does not answer.
-pub(super) fn next_step(evidence: &Evidence<'_>, gpu: u32) -> &'static str {
+/// Returns the steps for one GPU that does not answer.
+pub(super) fn plan(evidence: &Evidence<'_>, index: u32) -> Plan {
+    let lost = || gpu(index);
     if evidence.virtual_machine() {
-        return "Look for Xid messages (dmesg | grep -i xid). Shut this virtual machine down and start it again, which resets \
-                the GPU; if it is lost again, ask whoever runs the host to look at it there: Xid, AER, power and seat";
+        return Plan::now([Step::Xid, Step::RestartGuest])
+            .if_it_stays([Step::AskHost(Ask::LostGpu)]);
     }
-    if is_module(evidence, gpu) {
-        return "Look for Xid messages (dmesg | grep -i xid) and in the log of the management controller (BMC). Power the \
-                machine off and on again; if the GPU is lost again, look at its temperatures, swap the module with another \
-                one to see whether the fault moves, then replace module or board";
+    if is_module(evidence, index) {
+        return Plan::now([Step::Xid, Step::Bmc, Step::PowerCycle]).if_it_stays([
+            Step::Cooling,
+            Step::Swap(Part::Module(lost())),
+            Step::Replace(Part::ModuleOrBoard),
+        ]);
     }
-    match external::of(evidence, gpu) {
-        Some(External::Thunderbolt) => {
-            "Look for Xid messages (dmesg | grep -i xid). Switch the dock off and on and plug its Thunderbolt cable in again; \
-             if the GPU is lost again, try another cable, as short as possible, then another dock or power supply of the \
-             dock, then another GPU"
-        }
-        Some(External::FewLanes) => {
-            "Look for Xid messages (dmesg | grep -i xid). Power machine and GPU off and on again. If it hangs on a cable \
-             (OCuLink, M.2 adapter), try another cable, as short as possible, or set the port one generation lower in BIOS, \
-             then look at the dock and its power supply; otherwise check power cables and seat; then replace the GPU"
-        }
-        None => {
-            "Look for Xid messages (dmesg | grep -i xid). Power the machine off and on again; if the GPU is lost again, \
-             check its power cables and cooling, reseat it, then replace it"
-        }
+    match external::of(evidence, index) {
+        Some(External::Thunderbolt) => Plan::now([Step::Xid, Step::RestartDock]).if_it_stays([
+            Step::Exchange(Part::Cable),
+            Step::Exchange(Part::Dock),
+            Step::Replace(Part::Gpu(lost())),
+        ]),
+        Some(External::FewLanes) => Plan::now([Step::Xid, Step::PowerCycleWithGpu]).if_it_stays([
+            Step::Exchange(Part::CableIfAny),
+            Step::SlowerSlot,
+            Step::Exchange(Part::Dock),
+            Step::PowerCables(lost()),
+            Step::Reseat(Part::Gpu(lost())),
+            Step::Replace(Part::Gpu(lost())),
+        ]),
+        None => Plan::now([Step::Xid, Step::PowerCycle]).if_it_stays([
+            Step::PowerCables(lost()),
+            Step::Cooling,
+            Step::Reseat(Part::Gpu(lost())),
+            Step::Replace(Part::Gpu(lost())),
+        ]),
     }
 }
 
@@ -127,11 +135,13 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         found
             .message
             .push_str("; the kernel has switched it off (power state D3cold)");
-        found.next_step = format!(
-            "First keep the kernel from switching it off (echo on > /sys/bus/pci/devices/{address}/power/control), reload \
-             the driver and check again. If it stays away: {}",
-            found.next_step
-        );
+        let first = [
+            Step::KeepPowered(At(vec![address])),
+            Step::ReloadDriver,
+            Step::CheckAgain,
+        ];
+        let later = std::mem::take(&mut found.steps);
+        found = found.steps(Plan::now(first).before(later));
     } else if function.answers.get() == Some(false) {
         found
             .message
@@ -251,10 +261,8 @@ fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
     // The next step already covers a Thunderbolt dock.
     let is_said = |gpu| external::of(evidence, gpu) == Some(External::Thunderbolt);
     if !matches!(found.subject, Subject::Gpu { index } if is_said(index)) {
-        found.next_step = format!(
-            "First check the cable, and the dock and its power. {}",
-            found.next_step
-        );
+        let others = std::mem::take(&mut found.steps);
+        found = found.steps(Plan::now([Step::CableAndDock]).beside(others));
     }
     found.fact("external_link", true)
 }

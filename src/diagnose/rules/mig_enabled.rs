@@ -61,13 +61,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Subject::Machine,
             format!(
                 "MIG mode is on for {which}{}: no peer access with {}",
-                if differ { ", and off for others of the same model" } else { "" },
+                if differ {
+                    ", and off for others of the same model"
+                } else {
+                    ""
+                },
                 if indices.len() == 1 { "it" } else { "them" },
             ),
-            format!(
-                "If they are to work together with others: end all programs on them, then nvidia-smi -i {} -mig 0",
-                words::option(&indices)
-            ),
+            [Step::MigOff(all(&indices), Listed(indices.clone()))],
         )
         .gpus(&indices);
     if differ {

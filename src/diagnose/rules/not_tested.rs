@@ -66,7 +66,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(
             Subject::Machine,
             parts.join(". "),
-            next_step(evidence, measurements),
+            plan(evidence, measurements),
         )
         .fact("tested", coverage.tested)
         .fact("untested", coverage.untested)
@@ -100,13 +100,9 @@ pub(crate) fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
 }
 
-/// The next step for a saved report that lacks rows.
-pub(crate) const WHOLE_REPORT: &str =
-    "Get the report as check wrote it, with all rows, or check again";
-
-fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
+fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {
     if measurements.absent > 0 {
-        return WHOLE_REPORT.to_owned();
+        return Plan::now([Step::WholeReport]);
     }
     let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
         let gpus =
@@ -122,31 +118,19 @@ fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
     let prohibited = in_mode(&[ComputeMode::Prohibited]);
     let mut steps = Vec::new();
     if !taken.is_empty() {
-        let (gpus, list) = (words::gpus(&taken), words::option(&taken));
-        let daemon = match evidence.snapshot.host.mps_daemon.get() {
-            Some(true) => {
-                "; the MPS daemon of this machine may be it: echo quit | nvidia-cuda-mps-control"
-            }
-            _ => "",
-        };
-        steps.push(format!(
-            "End the program that has {gpus} (nvidia-smi lists it{daemon}), or let several in (nvidia-smi -i {list} -c DEFAULT)"
-        ));
+        steps.push(Step::EndProgramOn(all(&taken)));
+        if evidence.snapshot.host.mps_daemon.get() == Some(true) {
+            steps.push(Step::QuitMps);
+        }
     }
-    if !prohibited.is_empty() {
-        let (gpus, list) = (words::gpus(&prohibited), words::option(&prohibited));
-        steps.push(format!(
-            "Let programs use {gpus} (nvidia-smi -i {list} -c DEFAULT)"
-        ));
+    let closed: Vec<u32> = taken.into_iter().chain(prohibited).collect();
+    if closed.is_empty() {
+        steps.push(Step::RemoveReason);
+    } else {
+        steps.push(Step::DefaultComputeMode(all(&closed), Listed(closed)));
     }
-    if steps.is_empty() {
-        return "Remove the reason and check again, or ask for less with --gpus, --only or --skip"
-            .to_owned();
-    }
-    format!(
-        "{}; then check again, or ask for less with --gpus, --only or --skip",
-        steps.join(". ")
-    )
+    steps.push(Step::CheckAgain);
+    Plan::now(steps).otherwise([Step::CheckLess])
 }
 
 fn cut_off(measurements: &Measurements) -> Option<String> {

@@ -24,7 +24,6 @@
 
 use super::not_tested;
 use super::prelude::*;
-use super::process_limit;
 use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
@@ -50,7 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(
             Subject::Machine,
             format!("Nothing was measured: {why}"),
-            next_step(evidence),
+            plan(evidence),
         )
         .fact("gpus", evidence.snapshot.gpus.len())
         .fact("untested", coverage.untested)
@@ -106,7 +105,7 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     )
 }
 
-fn next_step(evidence: &Evidence<'_>) -> &'static str {
+fn plan(evidence: &Evidence<'_>) -> Plan {
     let gpus = evidence.snapshot.gpus.len();
     let driver = evidence
         .measurements
@@ -115,7 +114,7 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         .measurements
         .is_some_and(|measurements| measurements.absent > 0)
     {
-        return not_tested::WHOLE_REPORT;
+        return Plan::now([Step::WholeReport]);
     }
     let codes = driver.into_iter().flat_map(|driver| match driver.failure {
         Some(_) => vec![driver.failure_code],
@@ -126,39 +125,33 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
             .collect(),
     });
     match driver.and_then(|driver| driver.hindrance) {
-        Some(Hindrance::AnotherCheck) => {
-            return "Check again when the other one has ended, or let this one wait with --wait";
-        }
-        Some(Hindrance::ProcessLimit) => return process_limit::NEXT_STEP,
+        Some(Hindrance::AnotherCheck) => return Plan::now([Step::CheckInTurn]),
+        Some(Hindrance::ProcessLimit) => return Plan::now([Step::Limits, Step::CheckAgain]),
         None => {}
     }
     let devices = || driver.into_iter().flat_map(|driver| &driver.devices);
     if devices().any(|device| device.hindered) {
-        return process_limit::NEXT_STEP;
+        return Plan::now([Step::Limits, Step::CheckAgain]);
     }
+    let gone = evidence
+        .snapshot
+        .host
+        .kernel_module_version
+        .known()
+        .is_none();
     if codes.flatten().any(|code| code == CUDA_SYSTEM_NOT_READY) {
-        if evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
-            return "Ask whoever runs the host of this virtual machine whether the fabric manager runs there and the \
-                    partition with these GPUs is active; then check again";
-        }
-        "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
-         be the driver's), then check again"
+        let manager = match evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
+            true => Step::AskHost(Ask::Fabric),
+            false => Step::StartFabricManager,
+        };
+        Plan::now([manager, Step::CheckAgain])
     } else if gpus == 1 && devices().all(|device| device.failure.is_none()) {
-        "Nothing to repair: copies between GPUs need a machine with two or more. To measure copies with the host, check \
-         without --only and --skip, or with --only host"
-    } else if gpus == 0
-        && evidence
-            .snapshot
-            .host
-            .kernel_module_version
-            .known()
-            .is_none()
-    {
-        "Load the driver where it is installed (modprobe nvidia) and see what it says (dmesg | grep -i nvrm); in a \
-         container see whether it has access to the GPUs; then check again"
+        Plan::now([Step::Nothing(Fine::OneGpu), Step::CheckWithHost])
+    } else if gpus == 0 && gone {
+        let load = [Step::LoadDriver, Step::StartLog];
+        Plan::now(load).and(When::Now, [Step::Container, Step::CheckAgain])
     } else {
-        "See whether nvidia-smi and a CUDA program work at all, and in a container whether it has access to the \
-         GPUs; then check again"
+        Plan::now([Step::Driver, Step::Container, Step::CheckAgain])
     }
 }
 
@@ -172,12 +165,7 @@ mod tests {
         let mut machine = empty();
         machine.problems.push("NVML: driver not loaded".into());
         let found = findings(&machine, Some(&Measurements::default()));
-        let may = [
-            Step::Lspci,
-            Step::ReloadDriver,
-            Step::RunAsRoot,
-            Step::Container,
-        ];
-        assert_advice(&RULE, &found, &[Step::BindDriver], &may);
+        let may = ["lspci", "driver-log", "run-as-root", "container"];
+        assert_advice(&RULE, &found, &["bind-driver"], &may);
     }
 }

@@ -27,6 +27,7 @@
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch warns
 //! of the same counters.
 
+use super::nvlink_missing;
 use super::prelude::*;
 use super::{bandwidth, load_reached};
 use model::measurement::NvLinkErrorsAdded;
@@ -64,15 +65,15 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         sum(|errors| errors.recovery),
     );
     let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
-    let gpu = words::gpu(evidence.snapshot, index);
+    let name = words::gpu(evidence.snapshot, index);
     let (subject, which) = match links.as_slice() {
         [link] => (
             Subject::Link { index, link: *link },
-            format!("NVLink {link} of {gpu}"),
+            format!("NVLink {link} of {name}"),
         ),
         many => (
             Subject::Gpu { index },
-            format!("{} NVLinks of {gpu}", many.len()),
+            format!("{} NVLinks of {name}", many.len()),
         ),
     };
     let low = load_reached::is_low_over_nvlinks(evidence, index);
@@ -103,6 +104,10 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     } else {
         ""
     };
+    let (reseated, other_end) = match nvlink_missing::may_have_bridge(evidence, index) {
+        true => (Part::GpuOrBridge(gpu(index)), Cause::BridgeOrBoard),
+        false => (Part::Gpu(gpu(index)), Cause::BoardOrSwitch),
+    };
     let mut found = RULE
         .finding(
             subject,
@@ -110,11 +115,15 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
                 "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} \
              recoveries{under_load}{fine}"
             ),
-            format!(
-                "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 \
-             (dmesg | grep -i xid); reseat the bridge or the GPU, then swap it with another to see whether the \
-             errors move"
-            ),
+            Plan::now([
+                Step::CheckAgain,
+                Step::LinkErrorsOf(gpu(index), Listed(vec![index])),
+                Step::XidOf("74"),
+            ])
+            .if_it_stays([
+                Step::Reseat(reseated),
+                Step::Swap(Part::Gpu(gpu(index))),
+            ]),
         )
         .fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect()))
         .fact("crc_errors", crc)
@@ -124,21 +133,14 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     if crc == 0 && recovery == 0 && judged && !slow {
         found.severity = Severity::Info;
     }
+    let swap = || [Step::SwapTest(Part::Gpu(gpu(index)))];
     found.suspects = vec![
-        suspect(
-            "the GPU",
-            "swap it with another: errors that move with it are the GPU's",
-        ),
-        suspect(
-            "bridge, baseboard or switch",
-            "errors that stay at the place when the GPU is swapped",
-        ),
+        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
+        suspect_if(other_end, swap(), Sign::FaultStays),
     ];
     if recovery == 0 {
-        found.suspects.push(suspect(
-            "congestion by other work, which raises replays",
-            "check again with the machine idle: replays that stay away were that",
-        ));
+        let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);
+        found.suspects.push(congestion);
     }
     found
 }

@@ -87,6 +87,10 @@ fn finding(
         Some(index) => format!("GPU {index}, of the same model, has {should}"),
         None => format!("other GPUs have {should} that lead to it"),
     };
+    let look = match nvlink_missing::may_have_bridge(evidence, gpu.index) {
+        true => Step::BridgesFitted(all(&[gpu.index])),
+        false => Step::FabricLog,
+    };
     let mut found = RULE
         .finding(
             Subject::Gpu { index: gpu.index },
@@ -95,12 +99,12 @@ fn finding(
                 words::gpu(evidence.snapshot, gpu.index),
                 words::count(active, "active NVLink"),
             ),
-            format!(
-                "Compare nvidia-smi nvlink -s -i {} with another GPU; see whether a bridge is missing or half seated; \
-                 with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
-                 another to see whether the fault moves",
-                gpu.index
-            ),
+            Plan::now([
+                Step::LinkStatesOf(Listed(vec![gpu.index])),
+                look,
+                Step::PowerCycle,
+            ])
+            .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),
         )
         .fact("active_count", active)
         .fact("active_count_of_like_gpus", should);
@@ -110,19 +114,15 @@ fn finding(
         found.severity = Severity::Warning;
     }
     if bridged && !on_board {
-        found.suspects.push(suspect(
-            "a bridge that was never fitted, or that came loose",
-            "open the machine and look; nothing to do if the order has none for this GPU",
-        ));
+        found
+            .suspects
+            .push(suspect(Cause::BridgeMissing, [Step::BridgeMissing]));
     }
-    found.suspects.push(suspect(
-        "links that were disabled after they failed training",
-        "look for link training in the fabric manager's log and in dmesg (NVRM, Xid 74)",
-    ));
-    found.suspects.push(suspect(
-        "the GPU or its seat",
-        "swap the GPU with another and see whether it moves",
-    ));
+    let swap = Step::SwapTest(Part::Gpu(steps::gpu(gpu.index)));
+    found.suspects.extend([
+        suspect(Cause::LinksDisabled, [Step::TrainingLog]),
+        suspect_if(Cause::GpuOrSeat, [swap], Sign::FaultMoves),
+    ]);
     found
 }
 

@@ -228,19 +228,18 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
 /// Returns a finding on cards without a bridge, while others of their model have one.
 fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let (others, next_step) = if nvlink_missing::is_sxm(model) {
-        let ask =
-            "Ask whoever runs the host of this virtual machine whether these GPUs are given NVLink";
-        ("the model have theirs", ask)
+    let (others, plan) = if nvlink_missing::is_sxm(model) {
+        ("the model have theirs", vec![Step::AskHost(Ask::NvLink)])
     } else {
-        (
-            "their model are bridged",
-            "See whether NVLink bridges should sit on these GPUs, and reseat them",
-        )
+        let bridges = [
+            Step::BridgesFitted(all(&indices)),
+            Step::Reseat(Part::Bridge),
+        ];
+        ("their model are bridged", bridges.to_vec())
     };
     let named = words::named(evidence.snapshot, &indices);
     let what = format!("All NVLinks of {named} are down, while other GPUs of {others}");
-    RULE.finding(Subject::of_gpus(&indices), what, next_step)
+    RULE.finding(Subject::of_gpus(&indices), what, plan)
         .at(Severity::Warning)
         .fact("inactive_links", inactive_by_gpu(gpus))
         .fact("active_count_of_like_gpus", most)
@@ -252,7 +251,7 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
 fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: usize) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     let names = words::gpus(&indices);
-    let (what, next_step) = match &subject {
+    let (what, plan) = match &subject {
         Subject::Machine => (
             format!(
                 "All NVLinks of {names} are down, although {}",
@@ -277,18 +276,21 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
                     .known()
                     .is_some_and(|name| nvlink_missing::is_sxm(name))
             });
-            let next_step = if board {
-                "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); power-cycle the machine; if \
-                 the same links stay down, have the modules at both ends and their board looked at"
+            let plan = if board {
+                Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::PowerCycle])
+                    .if_it_stays([Step::Service(Served::ModulesAndBoard)])
             } else {
-                "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat these GPUs and the \
-                 NVLink bridge between them, if there is one; if the same links stay down, swap one GPU to see whether \
-                 the fault moves"
+                Plan::now([
+                    Step::XidOf("74"),
+                    Step::LinkErrors,
+                    Step::Reseat(Part::GpuAndBridge(OneOf(indices.clone()))),
+                ])
+                .if_it_stays([Step::Swap(Part::Gpu(OneOf(indices.clone())))])
             };
-            (text, next_step.to_owned())
+            (text, plan)
         }
     };
-    RULE.finding(subject, what, next_step)
+    RULE.finding(subject, what, plan)
         .fact("inactive_links", inactive_by_gpu(gpus))
         .fact("active_count_of_like_gpus", most)
         .gpus(&indices)
@@ -338,32 +340,32 @@ fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String 
     }
 }
 
-/// The next step on a tray of a larger NVLink domain, which runs no fabric manager.
-const ON_A_TRAY: &str = "Look at the cables of this tray and at the switch trays of the rack, where the fabric manager of \
-    such a machine runs, and for Xid 74 (dmesg | grep -i xid); if the same links stay down, have the tray looked at";
+/// Returns the steps on a tray of a larger NVLink domain, which runs no fabric manager.
+fn on_a_tray() -> Plan {
+    Plan::now([Step::FabricTrays, Step::XidOf("74")]).if_it_stays([Step::Service(Served::Tray)])
+}
 
-/// Returns the next step if all links of a GPU are down.
-fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
+/// Returns the steps if all links of a GPU are down.
+fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> Plan {
     if evidence.virtual_machine() {
-        return "Reload the driver or reboot the virtual machine, and look again (nvidia-smi nvlink -s): links train when \
-                the driver starts. If they stay down, look for the fabric manager here (systemctl status \
-                nvidia-fabricmanager), and ask whoever runs the host of this virtual machine"
-            .to_owned();
+        return Plan::now([Step::ReloadDriver, Step::LinkStates])
+            .if_it_stays([Step::FabricManagerHere, Step::AskHost(Ask::Fabric)]);
     }
     if fabric_not_ready::of_a_tray(evidence.snapshot) {
-        return ON_A_TRAY.to_owned();
+        return on_a_tray();
     }
     let switched =
         !evidence.snapshot.nvswitches.is_empty() || gpus.iter().any(|links| links.in_fabric());
     if switched {
-        "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep -i \
-         xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
-    } else {
-        "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); power-cycle the machine; reseat \
-         the GPU and its NVLink bridge, if there is one; if the links stay down, swap the GPU to see whether the \
-         fault moves, and have the board that connects the GPUs looked at"
+        return Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
+            .if_it_stays([Step::Service(Served::Board)]);
     }
-    .to_owned()
+    let gpus = || OneOf(gpus.iter().map(|links| links.gpu.index).collect());
+    Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::PowerCycle]).if_it_stays([
+        Step::Reseat(Part::GpuAndBridge(gpus())),
+        Step::Swap(Part::Gpu(gpus())),
+        Step::Service(Served::Board),
+    ])
 }
 
 /// Returns links that are down on every GPU of a model with several GPUs: the board has no wires for them.
@@ -385,7 +387,7 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
             "{} has no active NVLink: bridges connect the other GPUs of its model in pairs, and none is left for it",
             words::gpu(evidence.snapshot, index)
         ),
-        "Nothing to do; a bridge connects two GPUs",
+        [Step::Nothing(Fine::BridgesAreOfTwo)],
     )
     .at(Severity::Info)
     .fact("inactive_links", link_numbers(&links.inactive))
@@ -426,20 +428,22 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
             because(evidence, &[links], most)
         )
     };
-    let next_step = if links.active.is_empty() && !links.in_fabric() {
+    let swap = Step::Swap(Part::Gpu(steps::gpu(index)));
+    let plan = if links.active.is_empty() && !links.in_fabric() {
         what_to_do(evidence, &[links])
     } else if fabric_not_ready::of_a_tray(evidence.snapshot) {
-        ON_A_TRAY.to_owned()
+        on_a_tray()
     } else if links.in_fabric() {
-        "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
-         -i xid); power-cycle the machine; if the same links stay down, swap the GPU to see whether the fault moves"
-            .to_owned()
+        Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle]).if_it_stays([swap])
     } else {
-        "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat the GPU and its NVLink \
-         bridge; if the same links stay down, swap the GPU to see whether the fault moves"
-            .to_owned()
+        Plan::now([
+            Step::XidOf("74"),
+            Step::LinkErrors,
+            Step::Reseat(Part::GpuAndBridge(steps::gpu(index))),
+        ])
+        .if_it_stays([swap])
     };
-    RULE.finding(subject, format!("{which} ({compared})"), next_step)
+    RULE.finding(subject, format!("{which} ({compared})"), plan)
         .fact("inactive_links", link_numbers(&lost))
         .fact("active_count", links.active.len())
         .fact("active_count_of_like_gpus", most)
@@ -454,9 +458,8 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
             "No NVLink of {} ({model}) is up in this virtual machine, although their board connects them",
             words::all_or(evidence.snapshot, &indices)
         ),
-        "Reload the driver (modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia) or reboot the \
-         virtual machine, and look again (nvidia-smi nvlink -s): links train when the driver starts. If they stay down, \
-         ask whoever runs the host whether these GPUs are given NVLink, and for its fabric manager",
+        Plan::now([Step::ReloadDriver, Step::LinkStates])
+            .if_it_stays([Step::AskHost(Ask::NvLink), Step::AskHost(Ask::FabricLog)]),
     )
     .at(Severity::Warning)
     .fact("inactive_links", inactive_by_gpu(gpus))
@@ -480,7 +483,7 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
                 words::distinct(gpus.iter().map(|links| numbers(&links.inactive))),
                 words::gpus(&indices),
             ),
-            "Compare with the machine's specification; nothing to do if it has no more links, or no bridge",
+            [Step::CompareOrdered, Step::Nothing(Fine::IfWired)],
         )
         .fact("active_count", active)
         .fact("inactive_links", inactive_by_gpu(gpus));

@@ -33,6 +33,7 @@
 //! passed with all NVLinks down.
 
 use super::prelude::*;
+use model::snapshot::NvLinkRemote;
 
 /// Names of parts that exist for SXM sockets only, without the manufacturer.
 const SXM_ONLY: [&str; 8] = [
@@ -58,6 +59,16 @@ pub(super) fn is_sxm(name: &str) -> bool {
     let name = name.trim();
     let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
     part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
+}
+
+/// Returns true if a bridge may connect this GPU: neither an SXM board nor an NVSwitch does.
+pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    let Some(gpu) = evidence.snapshot.gpu(gpu) else {
+        return true;
+    };
+    let mut links = gpu.nvlinks.known().into_iter().flatten();
+    let on_board = gpu.name.known().is_some_and(|name| is_sxm(name));
+    !on_board && !links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -123,17 +134,15 @@ fn finding(
             words::count(switches, "NVSwitch") + if switches == 1 { " is" } else { " are" }
         ),
     };
-    // Boards of four GPUs connect them without switches, and run no fabric manager.
-    let next_step = if !evidence.virtual_machine() && switches == 0 && gpus.len() <= 4 {
-        "See whether NVLink is disabled (NVreg_NvLinkDisable in /etc/modprobe.d and on the kernel's command line); look \
-         at dmesg (grep -i nvlink); power-cycle the machine; if it stays, have the board looked at"
-    } else if evidence.virtual_machine() {
-        "Ask whoever runs the host of this virtual machine whether its GPUs are given NVLink; then see whether NVLink \
-         is disabled here (NVreg_NvLinkDisable in /etc/modprobe.d)"
+    let plan = if evidence.virtual_machine() {
+        Plan::now([Step::AskHost(Ask::NvLink), Step::NvLinkDisabled])
     } else {
-        "See whether NVLink is disabled (NVreg_NvLinkDisable in /etc/modprobe.d and on the kernel's command line); look \
-         at dmesg (grep -iE 'nvlink|nvswitch|sxid') and at the fabric manager's log; power-cycle the machine; if it \
-         stays, have the board looked at"
+        // Boards of four GPUs connect them without switches, and run no fabric manager.
+        let fabric = (switches > 0 || gpus.len() > 4).then_some(Step::FabricLog);
+        Plan::now([Step::NvLinkDisabled, Step::NvLinkLog])
+            .and(When::Now, fabric)
+            .and(When::Now, [Step::PowerCycle])
+            .if_it_stays([Step::Service(Served::Board)])
     };
     let mut found = RULE
         .finding(
@@ -142,7 +151,7 @@ fn finding(
                 "No NVLink is listed for {} ({model}), although {why}",
                 words::gpus(&indices)
             ),
-            next_step,
+            plan,
         )
         .gpus(&indices)
         .fact("model", model)

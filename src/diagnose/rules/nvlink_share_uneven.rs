@@ -22,6 +22,7 @@
 //! NVML, fields 138 and 139, link by link. 8 x H200: each of 18 links carries 1/18 of the data (measured).
 
 use super::counted;
+use super::nvlink_missing;
 use super::prelude::*;
 use model::load::{Counted, LinkShare};
 use model::snapshot::{NvLink, NvLinkRemote};
@@ -88,8 +89,18 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         words::gpu(evidence.snapshot, gpu),
         words::count(of, "link"),
     );
-    let next_step = "Look at its error counters (nvidia-smi nvlink -e) and the fabric manager's log, restart the fabric \
-        manager or reset the GPUs, and check again; if it stays with the link, swap the GPU, bridge or cable";
+    let part = match nvlink_missing::may_have_bridge(evidence, gpu) {
+        true => Part::GpuBridgeOrCable(steps::gpu(gpu)),
+        false => Part::Gpu(steps::gpu(gpu)),
+    };
+    let plan = Plan::now([
+        Step::LinkErrors,
+        Step::FabricLog,
+        Step::RestartFabricManager,
+        Step::ResetGpu(all(&[gpu]), Listed(vec![gpu])),
+        Step::CheckAgain,
+    ])
+    .if_it_stays([Step::Swap(part)]);
     let about = match links {
         [link] => Subject::Link {
             index: gpu,
@@ -97,7 +108,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         },
         _ => Subject::Gpu { index: gpu },
     };
-    RULE.finding(about, message, next_step)
+    RULE.finding(about, message, plan)
         .gpus(&[gpu])
         .fact(
             "links",

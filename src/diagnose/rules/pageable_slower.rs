@@ -81,11 +81,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             words::all_or(evidence.snapshot, &gpus)
         },
     );
-    let next_step = "Copy from pinned buffers that are allocated once and used again: pin_memory=True and \
-        non_blocking=True in PyTorch, cudaMallocHost in CUDA";
     let least_of = |rates: Vec<f64>| rates.into_iter().reduce(f64::min).map(GbPerSecond);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, next_step)
+        .finding(Subject::of_gpus(&gpus), message, [Step::PinMemory])
         .gpus(&gpus)
         .fact("times", times)
         .fact("lowest_pinned", least_of(pinned))

@@ -124,15 +124,11 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
     let share = |bytes: u16| 100.0 * f64::from(bytes) / f64::from(bytes + OVERHEAD);
     let size = |bytes: u16| Bytes(bytes.into());
     let address = first.hop.address;
-    let next_step = match first.possible {
-        Some(possible) if possible < *usual => format!(
-            "A port or device on the way of {} can do no more than {possible} bytes: put it into another slot if copies over \
-             PCIe matter",
-            words::gpus(&gpus)
-        ),
-        _ => {
-            "Look for Max Payload Size in BIOS, or start the kernel with pci=pcie_bus_perf, and check again".to_owned()
+    let plan = match first.possible {
+        Some(possible) if possible < *usual => {
+            vec![Step::LargerPayloadSlot(all(&gpus), possible.into())]
         }
+        _ => vec![Step::MaxPayload, Step::CheckAgain],
     };
     let message = format!(
         "Packets on the way of {} carry {} bytes (MaxPayload at {address}), and {usual} on the ways of most others of its \
@@ -143,7 +139,7 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
         share(*usual),
     );
     let found = RULE
-        .finding(Subject::PcieLink { address }, message, next_step)
+        .finding(Subject::PcieLink { address }, message, plan)
         .gpus(&gpus)
         .fact("payload", size(first.bytes))
         .fact("usual_payload", size(*usual))
@@ -190,18 +186,11 @@ mod tests {
             "{}",
             found.message
         );
-        assert!(
-            found.next_step.contains("Max Payload Size"),
-            "{}",
-            found.next_step
-        );
+        assert!(advises(&found, "firmware-setting"), "{}", found.next_step);
         let machine = with_payloads(128, 128);
         let found = findings(&machine, Some(&measured(&machine, 0.84)));
-        assert!(
-            only(&found, "payload-below-siblings", Severity::Info)
-                .next_step
-                .contains("no more than 128")
-        );
+        let found = only(&found, "payload-below-siblings", Severity::Info);
+        assert!(advises(&found, "other-slot"), "{}", found.next_step);
     }
 
     #[test]

@@ -118,37 +118,20 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
         "The PCIe links of {} all had {state}",
         shared::names(evidence, gpus)
     );
-    let next_step = "Look for what these links share, before single GPUs: risers, cables or a backplane of one kind, or \
-        made for a lower generation; put one of these GPUs into a slot of the board, or set its slot one generation lower \
-        in BIOS, and check again"
-        .to_owned();
+    let elsewhere = [Step::BoardSlot, Step::SlowerSlot];
     let mut suspects = vec![
-        suspect(
-            "risers, cables or a backplane of one kind, or made for a lower generation",
-            "put one GPU into a slot of the board, or set its slot one generation lower in BIOS: its errors stop",
-        ),
-        suspect(
-            "a BIOS version that trains these links badly",
-            "update the BIOS and check again",
-        ),
+        suspect_if(Cause::RisersTooSlow, elsewhere.clone(), Sign::FaultEnds),
+        suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]),
     ];
-    suspects.extend(
-        first
-            .suspects
-            .iter()
-            .find(|suspect| suspect.cause.starts_with(CONGESTION))
-            .cloned(),
-    );
-    Finding {
-        message,
-        next_step,
-        ..first
-    }
-    .suspecting(suspects)
+    let congestion = |suspect: &&Suspect| Cause::Congestion.is(suspect);
+    suspects.extend(first.suspects.iter().find(congestion).cloned());
+    let plan = Plan::now([Step::WhatIsShared(SharedParts::Risers)])
+        .and(When::Now, elsewhere)
+        .and(When::Now, [Step::CheckAgain]);
+    Finding { message, ..first }
+        .steps(plan)
+        .suspecting(suspects)
 }
-
-/// The cause that raises counters of sound links.
-const CONGESTION: &str = "congestion";
 
 /// Returns the finding on a link, and its state as words.
 fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
@@ -211,13 +194,19 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} had {} while copies ran{}; {}", parts.join(", "), words_of(meanwhile), rates("it")),
             format!(
-                "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat {} and the riser or cable, \
-                 clean the contacts, and check again; then swap it with one of the same kind to see whether the \
-                 errors move",
-                words::gpus(gpus)
+                "{name} had {} while copies ran{}; {}",
+                parts.join(", "),
+                words_of(meanwhile),
+                rates("it")
             ),
+            Plan::now([
+                Step::AerLog,
+                Step::Reseat(Part::GpuAndRiser(one_of(gpus))),
+                Step::SlotContacts,
+                Step::CheckAgain,
+            ])
+            .if_it_stays([Step::Swap(Part::GpuAndRiser(one_of(gpus)))]),
         )
         .fact("replays_added", count(counted.replays))
         .fact("corrected_added", count(corrected))
@@ -231,17 +220,20 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         found.severity = Severity::Error;
     }
     found.suspects = vec![
-        suspect(
-            "contacts, riser or cable, or one made for a lower generation",
-            "set the slot one generation lower in BIOS, or use a shorter riser: the errors stop",
+        suspect_if(
+            Cause::Contacts,
+            [Step::SlowerSlot, Step::ReplaceMatching],
+            Sign::FaultEnds,
         ),
-        suspect("the GPU or board below", "swap it: the errors move with it"),
+        suspect_if(
+            Cause::GpuOrBoardBelow,
+            [Step::SwapTest(Part::Gpu(one_of(gpus)))],
+            Sign::FaultMoves,
+        ),
     ];
     if !uncorrected && slow.is_empty() && low != Some(true) {
-        found.suspects.push(suspect(
-            format!("{CONGESTION}, which raises replays on a sound link"),
-            "check again with the machine idle: the counters stay",
-        ));
+        let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);
+        found.suspects.push(congestion);
     }
     found
         .suspects
@@ -353,7 +345,7 @@ mod tests {
             finding
                 .suspects
                 .iter()
-                .any(|suspect| suspect.cause.contains("congestion")),
+                .any(|suspect| suspect.id == "other-work"),
             "{finding:#?}"
         );
     }

@@ -50,27 +50,22 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     });
     shared::combined(evidence, all.collect(), |first, state, gpus| {
         let names = shared::names(evidence, gpus);
-        let next_step = format!(
-            "Look for what {} share before single GPUs: risers or cables of one kind, or made for a lower generation. Set \
-             these slots one generation lower in BIOS, or replace one riser, and check again; look for AER messages \
-             (dmesg | grep -iE 'aer|pcie')",
-            words::gpus(gpus)
-        );
         let suspects = vec![
-            suspect(
-                "risers or cables of one kind",
-                "put one of these GPUs into a slot of the board: its link stays up",
-            ),
-            suspect(
-                "the supply or the cooling that these GPUs share",
-                "check again with the other GPUs at rest (--gpus)",
-            ),
+            suspect_if(Cause::RisersAlike, [Step::BoardSlot], Sign::FaultEnds),
+            suspect(Cause::SharedPowerOrCooling, [Step::CheckOthersIdle]),
         ];
+        let plan = Plan::now([
+            Step::AerLog,
+            Step::WhatIsShared(SharedParts::Risers),
+            Step::SlowerSlot,
+            Step::CheckAgain,
+        ])
+        .if_it_stays([Step::Replace(Part::Riser)]);
         Finding {
             message: format!("The PCIe links of {names} all changed {state}"),
-            next_step,
             ..first
         }
+        .steps(plan)
         .suspecting(suspects)
     })
 }
@@ -103,29 +98,28 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         .finding(
             Subject::Gpu { index: load.index },
             message,
-            format!(
-                "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat GPU {} and its riser or cable, \
-                 and check again. If it stays: swap the GPU with another one, and replace what the fault stays with",
-                load.index
+            Plan::now([
+                Step::AerLog,
+                Step::Reseat(Part::GpuAndRiser(gpu(load.index))),
+                Step::CheckAgain,
+            ])
+            .if_it_stays([Step::Swap(Part::Gpu(gpu(load.index)))])
+            .and(When::IfItMoves, [Step::Replace(Part::Gpu(gpu(load.index)))])
+            .and(
+                When::IfItStaysThere,
+                [Step::Replace(Part::RiserCableOrBoard)],
             ),
         )
         .fact("states_in_turn", states)
         .fact("replays_added", load.replays_added);
     found = links::with_slowed(found, &links::slow(evidence, &over));
     found.scope.own_links = true;
+    let swap = || [Step::SwapTest(Part::Gpu(gpu(load.index)))];
+    let reseat = Step::Reseat(Part::GpuAndRiser(gpu(load.index)));
     found.suspects = vec![
-        suspect(
-            "contacts, riser or cable",
-            "reseat or replace them: the link keeps its width and speed",
-        ),
-        suspect(
-            "the GPU",
-            "swap it with another GPU: the change moves with it",
-        ),
-        suspect(
-            "the slot or the board",
-            "after the swap the change stays with the slot",
-        ),
+        suspect_if(Cause::Contacts, [reseat], Sign::FaultEnds),
+        suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
+        suspect_if(Cause::SlotOrBoard, swap(), Sign::FaultStays),
     ];
     found
         .suspects

@@ -72,45 +72,24 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
     let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
     let rate = first.scope.rate;
     let mut suspects = vec![
-        suspect(
-            "a BIOS setting that splits the slots or caps their generation",
-            "compare it with the board's manual",
-        ),
-        suspect(
-            "risers, cables or a backplane of one kind",
-            "put one GPU into a slot of the board and check again",
-        ),
+        suspect(Cause::SlotSettings, [Step::BoardSetting]),
+        suspect(Cause::RisersAlike, [Step::BoardSlot, Step::CheckAgain]),
     ];
     if one_lane {
-        let cause = "extenders of one lane (PCIe x1 risers)";
-        suspects.insert(
-            0,
-            suspect(
-                cause,
-                "look at them; a GPU in a slot of the board has all its lanes",
-            ),
-        );
+        suspects.insert(0, suspect(Cause::Extenders, [Step::Extenders]));
     }
-    let next_step = format!(
-        "Look for what these {} share, before single GPUs: {}. Change it for one of them and check again",
-        words::count(gpus.len(), "link"),
-        suspects
-            .iter()
-            .map(|suspect| suspect.cause.as_str())
-            .collect::<Vec<_>>()
-            .join("; or "),
-    );
+    let shared = match one_lane {
+        true => SharedParts::ExtendersSlotsOrRisers,
+        false => SharedParts::SlotsOrRisers,
+    };
     let message = format!(
         "The PCIe links of {} all run at {state}",
         shared::names(evidence, gpus)
     );
-    Finding {
-        message,
-        next_step,
-        ..first
-    }
-    .fact("rate", rate)
-    .suspecting(suspects)
+    Finding { message, ..first }
+        .steps(Plan::now([Step::WhatIsShared(shared), Step::CheckAgain]))
+        .fact("rate", rate)
+        .suspecting(suspects)
 }
 
 /// Returns the finding on a link, and its state as words.
@@ -163,7 +142,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         .finding(
             subject,
             format!("{name} runs at {state}"),
-            next_step(few_lanes, link, gpus),
+            plan(few_lanes, link, gpus),
         )
         .fact("width", is.width.map(Fact::Lanes))
         .fact("width_possible", link.possible.width.map(Fact::Lanes))
@@ -180,18 +159,13 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     if at_rest_only && few_lanes {
         found.severity = Severity::Warning;
         found.suspects = suspects(link, gpus);
-        found.next_step = format!(
-            "Some ports show fewer lanes at rest than they have: run 'peerscope check' (profile standard), which copies \
-             over this link, or read it while something is copied (lspci -vv, LnkSta). If it is narrow then too: {}",
-            found.next_step
-        );
+        let later = std::mem::take(&mut found.steps);
+        let found = found.steps(Plan::now([Step::CheckUnderLoad]).before(later));
         return Some((found, state));
     }
     if at_rest_only {
         found.severity = Severity::Info;
-        found.next_step = "Ports lower their generation at rest to save power: nothing to do if a check that copies \
-             over this link reaches its full rate (peerscope check)"
-            .into();
+        let found = found.steps(Plan::now([Step::Nothing(Fine::IfFull)]));
         return Some((found, state));
     }
     found = with_copies(found, evidence, gpus);
@@ -203,11 +177,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     }
     if evidence.virtual_machine() && link.port.is_none() {
         found.severity = Severity::Warning;
-        found.next_step = format!(
-            "This virtual machine does not show the slot: ask whoever runs its host to compare LnkCap and LnkSta \
-             of the GPU and of the port above it (lspci -vvv). {}",
-            found.next_step
-        );
+        let others = std::mem::take(&mut found.steps);
+        found = found.steps(Plan::now([Step::AskHost(Ask::LinkOfGpu)]).before(others));
     }
     Some((found, state))
 }
@@ -272,50 +243,57 @@ fn name(
 
 /// Lists both ends and the parts between them: lanes are lost at any of these, and no register shows where.
 fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
-    let board = match (link.gpu, gpus) {
-        (Some(index), _) => suspect(
-            "the GPU, its contacts or its lanes",
-            format!("swap GPU {index} with another GPU: the narrow link moves with it"),
-        ),
-        (None, _) => suspect(
-            "the switch board or its cable",
-            "swap it with one of the same kind: the narrow link moves with it",
+    let (cause, swap) = match link.gpu {
+        Some(index) => {
+            let part = Part::Gpu(gpu(index));
+            (Cause::Gpu(gpu(index)), Step::SwapTest(part))
+        }
+        None => (
+            Cause::SwitchBoard,
+            Step::SwapTest(Part::SwitchBoard(all(gpus))),
         ),
     };
     vec![
-        board,
-        suspect(
-            "the slot, riser or processor socket",
-            "after the swap the narrow link stays at the slot",
-        ),
-        suspect(
-            "a BIOS setting that splits the slot (bifurcation)",
-            "compare the setting with that of a slot that is wide",
-        ),
+        suspect_if(cause, [swap.clone()], Sign::FaultMoves),
+        suspect_if(Cause::SlotOrSocket, [swap], Sign::FaultStays),
+        suspect(Cause::SlotSetting, [Step::CompareSlot]),
     ]
 }
 
-fn next_step(few_lanes: bool, link: &Connection, gpus: &[u32]) -> String {
+fn plan(few_lanes: bool, link: &Connection, gpus: &[u32]) -> Plan {
     match (few_lanes, link.gpu) {
-        (true, Some(index)) => format!(
-            "Power off, reseat GPU {index} and its riser or cable, and check the slot's contacts. If it stays: swap it \
-             with another GPU. If the fault moves with the GPU, replace the GPU; if it stays with the slot, check the \
-             BIOS bifurcation setting of the slot, then replace riser, cable or board"
-        ),
-        (true, None) => format!(
-            "Power off and reseat the switch board, riser or cable above {}; check the BIOS bifurcation setting of its \
-             slot; then replace cable, riser or board",
-            words::gpus(gpus)
-        ),
-        (false, _) => "Set the slot's link speed in BIOS to Auto or to its highest generation; check that riser and \
-             cable are made for that generation; then reseat, and replace the riser or cable"
-            .into(),
+        (true, Some(index)) => {
+            let part = || Part::Gpu(gpu(index));
+            Plan::now([
+                Step::Reseat(Part::GpuAndRiser(gpu(index))),
+                Step::SlotContacts,
+                Step::CheckAgain,
+            ])
+            .if_it_stays([Step::Swap(part())])
+            .and(When::IfItMoves, [Step::Replace(part())])
+            .and(
+                When::IfItStaysThere,
+                [Step::Bifurcation, Step::Replace(Part::RiserCableOrBoard)],
+            )
+        }
+        (true, None) => Plan::now([
+            Step::Reseat(Part::SwitchBoard(all(gpus))),
+            Step::Bifurcation,
+            Step::CheckAgain,
+        ])
+        .if_it_stays([Step::Replace(Part::RiserCableOrBoard)]),
+        (false, _) => Plan::now([Step::SlotSpeed, Step::ReplaceMatching, Step::CheckAgain])
+            .if_it_stays([
+                Step::Reseat(Part::RiserOrCable),
+                Step::Replace(Part::RiserOrCable),
+            ]),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::advises;
     use crate::testing::{findings, measured, only, touches};
     use model::testing::{
         function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu,
@@ -328,7 +306,7 @@ mod tests {
         for text in ["while nothing runs", "Gen4 x4"] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
-        assert!(found.next_step.contains("peerscope check") && found.next_step.contains("reseat"));
+        assert!(advises(&found, "check-under-load") && advises(&found, "reseat"));
         assert_eq!(found.suspects.len(), 3);
         let measurements = measured(&machine, 0.84);
         only(

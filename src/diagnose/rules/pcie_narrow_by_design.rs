@@ -121,7 +121,7 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
 fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
     let (one, names) = (gpus.len() == 1, words::named(evidence.snapshot, gpus));
-    let (what, next_step) = match ceiling.narrow {
+    let (what, plan) = match ceiling.narrow {
         Narrow::Slot => (
             format!(
                 "{} more ({}) than {} ({}), which {} the limit: {is:.1} instead of {could:.1} GB/s each way. No \
@@ -132,7 +132,7 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
                 ceiling.is,
                 if one { "is" } else { "are" },
             ),
-            "If the board has a wider or newer slot, move the GPU there; otherwise nothing to do",
+            Plan::now([Step::WiderSlot(all(gpus))]).otherwise([Step::Nothing(Fine::Always)]),
         ),
         Narrow::Gpu => (
             format!(
@@ -142,10 +142,10 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
                 ceiling.could.width,
                 if one { "it" } else { "each" },
             ),
-            "Nothing to do; a wider slot changes nothing",
+            Plan::now([Step::Nothing(Fine::WiderChangesNothing)]),
         ),
     };
-    RULE.finding(Subject::of_gpus(gpus), format!("{names} {what}"), next_step)
+    RULE.finding(Subject::of_gpus(gpus), format!("{names} {what}"), plan)
         .gpus(gpus)
         .fact("limit", ceiling.is.to_string())
         .fact("rate", one_place(is))

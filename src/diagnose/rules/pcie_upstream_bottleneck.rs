@@ -191,15 +191,13 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
         },
         _ => Subject::Machine,
     };
-    let next_step = if place.chipset.is_some() {
-        "Move the GPU to a slot of the processor (see the board's manual, usually the topmost x16 slot); if there is \
-         none, expect these rates"
-    } else {
-        "If the GPU is to run at its full rate, move it to a slot with a link of its own to the processor; \
-         otherwise nothing to do"
+    let slot = match place.chipset {
+        Some(_) => Step::ProcessorSlot(one_of(gpus)),
+        None => Step::OwnLinkSlot(one_of(gpus)),
     };
+    let plan = Plan::now([slot]).otherwise([Step::Nothing(Fine::Always)]);
     let mut found = RULE
-        .finding(subject, message, next_step)
+        .finding(subject, message, plan)
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .fact("chipset_port", place.chipset.map(|chipset| chipset.address))
         .fact("rate_above", above.map(one_place))
@@ -211,30 +209,21 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
         found.severity = Severity::Warning;
     }
     if !slow.is_empty() {
-        found.suspects = suspects(place.chipset.is_some());
+        found.suspects = suspects(place.chipset.is_some(), gpus);
     }
     found
 }
 
-fn suspects(chipset: bool) -> Vec<Suspect> {
-    let first = if chipset {
-        "the chipset's uplink"
-    } else {
-        "the link above"
+fn suspects(chipset: bool, gpus: &[u32]) -> Vec<Suspect> {
+    let above = match chipset {
+        true => Cause::ChipsetUplink,
+        false => Cause::LinkAbove,
     };
+    let move_it = [Step::ProcessorSlot(one_of(gpus))];
     vec![
-        suspect(
-            first,
-            "move the GPU to a slot of the processor: the rate rises to that of the link",
-        ),
-        suspect(
-            "other traffic on the same uplink (disks, network)",
-            "measure again with the machine idle",
-        ),
-        suspect(
-            "peer copies that the chipset forwards slowly",
-            "compare with the staged copies of the same pair, which do not need it",
-        ),
+        suspect_if(above, move_it, Sign::RateRises),
+        suspect(Cause::UplinkWork, [Step::CheckIdle]),
+        suspect(Cause::ChipsetForwards, [Step::ComparePaths]),
     ]
 }
 

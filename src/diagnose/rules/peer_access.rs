@@ -283,7 +283,7 @@ pub(super) fn found(
     subject: Subject,
     message: String,
     routes: &[&PairRoute],
-    next_step: String,
+    plan: impl Into<Plan>,
 ) -> Finding {
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
     let cuda = words::distinct(routes.iter().map(|route| cuda_word(&route.peer_access)));
@@ -305,7 +305,7 @@ pub(super) fn found(
     rule.finding(
         subject,
         format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"),
-        next_step,
+        plan,
     )
     .fact("nvml_read_write", nvml)
     .fact("cuda", cuda)
@@ -342,8 +342,7 @@ pub(super) fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
 
 /// Returns the driver as a suspect if it grants what NVIDIA's own refuses.
 pub(super) fn suspect_patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
-    let cause = "a patched driver: NVIDIA's own refuses peer access over PCIe on these boards";
-    patched(evidence, pairs).then(|| suspect(cause, "check again with NVIDIA's own driver"))
+    patched(evidence, pairs).then(|| suspect(Cause::Patched, [Step::OwnDriver]))
 }
 
 /// Returns true if a pair of GPUs of this one's generation, all of which the policy refuses, has access over PCIe. The

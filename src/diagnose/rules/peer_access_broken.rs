@@ -67,12 +67,14 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         suspects.retain(|suspect| *suspect != of_gpus);
         if suspects.is_empty() {
             suspects.push(suspect(
-                "what all of these pairs have in common: chipset, BIOS or driver",
-                "update BIOS and driver, and check again",
+                Cause::Everything,
+                [Step::UpdateBiosAndDriver, Step::CheckAgain],
             ));
         }
     }
-    let settings = suspects.iter().filter(|suspect| suspect.setting.is_some());
+    let settings = suspects
+        .iter()
+        .filter(|suspect| suspects::is_setting(suspect));
     let settings: Vec<_> = settings.map(|suspect| suspect.cause.clone()).collect();
     let because = match (settings.is_empty(), evidence.virtual_machine()) {
         (false, _) => format!(": {}", settings.join(", and ")),
@@ -103,7 +105,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
             .take(1),
     );
     let find = if remedy::settings(evidence, &broken.pairs).is_empty() {
-        vec!["update BIOS and driver, then check pairs of GPUs by themselves (--gpus)".to_owned()]
+        vec![Step::UpdateBiosAndDriver, Step::CheckAlone(All(Vec::new()))]
     } else {
         Vec::new()
     };
@@ -116,7 +118,8 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
                 broken.pairs.len(),
                 broken.checked,
             ),
-            remedy::steps(evidence, &group, find, "What is computed with peer access until then may be wrong"),
+            remedy::plan(evidence, &group, find)
+                .and(When::Afterwards, [Step::ComputeAgain(Results::WithPeerAccess)]),
         )
         .fact("pairs_checked", broken.checked)
         .fact("seen_on_destination", seen)

@@ -110,17 +110,6 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         (Common::OnePair, _) => group.place(evidence.snapshot) + ", while similar pairs have it",
         _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
     };
-    let next_step = match group.common {
-        Common::Gpu(index) => format!(
-            "Compare GPU {index} with the others: the switch or processor that it is connected to, the ACS and IOMMU \
-             settings of the bridges above it (lspci -vvv), the size of its BAR1 window (nvidia-smi -q), and \
-             whether the fabric manager, if there is one, lists it"
-        ),
-        _ => "Compare these GPUs with a pair that has access: the switch or processor that they are connected to, \
-            the ACS and IOMMU settings of the bridges above them (lspci -vvv), and the size of their BAR1 windows \
-            (nvidia-smi -q)"
-            .into(),
-    };
     let any: Vec<Pair> = evidence
         .topology
         .pairs
@@ -130,27 +119,30 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let patched = peer_access::patched(evidence, &any) && !connected;
     let small = windows::small(evidence, &group.pairs).filter(|_| patched);
     let window = small.as_ref().map(windows::Small::says).unwrap_or_default();
-    let (because, next_step) = match (patched, evidence.virtual_machine()) {
-        (true, _) if small.is_some() => (
-            "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards), and reaches a GPU through \
-             its BAR1 window",
-            small.map(|small| format!("{}; then check again. {next_step}", small.step())).unwrap_or_default(),
-        ),
-        (true, _) => (
-            "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards)",
-            format!(
-                "See whether the patched driver serves these GPUs: their BAR1 window must be as large as their memory \
-                 (nvidia-smi -q, Resizable BAR in BIOS), and the messages of the driver show what it refuses (dmesg | grep -i \
-                 nvrm). {next_step}"
-            ),
-        ),
-        (false, true) => (
-            "",
-            "Ask whoever runs the host of this virtual machine whether these GPUs are passed through like the others, with \
-             peer-to-peer enabled (with QEMU in one x-nv-gpudirect-clique)"
-                .to_owned(),
-        ),
-        (false, false) => ("", next_step),
+    let compare = [
+        Step::PlaceOf(OneOf(group.gpus())),
+        Step::Bar1,
+        Step::FabricManager,
+    ];
+    let because = match (patched, small.is_some()) {
+        (true, true) => {
+            "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards), and reaches a GPU \
+             through its BAR1 window"
+        }
+        (true, false) => {
+            "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards)"
+        }
+        (false, _) => "",
+    };
+    let switched = !evidence.snapshot.nvswitches.is_empty();
+    let compare = compare
+        .into_iter()
+        .filter(|step| switched || *step != Step::FabricManager);
+    let plan = match (patched, small) {
+        (true, Some(small)) => Plan::now([small.step(), Step::CheckAgain]).if_it_stays(compare),
+        (true, None) => Plan::now([Step::PatchedWindows, Step::DriverLog]).and(When::Now, compare),
+        _ if evidence.virtual_machine() => Plan::now([Step::AskHost(Ask::PassThrough)]),
+        _ => Plan::now(compare),
     };
     peer_access::found(
         &RULE,
@@ -158,7 +150,7 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         group.subject(),
         format!("No peer access {place}{because}{window}"),
         &routes,
-        next_step,
+        plan,
     )
 }
 
@@ -176,24 +168,13 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         group.place(evidence.snapshot),
         small.as_ref().map(windows::Small::says).unwrap_or_default()
     );
-    let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
-         check again. If it stays, compare with the same driver version on another machine, and with patches to \
-         the driver that force peer access";
-    let first = small.map(|small| {
-        format!(
-            "{}; then check again. If that does not help: ",
-            small.step()
-        )
-    });
-    let next_step = first.unwrap_or_default() + next_step;
-    peer_access::found(
-        &RULE,
-        evidence,
-        group.subject(),
-        message,
-        &routes,
-        next_step,
-    )
+    let plan = Plan::now([Step::DriverLog, Step::ReloadDriver, Step::CheckAgain])
+        .if_it_stays([Step::CompareDriver]);
+    let plan = match small {
+        Some(small) => Plan::now([small.step(), Step::CheckAgain]).before(plan.into()),
+        None => plan,
+    };
+    peer_access::found(&RULE, evidence, group.subject(), message, &routes, plan)
 }
 
 /// Most pairs that are listed by themselves; with more, the islands between which they lie are listed. Chosen.
@@ -231,7 +212,7 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
         Subject::Machine,
         message,
         routes,
-        why.next_step().to_owned(),
+        why.plan(evidence),
     );
     let built_so = match why {
         Why::Policy | Why::Models | Why::Mesh => true,
@@ -377,49 +358,31 @@ impl Why {
         }
     }
 
-    const fn next_step(self) -> &'static str {
+    fn plan(self, evidence: &Evidence<'_>) -> Plan {
+        let fine = |why, step| Plan::now([Step::Nothing(why), step]);
         match self {
             Self::Mig => {
-                "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data"
+                let gpus = evidence.snapshot.gpus.iter();
+                let on = gpus.filter(|gpu| gpu.mig.get() == Some(true));
+                let on: Vec<u32> = on.map(|gpu| gpu.index).collect();
+                fine(Fine::Always, Step::MigOff(all(&on), Listed(on)))
             }
-            Self::PeerLimit => {
-                "peerscope enables access for few pairs at a time, so something else holds the others: look for the \
-                 driver's messages (dmesg | grep -iE 'nvrm|xid'), reload the driver or reboot, and check again. \
-                 Programs must enable access only for the pairs that they use, eight for each GPU"
-            }
-            Self::WordsDiffer => {
-                "Compare modinfo nvidia and nvidia-smi with the driver package: install one driver, kernel modules and \
-                 libraries of the same build, patched or not, reboot, and check again"
-            }
-            Self::Policy => {
-                "Nothing to repair: these boards copy through the host's memory, or over an NVLink bridge \
-                 where they take one"
-            }
-            Self::Registry => {
-                "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key \
-                 that disables peer access, reload the driver, and check again"
-            }
-            Self::Models | Self::ModelsByCuda => {
-                "Nothing to repair: let programs that exchange data use GPUs of one model"
-            }
-            Self::Mesh => {
-                "Nothing to repair: let programs exchange data between GPUs that NVLinks connect"
-            }
-            Self::Host => {
-                "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled"
-            }
-            Self::Chipset => {
-                "Nothing to repair; GPUs below one PCIe switch, or on one processor, may have it: try other slots"
-            }
-            Self::Distance => {
-                "Nothing to repair; move the GPUs to slots of one processor or switch if they need it"
-            }
-            Self::Gpu => {
-                "Nothing to repair where the GPUs differ or are not made for it; compare their models"
-            }
+            Self::PeerLimit => Plan::now([
+                Step::DriverLog,
+                Step::ReloadDriver,
+                Step::CheckAgain,
+                Step::FewerPeers,
+            ]),
+            Self::WordsDiffer => Plan::now([Step::OneDriver, Step::Reboot, Step::CheckAgain]),
+            Self::Policy => Plan::now([Step::Nothing(Fine::BoardsRefuse)]),
+            Self::Registry => Plan::now([Step::RegistryKey, Step::ReloadDriver, Step::CheckAgain]),
+            Self::Models | Self::ModelsByCuda => fine(Fine::Always, Step::OneModel),
+            Self::Mesh => fine(Fine::Always, Step::ConnectedOnly),
+            Self::Host => Plan::now([Step::AskHost(Ask::PassThrough)]),
+            Self::Chipset | Self::Distance => fine(Fine::Always, Step::NearSlots),
+            Self::Gpu => Plan::now([Step::Nothing(Fine::GpusDiffer)]),
             Self::Unclear => {
-                "Nothing to repair if the driver refuses it for these boards; otherwise look at ACS and IOMMU settings \
-                 and at nvidia-smi topo -p2p r"
+                Plan::now([Step::Nothing(Fine::IfRefused)]).otherwise([Step::PeerToPeerWords])
             }
         }
     }
@@ -427,23 +390,11 @@ impl Why {
     fn suspects(self, evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
         let mut suspects = match self {
             Self::WordsDiffer => vec![
-                suspect(
-                    "kernel modules patched for peer access, and libraries that are not, or the other way round",
-                    "compare /proc/driver/nvidia/version with the version of libcuda.so.1; reinstall the stock driver",
-                ),
-                suspect(
-                    "a container or virtual machine that hides from CUDA what NVML still sees",
-                    "run the same check on the host",
-                ),
+                suspect(Cause::PartlyPatched, [Step::StockDriver]),
+                suspect(Cause::HiddenFromCuda, [Step::CheckSameOnHost]),
             ],
-            Self::Unclear => vec![suspect(
-                "driver policy for these boards",
-                "look the model up, or run nvidia-smi topo -p2p r on another machine with it",
-            )],
-            Self::Host => vec![suspect(
-                "GPUs passed through without a peer-to-peer clique",
-                "look for x-nv-gpudirect-clique (QEMU) or a similar option in the configuration of the virtual machine",
-            )],
+            Self::Unclear => vec![suspect(Cause::Policy, [Step::LookUpModel])],
+            Self::Host => vec![suspect(Cause::NoClique, [Step::GuestClique])],
             _ => Vec::new(),
         };
         if matches!(self, Self::Unclear | Self::Chipset) {

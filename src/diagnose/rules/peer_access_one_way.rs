@@ -57,32 +57,25 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     };
     let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
     let look = match over_pcie {
-        true => "Compare the BAR1 windows, MIG and compute mode of both GPUs (nvidia-smi -q)",
-        false => {
-            "Look for Xid messages (dmesg | grep -i xid) and at the NVLinks of both GPUs (nvidia-smi nvlink -s and -e), and \
-             compare their MIG and compute modes (nvidia-smi -q)"
-        }
+        true => vec![Step::Bar1AndModes],
+        false => vec![Step::Xid, Step::LinkStates, Step::LinkErrors, Step::Modes],
     };
+    let plan = Plan::now(look)
+        .and(When::Now, [Step::Reboot, Step::CheckAgain])
+        .if_it_stays([Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
     let mut found = peer_access::found(
         &RULE,
         evidence,
         group.subject(),
         format!("No peer access {place}, while the other direction has it"),
         &routes,
-        format!(
-            "{look}; reboot and check again; if it stays, swap the GPU that cannot be reached with another"
-        ),
+        plan,
     );
     // Copies over NVLink pass no window of the PCI bus.
-    let window = over_pcie.then(|| {
-        suspect(
-            "a BAR1 window that is too small on the GPU that is to be reached",
-            "compare BAR1 Memory Usage of both in nvidia-smi -q; look for Above 4G Decoding in BIOS",
-        )
-    });
+    let window = over_pcie.then(|| suspect(Cause::SmallWindow, [Step::Bar1, Step::Above4G]));
     let driver = suspect(
-        "a patched driver, or options that differ between the GPUs",
-        "compare with the stock driver; look in /etc/modprobe.d",
+        Cause::PatchedOrOptions,
+        [Step::DriverOptions, Step::StockDriver],
     );
     found.suspects = window.into_iter().chain([driver]).collect();
     found

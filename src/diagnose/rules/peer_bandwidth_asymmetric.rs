@@ -71,9 +71,11 @@ fn finding(
         _ => group.place(evidence.snapshot),
     };
     let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
-        true => "replays and AER counters: nvidia-smi -q, lspci -vvv",
-        false => "nvidia-smi nvlink -e",
+        true => Step::PcieErrors,
+        false => Step::LinkErrors,
     };
+    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
+        .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
     let mut found = RULE
         .finding(
             group.subject(),
@@ -83,10 +85,7 @@ fn finding(
                 worst.normal,
                 worst.below_percent(),
             ),
-            format!(
-                "Stop other work on both GPUs and check again. If the same direction stays slow: look for errors of the \
-                 links on the way ({counters}), then swap the two GPUs to see whether the slow direction moves with them"
-            ),
+            plan,
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("other_direction", worst.normal)

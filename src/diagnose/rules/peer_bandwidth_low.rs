@@ -81,17 +81,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect()
 }
 
-const CLOCKS: &str = "check whether the clocks are held back (nvidia-smi -q -d PERFORMANCE)";
-const CHIPSET: &str = "see whether one of the slots is the chipset's, whose uplink no link file shows (the board's manual)";
-
-fn joined(steps: Vec<String>, last: &str) -> String {
-    steps
-        .into_iter()
-        .chain([last.to_owned()])
-        .collect::<Vec<_>>()
-        .join("; ")
-}
-
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
     let worst = bandwidth::slowest(slow, group)?;
     // For a group, the narrowest hop of one of its pairs would mislead. Of two directions the first is used: which one
@@ -114,33 +103,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         worst.achieved.percent_of(theoretical),
         theoretical,
     );
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
-    let next_step = match &group.common {
-        Common::Gpu(index) => format!(
-            "Look first at other findings on GPU {index}. If there is none: stop other work on it, measure \
-             again, then check its links (nvidia-smi nvlink -e) and clocks (nvidia-smi -q -d PERFORMANCE), and \
-             reseat it or swap it with another GPU to see whether the fault moves with it"
-        ),
-        Common::Links(links) if suspects::are_between_processors(evidence, links) => {
-            "Look in BIOS at speed and power saving of the links between the processors, and whether other traffic \
-             crosses them; measure again with the machine idle"
-                .into()
-        }
-        Common::Links(_) => "Check the cable, riser or switch board that these pairs share, and whether other \
-             traffic uses it; measure again with the machine idle"
-            .into(),
-        Common::Everything => format!(
-            "Stop other work on the machine and measure again. If it stays, {}",
-            joined(remedy::settings(evidence, &group.pairs), CLOCKS)
-        ),
-        Common::OnePair if over_pcie => format!(
-            "Stop other work on the two GPUs and measure again; then {}",
-            joined(remedy::settings(evidence, &group.pairs), CHIPSET)
-        ),
-        Common::OnePair => "Stop other work on the two GPUs and measure again; then check the links of both \
-             (nvidia-smi nvlink -e)"
-            .into(),
-    };
+    let plan = plan(evidence, group);
     let busy = suspects::busy(evidence, &group.pairs);
     let other_way = match (&group.common, group.pairs.as_slice()) {
         (Common::OnePair, [pair]) => evidence
@@ -149,7 +112,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         _ => None,
     };
     let mut found = RULE
-        .finding(group.subject(), message, next_step)
+        .finding(group.subject(), message, plan)
         .fact("lowest_achieved", worst.achieved)
         .fact("expected", worst.expected.gbps)
         .fact("theoretical", worst.cell.theoretical_gbps)
@@ -170,4 +133,33 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         found = found.fact("gpus_with_other_processes", Fact::Gpus(busy));
     }
     Some(found)
+}
+
+/// Returns the steps by what the slow pairs have in common.
+fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
+    let settings = || remedy::settings(evidence, &group.pairs);
+    let stop = |work| Plan::now([Step::Stop(work), Step::CheckAgain]);
+    match &group.common {
+        Common::Gpu(index) => Plan::now([Step::OtherFindings(all(&[*index]))]).otherwise([
+            Step::Stop(Work::OnGpus),
+            Step::CheckAgain,
+            Step::LinkErrors,
+            Step::Clocks,
+            Step::Reseat(Part::Gpu(gpu(*index))),
+            Step::Swap(Part::Gpu(gpu(*index))),
+        ]),
+        Common::Links(links) if suspects::are_between_processors(evidence, links) => {
+            Plan::now([Step::ProcessorLinks, Step::CheckIdle])
+        }
+        Common::Links(_) => Plan::now([Step::SharedHop, Step::CheckIdle]),
+        Common::Everything => stop(Work::OnMachine)
+            .if_it_stays(settings())
+            .if_it_stays([Step::Clocks]),
+        Common::OnePair if group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) => {
+            stop(Work::OnGpus)
+                .if_it_stays(settings())
+                .if_it_stays([Step::ChipsetSlot])
+        }
+        Common::OnePair => stop(Work::OnGpus).if_it_stays([Step::LinkErrors]),
+    }
 }

@@ -96,6 +96,10 @@ fn finding(
         .filter(|(compared, _)| pairs.contains(&compared.pair));
     let (worst, alike) = of_group
         .max_by(|(one, _), (other, _)| one.below_percent().total_cmp(&other.below_percent()))?;
+    let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+        true => Step::PcieErrors,
+        false => Step::LinkErrors,
+    };
     let mut found = RULE
         .finding(
             group.subject(),
@@ -107,9 +111,11 @@ fn finding(
                 worst.below_percent(),
                 worst.normal,
             ),
-            "Stop other work on these GPUs and check again. If the same pairs stay slow: look for link errors \
-             (nvidia-smi nvlink -e) and clocks that are held back (nvidia-smi -q -d PERFORMANCE), then swap the GPU \
-             with another to see whether it moves",
+            Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+                counters,
+                Step::Clocks,
+                Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+            ]),
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("median", worst.normal)

@@ -5,13 +5,13 @@ use crate::coverage;
 use model::measurement::{Cell, Probe};
 
 /// Returns one finding for each group of pairs that have cells of this status. `what` completes "Copies between …";
-/// `next_step` gives the next step for a group.
+/// `plan` gives the steps for a group.
 pub(super) fn findings(
     rule: &Rule,
     evidence: &Evidence<'_>,
     status: Status,
     what: &str,
-    next_step: &dyn Fn(&cluster::Group) -> String,
+    plan: &dyn Fn(&cluster::Group) -> Plan,
 ) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else {
         return Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn findings(
             Subject::Gpu { index: *gpu },
             &place,
             what,
-            &next_step(&alone),
+            plan(&alone),
             bad,
         )
     };
@@ -71,9 +71,8 @@ pub(super) fn findings(
                 .filter(|cell| is_bad(cell) && of_group(cell))
                 .collect();
             let place = group.place(evidence.snapshot);
-            let mut found =
-                one_finding(rule, group.subject(), &place, what, &next_step(group), &bad)
-                    .pairs(&group.pairs);
+            let mut found = one_finding(rule, group.subject(), &place, what, plan(group), &bad)
+                .pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);
             if direct && group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
                 found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
@@ -91,7 +90,7 @@ fn one_finding(
     subject: Subject,
     place: &str,
     what: &str,
-    next_step: &str,
+    plan: Plan,
     bad: &[&Cell<'_>],
 ) -> Finding {
     let only_copies = bad.iter().all(|cell| {
@@ -112,7 +111,7 @@ fn one_finding(
     } else {
         format!(": {reasons}")
     };
-    rule.finding(subject, format!("{work} {place} {what}{detail}"), next_step)
+    rule.finding(subject, format!("{work} {place} {what}{detail}"), plan)
         .fact("measurements", bad.len())
         .fact("probes", probes)
         .fact("reasons", reasons)

@@ -31,9 +31,9 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let next_step = "Look for Xid messages (dmesg | grep -i xid) and check these GPUs alone (--gpus). If it repeats: \
-             power-cycle the machine, then swap one of the GPUs with another to see whether the fault moves with it";
-    peer_copy::findings(&RULE, evidence, Status::Failed, "fail", &|_| {
-        next_step.to_owned()
+    peer_copy::findings(&RULE, evidence, Status::Failed, "fail", &|group| {
+        let gpus = group.gpus();
+        Plan::now([Step::Xid, Step::CheckAlone(all(&gpus))])
+            .if_it_stays([Step::PowerCycle, Step::Swap(Part::Gpu(OneOf(gpus)))])
     })
 }

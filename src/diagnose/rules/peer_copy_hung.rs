@@ -35,22 +35,16 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let next_step = |group: &Group| {
-        let mut find = vec![
-            "look for Xid messages (dmesg | grep -i xid)".to_owned(),
-            "power-cycle the machine and check these GPUs alone (--gpus)".to_owned(),
-        ];
+    let plan = |group: &Group| {
+        let gpus = group.gpus();
+        let mut find = vec![Step::Xid];
         if !group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
-            find.push("look for errors of the NVLinks (nvidia-smi nvlink -e)".to_owned());
+            find.push(Step::LinkErrors);
         }
-        remedy::steps(
-            evidence,
-            group,
-            find,
-            "If it stays, swap one of the GPUs to see whether the fault moves with it",
-        )
+        find.extend([Step::PowerCycle, Step::CheckAlone(all(&gpus))]);
+        remedy::plan(evidence, group, find).if_it_stays([Step::Swap(Part::Gpu(OneOf(gpus)))])
     };
-    let mut findings = peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", &next_step);
+    let mut findings = peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", &plan);
     for found in &mut findings {
         found
             .suspects

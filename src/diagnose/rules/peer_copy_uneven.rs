@@ -116,8 +116,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 list.join("; "),
                 words::pairs(&pairs)
             ),
-            "Stop other work on the GPUs and check again. If it stays, compare with another machine of the kind and \
-             driver; for kernel copies, look at what holds the clocks back (nvidia-smi -q -d PERFORMANCE)",
+            Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
+                .if_it_stays([Step::CompareAlike, Step::Clocks]),
         )
         .fact("floor", Fact::percent(floor_copy))
         .fact("floor_kernel", Fact::percent(floor_kernel))
@@ -151,7 +151,7 @@ mod tests {
         slower.achieved_gbps = slower.achieved_gbps.map(|rate| GbPerSecond(rate.0 / 2.0));
         measurements.peer.push(slower);
         let found = findings(&machine, Some(&measurements));
-        let may = [Step::Nothing, Step::SideStreams, Step::CheckAgainIdle];
-        assert_advice(&RULE, &found, &[Step::EndPrograms], &may);
+        let may = ["nothing", "side-streams", "check-again-idle"];
+        assert_advice(&RULE, &found, &["end-programs"], &may);
     }
 }

@@ -120,12 +120,8 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
         .finding(
             group.subject(),
             message,
-            remedy::steps(
-                evidence,
-                group,
-                find(evidence, group, one_engine),
-                "What programs have computed over these pairs may be wrong",
-            ),
+            remedy::plan(evidence, group, find(evidence, group, one_engine))
+                .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]),
         )
         .fact("copies_dropped", dropped)
         .fact("copies_corrupt", corrupt)
@@ -152,51 +148,43 @@ fn suspected(
         }
     };
     let own = match one_engine {
-        Some(Engine::Kernel) => suspect(
-            "the path of kernel stores: the window (BAR1) that maps the peer's memory",
-            "check again after a reboot and with the stock driver; copy engines take another path, and their data \
-             arrives",
-        ),
-        Some(Engine::Copy) => suspect(
-            "a copy engine of the source GPU",
-            "swap the GPU with another and see whether it moves; kernel stores arrive",
+        Some(Engine::Kernel) => suspect(Cause::Window, [Step::Reboot, Step::OwnDriver]),
+        Some(Engine::Copy) => suspect_if(
+            Cause::CopyEngine,
+            [Step::SwapTest(swapped(group))],
+            Sign::FaultMoves,
         ),
         None if over_pcie => return wrong_bytes::suspects(evidence, group),
-        None => suspect(
-            "a GPU or its NVLinks",
-            "look for Xid 74 and link errors (nvidia-smi nvlink -e); swap the GPU and see whether it moves",
+        None => suspect_if(
+            Cause::GpuOrNvLinks,
+            [
+                Step::XidOf("74"),
+                Step::LinkErrors,
+                Step::SwapTest(swapped(group)),
+            ],
+            Sign::FaultMoves,
         ),
     };
     settings().into_iter().chain([own]).collect()
 }
 
 /// Returns the steps that find the cause once the settings are ruled out.
-fn find(
-    evidence: &Evidence<'_>,
-    group: &cluster::Group,
-    one_engine: Option<Engine>,
-) -> Vec<String> {
-    let swap = match group.common {
-        cluster::Common::Gpu(gpu) => {
-            format!("swap GPU {gpu} with another and see whether the fault moves with it")
-        }
-        _ => "swap one of these GPUs with another and see whether the fault moves with it".into(),
-    };
+fn find(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engine>) -> Vec<Step> {
+    let swap = Step::Swap(swapped(group));
     let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
     match one_engine {
-        Some(Engine::Kernel) => vec!["reboot and check again".into(), swap],
+        Some(Engine::Kernel) => vec![Step::Reboot, Step::CheckAgain, swap],
         None if !over_pcie => {
-            vec![
-                "look for Xid 74 (dmesg) and errors of the NVLinks (nvidia-smi nvlink -e)".into(),
-                swap,
-            ]
+            vec![Step::XidOf("74"), Step::LinkErrors, swap]
         }
         _ if wrong_bytes::memory_is_watched(evidence, &group.pairs) => vec![swap],
-        _ => vec![
-            "test the memory of each GPU by itself (memtest_vulkan, cuda_memtest)".into(),
-            swap,
-        ],
+        _ => vec![Step::TestMemory, swap],
     }
+}
+
+/// Returns the GPU to swap: the one that all pairs have, or any of theirs.
+fn swapped(group: &cluster::Group) -> Part {
+    Part::Gpu(OneOf(group.gpus()))
 }
 
 /// Returns the engine that alone fails: on all these pairs the other was checked as well, and its bytes arrived.
@@ -250,22 +238,17 @@ mod tests {
 
     #[test]
     fn settings_that_are_not_known_are_to_be_looked_at() {
-        let usual = [
-            Step::DisablePeers,
-            Step::TestMemory,
-            Step::Swap,
-            Step::PcieSwitch,
-        ];
+        let usual = ["disable-peers", "test-memory", "swap", "update-firmware"];
         let (mut machine, measurements) = wrong_below_a_switch();
         machine.host.iommu_translating = Reading::failed("no such file");
         let found = findings(&machine, Some(&measurements));
-        let must = [&usual[..], &[Step::LookAtIommu]].concat();
+        let must = [&usual[..], &["look-at-iommu"]].concat();
         assert_advice(&RULE, &found, &must, &[]);
         let (mut machine, measurements) = wrong_below_a_switch();
         function_mut(&mut machine, "0000:02:01.0").acs_redirect =
             Reading::Unknown(Unknown::Denied("needs root".into()));
         let found = findings(&machine, Some(&measurements));
-        let must = [&usual[..], &[Step::RunAsRoot]].concat();
+        let must = [&usual[..], &["run-as-root"]].concat();
         assert_advice(&RULE, &found, &must, &[]);
     }
 }

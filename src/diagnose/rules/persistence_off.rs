@@ -61,10 +61,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 words::all_or(evidence.snapshot, &off),
                 match start {
                     Some(start) if long => format!("; the driver took {start:.1} s to start"),
-                    _ => ", so the first program after a pause waits for the driver to start".to_owned(),
+                    _ => ", so the first program after a pause waits for the driver to start"
+                        .to_owned(),
                 }
             ),
-            "Enable the daemon: systemctl enable --now nvidia-persistenced (or nvidia-smi -pm 1 until the next boot)",
+            [Step::Persistence],
         )
         .gpus(&off)
         .fact("driver_start", start.map(Fact::seconds));
@@ -99,7 +100,7 @@ mod tests {
             .for_each(|gpu| gpu.persistence = Reading::Known(false));
         let slow = findings(&machine, Some(&measurements));
         only(&slow, "persistence-off", Severity::Warning);
-        assert_advice(&RULE, &slow, &[Step::Persistence], &[]);
+        assert_advice(&RULE, &slow, &["persistence"], &[]);
         measurements.driver.start_seconds = Some(2.0);
         only(
             &findings(&machine, Some(&measurements)),

@@ -71,18 +71,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         pinned.rate,
         pageable.rate,
     );
-    let guest = evidence.virtual_machine();
-    let own = match suspects::iommu_translates(evidence, &gpus.iter().copied().collect()) {
-        _ if guest => {
-            "; ask whoever runs the host for huge pages behind the memory of this virtual machine"
-        }
-        Some(true) => "; boot with iommu=pt on the kernel's command line, for the IOMMU translates",
-        Some(false) => "",
-        None => "; set iommu=pt on the kernel's command line where an IOMMU translates",
+    let iommu = suspects::iommu_translates(evidence, &gpus.iter().copied().collect());
+    let own = match iommu {
+        _ if evidence.virtual_machine() => Some(Step::AskHost(Ask::HugePages)),
+        Some(true) => Some(Step::PassThrough),
+        Some(false) => None,
+        None => Some(Step::PassThroughIfAny),
     };
-    let next_step = format!("Check with --profile full, which measures every NUMA node{own}");
+    let plan = Plan::now([Step::CheckFull(Full::EveryNode)]).and(When::Now, own);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, next_step)
+        .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
         .fact("pinned", pinned.rate)
         .fact("pageable", pageable.rate)

@@ -89,10 +89,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         100.0 - worst.percent(),
         host::way_of(evidence, &[worst.anew.copy.gpu], worst.anew.copy.direction),
     );
-    let next_step = "Pin buffers once and use them again (DataLoader with pin_memory=True and persistent_workers=True, a \
-        pool of cudaMallocHost buffers); for a single copy, do not pin";
     let found = RULE
-        .finding(Subject::Machine, message, next_step)
+        .finding(Subject::Machine, message, [Step::ReuseBuffer])
         .gpus(&gpus)
         .fact("pinned_anew", worst.anew.rate)
         .fact("reused", worst.reused.rate)

@@ -71,10 +71,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         format!(" ({limit})")
     };
     let message = format!("Memory of the host{place} could not be page-locked: {why}{by}");
-    let next_step = "Raise the limit (ulimit -l, LimitMEMLOCK= of systemd, --ulimit memlock=-1 and the memory of the \
-        container), or free memory of the host; then check again";
     let found = RULE
-        .finding(Subject::Machine, message, next_step)
+        .finding(
+            Subject::Machine,
+            message,
+            [Step::MemoryLimit, Step::CheckAgain],
+        )
         .fact("asked_for", Fact::Bytes(first.bytes))
         .fact("limit", (!limit.is_empty()).then_some(limit))
         .fact("left", first.limit_bytes.map(Fact::Bytes))

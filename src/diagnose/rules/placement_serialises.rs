@@ -88,8 +88,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 list.join("; "),
                 words::pairs(&pairs)
             ),
-            "Look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment, for an attached \
-             profiler, and for other work on the GPUs; then check again",
+            [
+                Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
+                Step::Stop(Work::Tools),
+                Step::Stop(Work::OnGpus),
+                Step::CheckAgain,
+            ],
         )
         .fact("pairs", pairs.len())
         .fact("floor", Fact::percent(floor)),
@@ -110,11 +114,11 @@ mod tests {
         measurements.overlap = vec![overlap(Setup::REFERENCE.placement, 1.0)];
         let found = findings(&machine, Some(&measurements));
         let may = [
-            Step::CheckAgainIdle,
-            Step::Unset,
-            Step::SideStreams,
-            Step::DefaultComputeMode,
+            "check-again-idle",
+            "unset",
+            "side-streams",
+            "default-compute-mode",
         ];
-        assert_advice(&RULE, &found, &[Step::EndPrograms], &may);
+        assert_advice(&RULE, &found, &["end-programs"], &may);
     }
 }

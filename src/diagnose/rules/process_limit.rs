@@ -39,10 +39,6 @@ pub(crate) const RULE: Rule = Rule::new(
 )
 .for_gaps();
 
-/// The next step for any limit.
-pub(crate) const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; LimitNOFILE, LimitNPROC, LimitAS or \
-                             TasksMax in a systemd unit; --ulimit or --pids-limit of a container), then check again";
-
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);
     let of_host = [host.kernel_version.unknown(), host.driver_version.unknown()]
@@ -95,7 +91,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(
             Subject::Machine,
             format!("Not everything could be read: {whys}"),
-            NEXT_STEP,
+            [Step::Limits, Step::CheckAgain],
         )
         .fact("unread", unread.len())
         .fact("unwatched", unwatched.len()),
@@ -194,6 +190,6 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         only(&found, "process-limit", Severity::Warning);
         assert_eq!(exit(&found, Some(&measurements)), 3);
-        assert_advice(&RULE, &found, &[Step::Limits], &[Step::Container]);
+        assert_advice(&RULE, &found, &["limits"], &["container"]);
     }
 }

@@ -5,52 +5,31 @@ use super::peer_access;
 use super::prelude::*;
 use crate::cluster::{Common, Group};
 
-/// Returns the steps for these pairs, in one text. `find` leads to the cause once settings are ruled out; `repair` is
-/// last.
-pub(super) fn steps(
-    evidence: &Evidence<'_>,
-    group: &Group,
-    find: Vec<String>,
-    repair: &str,
-) -> String {
-    let mut search = settings(evidence, &group.pairs);
-    search.extend(find);
-    format!(
-        "{}. To find the cause, {}. {repair}",
-        today(evidence, group),
-        search.join("; ")
-    )
+/// Returns the steps for these pairs. `find` leads to the cause once settings are ruled out.
+pub(super) fn plan(evidence: &Evidence<'_>, group: &Group, find: Vec<Step>) -> Plan {
+    Plan::until_repair(today(evidence, group))
+        .and(When::Now, settings(evidence, &group.pairs))
+        .and(When::Now, find)
 }
 
 /// Returns how programs run safely until the repair.
-pub(super) fn today(evidence: &Evidence<'_>, group: &Group) -> String {
+fn today(evidence: &Evidence<'_>, group: &Group) -> Vec<Step> {
     let through_host = through_host(evidence, &group.pairs);
     if through_host == Some(false) {
         let gpus: Vec<u32> = suspects::gpus_of(&group.pairs).into_iter().collect();
-        return format!(
-            "Take {} out of service today: copies through host memory go wrong there too",
-            words::all_or(evidence.snapshot, &gpus)
-        );
+        return vec![Step::OutOfService(All(gpus))];
     }
     if let Some(level) = level(evidence) {
-        return format!(
-            "To run safely today, set NCCL_P2P_LEVEL={level} (pairs as near as that are sound) and use no peer access \
-             beyond that in other programs"
-        );
+        return vec![Step::NearPeersOnly(level)];
     }
-    let host = if through_host == Some(true) {
-        "arrive intact"
-    } else {
-        "were not checked"
-    };
-    let without = match group.common {
-        Common::Gpu(gpu) => format!(", or leave GPU {gpu} out"),
-        _ => String::new(),
-    };
-    format!(
-        "To run safely today, set NCCL_P2P_DISABLE=1 and use no peer access in other programs (copies through host \
-         memory {host}){without}"
-    )
+    let disable = Step::DisablePeers(match through_host {
+        Some(true) => ThroughHost::Intact,
+        _ => ThroughHost::Unchecked,
+    });
+    match group.common {
+        Common::Gpu(gpu) => vec![disable, Step::LeaveGpuOut(steps::gpu(gpu))],
+        _ => vec![disable],
+    }
 }
 
 /// Returns true if copies of these pairs through host memory arrive; `None` if that was not checked.
@@ -109,42 +88,29 @@ const fn nccl_level(class: LinkClass) -> Option<(u8, &'static str)> {
     })
 }
 
-/// Returns the next steps for the settings of the machine: those that are on, and those that could not be read.
-pub(super) fn settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<String> {
+/// Returns the steps for the settings of the machine: those that are on, and those that could not be read.
+pub(super) fn settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Step> {
     if !pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
         return Vec::new();
     }
     if evidence.virtual_machine() {
-        return vec![
-            "have whoever runs the host look at IOMMU translation and ACS there (ACSCtl of the bridges above the GPUs): \
-             a guest can neither see nor change them"
-                .into(),
-        ];
+        return vec![Step::AskHost(Ask::IommuAndAcs)];
     }
     let gpus = suspects::gpus_of(pairs);
     let mut steps = Vec::new();
     match suspects::iommu_translates(evidence, &gpus) {
-        Some(true) => steps.push("boot with iommu=pt, or with the IOMMU off in BIOS, and check again".into()),
+        Some(true) => steps.extend([Step::PassThrough, Step::CheckAgain]),
         Some(false) => {}
-        None => steps.push(
-            "look whether the IOMMU translates (cat /sys/kernel/iommu_groups/*/type: DMA or DMA-FQ; iommu=pt ends that)"
-                .into(),
-        ),
+        None => steps.push(Step::LookAtIommu),
     }
     let ports = suspects::redirecting_ports(evidence, &gpus);
     if !ports.is_empty() {
-        steps.push(format!(
-            "clear ACS ({}; in BIOS to make it last) and check again",
-            suspects::clear_acs(&ports)
-        ));
+        steps.extend([Step::ClearAcs(AcsOf(ports)), Step::CheckAgain]);
     } else if suspects::acs_is_unread(evidence, &gpus) {
-        steps.push("run the check as root, which sees whether ACS redirects".into());
+        steps.push(Step::RunAsRoot);
     }
     if peer_access::patched(evidence, pairs) {
-        steps.push(
-            "check again with NVIDIA's own driver, which refuses peer access on these boards"
-                .into(),
-        );
+        steps.push(Step::OwnDriver);
     }
     steps
 }

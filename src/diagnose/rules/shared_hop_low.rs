@@ -52,7 +52,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let next_step =
-        |low: &Low<'_>| load_steps::of_low(low, "compare with a machine of the same kind");
-    load::findings(evidence, &RULE, &lows, message, next_step)
+    let plan = |low: &Low<'_>| load_steps::of_low(low, Step::CompareAlike);
+    load::findings(evidence, &RULE, &lows, message, plan)
 }

@@ -62,11 +62,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if parts.is_empty() {
         return Vec::new();
     }
-    let next_step = match restricting.is_empty() {
-        true => "Nothing to do if it is wanted; programs reach less than the links carry",
-        false => {
-            "Unset what nobody needs any more, and see with NCCL_DEBUG=INFO which ways a program takes"
-        }
+    let step = match restricting.is_empty() {
+        true => Step::Nothing(Fine::IfWanted),
+        false => Step::UnsetNeedless,
     };
     let message = format!(
         "Above the hardware, not in it, ways are left out: {}",
@@ -77,7 +75,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .map(|(variable, _)| variable)
         .collect();
     vec![
-        RULE.finding(Subject::Machine, message, next_step)
+        RULE.finding(Subject::Machine, message, [step])
             .fact("nccl_variables", set)
             .fact("confidential_computing", confidential),
     ]

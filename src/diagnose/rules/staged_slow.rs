@@ -183,11 +183,14 @@ fn slower(evidence: &Evidence<'_>, group: &cluster::Group, below: &[Compared]) -
                 legs::told(evidence, &group.pairs),
             ),
             if matches!(group.common, cluster::Common::Links(_)) {
-                too_slow_next_step(evidence, group)
+                too_slow_plan(evidence, group)
             } else {
-                "Stop other work on these GPUs and check again. If it stays: look at slot, riser and cable of the GPU \
-                 (nvidia-smi -q shows its PCIe replays), and swap it with another to see whether it moves"
-                    .into()
+                let gpus = || OneOf(group.gpus());
+                Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+                    Step::PcieErrorsOf(gpus()),
+                    Step::Reseat(Part::GpuAndRiser(gpus())),
+                    Step::Swap(Part::Gpu(gpus())),
+                ])
             },
         )
         .fact("lowest_achieved", worst.achieved)
@@ -196,35 +199,29 @@ fn slower(evidence: &Evidence<'_>, group: &cluster::Group, below: &[Compared]) -
         .pairs(&group.pairs);
     found.suspects = suspected(evidence, group);
     if !matches!(group.common, cluster::Common::Links(_)) {
-        found.suspects.push(suspect(
-            "slot, riser or cable of the GPU that these pairs share",
-            "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
-        ));
+        found.suspects.push(suspects::own_way(&group.gpus()));
     }
     Some(found)
 }
 
-/// Returns the next step. It depends on two facts: if one GPU is part of all slow pairs, and if the host has several
+/// Returns the steps. They depend on two facts: if one GPU is part of all slow pairs, and if the host has several
 /// nodes.
-fn too_slow_next_step(evidence: &Evidence<'_>, group: &cluster::Group) -> String {
-    let first = match group.subject() {
+fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
+    let own = match group.subject() {
         _ if matches!(group.common, cluster::Common::Links(_)) => {
-            "All of these pairs pass one uplink: look at its cable and at what else uses it (disks, network), and compare \
-             one pair alone (--gpus) with all at once"
-                .into()
+            vec![Step::SharedUplink, Step::CheckAloneThenAll]
         }
-        Subject::Gpu { index } => format!(
-            "All of these pairs have GPU {index}: look at its PCIe findings, reseat it with its riser or cable, and swap \
-             it with another to see whether it moves"
-        ),
-        _ => "See that every memory channel of the host is fitted (dmidecode -t memory)".into(),
+        Subject::Gpu { index } => vec![
+            Step::OtherFindings(all(&[index])),
+            Step::Reseat(Part::GpuAndRiser(gpu(index))),
+            Step::Swap(Part::Gpu(gpu(index))),
+        ],
+        _ => vec![Step::MemoryModules],
     };
-    let node = if host::has_several_nodes(evidence) {
-        ", run on the NUMA node of the GPUs (numactl)"
-    } else {
-        ""
-    };
-    format!("{first}{node}, stop other work, and check again")
+    let node = host::has_several_nodes(evidence).then_some(Step::NumaBind);
+    Plan::now(own)
+        .and(When::Now, node)
+        .and(When::Now, [Step::Stop(Work::OnMachine), Step::CheckAgain])
 }
 
 fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
@@ -242,7 +239,7 @@ fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) 
                 worst.expected.floor_gbps(),
                 legs::told(evidence, &group.pairs),
             ),
-            too_slow_next_step(evidence, group),
+            too_slow_plan(evidence, group),
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("expected", worst.expected.gbps)
@@ -255,12 +252,8 @@ fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) 
 }
 
 fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {
-    let uplink = matches!(group.common, cluster::Common::Links(_)).then(|| {
-        suspect(
-            "the uplink that all of them pass",
-            "check one of its GPUs alone (--gpus), then all at once",
-        )
-    });
+    let uplink = matches!(group.common, cluster::Common::Links(_))
+        .then(|| suspect(Cause::SharedUplink, [Step::CheckAloneThenAll]));
     uplink
         .into_iter()
         .chain(suspects::of_staged_copies(evidence, &group.pairs))

@@ -64,10 +64,22 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         share(direction),
         Bytes(direction.pcie.unwrap_or_default()),
     );
-    let next_step = "Look for what keeps the driver from NVLink: nvidia-smi nvlink -s, the module parameter \
-        NVreg_NvLinkDisable, the fabric manager, MIG, or GPUs of several fabric partitions; then check again";
+    let mut plan = vec![
+        Step::LinkStates,
+        Step::NvLinkDisabled,
+        Step::FabricManager,
+        Step::Partitions,
+        Step::CheckAgain,
+    ];
+    let in_question = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu));
+    if in_question
+        .into_iter()
+        .any(|gpu| gpu.mig.get() != Some(false))
+    {
+        plan.insert(2, Step::MigMode);
+    }
     vec![
-        RULE.finding(Subject::of_gpus(&gpus), message, next_step)
+        RULE.finding(Subject::of_gpus(&gpus), message, plan)
             .gpus(&gpus)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
             .fact(

@@ -141,10 +141,13 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         worst.spread,
         worst.what,
     );
-    let next_step = "Stop other work on the GPUs and the host and check again (--profile full takes more samples); do not \
-                     judge these copies by this run. If it stays at one GPU, look at the errors of its PCIe link (lspci -vvv)";
+    let plan = Plan::now([
+        Step::Stop(Work::OnGpusAndHost),
+        Step::CheckFull(Full::MoreSamples),
+    ])
+    .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);
     let finding = RULE
-        .finding(Subject::of_gpus(&gpus), message, next_step)
+        .finding(Subject::of_gpus(&gpus), message, plan)
         .fact("spread", Fact::percent(worst.spread))
         .fact("usual", Fact::percent(worst.usual))
         .gpus(&gpus);
@@ -226,6 +229,10 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             .fold(0.0, f64::max);
         let alone = group.common != cluster::Common::Everything
             && suspects::busy(evidence, &group.pairs).is_empty();
+        let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+            true => Step::PcieErrors,
+            false => Step::LinkErrors,
+        };
         let mut found = RULE
             .finding(
                 group.subject(),
@@ -234,9 +241,11 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
                      median, in several ways of copying. The rates of these pairs are those of rows without such a copy",
                     group.place(evidence.snapshot)
                 ),
-                "Check these GPUs again with the machine idle (--gpus). If it stays, look for a link that retrains or repeats \
-                 what it sends: counters before and after the check (lspci -vvv, nvidia-smi nvlink -e) and the kernel's log \
-                 (dmesg | grep -iE 'aer|pcie|xid'); then swap one of these GPUs to see whether it moves",
+                Plan::now([Step::CheckIdle]).if_it_stays([
+                    Step::Retraining,
+                    counters,
+                    Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+                ]),
             )
             .at(if alone { Severity::Error } else { Severity::Warning })
             .fact("spread", Fact::percent(worst))
@@ -301,9 +310,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let mut found = RULE
             .finding(
                 subject,
-                format!("Samples of {path} copies {place} spread by up to {worst:.0}% of their median"),
-                "Stop other work on the GPUs and the host and check again (--profile full takes more samples); do not \
-                 judge these pairs by this run",
+                format!(
+                    "Samples of {path} copies {place} spread by up to {worst:.0}% of their median"
+                ),
+                [
+                    Step::Stop(Work::OnGpusAndHost),
+                    Step::CheckFull(Full::MoreSamples),
+                ],
             )
             .fact("spread", Fact::percent(worst))
             .fact("usual", Fact::percent(most))
@@ -312,10 +325,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         found
             .suspects
             .truncate(found.suspects.len().saturating_sub(1));
-        found.suspects.push(suspects::suspect(
-            "other work on the host, its power saving, or neighbours of a virtual machine",
-            "check again with the host idle and its processors' governor on performance",
-        ));
+        found
+            .suspects
+            .push(suspect(Cause::HostWork, [Step::CheckGovernor]));
         findings.push(found);
     }
     findings

@@ -63,18 +63,12 @@ impl Small {
         )
     }
 
-    /// Returns the next step.
-    pub(super) fn step(&self) -> String {
+    /// Returns the step that enlarges the windows.
+    pub(super) fn step(&self) -> Step {
+        let gpus = all(&self.gpus);
         match self.possible {
-            Some(most) => format!(
-                "Switch on Resizable BAR in BIOS, with Above 4G Decoding: the BAR1 window of {} could be {most}, and is {}",
-                words::gpus(&self.gpus),
-                self.window
-            ),
-            None => format!(
-                "See whether Resizable BAR in BIOS, or a newer video BIOS, enlarges the BAR1 window of {}",
-                words::gpus(&self.gpus)
-            ),
+            Some(most) => Step::ResizableBar(gpus, most.to_string(), self.window.to_string()),
+            None => Step::LargerBar(gpus),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::peer_access;
 use super::prelude::*;
-use crate::cluster::{Common, Group};
+use crate::cluster::Group;
 use crate::suspects::{self, gpus_of};
 
 /// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen: three of four.
@@ -52,10 +52,9 @@ pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
     let switches = shared_switches(evidence, &group.pairs);
     if !switches.is_empty() {
-        suspects.push(suspect(
-            format!("the PCIe switch at {}", words::addresses(&switches)),
-            "check a pair below another switch (--gpus); update the firmware of the switch",
-        ));
+        let switches = At(switches);
+        let test = [Step::CheckOtherSwitch, Step::UpdateSwitch(switches.clone())];
+        suspects.push(suspect(Cause::Switch(switches), test));
     }
     suspects.push(of_gpus(evidence, group));
     suspects
@@ -64,29 +63,15 @@ pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
 /// Returns the GPUs themselves as a suspect: their memory if nothing would notice a flipped bit, otherwise the parts
 /// that move the bytes.
 pub(super) fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
-    let gpus: Vec<u32> = match group.common {
-        Common::Gpu(gpu) => vec![gpu],
-        _ => gpus_of(&group.pairs).into_iter().collect(),
-    };
-    let own = match gpus.len() {
-        0..4 => gpus
-            .iter()
-            .map(|gpu| format!("GPU {gpu}"))
-            .collect::<Vec<_>>()
-            .join(" or "),
-        _ => "one of these GPUs".to_owned(),
-    };
+    let own = OneOf(group.gpus());
+    let swap = Step::SwapTest(Part::Gpu(own.clone()));
     if memory_is_watched(evidence, &group.pairs) {
-        return suspect(
-            format!(
-                "{own} beside its memory, which ECC watches: copy engines, or what connects them to the bus"
-            ),
-            "swap one of these GPUs with another: a fault that moves with a GPU is the GPU's",
-        );
+        return suspect_if(Cause::MoversOf(own), [swap], Sign::FaultMoves);
     }
-    suspect(
-        format!("the memory of {own}, which no ECC watches"),
-        "run a memory test on each GPU by itself (memtest_vulkan, cuda_memtest); swap the GPU and see whether it moves",
+    suspect_if(
+        Cause::MemoryOf(own),
+        [Step::TestMemory, swap],
+        Sign::FaultMoves,
     )
 }
 

@@ -69,7 +69,7 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
 fn inside(finding: &Finding) -> Markup {
     let seen = evidence::sentences(finding);
     html! {
-            @if !finding.next_step.is_empty() { p .next { strong { "Next step: " } (clean(&finding.next_step)) } }
+            (next(finding))
             @if !finding.suspects.is_empty() { (suspects(finding)) }
             @if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
                 p .where { strong { "Where: " } (clean(&finding.location)) }
@@ -81,6 +81,19 @@ fn inside(finding: &Finding) -> Markup {
                 }
             }
             (effects(finding))
+    }
+}
+
+/// Renders the steps, a line for each stage.
+fn next(finding: &Finding) -> Markup {
+    let stages = finding.stages();
+    html! {
+        @if let Some((first, later)) = stages.split_first() {
+            div .next {
+                strong { "Next step: " } (clean(first))
+                @if !later.is_empty() { ul { @for stage in later { li { (clean(stage)) } } } }
+            }
+        }
     }
 }
 

@@ -4,9 +4,11 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::digest::Digest;
 use super::super::escape::clean;
-use super::super::findings::{Alike, by_rule, label, sentence};
+use super::super::findings::{Alike, by_rule, label, place, sentence};
 use super::super::page::{Page, Paint};
 use model::finding::{Finding, Severity};
+use model::snapshot::Snapshot;
+use model::step;
 
 /// Column at which the text starts.
 const TEXT: usize = 9;
@@ -63,53 +65,41 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
             page.item(0, TEXT, word, paint, &text);
             if of == Of::EachRule && severity > Severity::Info && told < TOLD {
                 told += 1;
-                first_step(page, finding, &text, width.saturating_sub(HANG));
+                let room = width.saturating_sub(HANG);
+                first_step(page, finding, &digest.report.snapshot, &text, room);
             }
         }
     }
 }
 
-/// Writes the place and the first step below the line of a finding, so that a technician at the machine can begin.
-fn first_step(page: &mut Page, finding: &Finding, line: &str, room: usize) {
-    let place = finding
-        .location
-        .split(", below ")
-        .next()
-        .unwrap_or_default();
-    let suspect = finding
-        .suspects
-        .first()
-        .map(|suspect| suspect.cause.as_str());
-    // The line itself contains the place if it had room.
-    let is_said = |place: &str| place.split(", ").skip(1).any(|part| line.contains(part));
-    match (clean(place), suspect) {
-        (place, _) if place.contains(", ") && !is_said(&place) => {
-            page.item(TEXT, HANG, "where", Paint::Faint, &clause(&place, room));
-        }
-        (place, Some(suspect)) if place.is_empty() => {
-            page.item(
-                TEXT,
-                HANG,
-                "suspect",
-                Paint::Faint,
-                &clause(&clean(suspect), room),
-            );
-        }
-        _ => {}
+/// Writes the place and the first steps below the line of a finding, so that a technician at the machine can begin.
+fn first_step(page: &mut Page, finding: &Finding, snapshot: &Snapshot, line: &str, room: usize) {
+    let place = place(&finding.subject, snapshot);
+    let beside = match (place.as_slice(), finding.suspects.first()) {
+        ([], suspect) => suspect.map(|suspect| ("suspect", suspect.cause.clone())),
+        // The line itself contains the place if it had room.
+        (parts, _) if parts.iter().any(|part| line.contains(part)) => None,
+        (parts, _) => Some(("where", parts.join(", "))),
+    };
+    if let Some((word, text)) = beside {
+        let text = clause(&clean(&text), room);
+        page.item(TEXT, HANG, word, Paint::Faint, &text);
     }
-    let step = clean(&finding.next_step);
-    let first = step
-        .split_inclusive(". ")
-        .next()
-        .unwrap_or_default()
-        .trim_end_matches(['.', ' ']);
-    page.item(
-        TEXT,
-        HANG,
-        "do",
-        Paint::Strong,
-        &clause(first, room * 2 - room / 8),
-    );
+    let steps = beginning(finding, room * 2 - room / 8);
+    page.item(TEXT, HANG, "do", Paint::Strong, &steps);
+}
+
+/// Returns as many of the steps to take at once as fit.
+fn beginning(finding: &Finding, room: usize) -> String {
+    let first = step::first_stage(&finding.steps);
+    let fitting = (1..=first.len())
+        .rev()
+        .map(|number| clean(&step::sentences(&first[..number])).into_owned())
+        .find(|text| text.width() <= room);
+    fitting.unwrap_or_else(|| match first {
+        [] => clause(&clean(&finding.next_step), room),
+        [step, ..] => clause(&clean(&step::sentences(std::slice::from_ref(step))), room),
+    })
 }
 
 /// Joins a sentence and its end in a line. Omits the end if it leaves the sentence no room.

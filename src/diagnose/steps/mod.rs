@@ -1,0 +1,11 @@
+//! What findings advise: every step, every possible cause and the words for each, in one place. Rules choose among them.
+
+mod arguments;
+mod causes;
+mod plan;
+mod vocabulary;
+
+pub(crate) use arguments::*;
+pub(crate) use causes::{Cause, Sign, suspect, suspect_if};
+pub(crate) use plan::Plan;
+pub(crate) use vocabulary::Step;

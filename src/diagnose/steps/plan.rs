@@ -1,0 +1,76 @@
+//! Steps in stages.
+
+use super::vocabulary::Step;
+use model::step::{self, When};
+
+/// The steps of a finding, in the order in which they are taken.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Plan(Vec<step::Step>);
+
+impl Plan {
+    /// Returns a plan of steps to take at once.
+    pub(crate) fn now(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::default().and(When::Now, steps)
+    }
+
+    /// Returns a plan of ways to run safely until the repair, of which one is enough.
+    pub(crate) fn until_repair(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::default().and(When::UntilRepair, steps)
+    }
+
+    /// Adds steps to take if those so far have not helped.
+    #[must_use]
+    pub(crate) fn if_it_stays(self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.and(When::IfItStays, steps)
+    }
+
+    /// Adds steps to take if those so far do not apply.
+    #[must_use]
+    pub(crate) fn otherwise(self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.and(When::Otherwise, steps)
+    }
+
+    /// Adds steps to a stage.
+    #[must_use]
+    pub(crate) fn and(mut self, when: When, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.0
+            .extend(steps.into_iter().map(|step| step.recorded(when)));
+        self.0.sort_by_key(|step| step.when);
+        self
+    }
+
+    /// Adds the steps that a finding has, in their stages, after these.
+    #[must_use]
+    pub(crate) fn beside(mut self, others: Vec<step::Step>) -> Self {
+        self.0.extend(others);
+        self.0.sort_by_key(|step| step.when);
+        self
+    }
+
+    /// Adds the steps that a finding has for the case that these do not help.
+    #[must_use]
+    pub(crate) fn before(self, mut later: Vec<step::Step>) -> Self {
+        for step in later.iter_mut().filter(|step| step.when == When::Now) {
+            step.when = When::IfItStays;
+        }
+        self.beside(later)
+    }
+}
+
+impl From<Plan> for Vec<step::Step> {
+    fn from(plan: Plan) -> Self {
+        plan.0
+    }
+}
+
+impl<const N: usize> From<[Step; N]> for Plan {
+    fn from(steps: [Step; N]) -> Self {
+        Self::now(steps)
+    }
+}
+
+impl From<Vec<Step>> for Plan {
+    fn from(steps: Vec<Step>) -> Self {
+        Self::now(steps)
+    }
+}
