@@ -81,11 +81,22 @@ pub(crate) fn healthy() -> Vec<String> {
         .collect()
 }
 
-/// Returns every case that is run with its driver: name, arguments, visible devices and labels.
-pub(crate) fn shadowed() -> Vec<(String, Vec<String>, Option<String>, Vec<String>)> {
-    let of = |case: Case| {
-        let args = args(&case);
-        (case.name, args, case.visible, case.must)
+/// How a case is run, and what must be found.
+pub(crate) struct Shadowed {
+    pub name: String,
+    pub args: Vec<String>,
+    /// `CUDA_VISIBLE_DEVICES` of the run.
+    pub visible: Option<String>,
+    pub must: Vec<String>,
+}
+
+/// Returns every case for the explanation beside the rules.
+pub(crate) fn shadowed() -> Vec<Shadowed> {
+    let of = |case: Case| Shadowed {
+        args: args(&case),
+        name: case.name,
+        visible: case.visible,
+        must: case.must,
     };
     labels().into_iter().map(of).collect()
 }

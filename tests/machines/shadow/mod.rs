@@ -14,7 +14,7 @@ use libtest_mimic::Trial;
 use model::report::Report;
 
 use self::score::{FIGURES, Score, explained};
-use crate::cases::shadowed;
+use crate::cases::{Shadowed, shadowed};
 use crate::common::{Ran, peerscope, say, text_of};
 use crate::{common, trial};
 
@@ -22,7 +22,7 @@ use crate::{common, trial};
 const FLOORS: [(Kind, usize); 4] = [
     (Kind::HostAndLoad, 14),
     (Kind::Peers, 41),
-    (Kind::NoFigure, 380),
+    (Kind::NoFigure, 381),
     (Kind::Recorded, 13),
 ];
 
@@ -139,16 +139,16 @@ fn explanation() {
 
 /// Returns all reports with the labels of their cases; a recorded report has none.
 fn jobs() -> Vec<(Job, Option<Vec<String>>)> {
-    let of_cases = shadowed().into_iter().map(|(name, args, visible, must)| {
-        let kind = Kind::of(&must);
+    let of_case = |case: Shadowed| {
         let job = Job {
-            kind,
-            name,
-            args,
-            visible,
+            kind: Kind::of(&case.must),
+            name: case.name,
+            args: case.args,
+            visible: case.visible,
         };
-        (job, Some(must))
-    });
+        (job, Some(case.must))
+    };
+    let of_cases = shadowed().into_iter().map(of_case);
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
     let files = std::fs::read_dir(folder).unwrap();
     let files = files.map(|file| file.unwrap().path());
