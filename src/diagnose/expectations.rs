@@ -141,9 +141,9 @@ impl Floor {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Required<'a> {
     Floor(&'a Floor),
-    /// Of host and GPU; of one GPU only, if given.
+    /// A figure of copies with the host; if a GPU is given, of that GPU alone.
     Host(What, Option<u32>),
-    /// Of another probe, with its setup in words.
+    /// A figure of another probe, with its setup in words.
     Other(String, String),
 }
 

@@ -354,7 +354,7 @@ impl<I> Compared<I> {
     }
 }
 
-/// How much worse a figure may be without being reported, per cent, by the part that it depends on.
+/// The loss of a figure that is not reported, per cent, by the part that the figure depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowances {
     /// For copies between GPUs.

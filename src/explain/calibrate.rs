@@ -1,5 +1,5 @@
-//! What each figure should be: the level of its siblings within the range of healthy machines, and the tolerance that
-//! their scatter allows.
+//! The healthy level of each figure, taken from its siblings within the range of healthy machines, and the tolerance
+//! that their scatter allows.
 
 use std::collections::BTreeMap;
 
@@ -126,7 +126,7 @@ fn usual(mut figures: Vec<f64>) -> Option<f64> {
     figures.get(at).copied()
 }
 
-/// How alike the figures of a group are.
+/// The agreement of the figures of a group.
 #[derive(Debug, Clone, Copy, Default)]
 struct Alike {
     number: usize,

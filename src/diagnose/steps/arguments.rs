@@ -156,13 +156,13 @@ pub(crate) enum Part {
     Riser,
     RiserOrCable,
     RiserCableOrBoard,
-    /// What a link that flows share runs over.
+    /// The parts that a shared link runs over.
     SharedHop,
     /// A switch board above GPUs, with its riser or cable.
     SwitchBoard(All),
     /// The board that holds GPUs, with its cable.
     BoardOf(All),
-    /// What several flows have in common.
+    /// The parts that several flows share.
     Shared,
     Cable,
     /// The cable of a GPU that may be outside the chassis.

@@ -1,4 +1,4 @@
-//! What findings advise: every step, every possible cause and the words for each, in one place. Rules choose among them.
+//! The vocabulary of advice: every step and every possible cause with its words, in one place. Rules choose among them.
 
 mod arguments;
 mod causes;
