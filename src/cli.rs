@@ -286,6 +286,10 @@ pub struct ReportArgs {
     #[arg(long, conflicts_with = "verbose")]
     pub brief: bool,
 
+    /// Show the verdict and the advice for programs on this machine, and no more.
+    #[arg(long, conflicts_with_all = ["verbose", "brief"])]
+    pub advice: bool,
+
     /// Format on stdout.
     #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]
     pub format: &'static Format,

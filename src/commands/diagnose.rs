@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::output::{self, Files};
+use super::files::Files;
+use super::output;
 use super::{Failure, Judging};
 use crate::cli::{Cli, DiagnoseArgs};
 use report::read::{at_most_one_stdin, load};

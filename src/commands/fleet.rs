@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use super::output::{self, Files};
+use super::files::Files;
+use super::output;
 use super::{Failure, timestamp};
 use crate::cli::{Cli, FleetArgs};
 use fleet::{self, Earlier, Question, formats, names};

@@ -1,10 +1,10 @@
 //! `completions` and `manual`: write the files that packages install beside the program, from the definition of the
 //! command line.
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
 use super::output;
-use crate::cli::{Cli, CompletionsArgs, ManualArgs};
+use crate::cli::{CompletionsArgs, ManualArgs};
 
 /// The program's name, also used as a file name.
 const NAME: &str = env!("CARGO_PKG_NAME");
@@ -40,15 +40,17 @@ pub(super) fn manual(args: &ManualArgs) -> Result<u8, String> {
 
 /// Returns the command line without the subcommands that are not for people.
 fn shown() -> Command {
-    let all = Cli::command();
+    let all = super::refuse::command();
+    // Clap adds these to every command line by itself.
+    let is_own = |arg: &&clap::Arg| !["help", "version"].contains(&arg.get_id().as_str());
     let kept = all
         .get_subcommands()
-        .filter(|command| !command.is_hide_set())
+        .filter(|command| !command.is_hide_set() && command.get_name() != "help")
         .cloned();
     let shown = Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true)
-        .args(all.get_arguments().cloned())
+        .args(all.get_arguments().filter(is_own).cloned())
         .subcommands(kept);
     let shown = all
         .get_about()

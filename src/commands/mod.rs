@@ -6,6 +6,7 @@ mod devices;
 mod diagnose;
 mod expect;
 mod explain;
+mod files;
 mod fleet;
 mod follower;
 mod installed;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::output::{self, Files};
+use super::files::Files;
+use super::output;
 use super::{Failure, Judging, Observed, remark, trace};
 use crate::cli::{Cli, RecoverArgs};
 use model::report::MOST_GPUS;

@@ -18,13 +18,34 @@ const EFFECTS: [(&str, &[&str]); 4] = [
     ),
 ];
 
+/// Returns the command line. The help of a command lists only options that have an effect on it.
+pub(super) fn command() -> clap::Command {
+    let mut all = Cli::command();
+    all.build();
+    let names = all.get_subcommands().map(clap::Command::get_name);
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    for name in names {
+        let is_useless = |arg: &clap::Arg| {
+            let mut effects = EFFECTS.iter();
+            effects.any(|(id, commands)| arg.get_id() == *id && !commands.contains(&&*name))
+        };
+        all = all.mut_subcommand(&name, |command| {
+            command.mut_args(|arg| {
+                let hide = arg.is_hide_set() || is_useless(&arg);
+                arg.hide(hide)
+            })
+        });
+    }
+    all
+}
+
 /// Reads the command line.
 ///
 /// # Errors
 ///
 /// Clap's text: help, or a complaint.
 pub fn parse() -> Result<Cli, clap::Error> {
-    let matches = Cli::command().try_get_matches()?;
+    let matches = command().try_get_matches()?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let subcommand = matches.subcommand();
     let given =
@@ -60,24 +81,31 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }
-    let (verbose, brief, format, files) = match &cli.command {
-        Command::Topo(args) => (args.verbose, args.brief, args.format(), &args.output),
+    let (verbose, short, format, files) = match &cli.command {
+        Command::Topo(args) => {
+            let short = args.brief.then_some("--brief");
+            (args.verbose, short, args.format(), &args.output)
+        }
         Command::Check(CheckArgs { out, .. })
         | Command::Diagnose(DiagnoseArgs { out, .. })
         | Command::Recover(RecoverArgs { out, .. }) => {
-            (out.verbose, out.brief, out.format, &out.output)
+            let advice = out.advice.then_some("--advice");
+            let short = out.brief.then_some("--brief").or(advice);
+            (out.verbose, short, out.format, &out.output)
         }
-        Command::Fleet(args) => (args.verbose, false, args.format, &args.output),
+        Command::Fleet(args) => (args.verbose, None, args.format, &args.output),
         _ => return Ok(()),
     };
     let mut formats = files
         .iter()
         .filter_map(|file| report::for_path(file).ok())
         .chain([format]);
-    if brief && !formats.clone().any(|format| format.name == "text") {
-        return Err(
-            "--brief: only the format text can be shorter; nothing is written in it".into(),
-        );
+    if let Some(option) = short
+        && !formats.clone().any(|format| format.name == "text")
+    {
+        return Err(format!(
+            "{option}: only the format text can be shorter; nothing is written in it"
+        ));
     }
     if verbose && !formats.any(|format| format.has_verbose()) {
         return Err(
@@ -86,4 +114,24 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_only_options_with_an_effect() {
+        let help = |name: &str| {
+            let matches = command().try_get_matches_from(["peerscope", name, "--help"]);
+            matches.unwrap_err().to_string()
+        };
+        for name in ["diagnose", "compare", "fleet", "expect", "recover"] {
+            let help = help(name);
+            assert!(!help.contains("--machine"), "{help}");
+            assert!(help.contains("--color"), "{help}");
+        }
+        assert!(help("check").contains("--machine"));
+        assert!(help("diagnose").contains("--config") && !help("fleet").contains("--config"));
+    }
 }

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::devices::Facts;
-use super::output::{self, Files};
+use super::files::Files;
+use super::output;
 use super::{Failure, Judging, Observed, select, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs};
 use hardware::Machine;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::output::{Files, NotWritten, Whole};
+use super::files::{Files, NotWritten, Whole};
 use super::remark;
 use crate::cli::CheckArgs;
 use model::report::Report;

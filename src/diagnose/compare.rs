@@ -32,6 +32,8 @@ pub struct Comparison {
     pub schema: &'static str,
     pub old: ComparedReport,
     pub new: ComparedReport,
+    /// True if no GPU of the earlier report is in the later one: the reports are of two machines.
+    pub of_two_machines: bool,
     /// Figures that both reports have.
     pub compared: usize,
     /// Figures of the earlier report that the later one lacks.
@@ -200,6 +202,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         schema: SCHEMA,
         old: ComparedReport::of(old),
         new: ComparedReport::of(new),
+        of_two_machines: !old.snapshot.gpus.is_empty() && beside.gpus(&evidence).is_empty(),
         compared: counts.compared,
         not_compared: counts.missing() + counts.without_gpu,
         not_compared_because: counts.reasons(old, new.measurements.as_ref()),

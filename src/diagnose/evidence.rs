@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
+use super::expected_host;
 use super::settings::Settings;
 use explain::scatter::{self, Siblings};
+use explain::{Explanation, Floors};
 use model::host::HostCopy;
 use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
 use model::node::NodeId;
@@ -26,6 +28,8 @@ pub struct Evidence<'a> {
     pub topology: &'a Topology,
     /// The figures; `None` if nothing was to be measured.
     pub measurements: Option<&'a Measurements>,
+    /// Time for which the run measured, seconds; 0 if it is not known.
+    pub measured_seconds: f64,
     /// Settings of the user.
     pub settings: &'a Settings,
     /// Expectations of the buyer.
@@ -46,6 +50,8 @@ pub struct Index<'a> {
     staged: PathFigures<'a>,
     /// The siblings of a figure, by class.
     siblings: BTreeMap<&'static str, Siblings>,
+    /// The fewest changes of the machine that account for all figures.
+    explanation: Option<Explanation>,
 }
 
 /// The figures of one path.
@@ -76,7 +82,22 @@ impl<'a> Index<'a> {
             direct,
             staged,
             siblings: BTreeMap::new(),
+            explanation: None,
         }
+    }
+
+    /// Explains the figures of the evidence.
+    pub(crate) fn explain(&mut self, evidence: &Evidence<'_>) {
+        let explained = |measurements| {
+            explain::explain(
+                evidence.snapshot,
+                evidence.topology,
+                measurements,
+                evidence,
+                explain::BUDGET,
+            )
+        };
+        self.explanation = evidence.measurements.map(explained);
     }
 
     /// Takes the siblings of each class from the shares that its figures have of what they should reach. Figures are compared
@@ -123,12 +144,24 @@ impl<'a> Evidence<'a> {
             snapshot: &report.snapshot,
             topology: &report.topology,
             measurements: report.measurements.as_ref(),
+            measured_seconds: report.timing.measure,
             settings,
             expectations: None,
             baseline: None,
             index: None,
             beliefs: None,
         }
+    }
+
+    /// Returns how many times in a second something was counted. A run of less than a second counts as one second, since a
+    /// burst says little about a rate.
+    pub(crate) fn a_second(&self, count: u64) -> f64 {
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "a count that large is above any limit"
+        )]
+        let count = count as f64;
+        count / self.measured_seconds.max(1.0)
     }
 
     /// Returns the figure that each pair is judged by, see [`Measurements::reference`].
@@ -192,6 +225,11 @@ impl<'a> Evidence<'a> {
         })
     }
 
+    /// Returns the explanation of all figures; `None` outside of a judgement.
+    pub(crate) fn explanation(&self) -> Option<&'a Explanation> {
+        self.index?.explanation.as_ref()
+    }
+
     /// Returns all copies between host and GPUs.
     pub fn host(&self) -> &'a [HostCopy] {
         self.measurements
@@ -215,5 +253,18 @@ impl<'a> Evidence<'a> {
             self.topology.route(pair).map(|route| route.class),
             Some(LinkClass::NvLink(_))
         )
+    }
+}
+
+/// The explanation takes a figure for low where the rules do.
+impl Floors for Evidence<'_> {
+    fn peer(&self, cell: &PeerBandwidth) -> Option<f64> {
+        let expected = expected::of(cell, self.topology, self.snapshot, &self.settings.shares)?;
+        Some(expected.share.floor_percent() / 100.0)
+    }
+
+    fn host(&self, copy: &HostCopy) -> Option<f64> {
+        let expected = expected_host::of(copy, &self.settings.shares)?;
+        Some(expected.share.floor_percent() / 100.0)
     }
 }

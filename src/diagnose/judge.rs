@@ -1,6 +1,7 @@
 //! Turns evidence into findings.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
@@ -8,7 +9,12 @@ use super::settings::{Level, Settings};
 use super::{causes, links, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, Status};
+use model::placement::Pair;
 use model::request::Silenced;
+use model::step::{Step, When};
+
+/// Identifier of the step that names the other findings on some GPUs.
+const SEE_OTHERS: &str = "other-findings";
 
 /// Returns the measurements without the figures that another program disturbed; `None` if it disturbed none.
 fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
@@ -34,10 +40,12 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = sound.as_ref().or(evidence.measurements);
     let mut index = measurements.map(Index::of);
     if let Some(index) = &mut index {
-        index.take_siblings(&Evidence {
+        let sound = Evidence {
             measurements,
             ..*evidence
-        });
+        };
+        index.take_siblings(&sound);
+        index.explain(&sound);
     }
     let evidence = &Evidence {
         measurements,
@@ -54,6 +62,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
+    without_empty_references(&mut findings);
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| {
             (
@@ -65,6 +74,48 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         key(one).cmp(&key(other))
     });
     findings
+}
+
+/// Removes the advice to see the other findings on GPUs that have none.
+fn without_empty_references(findings: &mut [Finding]) {
+    let touched: Vec<_> = findings.iter().map(gpus_of).collect();
+    for (own, finding) in findings.iter_mut().enumerate() {
+        let is_there = |gpus: &[u32]| {
+            let mut others = touched.iter().enumerate();
+            others.any(|(other, touched)| match touched {
+                _ if other == own => false,
+                None => false,
+                Some(touched) => touched.is_empty() || gpus.iter().any(|gpu| touched.contains(gpu)),
+            })
+        };
+        let leads_nowhere =
+            |step: &Step| step.id == SEE_OTHERS && !step.gpus.is_empty() && !is_there(&step.gpus);
+        let Some(place) = finding.steps.iter().position(leads_nowhere) else {
+            continue;
+        };
+        let mut steps = finding.steps.clone();
+        steps.remove(place);
+        // The way to go on if these steps do not apply is then the first one.
+        if steps
+            .first()
+            .is_some_and(|step| step.when == When::Otherwise)
+        {
+            let otherwise = steps.iter_mut().filter(|step| step.when == When::Otherwise);
+            otherwise.for_each(|step| step.when = When::Now);
+        }
+        if !steps.is_empty() {
+            *finding = finding.clone().steps(steps);
+        }
+    }
+}
+
+/// Returns the GPUs that a finding is about, none if it is about the machine as a whole; `None` for information.
+fn gpus_of(finding: &Finding) -> Option<BTreeSet<u32>> {
+    let ends = |pair: &Pair| [pair.source, pair.destination];
+    let scope = &finding.scope;
+    let gpus = scope.gpus.iter().copied();
+    let gpus = gpus.chain(scope.pairs.iter().flat_map(ends));
+    (finding.severity > Severity::Info).then(|| gpus.collect())
 }
 
 /// Returns the findings of one rule, with the severity that the user set.
@@ -96,4 +147,40 @@ pub fn silenced(settings: &Settings) -> Vec<Silenced> {
         })
     });
     silenced.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::{Plan, Step as Advice, all};
+    use model::finding::Subject;
+
+    #[test]
+    fn other_findings_are_named_only_where_there_are_some() {
+        let plan = Plan::now([Advice::OtherFindings(all(&[2]))]).otherwise([Advice::CheckIdle]);
+        let on = |index, severity, plan: Plan| {
+            let subject = Subject::Gpu { index };
+            Finding::new(
+                "any".to_owned().into(),
+                severity,
+                subject,
+                "words",
+                plan.into(),
+            )
+        };
+        let after = |other: Finding| {
+            let mut findings = [on(2, Severity::Error, plan.clone()), other];
+            without_empty_references(&mut findings);
+            findings[0].next_step.clone()
+        };
+        let other = |index, severity| on(index, severity, Plan::now([Advice::CheckAgain]));
+        for nothing in [other(3, Severity::Error), other(2, Severity::Info)] {
+            assert_eq!(after(nothing), "Check again with the machine idle");
+        }
+        let said = after(other(2, Severity::Warning));
+        assert!(
+            said.starts_with("See the other findings on GPU 2"),
+            "{said}"
+        );
+    }
 }

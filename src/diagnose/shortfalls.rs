@@ -49,23 +49,50 @@ impl Shortfall {
     }
 }
 
-/// Returns the worst of these figures for each probe, with all their GPUs, and words such as `, and 3 other figures`.
-pub(crate) fn by_probe<'a>(
-    worse: impl Iterator<Item = &'a Shortfall>,
-) -> Vec<(&'a Shortfall, Vec<u32>, String)> {
+/// Figures of one probe that are worse.
+#[derive(Debug)]
+pub(crate) struct ProbeShortfall<'a> {
+    pub worst: &'a Shortfall,
+    /// The GPUs of all these figures, in order.
+    pub gpus: Vec<u32>,
+    figures: usize,
+}
+
+impl ProbeShortfall<'_> {
+    /// Returns the worst figure in a sentence, with the words around the wanted one.
+    pub(crate) fn message(&self, before: &str, after: &str) -> String {
+        let Shortfall {
+            ends,
+            kind,
+            wanted,
+            found,
+        } = self.worst;
+        let [wanted, found] = [*wanted, *found].map(short);
+        let more = match self.figures {
+            1 => String::new(),
+            all => format!(", and {}", words::count(all - 1, "other figure")),
+        };
+        let (probe, unit) = (kind.probe(), kind.unit());
+        format!("{probe}: {found} {unit}{before}{wanted}{after} ({ends}, {kind}){more}")
+    }
+}
+
+/// Returns these figures by probe, each led by the worst.
+pub(crate) fn by_probe<'a>(worse: impl Iterator<Item = &'a Shortfall>) -> Vec<ProbeShortfall<'a>> {
     let mut of_probe: BTreeMap<String, Vec<&Shortfall>> = BTreeMap::new();
     for short in worse {
         of_probe.entry(short.kind.probe()).or_default().push(short);
     }
     let group = |shorts: Vec<&'a Shortfall>| {
         let gpus: BTreeSet<u32> = shorts.iter().flat_map(|short| short.ends.gpus()).collect();
-        let more = match shorts.len() {
-            1 => String::new(),
-            all => format!(", and {}", words::count(all - 1, "other figure")),
-        };
+        let figures = shorts.len();
         let worst = shorts.into_iter();
         let worst = worst.max_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-        Some((worst, gpus.into_iter().collect(), more))
+        Some(ProbeShortfall {
+            worst,
+            gpus: gpus.into_iter().collect(),
+            figures,
+        })
     };
     of_probe.into_values().filter_map(group).collect()
 }

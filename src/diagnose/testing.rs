@@ -1,5 +1,7 @@
 //! Figures for tests, and the findings on them.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::advice_steps::wrong_advice;
@@ -26,7 +28,7 @@ use topology::{build, host, refute, with_cuda};
 /// Imports that most tests of rules need.
 pub(crate) mod prelude {
     pub(crate) use super::{
-        advises, assert_advice, exit, fact, findings, is, measured, only, set, touches,
+        advises, assert_advice, exit, fact, findings, is, measured, only, set, touches, within,
     };
     pub(crate) use model::reading::Reading;
     pub(crate) use model::testing::{
@@ -113,6 +115,23 @@ pub(crate) fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
 
 /// Returns the findings of all rules, after checking what must hold for every finding.
 pub(crate) fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<Finding> {
+    checked(machine, measurements, 0.0)
+}
+
+/// Returns the findings on a run that measured for this time.
+pub(crate) fn within(
+    machine: &Snapshot,
+    measurements: &Measurements,
+    measured_seconds: f64,
+) -> Vec<Finding> {
+    checked(machine, Some(measurements), measured_seconds)
+}
+
+fn checked(
+    machine: &Snapshot,
+    measurements: Option<&Measurements>,
+    measured_seconds: f64,
+) -> Vec<Finding> {
     let mut topology = build(machine);
     let mut measurements = measurements.cloned();
     if let Some(measurements) = &mut measurements {
@@ -120,12 +139,15 @@ pub(crate) fn findings(machine: &Snapshot, measurements: Option<&Measurements>) 
         refute::readings(machine, &mut topology, measurements);
         host::fill(machine, &topology, &mut measurements.host);
     }
-    let findings = with_settings(
-        machine,
-        &topology,
-        measurements.as_ref(),
-        &Settings::default(),
-    );
+    let findings = judge(&Evidence {
+        measured_seconds,
+        ..without_request(
+            machine,
+            &topology,
+            measurements.as_ref(),
+            &Settings::default(),
+        )
+    });
     assert!(
         findings.is_sorted_by(|one, other| one.severity >= other.severity),
         "{findings:?}"
@@ -148,19 +170,28 @@ pub(crate) fn with_settings(
     measurements: Option<&Measurements>,
     settings: &Settings,
 ) -> Vec<Finding> {
-    let request = &Request::default();
-    let (expectations, baseline, index, beliefs) = (None, None, None, None);
-    judge(&Evidence {
-        request,
+    judge(&without_request(snapshot, topology, measurements, settings))
+}
+
+fn without_request<'a>(
+    snapshot: &'a Snapshot,
+    topology: &'a Topology,
+    measurements: Option<&'a Measurements>,
+    settings: &'a Settings,
+) -> Evidence<'a> {
+    static REQUEST: LazyLock<Request> = LazyLock::new(Request::default);
+    Evidence {
+        request: &REQUEST,
         snapshot,
         topology,
         measurements,
+        measured_seconds: 0.0,
         settings,
-        expectations,
-        baseline,
-        index,
-        beliefs,
-    })
+        expectations: None,
+        baseline: None,
+        index: None,
+        beliefs: None,
+    }
 }
 
 /// Returns a fact of a finding as it appears in the report.

@@ -189,18 +189,12 @@ pub(crate) fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
 
 /// Returns words such as `1 pair`, `2 pairs`, `6 switches`.
 pub(crate) fn count(number: usize, thing: &str) -> String {
-    let end = if ["ch", "sh", "s", "x"]
-        .iter()
-        .any(|end| thing.ends_with(end))
-    {
-        "es"
-    } else {
-        "s"
-    };
-    if number == 1 {
-        format!("1 {thing}")
-    } else {
-        format!("{number} {thing}{end}")
+    let is_any = |ends: &[&str]| ends.iter().any(|end| thing.ends_with(end));
+    match thing.strip_suffix('y') {
+        _ if number == 1 => format!("1 {thing}"),
+        Some(stem) if !is_any(&["ay", "ey", "oy"]) => format!("{number} {stem}ies"),
+        _ if is_any(&["ch", "sh", "s", "x"]) => format!("{number} {thing}es"),
+        _ => format!("{number} {thing}s"),
     }
 }
 

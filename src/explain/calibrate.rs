@@ -24,11 +24,24 @@ const MOST_SCATTER: f64 = 0.30;
 /// per socket: 20 GB/s between sockets, 25 within one (nccl-tests issue 74).
 const UNEVEN: f64 = 0.25;
 
+/// The same of copies with pageable memory. 8 x H200: 7.5 to 9.7 GB/s up, 12 to 15.6 down (measured).
+const PAGEABLE: f64 = 0.28;
+
+/// The same of copies within a GPU: those of one machine differ by up to 8% (6 x RTX PRO 6000, published), times two.
+const LOCAL: f64 = 0.15;
+
+/// The same of small copies: healthy machines take 2 to 6 us (docs/rules/latency-high.md).
+const SMALL: f64 = 0.7;
+const LOG_PER_BIT_OF_SMALL: f64 = 0.1;
+
 /// Loss of a figure that counts as one bit, as a natural logarithm: 3%. Less where siblings agree.
 const LOG_PER_BIT: f64 = 0.03;
 
 /// Part of the spread of its rows by which a figure may be low. Chosen.
 const OF_SPREAD: f64 = 0.8;
+
+/// Times the usual spread of its siblings by which the rows of a figure may differ. Chosen.
+const OF_USUAL_SPREAD: f64 = 3.0;
 
 /// Spread of rows from which the median of a figure accuses nothing, per cent. Chosen.
 const UNSTEADY_PERCENT: f64 = 30.0;
@@ -87,7 +100,8 @@ pub(crate) fn shares(load: &[Together], alone: &[f64], limits: &[Together]) -> V
 fn levels(observations: &[Observation]) -> BTreeMap<Group, Eta> {
     let mut floors: BTreeMap<Group, f64> = BTreeMap::new();
     for item in singles(observations) {
-        if let Some(floor) = item.floor.filter(|_| item.group.known) {
+        let is_bound = item.group.known || item.mode == Mode::Small;
+        if let Some(floor) = item.floor.filter(|_| is_bound) {
             let least = floors.entry(item.group).or_insert(floor);
             *least = least.min(floor);
         }
@@ -95,9 +109,10 @@ fn levels(observations: &[Observation]) -> BTreeMap<Group, Eta> {
     let figures = singles(observations).map(|item| (item.group, relative(item)));
     let level = |(group, figures): (Group, Vec<f64>)| {
         let usual = usual(figures)?;
-        let healthy = floors
-            .get(&group)
-            .map_or(usual, |floor| usual.clamp(floor.min(MOST), MOST));
+        let healthy = floors.get(&group).map_or(usual, |floor| match group.known {
+            true => usual.clamp(floor.min(MOST), MOST),
+            false => usual.max(*floor),
+        });
         let level = (usual / healthy).min(1.0);
         Some((group, Eta { healthy, level }))
     };
@@ -111,7 +126,12 @@ fn singles(observations: &[Observation]) -> impl Iterator<Item = &Item> {
 }
 
 fn relative(item: &Item) -> f64 {
-    item.achieved / item.theory.unwrap_or(1.0)
+    item.achieved / theory(item)
+}
+
+/// Returns the theoretical rate if figures are compared as shares of it, else 1.
+fn theory(item: &Item) -> f64 {
+    item.theory.filter(|_| item.group.known).unwrap_or(1.0)
 }
 
 /// Returns what the better ones of alike figures reach: the best of two, the second best of few, else the tenth part
@@ -134,6 +154,8 @@ struct Alike {
     scatter: f64,
     /// Part of what healthy machines differ by that this machine's better half does, from [`LEAST_PART`] to 1.
     unlike: f64,
+    /// Spread of their rows that a quarter of them stays below, per cent.
+    usual_spread: f64,
 }
 
 /// Part by which the best figure exceeds the median at which siblings count as no more alike than those of any healthy
@@ -167,35 +189,49 @@ impl Alike {
             number,
             scatter,
             unlike: unlike.clamp(LEAST_PART, 1.0),
+            usual_spread: 0.0,
         }
     }
 }
 
 fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
     let figures = singles(observations).map(|item| (item.group, relative(item)));
-    let groups: BTreeMap<Group, Alike> = scatter::grouped(figures)
+    let mut groups: BTreeMap<Group, Alike> = scatter::grouped(figures)
         .into_iter()
         .map(|(group, figures)| (group, Alike::of(figures)))
         .collect();
+    let spreads = singles(observations).map(|item| (item.group, item.spread_percent));
+    for (group, mut spreads) in scatter::grouped(spreads) {
+        spreads.sort_by(f64::total_cmp);
+        if let Some(alike) = groups.get_mut(&group) {
+            alike.usual_spread = spreads.get(spreads.len() / 4).copied().unwrap_or(0.0);
+        }
+    }
+    let over_pcie = etas.iter().filter(|(group, _)| {
+        group.known && matches!(group.mode, Mode::Host | Mode::Copy) && group.class != Class::NvLink
+    });
+    let most_share = over_pcie.map(|(_, eta)| eta.healthy).fold(0.0, f64::max);
     let alone = observations.iter_mut().filter(|one| one.load.is_none());
     for item in alone.flat_map(|one| &mut one.items) {
         let Some(eta) = etas.get(&item.group) else {
             continue;
         };
         let alike = groups.get(&item.group).copied().unwrap_or_default();
-        let theory = item.theory.unwrap_or(1.0);
-        let rate = eta.healthy * theory;
+        let is_host = item.group.class == Class::Host;
         let plain = Group {
-            mode: if item.group.class == Class::Host {
-                Mode::Host
-            } else {
-                Mode::Copy
-            },
+            mode: if is_host { Mode::Host } else { Mode::Copy },
             direction: item.group.direction.map(|_| HostDirection::ToHost),
+            known: item.theory.is_some(),
             ..item.group
         };
+        let of_link = item.theory.filter(|_| !item.group.known);
+        let of_link = of_link.zip(etas.get(&plain));
+        let most = of_link.map_or(f64::INFINITY, |(theory, plain)| theory * plain.healthy);
+        let theory = theory(item);
+        let rate = (eta.healthy * theory).min(most);
         let carries = match item.mode {
             Mode::Staged => eta.healthy.max(0.55) * theory,
+            _ if !item.group.known => rate,
             _ => etas
                 .get(&plain)
                 .map_or(rate, |plain| rate.max(plain.healthy * theory)),
@@ -203,13 +239,45 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
         item.healthy = Healthy {
             rate,
             tolerance: tolerance(item, alike),
-            log_per_bit: LOG_PER_BIT * alike.unlike,
+            log_per_bit: if item.mode == Mode::Small {
+                LOG_PER_BIT_OF_SMALL
+            } else {
+                LOG_PER_BIT * alike.unlike
+            },
             level: eta.level,
+            most: if eta.level < 1.0 && item.group.known {
+                MOST.max(eta.healthy) * theory
+            } else {
+                rate
+            },
+            efficiency: match (item.group.class, etas.get(&plain)) {
+                (Class::Pcie(_), Some(plain)) => (plain.healthy / most_share).min(1.0),
+                _ => 1.0,
+            },
+            slack: match (item.floor, etas.get(&plain)) {
+                (None, Some(plain)) => 1.0 / plain.level,
+                _ => 1.0,
+            },
             carries,
             alone: rate,
             reached: 1.0,
+            steady_percent: steady(item, &alike),
         };
     }
+}
+
+/// Returns the most that the rows of a figure may differ by, per cent: what is usual between repeats (5 to 10, cuda-samples
+/// issue 449), twice that for copies that depend on the processor, and up to twice as much where siblings differ as well.
+/// Rows of pageable memory differ with the processor's caches.
+fn steady(item: &Item, alike: &Alike) -> f64 {
+    let least: f64 = match item.mode {
+        Mode::Copy | Mode::Read | Mode::Local => 10.0,
+        Mode::Host | Mode::KernelWrite | Mode::KernelRead => 15.0,
+        Mode::BothWays | Mode::Staged | Mode::HostBothWays => 20.0,
+        Mode::HostRegistered | Mode::HostKernel => 30.0,
+        Mode::HostPageable | Mode::HostAtOnce | Mode::Small | Mode::Load => return f64::INFINITY,
+    };
+    least.max((OF_USUAL_SPREAD * alike.usual_spread).min(2.0 * least))
 }
 
 /// Returns the part of the healthy rate by which a figure may be low. Chosen after what healthy machines differ by:
@@ -217,6 +285,9 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
 fn tolerance(item: &Item, alike: Alike) -> f64 {
     let kind: f64 = match item.group.class {
         _ if item.group.uneven => UNEVEN,
+        _ if item.mode == Mode::HostPageable => PAGEABLE,
+        _ if item.mode == Mode::Small => return SMALL,
+        Class::Local => LOCAL,
         Class::Staged => 0.14,
         Class::NvLink => 0.045,
         Class::Pcie(LinkClass::Pix | LinkClass::Pxb) | Class::Host => 0.06,
@@ -244,6 +315,7 @@ fn eta_of_flow(etas: &BTreeMap<Group, Eta>, group: &Group) -> Option<Eta> {
     let mode = match group.class {
         Class::Host => Mode::Host,
         Class::Staged => Mode::Staged,
+        Class::Local => Mode::Local,
         Class::NvLink | Class::Pcie(_) => Mode::Copy,
     };
     let alone = Group {
@@ -289,5 +361,6 @@ fn set_reached(observations: &mut [Observation]) {
         item.healthy.tolerance = scatter.clamp(least, MOST_SCATTER) + of_spread(item);
         item.healthy.carries = item.healthy.alone;
         item.healthy.log_per_bit = LOG_PER_BIT;
+        item.healthy.steady_percent = f64::INFINITY;
     });
 }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::node::NodeId;
+use model::placement::Pair;
 
+use super::fit::is_starved;
 use super::hypothesis::{Effect, Hypothesis};
 use super::item::{Mode, Modes};
 use super::problem::{At, Problem};
@@ -12,11 +14,22 @@ use super::resource::{Class, Part, Way};
 /// Most parts that are looked at, those of the worst figures first. A budget: 8 GPUs have fewer.
 const MOST_PARTS: usize = 60;
 
+/// Most candidates of flows that starve. A budget, too.
+const MOST_STARVED: usize = 60;
+
 /// Least part of the worst sum of misfits from which a GPU counts among those that share a hidden hop. Chosen.
 const AMONG: f64 = 0.4;
 
 /// Figures of copies and reads, alone or not, without those of kernels.
 const BY_ENGINE: Modes = Modes::of(&[Mode::Copy, Mode::Read, Mode::BothWays, Mode::Load]);
+
+/// The same of copies with the host.
+const OF_HOST: [(Modes, f64); 4] = [
+    (Modes::PINNED, 2.0),
+    (Modes::of(&[Mode::HostPageable]), 2.5),
+    (Modes::of(&[Mode::HostRegistered]), 2.5),
+    (Modes::of(&[Mode::HostKernel]), 2.5),
+];
 
 /// Figures that one kind of fault slows and others do not, and the bits that naming it takes.
 const OF_PEERS: [(Modes, f64); 6] = [
@@ -37,11 +50,13 @@ type Change = (Effect, Modes, bool, f64);
 const CAPACITY: Effect = Effect::Capacity(0.0);
 const FACTOR: Effect = Effect::Factor(0.0);
 
-/// Returns the candidates for these unexplained figures, each with its misfit in bits. Numbers are zero.
+/// Returns the candidates for these unexplained figures, each with its misfit in bits. Numbers are zero. If `is_wide`, only
+/// those of parts that many flows pass.
 pub(crate) fn candidates(
     problem: &Problem<'_>,
     unexplained: &BTreeMap<At, f64>,
     changes: &[Hypothesis],
+    is_wide: bool,
 ) -> Vec<Hypothesis> {
     let mut worst: BTreeMap<(Part, Way), f64> = BTreeMap::new();
     for (at, bits) in unexplained {
@@ -50,8 +65,13 @@ pub(crate) fn candidates(
             *worst.entry((resource.part, resource.way)).or_default() += bits;
         }
     }
+    worst.retain(|(part, _), _| !is_wide || part.is_wide());
     let mut candidates = of_parts(problem, &worst);
     candidates.extend(hidden(problem, unexplained));
+    if !is_wide {
+        candidates.extend(starved(problem, unexplained));
+        candidates.extend(both_legs(problem, unexplained));
+    }
     candidates.retain(|one| !changes.iter().any(|change| change.excludes(one)));
     candidates
 }
@@ -76,7 +96,18 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hy
         let ways = problem.ways(part);
         let bits = problem.costs.part(part, &problem.state);
         let mut add = |way: Option<Way>, on: Vec<Vec<usize>>, extra: f64| {
-            for (effect, modes, under_load, more) in changes_of(part) {
+            let shown = problem.shown(on.iter().flatten());
+            let is_shown = |(effect, ..): &Change| match effect {
+                Effect::Unsteady => shown.unsteady > 1 && shown.unsteady * 4 >= shown.judged,
+                Effect::Delay(_) => shown.late > 0,
+                _ => true,
+            };
+            for (effect, modes, under_load, more) in changes_of(part).into_iter().filter(is_shown) {
+                let more = more
+                    + match effect {
+                        Effect::Level => problem.level_bits(part),
+                        _ => 0.0,
+                    };
                 candidates.push(Hypothesis {
                     parts: vec![part],
                     way,
@@ -84,6 +115,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hy
                     effect,
                     modes,
                     under_load,
+                    starves: Vec::new(),
                     bits: bits + extra + more,
                 });
             }
@@ -108,6 +140,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<(Part, Way), f64>) -> Vec<Hy
                 effect: FACTOR,
                 modes: Modes::of(&[Mode::BothWays, Mode::HostBothWays, Mode::Staged]),
                 under_load: false,
+                starves: Vec::new(),
                 bits: bits.max(problem.costs.both_ways()),
             });
         }
@@ -173,7 +206,115 @@ fn changes_of(part: Part) -> Vec<Change> {
     if of_host {
         changes.push((FACTOR, Modes::HOST, false, 1.0));
     }
+    if matches!(part, Part::Host(_) | Part::Class(Class::Host)) {
+        let factors = OF_HOST.into_iter();
+        changes.extend(factors.map(|(modes, bits)| (FACTOR, modes, false, bits)));
+    }
+    let unsteady = matches!(
+        part,
+        Part::Pair(..)
+            | Part::StagedPair(..)
+            | Part::Gpu(_)
+            | Part::Host(_)
+            | Part::Stage(_)
+            | Part::Local(_)
+            | Part::Class(_)
+            | Part::Machine
+    );
+    if unsteady {
+        changes.push((Effect::Unsteady, Modes::ALL, false, -1.0));
+        changes.push((Effect::Delay(0.0), Modes::ALL, false, 1.0));
+    }
+    if matches!(
+        part,
+        Part::NvPair(..) | Part::NvPort(_) | Part::Pair(..) | Part::Class(Class::NvLink)
+    ) {
+        // Its rate is known.
+        changes.push((Effect::Detour, Modes::DIRECT, false, -2.0));
+    }
     changes
+}
+
+/// Returns flows that get next to nothing of a hop that they share with others, although each is fine alone.
+fn starved(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothesis> {
+    let items = unexplained.keys().filter_map(|at| problem.item(*at));
+    let mut places: BTreeSet<(Part, Part)> = BTreeSet::new();
+    for item in items.filter(|item| is_starved(item)) {
+        let Some((source, destination)) = item.ends else {
+            continue;
+        };
+        let pair = Part::Pair(source.min(destination), source.max(destination));
+        let hops = item
+            .shares
+            .iter()
+            .filter_map(|hop| problem.resources.get(*hop));
+        for hop in hops.map(|hop| hop.part) {
+            places.extend([pair, Part::Gpu(source), Part::Gpu(destination)].map(|one| (one, hop)));
+        }
+    }
+    let numbers = |part: Part| {
+        let ways = problem.ways(part).into_iter();
+        let mut numbers: Vec<usize> = ways.map(|(_, number)| number).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let candidate = |(part, hop): (Part, Part)| Hypothesis {
+        parts: vec![part],
+        way: None,
+        on: vec![numbers(part)],
+        effect: CAPACITY,
+        modes: Modes::of(&[Mode::Load]),
+        under_load: false,
+        starves: numbers(hop),
+        bits: problem.costs.starved(part),
+    };
+    let candidates = places.into_iter().map(candidate);
+    candidates.take(MOST_STARVED).collect()
+}
+
+/// Returns hops that a guest does not show and that both legs of staged copies pass, up and down again.
+fn both_legs(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothesis> {
+    if !problem.state.is_virtual {
+        return Vec::new();
+    }
+    let mut groups: Vec<BTreeSet<u32>> = Vec::new();
+    for at in unexplained.keys() {
+        let staged = problem.item(*at).filter(|item| item.mode == Mode::Staged);
+        let Some((source, destination)) = staged.and_then(|item| item.ends) else {
+            continue;
+        };
+        let (with, mut without): (Vec<_>, Vec<_>) = groups
+            .into_iter()
+            .partition(|group| group.contains(&source) || group.contains(&destination));
+        let mut group: BTreeSet<u32> = with.into_iter().flatten().collect();
+        group.extend([source, destination]);
+        without.push(group);
+        groups = without;
+    }
+    let candidate = |group: BTreeSet<u32>| {
+        let gpus: Vec<u32> = group.into_iter().collect();
+        let pairs = Pair::ordered(&gpus).into_iter();
+        let numbers = pairs.filter_map(|pair| {
+            let (source, destination) = (pair.source, pair.destination);
+            let part = Part::StagedPair(source.min(destination), source.max(destination));
+            problem
+                .resources
+                .known(part, Way::up_if(source < destination))
+        });
+        let mut numbers: Vec<usize> = numbers.collect();
+        numbers.sort_unstable();
+        Hypothesis {
+            parts: gpus.iter().map(|gpu| Part::Exit(*gpu)).collect(),
+            way: Some(Way::Both),
+            on: vec![numbers],
+            effect: FACTOR,
+            modes: Modes::of(&[Mode::Staged]),
+            under_load: false,
+            starves: Vec::new(),
+            bits: problem.costs.hidden(gpus.len()),
+        }
+    };
+    groups.into_iter().map(candidate).collect()
 }
 
 /// Returns hops that no file shows, above GPUs whose ways to the root are slow, alone or at once.
@@ -224,6 +365,7 @@ fn hidden(problem: &Problem<'_>, unexplained: &BTreeMap<At, f64>) -> Vec<Hypothe
                 effect,
                 modes,
                 under_load,
+                starves: Vec::new(),
                 bits: bits + more,
             });
         };

@@ -55,6 +55,10 @@ pub(crate) fn distinguish(problem: &Problem<'_>, one: &Hypothesis, other: &Hypot
             }
         }
     }
+    let limits = |change: &Hypothesis| matches!(change.effect, Effect::Capacity(_));
+    if !limits(one) && !limits(other) {
+        return Test::Exchange;
+    }
     let passes: Vec<(Flow, Vec<Number>)> = hosts
         .into_iter()
         .map(|flow| (flow, passes(problem, flow)))
@@ -67,7 +71,7 @@ pub(crate) fn distinguish(problem: &Problem<'_>, one: &Hypothesis, other: &Hypot
             }
             let shares = |change: &Hypothesis| {
                 let shared = |set: &Vec<Number>| meet(set, of_first) && meet(set, of_second);
-                matches!(change.effect, Effect::Capacity(_)) && change.on.iter().any(shared)
+                limits(change) && change.on.iter().any(shared)
             };
             if shares(one) != shares(other) {
                 return Test::AtOnce([*first, *second]);

@@ -8,6 +8,8 @@ use super::problem::Problem;
 const NO_LOSS: f64 = 0.96;
 /// Part of the predicted rate below which a flow of a load shows a limit. Chosen.
 const LIMITED: f64 = 0.90;
+/// Part of its fair share below which a flow starves: ports that take turns by port leave one of four a third. Chosen.
+const STARVED: f64 = 0.5;
 /// Difference of two values that makes none for any figure.
 const ALIKE: f64 = 0.005;
 /// A figure both ways and a staged one lie a little below the limit that both their legs share.
@@ -19,8 +21,11 @@ pub(crate) fn values(
     candidate: &Hypothesis,
     touched: &[usize],
 ) -> Vec<Effect> {
-    if candidate.effect == Effect::Level {
-        return vec![Effect::Level];
+    if matches!(
+        candidate.effect,
+        Effect::Level | Effect::Unsteady | Effect::Detour
+    ) {
+        return vec![candidate.effect];
     }
     let mut shown: Vec<f64> = Vec::new();
     for observation in touched
@@ -28,7 +33,11 @@ pub(crate) fn values(
         .filter_map(|at| problem.observations.get(*at))
     {
         match (&observation.load, candidate.effect) {
+            (Some(_), Effect::Capacity(_)) if !candidate.starves.is_empty() => {
+                shown.extend(starved(candidate, observation));
+            }
             (Some(_), Effect::Capacity(_)) => shown.extend(sums(candidate, observation)),
+            (Some(_), Effect::Delay(_)) => {}
             (Some(_), _) => {
                 let on = |item: &&Item| candidate.is_on(item) && candidate.passed_by(item) > 0;
                 let items = observation.items.iter().filter(on);
@@ -36,7 +45,7 @@ pub(crate) fn values(
                     items.map(|item| item.achieved / (item.healthy.rate * item.healthy.reached)),
                 );
             }
-            (None, _) if candidate.under_load => {}
+            (None, _) if candidate.under_load || !candidate.starves.is_empty() => {}
             (None, _) => {
                 let items = observation.items.iter();
                 shown.extend(items.filter_map(|item| of_one(candidate, item)));
@@ -51,6 +60,7 @@ pub(crate) fn values(
     picked.dedup_by(|one, other| (*one / *other - 1.0).abs() < ALIKE);
     let effect = |value| match candidate.effect {
         Effect::Capacity(_) => Effect::Capacity(value),
+        Effect::Delay(_) => Effect::Delay(value),
         _ => Effect::Factor(value),
     };
     picked.into_iter().map(effect).collect()
@@ -69,18 +79,43 @@ fn sums(candidate: &Hypothesis, observation: &Observation) -> Vec<f64> {
     candidate.on.iter().filter_map(sum).collect()
 }
 
+/// Returns true if a flow of a load has far less than its part.
+pub(crate) fn is_starved(item: &Item) -> bool {
+    item.achieved < item.healthy.rate * item.healthy.reached * STARVED
+}
+
+/// Returns the rates of the flows that share a hop and have far less than their part of it.
+fn starved<'a>(
+    candidate: &'a Hypothesis,
+    observation: &'a Observation,
+) -> impl Iterator<Item = f64> + 'a {
+    let items = observation.items.iter();
+    let starves = |item: &&Item| {
+        !candidate.spares(item)
+            && candidate.is_on(item)
+            && candidate.passed_by(item) > 0
+            && is_starved(item)
+    };
+    items.filter(starves).map(|item| item.achieved)
+}
+
 fn of_one(candidate: &Hypothesis, item: &Item) -> Option<f64> {
     if !candidate.is_on(item) || candidate.passed_by(item) == 0 {
+        return None;
+    }
+    if matches!(candidate.effect, Effect::Delay(_)) {
+        return (item.mode == Mode::Small).then(|| item.delay(item.healthy.rate));
+    }
+    if item.mode == Mode::Small {
         return None;
     }
     if !matches!(candidate.effect, Effect::Capacity(_)) {
         return Some(item.achieved / item.healthy.rate);
     }
-    let is_low = item.achieved < item.healthy.rate * (1.0 - item.healthy.tolerance);
     let of_limit = match item.mode {
         Mode::Copy | Mode::Host => 1.0,
         Mode::BothWays | Mode::Staged => OF_SHARED,
         _ => return None,
     };
-    is_low.then_some(item.achieved * of_limit)
+    item.is_low().then_some(item.achieved * of_limit)
 }

@@ -4,6 +4,8 @@
 //! likeliest changes are the shortest text (consistency-based diagnosis: Reiter, "A Theory of Diagnosis from First
 //! Principles", 1987; de Kleer and Williams, "Diagnosing Multiple Faults", 1987).
 
+use std::fmt;
+
 use model::topology::{LinkKind, Topology};
 
 use super::item::{Item, Mode, Modes};
@@ -24,6 +26,25 @@ pub enum Effect {
     Factor(f64),
     /// Each flow is as slow as its whole group is, beside what healthy machines reach.
     Level,
+    /// Each copy takes this much longer, microseconds.
+    Delay(f64),
+    /// Copies over NVLink have the rate of the way over PCIe.
+    Detour,
+    /// The rows of a figure differ more than they should, and the figure proves little.
+    Unsteady,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity(gbps) => write!(f, "{gbps:.1} GB/s at most"),
+            Self::Factor(factor) => write!(f, "{:.0}% of the rate", 100.0 * factor),
+            Self::Level => f.pad("slow like all others of their kind"),
+            Self::Delay(us) => write!(f, "{us:.0} us longer each"),
+            Self::Detour => f.pad("over PCIe"),
+            Self::Unsteady => f.pad("unsteady"),
+        }
+    }
 }
 
 /// A change of one part of the machine, or of a hop that some GPUs share and no file shows.
@@ -40,6 +61,9 @@ pub(crate) struct Hypothesis {
     pub modes: Modes,
     /// True if it limits only several flows at once.
     pub under_load: bool,
+    /// For flows that starve: both directions of the hop where that happens. It limits each flow by itself, and only beside
+    /// another one there. Else empty.
+    pub starves: Vec<Number>,
     /// Its cost.
     pub bits: f64,
 }
@@ -55,6 +79,11 @@ impl Hypothesis {
         (self.on.iter())
             .filter(|set| meet(set, &item.passes))
             .count()
+    }
+
+    /// Returns true if it leaves a flow alone because that passes the hop without company.
+    pub(crate) fn spares(&self, item: &Item) -> bool {
+        !self.starves.is_empty() && !meet(&self.starves, &item.shares)
     }
 
     /// Returns true if it may slow this figure or not.
@@ -77,7 +106,7 @@ impl Hypothesis {
             (
                 one.parts.clone(),
                 one.modes,
-                one.under_load,
+                (one.under_load, one.starves.clone()),
                 std::mem::discriminant(&one.effect),
             )
         };
@@ -140,6 +169,7 @@ impl Costs {
             Part::NvPort(_) => 5.0 + self.gpus,
             Part::NvPair(..) => 5.0 + self.pairs,
             Part::Gpu(_) => 5.5 + self.gpus,
+            Part::Local(_) => 4.0 + self.gpus,
             Part::Host(_) | Part::Stage(_) => 7.0 + self.gpus,
             Part::Pair(..) => 8.0 + self.pairs,
             Part::StagedPair(..) => 9.0 + self.pairs,
@@ -158,6 +188,14 @@ impl Costs {
     pub(crate) fn hidden(&self, gpus: usize) -> f64 {
         let seldom = if self.is_virtual { 0.0 } else { 2.0 };
         9.0 + seldom + 0.7 * gpus as f64
+    }
+
+    /// Returns the bits of flows of a part that starve beside others.
+    pub(crate) fn starved(&self, part: Part) -> f64 {
+        4.0 + match part {
+            Part::Pair(..) => self.pairs,
+            _ => self.gpus + 1.0,
+        }
     }
 
     /// Returns the bits of a loss that only shows while both directions are busy.

@@ -1,5 +1,7 @@
 //! A measured figure: what it measures, what its flow passes, and what it should be.
 
+use std::fmt;
+
 use model::host::{HostCopy, HostDirection};
 use model::load::Pattern;
 use model::measurement::PeerBandwidth;
@@ -28,8 +30,58 @@ pub(crate) enum Mode {
     HostBothWays,
     /// The same by several GPUs at once.
     HostAtOnce,
+    /// Copy with pageable host memory: the processor copies each byte once more.
+    HostPageable,
+    /// Copy with memory of the process that was page-locked afterwards.
+    HostRegistered,
+    /// Copy with page-locked host memory by a kernel.
+    HostKernel,
+    /// Copy within a GPU.
+    Local,
+    /// A small copy, whose rate shows what a copy takes beside its bytes.
+    Small,
     /// One of several flows at once.
     Load,
+}
+
+impl Mode {
+    const ALL: [Self; 15] = [
+        Self::Copy,
+        Self::Read,
+        Self::KernelWrite,
+        Self::KernelRead,
+        Self::BothWays,
+        Self::Staged,
+        Self::Host,
+        Self::HostBothWays,
+        Self::HostAtOnce,
+        Self::HostPageable,
+        Self::HostRegistered,
+        Self::HostKernel,
+        Self::Local,
+        Self::Small,
+        Self::Load,
+    ];
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Copy => "copies",
+            Self::Read => "reads",
+            Self::KernelWrite => "writes by kernel",
+            Self::KernelRead => "reads by kernel",
+            Self::BothWays => "copies both ways",
+            Self::Staged => "staged copies",
+            Self::Host => "copies with the host",
+            Self::HostBothWays => "copies with the host both ways",
+            Self::HostAtOnce => "copies of several GPUs with the host",
+            Self::HostPageable => "copies with pageable memory",
+            Self::HostRegistered => "copies with registered memory",
+            Self::HostKernel => "copies with the host by kernel",
+            Self::Local => "copies within a GPU",
+            Self::Small => "small copies",
+            Self::Load => "copies under load",
+        }
+    }
 }
 
 /// A set of modes.
@@ -47,7 +99,22 @@ impl Modes {
         Mode::BothWays,
         Mode::Load,
     ]);
-    pub(crate) const HOST: Self = Self::of(&[Mode::Host, Mode::HostBothWays, Mode::HostAtOnce]);
+    /// Copies with the host of any kind.
+    pub(crate) const HOST: Self = Self::of(&[
+        Mode::Host,
+        Mode::HostBothWays,
+        Mode::HostAtOnce,
+        Mode::HostPageable,
+        Mode::HostRegistered,
+        Mode::HostKernel,
+    ]);
+    /// Copies by engine with memory that is page-locked.
+    pub(crate) const PINNED: Self = Self::of(&[
+        Mode::Host,
+        Mode::HostBothWays,
+        Mode::HostAtOnce,
+        Mode::HostRegistered,
+    ]);
 
     pub(crate) const fn of(modes: &[Mode]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -60,6 +127,17 @@ impl Modes {
 
     pub(crate) const fn has(self, mode: Mode) -> bool {
         self.0 & (1 << mode as u16) != 0
+    }
+}
+
+impl fmt::Display for Modes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::ALL {
+            return f.pad("all copies");
+        }
+        let words = Mode::ALL.into_iter().filter(|mode| self.has(*mode));
+        let words: Vec<&str> = words.map(Mode::words).collect();
+        f.pad(&words.join(", "))
     }
 }
 
@@ -82,6 +160,10 @@ pub(crate) struct Group {
     pub known: bool,
     /// Tenths of its rate alone that a flow has beside the others of a load.
     pub tenths: u8,
+    /// True if NVLinks that are down would join the two GPUs: their copies were never meant to go over PCIe.
+    pub lost: bool,
+    /// For copies within a GPU: the first GPU of the same model.
+    pub model: Option<u32>,
 }
 
 /// One figure.
@@ -93,6 +175,10 @@ pub(crate) struct Item {
     pub passes: Vec<Number>,
     /// Numbers of resources that may slow it, sorted: a fault may be of one kind of copy.
     pub perhaps: Vec<Number>,
+    /// Size of one copy.
+    pub bytes: f64,
+    /// Payload rate of the way over PCIe for a copy over NVLink, GB/s.
+    pub detour: Option<f64>,
     /// GB/s.
     pub achieved: f64,
     /// Payload rate of the narrowest hop, GB/s.
@@ -103,8 +189,30 @@ pub(crate) struct Item {
     pub group: Group,
     /// Both ends of the flow, if they are GPUs.
     pub ends: Option<(u32, u32)>,
+    /// Numbers of the hops that a flow of a load passes together with another one, sorted.
+    pub shares: Vec<Number>,
     pub healthy: Healthy,
 }
+
+impl Item {
+    /// Returns the rate if each copy takes this much longer, GB/s.
+    pub(crate) fn delayed(&self, rate: f64, us: f64) -> f64 {
+        self.bytes / (self.bytes / rate + us * BYTES_PER_US)
+    }
+
+    /// Returns the time by which a copy takes longer than at this rate, microseconds.
+    pub(crate) fn delay(&self, rate: f64) -> f64 {
+        (self.bytes / self.achieved - self.bytes / rate) / BYTES_PER_US
+    }
+
+    /// Returns true if it is lower than it may be.
+    pub(crate) fn is_low(&self) -> bool {
+        self.achieved < self.healthy.rate * (1.0 - self.healthy.tolerance)
+    }
+}
+
+/// Bytes of a microsecond at 1 GB/s.
+pub(crate) const BYTES_PER_US: f64 = 1e3;
 
 /// What was measured at the same time: one figure, or those of all flows of a load.
 pub(crate) struct Observation {
@@ -132,10 +240,21 @@ pub(crate) struct Healthy {
     pub log_per_bit: f64,
     /// Part of the healthy rate that its whole group reaches: below 1, all alike are slow.
     pub level: f64,
+    /// Times by which the healthy rate may be higher. Above 1 if no range of healthy machines is known of its group, and plain
+    /// copies of its class lie below theirs.
+    pub slack: f64,
+    /// Highest rate that healthy machines may have, GB/s. More than `rate` if the whole group lies below their range: then
+    /// only the range is known.
+    pub most: f64,
+    /// Part of a limit that copies of this class get of it, beside those that get most: copies through processors get less of
+    /// the same link.
+    pub efficiency: f64,
     /// Rate that the way carries for a plain copy, GB/s. A limit above it limits nothing.
     pub carries: f64,
     /// For a flow of a load: rate alone, GB/s.
     pub alone: f64,
     /// For a flow of a load: part of the predicted share that such flows really reach.
     pub reached: f64,
+    /// Most that its rows may differ by, per cent of their median.
+    pub steady_percent: f64,
 }

@@ -1,6 +1,5 @@
 //! All figures of a run → the fewest changes of the machine that account for them, what else would, and what the
-//! figures leave open. `docs/explanation.md` describes the model. It runs in shadow: nothing that the program prints
-//! or decides depends on it.
+//! figures leave open. `docs/explanation.md` describes the model, and which findings come from it.
 
 mod calibrate;
 mod candidates;
@@ -19,6 +18,7 @@ mod state;
 pub use self::distinguish::Test;
 pub use self::hypothesis::Effect;
 pub use self::item::{Floors, Modes};
+pub use self::observation::name_of_flow;
 pub use self::resource::{Class, Part, Way};
 
 use model::measurement::Measurements;
@@ -41,8 +41,13 @@ const SUSPECT_BITS: f64 = 4.0;
 const SUSPECT_PART: f64 = 0.08;
 /// Most suspects of a cause.
 const MOST_SUSPECTS: usize = 5;
+/// Part of its misfit that a figure may keep if a change explains it. Chosen.
+const EXPLAINED: f64 = 0.5;
 /// Part of what one flow gets alone that a shared hop still carries if its limit is by design. Chosen.
 const BY_DESIGN: f64 = 0.92;
+
+/// Part of their rate that staged copies keep whose legs share a hop that is sound.
+const OF_BOTH_LEGS: f64 = 0.48;
 
 /// The cheapest explanation of a run's figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,7 +55,7 @@ pub struct Explanation {
     /// The changes, each with what it explains.
     pub causes: Vec<Cause>,
     /// The figures that are lower or higher than all changes together predict.
-    pub unexplained: Vec<String>,
+    pub unexplained: Vec<Figure>,
     /// True if the search ended because its budget was spent: a better explanation may exist.
     pub gave_up: bool,
     /// Number of figures that were looked at.
@@ -74,7 +79,7 @@ pub struct Cause {
     /// Bits of misfit that it takes off, less its cost.
     pub gain_bits: f64,
     /// The figures that no other cause explains.
-    pub explains: Vec<String>,
+    pub explains: Vec<Figure>,
     /// Other changes that explain them nearly as well.
     pub suspects: Vec<Suspect>,
     /// Facts of the run that make it likely.
@@ -83,11 +88,32 @@ pub struct Cause {
     pub by_design: bool,
 }
 
+/// A figure of the run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The identity of its cell, or a flow of a load, see [`name_of_flow`].
+    pub name: String,
+    /// Rate on this machine if nothing is wrong, GB/s.
+    pub healthy_gbps: f64,
+}
+
+impl Figure {
+    fn of(problem: &Problem<'_>, at: problem::At) -> Option<Self> {
+        let item = problem.item(at)?;
+        Some(Self {
+            name: item.name.clone(),
+            healthy_gbps: item.healthy.rate,
+        })
+    }
+}
+
 /// Another change that would explain the same figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspect {
     /// As in [`Cause::parts`].
     pub parts: Vec<Part>,
+    /// As in [`Cause::gain_bits`]: equal if the figures cannot tell the two apart at all.
+    pub gain_bits: f64,
     /// What would tell the two apart.
     pub test: Test,
 }
@@ -107,12 +133,13 @@ pub fn explain(
     let causes = (0..set.changes.len())
         .filter_map(|at| cause(&problem, &mut search, &set, at))
         .collect();
-    let name = |at: &problem::At| Some(problem.item(*at)?.name.clone());
     let unexplained = search.unexplained(&set);
     let items = |one: &item::Observation| one.items.len();
     Explanation {
         causes,
-        unexplained: unexplained.keys().filter_map(name).collect(),
+        unexplained: (unexplained.keys())
+            .filter_map(|at| Figure::of(&problem, *at))
+            .collect(),
         gave_up: search.gave_up,
         figures: problem.observations.iter().map(items).sum(),
         predictions: search.predictions,
@@ -127,9 +154,13 @@ fn cause(
 ) -> Option<Cause> {
     let change = set.changes.get(at)?;
     let (rest, gain) = search.without(set, at);
-    let (before, after) = (search.unexplained(&rest), search.unexplained(set));
-    let explains = before.keys().filter(|at| !after.contains_key(at));
-    let explains = explains.filter_map(|at| Some(problem.item(*at)?.name.clone()));
+    // Many flows of a load show together what each shows only a little.
+    let (before, after) = (search.misfitting(&rest, 0.0), search.misfitting(set, 0.0));
+    let is_better = |(at, bits): &(&problem::At, &f64)| {
+        after.get(at).is_none_or(|left| *left < EXPLAINED * **bits)
+    };
+    let explains = before.iter().filter(is_better).map(|(at, _)| at);
+    let explains = explains.filter_map(|at| Figure::of(problem, *at));
     let support = change
         .parts
         .iter()
@@ -160,21 +191,26 @@ fn suspects(
         .parts
         .iter()
         .flat_map(|part| problem.in_series_with(*part));
+    let hop = change.starves.first();
+    let hop = hop.and_then(|hop| Some(problem.resources.get(*hop)?.part));
     let mut suspects: Vec<Suspect> = in_series
+        .chain(hop)
         .map(|part| Suspect {
             parts: vec![part],
+            gain_bits: gain,
             test: Test::Exchange,
         })
         .collect();
     let least = gain - SUSPECT_BITS.max(SUSPECT_PART * gain);
     let mut added = 0;
-    for (_, other) in search.all_above(rest, least) {
+    for (gain_bits, other) in search.all_above(rest, least) {
         let is_known =
             other.parts == change.parts || suspects.iter().any(|known| known.parts == other.parts);
         if added < MOST_SUSPECTS && !is_known {
             let test = distinguish(problem, change, &other);
             suspects.push(Suspect {
                 parts: other.parts,
+                gain_bits,
                 test,
             });
             added += 1;
@@ -187,7 +223,10 @@ fn suspects(
 /// carries alone: links that several GPUs share are normal.
 fn is_by_design(problem: &Problem<'_>, change: &Hypothesis) -> bool {
     let Effect::Capacity(gbps) = change.effect else {
-        return false;
+        // Both legs of staged copies share a hop: each has half of it or more.
+        let is_of_legs = change.way == Some(Way::Both) && change.parts.len() > 1;
+        return is_of_legs
+            && matches!(change.effect, Effect::Factor(factor) if factor >= OF_BOTH_LEGS);
     };
     let is_shared = |part: &Part| part.is_of_processor() || matches!(part, Part::Exit(_));
     if !change.parts.iter().all(is_shared) {

@@ -6,17 +6,22 @@ use model::cell::Measurement;
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::load::{LoadPattern, Pattern};
-use model::measurement::{Measurements, PeerBandwidth};
-use model::placement::{Direction, Engine, Path, Placement, Side};
+use model::measurement::{Latency, LocalCopy, Measurements, PeerBandwidth};
+use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use model::units::Bytes;
 use topology::load::{Load, Step};
 
-use super::item::{Floors, Group, Healthy, Item, Mode, Observation};
+use super::item::{BYTES_PER_US, Floors, Group, Healthy, Item, Mode, Observation};
 use super::resource::{Class, Number, Part, Resource, Resources, Way};
-use super::state::{Route, State};
+use super::state::{Route, State, of_step};
 
 /// Share of its payload rate that a link carries for several flows together. H200: 396 of 450 GB/s over NVLink, 55.5
 /// of 63 GB/s over PCIe (measured); with two flows a few per cent more.
 const SHARED: f64 = 0.90;
+
+/// Longest time of a small copy on healthy machines, microseconds (docs/rules/latency-high.md).
+const DIRECT_US: f64 = 50.0;
+const STAGED_US: f64 = 100.0;
 
 /// Collects all observations of a run, in the order of the report: host copies, copies between GPUs, loads.
 pub(crate) fn all<'a>(
@@ -32,6 +37,8 @@ pub(crate) fn all<'a>(
     };
     let mut observations = collect.host(measurements);
     observations.extend(collect.peers(measurements));
+    observations.extend(collect.local(measurements));
+    observations.extend(collect.small(measurements));
     let loads = measurements.load.iter();
     observations.extend(loads.filter_map(|load| collect.load(load)));
     observations
@@ -49,8 +56,7 @@ impl<'a> Collect<'a, '_> {
         let mut chosen: BTreeMap<_, &HostCopy> = BTreeMap::new();
         for copy in &measurements.host {
             let way = copy.way();
-            let plain = way.allocation == Allocation::Reused && way.engine == Engine::Copy;
-            if plain && way.memory == HostMemory::Pinned && copy.rate().is_some() {
+            if host_mode_of(copy).is_some() && copy.rate().is_some() {
                 let key = (way, copy.at_once, copy.gpu, copy.numa_node);
                 let largest = chosen.entry(key).or_insert(copy);
                 if largest.bytes < copy.bytes {
@@ -69,7 +75,7 @@ impl<'a> Collect<'a, '_> {
                     items: vec![item],
                     load: None,
                 });
-            } else if way.direction != HostDirection::BothWays {
+            } else {
                 let (items, routes) = at_once.entry((way, number)).or_default();
                 items.push(item);
                 routes.push(route.steps);
@@ -84,6 +90,7 @@ impl<'a> Collect<'a, '_> {
     }
 
     fn host_copy(&mut self, copy: &HostCopy) -> Option<(Item, Route<'a>)> {
+        let mode = host_mode_of(copy)?;
         let mut route = self.state.route(copy.flow(), Path::Direct);
         let both = copy.direction == HostDirection::BothWays;
         if both {
@@ -92,17 +99,14 @@ impl<'a> Collect<'a, '_> {
             route.passes.extend(back.passes);
             route.passes.push(at_once);
         }
-        let mode = match (both, copy.at_once) {
-            (true, _) => Mode::HostBothWays,
-            (false, 1) => Mode::Host,
-            (false, _) => Mode::HostAtOnce,
-        };
         let theory = route
             .theory
             .or_else(|| Some(copy.theoretical_gbps?.0).filter(|_| copy.at_once < 2));
         let group = Group {
             direction: Some(copy.direction),
             far: self.state.is_far(copy.gpu, copy.numa_node),
+            // The processor decides how fast pageable memory is copied.
+            known: theory.is_some() && mode != Mode::HostPageable,
             load: (copy.at_once > 1).then_some((Pattern::HostToAll, copy.at_once as usize)),
             ..plain(mode, Class::Host, theory)
         };
@@ -111,6 +115,8 @@ impl<'a> Collect<'a, '_> {
             name: copy.identity(),
             perhaps: self.numbers(&gpu),
             passes: self.numbers(&route.passes),
+            bytes: number_of(copy.bytes),
+            detour: None,
             achieved: copy.rate()?.0,
             mode,
             theory,
@@ -118,6 +124,7 @@ impl<'a> Collect<'a, '_> {
             spread_percent: copy.spread_percent.unwrap_or(0.0),
             group,
             ends: None,
+            shares: Vec::new(),
             healthy: Healthy::default(),
         };
         (item.achieved > 0.0).then_some((item, route))
@@ -170,10 +177,12 @@ impl<'a> Collect<'a, '_> {
         passes.extend(&doubled);
         let theory = theory.or(cell.theoretical_gbps.map(|rate| rate.0));
         let node = self.state.node(source);
+        let lost = matches!(class, Class::Pcie(_)) && self.state.has_lost(cell.pair);
         let group = Group {
             far: mode == Mode::Staged && self.state.is_far(destination, node),
             doubled: !doubled.is_empty(),
             uneven: self.state.is_uneven(class),
+            lost,
             ..plain(mode, class, theory)
         };
         let item = Item {
@@ -181,15 +190,103 @@ impl<'a> Collect<'a, '_> {
             mode,
             perhaps: self.numbers(&perhaps),
             passes: self.numbers(&passes),
+            bytes: number_of(cell.setup.bytes),
+            detour: self.detour(cell.pair, class),
             achieved: cell.achieved_gbps?.0,
             theory,
-            floor: self.floors.peer(cell),
+            floor: self.floors.peer(cell).filter(|_| !lost),
             spread_percent: cell.spread_percent.unwrap_or(0.0),
             group,
             ends: Some((source, destination)),
+            shares: Vec::new(),
             healthy: Healthy::default(),
         };
         (item.achieved > 0.0).then_some(item)
+    }
+
+    fn local(&mut self, measurements: &Measurements) -> Vec<Observation> {
+        let mut chosen: BTreeMap<u32, &LocalCopy> = BTreeMap::new();
+        for copy in &measurements.local {
+            if copy.is_sound() && copy.achieved_gbps.is_some() {
+                let largest = chosen.entry(copy.gpu).or_insert(copy);
+                if largest.bytes < copy.bytes {
+                    *largest = copy;
+                }
+            }
+        }
+        let item = |copy: &LocalCopy| {
+            let parts = [
+                Resource::new(Part::Local(copy.gpu), Way::Up),
+                Resource::new(Part::Gpu(copy.gpu), Way::Up),
+                Resource::new(Part::Gpu(copy.gpu), Way::Down),
+                Resource::new(Part::Class(Class::Local), Way::Up),
+                Resource::new(Part::Machine, Way::Up),
+            ];
+            let item = Item {
+                name: copy.identity(),
+                mode: Mode::Local,
+                passes: self.numbers(&parts),
+                perhaps: Vec::new(),
+                bytes: number_of(copy.bytes),
+                detour: None,
+                achieved: copy.achieved_gbps?.0,
+                theory: None,
+                floor: None,
+                spread_percent: copy.spread_percent.unwrap_or(0.0),
+                group: Group {
+                    model: self.state.model(copy.gpu),
+                    ..plain(Mode::Local, Class::Local, None)
+                },
+                ends: None,
+                shares: Vec::new(),
+                healthy: Healthy::default(),
+            };
+            (item.achieved > 0.0).then_some(Observation {
+                items: vec![item],
+                load: None,
+            })
+        };
+        chosen.into_values().filter_map(item).collect()
+    }
+
+    fn small(&mut self, measurements: &Measurements) -> Vec<Observation> {
+        let sound = measurements.latency.iter().filter(|one| one.is_sound());
+        let item = |one: &Latency| {
+            let us = one.latency_us.filter(|us| *us > 0.0)?;
+            let route = self.state.route(one.pair.into(), one.path);
+            let most = match one.path {
+                Path::Direct => DIRECT_US,
+                Path::Staged => STAGED_US,
+            };
+            let bytes = number_of(one.bytes);
+            let item = Item {
+                name: one.identity(),
+                mode: Mode::Small,
+                passes: self.numbers(&route.passes),
+                perhaps: Vec::new(),
+                bytes,
+                detour: None,
+                achieved: bytes / us / BYTES_PER_US,
+                theory: None,
+                floor: Some(bytes / most / BYTES_PER_US),
+                spread_percent: one.spread_percent.unwrap_or(0.0),
+                group: plain(Mode::Small, route.class, None),
+                ends: Some((one.pair.source, one.pair.destination)),
+                shares: Vec::new(),
+                healthy: Healthy::default(),
+            };
+            (bytes > 0.0).then_some(Observation {
+                items: vec![item],
+                load: None,
+            })
+        };
+        sound.filter_map(item).collect()
+    }
+
+    /// Returns the payload rate of the way over PCIe, for a pair whose copies are to go over NVLink.
+    fn detour(&self, pair: Pair, class: Class) -> Option<f64> {
+        let theory = self.state.route(pair.into(), Path::Staged).theory;
+        theory.filter(|_| class == Class::NvLink)
     }
 
     /// Returns `None` if a flow has no figure: the others may have used what it left.
@@ -226,26 +323,45 @@ impl<'a> Collect<'a, '_> {
                 .is_some_and(|gpu| self.state.is_far(gpu, node)),
             load: Some((load.pattern, load.flows.len())),
             uneven: self.state.is_uneven(route.class),
+            lost: matches!(route.class, Class::Pcie(_))
+                && flow.pair().is_some_and(|pair| self.state.has_lost(pair)),
             ..plain(Mode::Load, route.class, route.theory)
         };
         let item = Item {
-            name: format!("load, {}, {flow}", load.name()),
+            name: name_of_flow(load, flow),
             mode: Mode::Load,
             passes: self.numbers(&route.passes),
             perhaps: Vec::new(),
+            bytes: number_of(load.bytes),
+            detour: flow.pair().and_then(|pair| self.detour(pair, route.class)),
             achieved,
             theory: route.theory,
             floor: None,
             spread_percent: load.spread_percent.unwrap_or(0.0),
             group,
             ends: flow.pair().map(|pair| (pair.source, pair.destination)),
+            shares: Vec::new(),
             healthy: Healthy::default(),
         };
         (achieved > 0.0).then_some((item, route))
     }
 
-    fn several_at_once(&self, items: Vec<Item>, ways: Vec<Vec<Step<'a>>>) -> Observation {
+    fn several_at_once(&mut self, mut items: Vec<Item>, ways: Vec<Vec<Step<'a>>>) -> Observation {
         let load = Load { ways };
+        for (hop, flows) in load.passed() {
+            let shared = load.step(hop).filter(|_| flows.len() > 1);
+            let shared = shared
+                .and_then(of_step)
+                .map(|one| self.resources.number(one));
+            for flow in flows {
+                if let (Some(item), Some(number)) = (items.get_mut(flow), shared) {
+                    item.shares.push(number);
+                }
+            }
+        }
+        items
+            .iter_mut()
+            .for_each(|item| item.shares.sort_unstable());
         let carries = |step: &Step<'a>| Some(self.state.carries(step)? * SHARED);
         let limits = load.limits(carries).into_iter().map(|(_, limit)| limit);
         // A single flow is limited by its own rate alone.
@@ -265,6 +381,11 @@ impl<'a> Collect<'a, '_> {
     }
 }
 
+/// Returns the name of the figure of a flow of a load.
+pub fn name_of_flow(load: &LoadPattern, flow: Flow) -> String {
+    format!("load, {}, {flow}", load.name())
+}
+
 /// Returns the links that a staged copy passes up and down again, as resources of both directions.
 fn links_passed_twice(passes: &[Resource]) -> Vec<Resource> {
     let is_down = |part: Part| passes.contains(&Resource::new(part, Way::Down));
@@ -273,6 +394,24 @@ fn links_passed_twice(passes: &[Resource]) -> Vec<Resource> {
     twice
         .map(|one| Resource::new(one.part, Way::Both))
         .collect()
+}
+
+/// Returns the mode of a copy with the host; `None` for copies that are measured for another purpose.
+fn host_mode_of(copy: &HostCopy) -> Option<Mode> {
+    let way = copy.way();
+    if way.allocation != Allocation::Reused {
+        return None;
+    }
+    let is_both = way.direction == HostDirection::BothWays;
+    match (way.memory, way.engine, is_both, copy.at_once) {
+        (HostMemory::Pinned, Engine::Copy, true, 1) => Some(Mode::HostBothWays),
+        (HostMemory::Pinned, Engine::Copy, false, 1) => Some(Mode::Host),
+        (HostMemory::Pinned, Engine::Copy, false, _) => Some(Mode::HostAtOnce),
+        (HostMemory::Pinned, Engine::Kernel, false, 1) => Some(Mode::HostKernel),
+        (HostMemory::Pageable, Engine::Copy, false, 1) => Some(Mode::HostPageable),
+        (HostMemory::Registered, Engine::Copy, false, 1) => Some(Mode::HostRegistered),
+        _ => None,
+    }
 }
 
 /// Returns the mode of a copy between GPUs; `None` for copies that are measured for another purpose.
@@ -295,6 +434,11 @@ fn mode_of(cell: &PeerBandwidth) -> Option<Mode> {
     }
 }
 
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+const fn number_of(bytes: Bytes) -> f64 {
+    bytes.0 as f64
+}
+
 fn plain(mode: Mode, class: Class, theory: Option<f64>) -> Group {
     Group {
         mode,
@@ -306,5 +450,7 @@ fn plain(mode: Mode, class: Class, theory: Option<f64>) -> Group {
         load: None,
         known: theory.is_some(),
         tenths: 0,
+        model: None,
+        lost: false,
     }
 }

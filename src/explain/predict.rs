@@ -13,6 +13,16 @@ const MOST_LOW: f64 = 24.0;
 const MOST_HIGH: f64 = 20.0;
 const HIGH_FACTOR: f64 = 1.5;
 
+/// Bits of a figure whose rows differ twice as much as they should, and most bits of any.
+const BITS_PER_DOUBLE: f64 = 3.0;
+const MOST_UNSTEADY: f64 = 12.0;
+/// Bits of a figure whose rows agree although they should not.
+const STEADY: f64 = 0.5;
+/// Least part of the payload rate that copies have over PCIe. Chosen: through processors 62% are known.
+const DETOUR: f64 = 0.55;
+/// Part by which a flow of a load may be low if its figures are unsteady. Chosen.
+const OF_UNSTEADY: f64 = 0.6;
+
 /// Tolerance of a figure whose whole group lies below the range of healthy machines: scatter is no excuse for that.
 const BELOW_RANGE: f64 = 0.01;
 
@@ -25,6 +35,8 @@ pub(crate) struct Interval {
     pub low: f64,
     /// Infinite if no change limits the figure: no healthy figure is too fast.
     pub high: f64,
+    /// True if a change makes its rows differ.
+    pub unsteady: bool,
 }
 
 /// Returns the interval of every figure of an observation if these changes are true.
@@ -45,7 +57,19 @@ pub(crate) fn misfit(item: &Item, interval: Interval) -> f64 {
     } else {
         0.0
     };
-    bits * weight(item)
+    (bits + of_rows(item, interval.unsteady)) * weight(item)
+}
+
+/// Returns the bits by which the rows of a figure differ more than they should, or do not although a change predicts it.
+fn of_rows(item: &Item, predicted: bool) -> f64 {
+    let times = item.spread_percent / item.healthy.steady_percent;
+    if !predicted {
+        (BITS_PER_DOUBLE * times.log2()).clamp(0.0, MOST_UNSTEADY)
+    } else if times < 1.0 && item.healthy.steady_percent.is_finite() {
+        STEADY
+    } else {
+        0.0
+    }
 }
 
 /// Returns the bits by which an observation does not fit.
@@ -60,12 +84,12 @@ pub(crate) fn misfits(observation: &Observation, changes: &[&Hypothesis]) -> f64
 fn weight(item: &Item) -> f64 {
     match (item.mode, item.group.load) {
         (Mode::Load, Some((_, flows))) => 0.8 * (5.0 / number(flows)).min(1.0),
-        (Mode::Copy | Mode::Host, _) => 1.0,
+        (Mode::Copy | Mode::Host | Mode::Local, _) => 1.0,
         (Mode::Staged | Mode::Load | Mode::HostAtOnce, _) => 0.8,
         (Mode::BothWays, _) => 0.7,
-        (Mode::Read, _) => 0.6,
-        (Mode::HostBothWays, _) => 0.5,
-        (Mode::KernelWrite | Mode::KernelRead, _) => 0.4,
+        (Mode::Read | Mode::HostPageable | Mode::HostRegistered, _) => 0.6,
+        (Mode::HostBothWays | Mode::Small, _) => 0.5,
+        (Mode::KernelWrite | Mode::KernelRead | Mode::HostKernel, _) => 0.4,
     }
 }
 
@@ -78,19 +102,26 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
     let healthy = &item.healthy;
     let (mut low, mut high) = (healthy.rate, healthy.rate);
     let (mut touched, mut is_open, mut is_leveled) = (false, false, healthy.level >= 1.0);
-    for change in changes.iter().filter(|change| change.is_on(item)) {
+    let mut unsteady = false;
+    // The slower of two slow parts in series decides, or each takes its part.
+    let mut slowest: f64 = 1.0;
+    let fits = |change: &&&Hypothesis| {
+        let is_of_small = matches!(change.effect, Effect::Delay(_));
+        change.is_on(item) && (is_of_small || item.mode != Mode::Small)
+    };
+    for change in changes.iter().filter(fits) {
         let sets = change.passed_by(item);
         if sets == 0 {
             if !change.under_load && change.is_perhaps_on(item) {
                 low *= match change.effect {
                     Effect::Factor(factor) => factor,
                     Effect::Capacity(gbps) => (gbps / healthy.carries).min(1.0),
-                    Effect::Level => 1.0,
+                    Effect::Level | Effect::Unsteady | Effect::Delay(_) | Effect::Detour => 1.0,
                 };
             }
             continue;
         }
-        if change.under_load {
+        if change.under_load || !change.starves.is_empty() {
             continue;
         }
         is_open |= change.is_inside(item);
@@ -99,6 +130,9 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
                 let limits = gbps < healthy.carries;
                 touched |= limits;
                 low *= (gbps / healthy.carries).min(1.0);
+                if limits {
+                    low *= healthy.efficiency;
+                }
                 high = high.min(gbps);
                 // Both legs of a staged copy, and both directions of a copy, may share the limit.
                 if limits && matches!(item.mode, Mode::Staged | Mode::HostBothWays) {
@@ -107,16 +141,30 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
             }
             Effect::Factor(factor) => {
                 touched = true;
-                (low, high) = (low * factor, high * factor);
+                low *= factor;
+                high = high * slowest.min(factor) / slowest;
+                slowest = slowest.min(factor);
             }
             Effect::Level => {
                 touched |= healthy.level < 1.0;
                 is_leveled = true;
                 (low, high) = (low * healthy.level, high * healthy.level);
             }
+            Effect::Delay(us) => {
+                touched = true;
+                let most = high.max(healthy.most);
+                (low, high) = (item.delayed(low, us), item.delayed(most, us));
+            }
+            Effect::Detour => {
+                if let Some(gbps) = item.detour {
+                    touched = true;
+                    (low, high) = (low.min(gbps * DETOUR), high.min(gbps));
+                }
+            }
+            Effect::Unsteady => unsteady = true,
         }
     }
-    let tolerance = if is_leveled {
+    let tolerance = if is_leveled || touched {
         healthy.tolerance
     } else {
         healthy.tolerance.min(BELOW_RANGE)
@@ -124,10 +172,11 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
     Interval {
         low: low * (1.0 - tolerance),
         high: if touched && !is_open {
-            high * (1.0 + healthy.tolerance)
+            high * healthy.slack * (1.0 + healthy.tolerance)
         } else {
             f64::INFINITY
         },
+        unsteady,
     }
 }
 
@@ -140,18 +189,24 @@ fn several(observation: &Observation, changes: &[&Hypothesis]) -> Vec<Interval> 
     let mut is_any_changed = false;
     let mut demands = Vec::with_capacity(items.len());
     for item in items {
-        let mut rate = item.healthy.alone;
+        let (mut rate, mut slowest) = (item.healthy.alone, 1.0_f64);
         let on = |change: &&&Hypothesis| change.is_on(item) && change.passed_by(item) > 0;
         for change in changes.iter().filter(on) {
             is_any_changed = true;
             rate = match change.effect {
-                Effect::Factor(factor) => rate * factor,
+                Effect::Factor(factor) => {
+                    slowest = slowest.min(factor);
+                    rate
+                }
                 Effect::Level => rate * item.healthy.level,
+                Effect::Capacity(_) if change.spares(item) => rate,
                 Effect::Capacity(gbps) if !change.under_load => rate.min(gbps),
-                Effect::Capacity(_) => rate,
+                Effect::Delay(us) => item.delayed(rate, us),
+                Effect::Detour => item.detour.map_or(rate, |gbps| rate.min(gbps * DETOUR)),
+                Effect::Capacity(_) | Effect::Unsteady => rate,
             };
         }
-        demands.push(rate);
+        demands.push(rate.min(item.healthy.alone * slowest));
     }
     let shares = if is_any_changed {
         shares(load, &demands, &limits(items, changes))
@@ -164,13 +219,20 @@ fn several(observation: &Observation, changes: &[&Hypothesis]) -> Vec<Interval> 
         let is_open = changes.iter().any(|change| change.is_inside(item));
         // A fitted limit is a measured rate already.
         let sharing = if touched { SHARING } else { 1.0 };
+        let is_unsteady =
+            |change: &&&Hypothesis| change.effect == Effect::Unsteady && change.passed_by(item) > 0;
+        let tolerance = match changes.iter().find(is_unsteady) {
+            Some(_) => healthy.tolerance.max(OF_UNSTEADY),
+            None => healthy.tolerance,
+        };
         Interval {
-            low: share * healthy.reached.min(1.0) * (1.0 - healthy.tolerance) * sharing,
+            low: share * healthy.reached.min(1.0) * (1.0 - tolerance) * sharing,
             high: if touched && !is_open {
                 share * healthy.reached.max(1.0) * (1.0 + healthy.tolerance)
             } else {
                 f64::INFINITY
             },
+            unsteady: false,
         }
     };
     items.iter().zip(shares).map(interval).collect()
@@ -183,6 +245,9 @@ fn limits(items: &[Item], changes: &[&Hypothesis]) -> Vec<Together> {
         let Effect::Capacity(gbps) = change.effect else {
             continue;
         };
+        if !change.starves.is_empty() {
+            continue;
+        }
         for set in &change.on {
             let passes = |item: &Item| change.is_on(item) && meet(set, &item.passes);
             let flows: Vec<usize> = (0..items.len())

@@ -1,18 +1,30 @@
 //! Everything that the search looks at: state, figures, and which figures each resource touches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::measurement::Measurements;
 
 use super::calibrate::calibrate;
 use super::hypothesis::{Costs, Hypothesis};
-use super::item::{Floors, Item, Observation};
+use super::item::{Floors, Group, Item, Mode, Observation};
 use super::observation;
 use super::resource::{Number, Part, Resources, Way};
 use super::state::State;
 
+/// Bits that name the level of a group of figures.
+const OF_LEVEL: f64 = 2.0;
+
 /// A figure by the number of its observation and its place there.
 pub(crate) type At = (usize, usize);
+
+/// Figures beside their rates: of how many figures the rows were judged and differ too much, and how many small copies took
+/// too long.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Shown {
+    pub judged: usize,
+    pub unsteady: usize,
+    pub late: usize,
+}
 
 pub(crate) struct Problem<'a> {
     pub state: State<'a>,
@@ -21,6 +33,8 @@ pub(crate) struct Problem<'a> {
     pub costs: Costs,
     /// Observations that each resource touches, sorted.
     touches: Vec<Vec<usize>>,
+    /// The same of figures beside their rates.
+    shown: Vec<Shown>,
     /// Parts in series: the figures cannot tell them apart. From each to the one that stands for all of them.
     stands_for: BTreeMap<Part, Part>,
 }
@@ -45,6 +59,17 @@ impl<'a> Problem<'a> {
             }
         }
         touches.iter_mut().for_each(Vec::dedup);
+        let mut shown = vec![Shown::default(); resources.len()];
+        for item in observations.iter().flat_map(|one| &one.items) {
+            for number in &item.passes {
+                if let Some(shown) = shown.get_mut(*number) {
+                    let is_unsteady = item.spread_percent > item.healthy.steady_percent;
+                    shown.judged += usize::from(item.healthy.steady_percent.is_finite());
+                    shown.unsteady += usize::from(is_unsteady);
+                    shown.late += usize::from(item.mode == Mode::Small && item.is_low());
+                }
+            }
+        }
         let stands_for = series(&resources, &passed);
         Self {
             costs: Costs::of(&state),
@@ -52,6 +77,7 @@ impl<'a> Problem<'a> {
             resources,
             observations,
             touches,
+            shown,
             stands_for,
         }
     }
@@ -77,6 +103,30 @@ impl<'a> Problem<'a> {
             touches.is_some_and(|touches| touches.binary_search(&at).is_ok())
         };
         on.iter().flatten().any(passes)
+    }
+
+    /// Returns the bits that name how slow a class is: each group of figures has a level of its own.
+    #[allow(clippy::cast_precision_loss, reason = "a number of groups")]
+    pub(crate) fn level_bits(&self, part: Part) -> f64 {
+        let Some(number) = self.resources.known(part, Way::Up) else {
+            return 0.0;
+        };
+        let items = self.observations.iter().filter(|one| one.load.is_none());
+        let below = items
+            .flat_map(|one| &one.items)
+            .filter(|item| item.healthy.level < 1.0 && item.passes.binary_search(&number).is_ok());
+        let groups: BTreeSet<Group> = below.map(|item| item.group).collect();
+        OF_LEVEL * groups.len().saturating_sub(1) as f64
+    }
+
+    /// Returns what the figures that pass these resources show beside their rates.
+    pub(crate) fn shown<'n>(&self, numbers: impl Iterator<Item = &'n Number>) -> Shown {
+        let shown = numbers.filter_map(|number| self.shown.get(*number));
+        shown.fold(Shown::default(), |sum, one| Shown {
+            judged: sum.judged + one.judged,
+            unsteady: sum.unsteady + one.unsteady,
+            late: sum.late + one.late,
+        })
     }
 
     /// Returns true if a change is one of figures of this kind. The figures of an observation are of one kind.

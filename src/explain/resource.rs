@@ -17,6 +17,8 @@ pub enum Class {
     Staged,
     /// Copies between a GPU and host memory.
     Host,
+    /// Copies within a GPU.
+    Local,
 }
 
 impl fmt::Display for Class {
@@ -26,6 +28,7 @@ impl fmt::Display for Class {
             Self::Pcie(class) => write!(f, "PCIe {class}"),
             Self::Staged => f.pad("staged"),
             Self::Host => f.pad("host"),
+            Self::Local => f.pad("local"),
         }
     }
 }
@@ -48,6 +51,8 @@ pub enum Part {
     Gpu(u32),
     /// A GPU in its copies with the host.
     Host(u32),
+    /// A GPU in copies within it.
+    Local(u32),
     /// A GPU in staged copies.
     Stage(u32),
     /// The direct copies of two GPUs, the lower index first.
@@ -75,6 +80,11 @@ impl Part {
         )
     }
 
+    /// Returns true for a part that many flows pass.
+    pub(crate) const fn is_wide(self) -> bool {
+        self.is_of_processor() || matches!(self, Self::Class(_) | Self::Machine)
+    }
+
     /// Returns true for a part that all GPUs of a processor share by design.
     pub(crate) const fn is_of_processor(self) -> bool {
         matches!(
@@ -100,6 +110,7 @@ impl fmt::Display for Part {
             Self::Memory(None) => f.pad("host memory"),
             Self::Gpu(gpu) => write!(f, "GPU {gpu}"),
             Self::Host(gpu) => write!(f, "GPU {gpu} with the host"),
+            Self::Local(gpu) => write!(f, "memory of GPU {gpu}"),
             Self::Stage(gpu) => write!(f, "GPU {gpu} in staged copies"),
             Self::Pair(one, other) => write!(f, "pair {one}-{other}"),
             Self::StagedPair(one, other) => write!(f, "pair {one}-{other} in staged copies"),

@@ -33,7 +33,7 @@ pub fn allowance(figures: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// Returns the same for several groups of figures, each of which should be equal within itself.
-pub fn allowance_of_groups<'a>(groups: impl IntoIterator<Item = &'a [f64]>) -> f64 {
+pub(crate) fn allowance_of_groups<'a>(groups: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     let relative = groups.into_iter().flat_map(|group| {
         let mut sorted = group.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -18,13 +18,30 @@ const MOST_CHANGES: usize = 8;
 const UNEXPLAINED: f64 = 0.3;
 /// Rounds of exchange after each new change.
 const EXCHANGES: usize = 2;
+/// Most changes of which each two are exchanged for one.
+const MOST_PAIRED: usize = 5;
 /// Most changes for which exchanges are tried.
 const MOST_EXCHANGED: usize = 6;
 /// Part of the figures that changes touch which must lie within a part for them to be merged into one of it.
 const WITHIN: f64 = 0.8;
 /// Least gain of a cause, bits. Found with healthy reports whose figures were scattered by 3% per pair and GPU: with this, one
 /// in 400 has a cause.
-const LEAST_GAIN: f64 = 4.0;
+const LEAST_GAIN: f64 = 6.0;
+
+/// Candidates that are looked at.
+#[derive(Debug, Clone, Copy)]
+enum Among {
+    All,
+    /// Those that facts make likely.
+    Supported,
+    /// Those of parts that many flows pass.
+    Wide,
+}
+
+fn is_supported(problem: &Problem<'_>, change: &Hypothesis) -> bool {
+    let facts = |part: &Part| !problem.state.support(*part).is_empty();
+    change.parts.iter().any(facts)
+}
 
 /// What a change gains: bits of misfit that it takes off, less its cost.
 pub(crate) type Gained = (f64, Hypothesis);
@@ -77,8 +94,8 @@ impl<'m, 'a> Search<'m, 'a> {
                 break;
             }
             // A change that facts support is taken first.
-            let supported = self.best(&set, &unexplained, LEAST_GAIN, true);
-            let best = supported.or_else(|| self.best(&set, &unexplained, LEAST_GAIN, false));
+            let supported = self.best(&set, &unexplained, LEAST_GAIN, Among::Supported);
+            let best = supported.or_else(|| self.best(&set, &unexplained, LEAST_GAIN, Among::All));
             let Some((_, change)) = best else {
                 break;
             };
@@ -86,11 +103,17 @@ impl<'m, 'a> Search<'m, 'a> {
             set = self.with(set.changes);
             set = self.exchanged(set);
         }
+        let set = self.paired(set);
         self.merged(set)
     }
 
     /// Returns the figures that a set does not explain, each with its misfit in bits.
     pub(crate) fn unexplained(&mut self, set: &Set) -> BTreeMap<At, f64> {
+        self.misfitting(set, UNEXPLAINED)
+    }
+
+    /// Returns the figures that misfit by more than this, each with its misfit in bits.
+    pub(crate) fn misfitting(&mut self, set: &Set, least: f64) -> BTreeMap<At, f64> {
         let changes: Vec<&Hypothesis> = set.changes.iter().collect();
         let mut unexplained = BTreeMap::new();
         for (at, observation) in self.problem.observations.iter().enumerate() {
@@ -101,7 +124,7 @@ impl<'m, 'a> Search<'m, 'a> {
             let intervals = predict(observation, &changes);
             for (place, (item, interval)) in observation.items.iter().zip(intervals).enumerate() {
                 let bits = misfit(item, interval);
-                if bits > UNEXPLAINED {
+                if bits > least {
                     unexplained.insert((at, place), bits);
                 }
             }
@@ -124,7 +147,7 @@ impl<'m, 'a> Search<'m, 'a> {
     pub(crate) fn all_above(&mut self, set: &Set, least: f64) -> Vec<Gained> {
         let unexplained = self.unexplained(set);
         let mut found = Vec::new();
-        for (candidate, bound) in self.bounds(set, &unexplained) {
+        for (candidate, bound) in self.bounds(set, &unexplained, Among::All) {
             if bound < least || self.is_exhausted() {
                 break;
             }
@@ -169,7 +192,12 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Returns the candidates with the most that each can gain, the best first.
-    fn bounds(&self, set: &Set, unexplained: &BTreeMap<At, f64>) -> Vec<(Hypothesis, f64)> {
+    fn bounds(
+        &self,
+        set: &Set,
+        unexplained: &BTreeMap<At, f64>,
+        among: Among,
+    ) -> Vec<(Hypothesis, f64)> {
         let open = set
             .misfits
             .iter()
@@ -179,7 +207,13 @@ impl<'m, 'a> Search<'m, 'a> {
         let mut bounds: Vec<(Hypothesis, f64)> = Vec::new();
         // Changes of one part come one after another.
         let mut of_part: Vec<(usize, f64)> = Vec::new();
-        for candidate in candidates(self.problem, unexplained, &set.changes) {
+        let is_wide = matches!(among, Among::Wide);
+        let is_eligible = |candidate: &Hypothesis| match among {
+            Among::All | Among::Wide => true,
+            Among::Supported => is_supported(self.problem, candidate),
+        };
+        let candidates = candidates(self.problem, unexplained, &set.changes, is_wide);
+        for candidate in candidates.into_iter().filter(is_eligible) {
             if bounds
                 .last()
                 .is_none_or(|(last, _)| last.on != candidate.on)
@@ -221,27 +255,19 @@ impl<'m, 'a> Search<'m, 'a> {
         set: &Set,
         unexplained: &BTreeMap<At, f64>,
         least: f64,
-        supported: bool,
+        among: Among,
     ) -> Option<Gained> {
         let mut best: Option<Gained> = None;
-        for (candidate, bound) in self.bounds(set, unexplained) {
+        for (candidate, bound) in self.bounds(set, unexplained, among) {
             let least = best.as_ref().map_or(least, |(gain, _)| *gain);
             if bound <= least || self.is_exhausted() {
                 break;
-            }
-            if supported && !self.is_supported(&candidate) {
-                continue;
             }
             if let Some(better) = self.fit(&candidate, set, least) {
                 best = Some(better);
             }
         }
         best
-    }
-
-    fn is_supported(&self, change: &Hypothesis) -> bool {
-        let facts = |part: &Part| !self.problem.state.support(*part).is_empty();
-        change.parts.iter().any(facts)
     }
 
     /// Finds the number with which a candidate gains most; `None` if it does not gain more than `least`.
@@ -300,11 +326,11 @@ impl<'m, 'a> Search<'m, 'a> {
                     continue;
                 }
                 // A capacity that facts support is not exchanged for a guess.
-                if set.changes.len() == 1 || self.is_supported(&change) {
+                if set.changes.len() == 1 || is_supported(self.problem, &change) {
                     continue;
                 }
                 let unexplained = self.unexplained(&rest);
-                if let Some((_, better)) = self.best(&rest, &unexplained, gain + 0.01, false) {
+                if let Some((_, better)) = self.best(&rest, &unexplained, gain + 0.01, Among::All) {
                     let mut changes = rest.changes;
                     changes.push(better);
                     (set, changed) = (self.with(changes), true);
@@ -312,6 +338,31 @@ impl<'m, 'a> Search<'m, 'a> {
             }
             if !changed {
                 break;
+            }
+        }
+        set
+    }
+
+    /// Tries one change of what many flows pass instead of each two.
+    fn paired(&mut self, mut set: Set) -> Set {
+        let mut at = (0, 1);
+        while set.changes.len() <= MOST_PAIRED && at.0 + 1 < set.changes.len() {
+            if self.is_exhausted() {
+                break;
+            }
+            let places = set.changes.iter().enumerate();
+            let others = places.filter(|(place, _)| *place != at.0 && *place != at.1);
+            let rest = self.with(others.map(|(_, change)| change.clone()).collect());
+            let gain = rest.bits() - set.bits();
+            let unexplained = self.unexplained(&rest);
+            if let Some((_, one)) = self.best(&rest, &unexplained, gain + 0.01, Among::Wide) {
+                let mut changes = rest.changes;
+                changes.push(one);
+                (set, at) = (self.with(changes), (0, 1));
+            } else if at.1 + 1 < set.changes.len() {
+                at.1 += 1;
+            } else {
+                at = (at.0 + 1, at.0 + 2);
             }
         }
         set
@@ -350,7 +401,7 @@ impl<'m, 'a> Search<'m, 'a> {
             let rest = self.with(others.map(|(change, _)| change.clone()).collect());
             let gain = rest.bits() - set.bits();
             let unexplained = self.unexplained(&rest);
-            if let Some((_, one)) = self.best(&rest, &unexplained, gain, false) {
+            if let Some((_, one)) = self.best(&rest, &unexplained, gain, Among::All) {
                 let mut changes = rest.changes;
                 changes.push(one);
                 set = self.with(changes);
@@ -374,6 +425,7 @@ impl<'m, 'a> Search<'m, 'a> {
             effect: Effect::Level,
             modes: Modes::ALL,
             under_load: false,
+            starves: Vec::new(),
             bits: 0.0,
         })
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::flow::{Endpoint, Flow, HostMemory};
+use model::load::Counted;
 use model::measurement::{LinkUnderLoad, Measurements};
 use model::node::NodeId;
 use model::pcie::Connection;
@@ -27,6 +28,10 @@ pub(crate) struct State<'a> {
     nodes: BTreeMap<u32, u32>,
     /// True if the PCI tree may hide hops.
     pub(crate) is_virtual: bool,
+    /// GPUs some of whose NVLinks are down.
+    inactive: BTreeSet<u32>,
+    /// The first GPU of the same model, for each GPU.
+    models: BTreeMap<u32, u32>,
     /// Payload rate of PCIe links whose shape is known better than from rest, by their lower end, GB/s.
     believed: BTreeMap<NodeId, f64>,
     support: BTreeMap<Part, Vec<String>>,
@@ -64,7 +69,18 @@ impl<'a> State<'a> {
             });
             Some((gpu.index, node?))
         };
+        let model = |gpu: &Gpu| {
+            let alike = snapshot.gpus.iter().find(|one| one.name == gpu.name);
+            Some((gpu.index, alike?.index))
+        };
+        let is_inactive = |gpu: &&Gpu| {
+            let mut links = gpu.nvlinks.known().into_iter().flatten();
+            links.any(|link| link.active.get() == Some(false))
+        };
+        let inactive = snapshot.gpus.iter().filter(is_inactive);
         Self {
+            inactive: inactive.map(|gpu| gpu.index).collect(),
+            models: snapshot.gpus.iter().filter_map(model).collect(),
             nodes: snapshot.gpus.iter().filter_map(node).collect(),
             topology,
             ways: Ways::of(snapshot, topology),
@@ -91,6 +107,17 @@ impl<'a> State<'a> {
     /// Returns the NUMA node of this GPU as stated.
     pub(crate) fn node(&self, gpu: u32) -> Option<u32> {
         self.nodes.get(&gpu).copied()
+    }
+
+    /// Returns true if both GPUs have NVLinks that are down: these may have joined them.
+    pub(crate) fn has_lost(&self, pair: Pair) -> bool {
+        let ends = [pair.source, pair.destination];
+        ends.iter().all(|gpu| self.inactive.contains(gpu))
+    }
+
+    /// Returns the first GPU of the same model.
+    pub(crate) fn model(&self, gpu: u32) -> Option<u32> {
+        self.models.get(&gpu).copied()
     }
 
     /// Returns the way of a flow.
@@ -267,6 +294,12 @@ fn support(snapshot: &Snapshot, measurements: &Measurements) -> BTreeMap<Part, V
             );
         }
     }
+    for part in past_nvlink(measurements) {
+        add(
+            part,
+            "NVLinks counted less than half of what was copied".into(),
+        );
+    }
     for aer in &measurements.aer_added {
         let errors = aer.added.correctable + aer.added.non_fatal + aer.added.fatal;
         if errors > ERRORS {
@@ -282,6 +315,29 @@ fn support(snapshot: &Snapshot, measurements: &Measurements) -> BTreeMap<Part, V
         }
     }
     support
+}
+
+/// Returns the NVLinks whose counters saw less than half of what was copied over them in both directions.
+fn past_nvlink(measurements: &Measurements) -> Vec<Part> {
+    let is_past = |one: &&Counted| {
+        let sent = one.sent_bytes.0 + one.received_bytes.0;
+        let counted = one.nvlink_sent_bytes.zip(one.nvlink_received_bytes);
+        !one.disturbed && counted.is_some_and(|(up, down)| (up.0 + down.0) * 2 < sent)
+    };
+    let past: BTreeSet<u32> = measurements
+        .counted
+        .iter()
+        .filter(is_past)
+        .map(|one| one.gpu)
+        .collect();
+    let gpus: Vec<u32> = past.into_iter().collect();
+    let ports = gpus.iter().map(|gpu| Part::NvPort(*gpu));
+    let pairs = gpus.iter().enumerate().flat_map(|(at, one)| {
+        let others = gpus.iter().skip(at + 1);
+        others.map(|other| Part::NvPair(*one, *other))
+    });
+    let all = (!gpus.is_empty()).then_some(Part::Class(Class::NvLink));
+    ports.chain(pairs).chain(all).collect()
 }
 
 /// Returns true if the link showed less in the end than at first, or lost lanes between: a link at rest speeds up.

@@ -13,6 +13,8 @@ use model::units::{Bytes, GIB, GbPerSecond};
 
 use super::*;
 
+mod kinds;
+
 /// Floors of the classes of links, as shares.
 struct Usual;
 

@@ -12,6 +12,7 @@ use super::model::{Cohort, Finding, Fleet, List, Node, Older, Read, SCHEMA, Verd
 use super::outliers::{Compared, wide};
 use super::patterns::Incident;
 use super::sources::Gathered;
+use super::steps::Step;
 use super::{inventory, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
@@ -122,6 +123,7 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
             superseded: older.len(),
             simulated: digests.iter().any(|digest| digest.is_simulated()),
             others: gathered.others,
+            left_out: gathered.left_out,
             broken: gathered.broken.clone(),
         },
         codes: patterns::codes(&of_rules, &names),
@@ -376,60 +378,58 @@ fn shared_names(newest: &[&Digest], older: &[&Digest]) -> Option<Finding> {
         .filter(is_other)
         .map(|digest| digest.node.as_str())
         .collect();
-    (!names.is_empty()).then(|| Finding {
-        code: "fleet-name-shared",
-        severity: Severity::Warning,
-        nodes: names::fold(names.iter().copied()),
-        count: names.len(),
-        gpus: Vec::new(),
-        message: format!(
-            "{} in reports with entirely different GPUs; only the newest report of a name is judged",
-            if names.len() == 1 { "one name stands".to_owned() } else { format!("{} names stand", names.len()) }
-        ),
-        evidence: [("names", json!(names.len()))].into(),
-        next_step:
-            "Give each machine a host name of its own; a node whose GPUs were all replaced is not meant: move its \
-                    older reports away"
-                .into(),
+    (!names.is_empty()).then(|| {
+        Finding::new(
+            "fleet-name-shared",
+            names::fold(names.iter().copied()),
+            names.len(),
+            format!(
+                "{} in reports with entirely different GPUs; only the newest report of a name is judged",
+                match names.len() {
+                    1 => "one name stands".to_owned(),
+                    number => format!("{number} names stand"),
+                }
+            ),
+            [("names", json!(names.len()))],
+            [Step::NameNodes],
+        )
     })
 }
 
 /// Returns findings about missing input.
 fn gaps(gathered: &Gathered, list: Option<&List>) -> Vec<Finding> {
-    let missing = list
-        .filter(|list| list.missing_count > 0)
-        .map(|list| Finding {
-            code: "fleet-node-missing",
-            severity: Severity::Warning,
-            nodes: list.missing.clone(),
-            count: list.missing_count,
-            gpus: Vec::new(),
-            message: format!(
+    let missing = list.filter(|list| list.missing_count > 0).map(|list| {
+        Finding::new(
+            "fleet-node-missing",
+            list.missing.clone(),
+            list.missing_count,
+            format!(
                 "{} of {} nodes of the list have no report",
                 list.missing_count, list.nodes
             ),
-            evidence: [
+            [
                 ("missing", json!(list.missing_count)),
                 ("of_nodes", json!(list.nodes)),
-            ]
-            .into(),
-            next_step: "See whether these nodes are up and whether the check ran there".into(),
-        });
-    let broken = gathered.broken.first().map(|first| Finding {
-        code: "fleet-file-broken",
-        severity: Severity::Warning,
-        nodes: String::new(),
-        count: gathered.broken.len(),
-        gpus: Vec::new(),
-        message: match gathered.broken.len() {
-            1 => format!("{} {}", first.file, first.why),
-            number => format!(
-                "{number} files cannot be read, the first: {} {}",
-                first.file, first.why
-            ),
-        },
-        evidence: [("files", json!(gathered.broken.len()))].into(),
-        next_step: "Collect these reports again; 'fleet --format json' lists all files".into(),
+            ],
+            [Step::SeeNodes],
+        )
+    });
+    let broken = gathered.broken.first().map(|first| {
+        let files = gathered.broken.len();
+        Finding::new(
+            "fleet-file-broken",
+            String::new(),
+            files,
+            match files {
+                1 => format!("{} {}", first.file, first.why),
+                number => format!(
+                    "{number} files cannot be read, the first: {} {}",
+                    first.file, first.why
+                ),
+            },
+            [("files", json!(files))],
+            [Step::CollectAgain],
+        )
     });
     missing.into_iter().chain(broken).collect()
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::digest::Digest;
 use super::model::{Attribute, Finding, Share};
 use super::names;
-use model::finding::Severity;
+use super::steps::Step;
 use model::machine_facts::{tally, tally_all};
 
 /// Fewest nodes of one model in which one can be odd. Chosen.
@@ -32,32 +32,12 @@ pub(crate) const KERNEL: &str = "kernel";
 pub(crate) const RACK: &str = "rack";
 
 /// Facts that should be the same on all nodes of a model, with the meaning of a difference and the next step.
-const SAME: [(&str, &str, &str); 5] = [
-    (
-        GPUS,
-        "number of GPUs",
-        "Look for the GPU that is not there: 'peerscope check' on the node, lspci, the kernel log",
-    ),
-    (
-        DRIVER,
-        "driver version",
-        "Install the driver that the other nodes have",
-    ),
-    (
-        VBIOS,
-        "video BIOS of the GPUs",
-        "Compare with the vendor's firmware list and update the odd nodes",
-    ),
-    (
-        LINKS,
-        "PCIe links of the GPUs",
-        "Run 'peerscope check' on the node: it names the link that is narrow",
-    ),
-    (
-        TOPOLOGY,
-        "topology",
-        "Compare 'peerscope topo' of an odd node with that of another: links that are down, GPUs in other slots",
-    ),
+const SAME: [(&str, &str, Step); 5] = [
+    (GPUS, "number of GPUs", Step::FindGpu),
+    (DRIVER, "driver version", Step::SameDriver),
+    (VBIOS, "video BIOS of the GPUs", Step::SameFirmware),
+    (LINKS, "PCIe links of the GPUs", Step::CheckNode),
+    (TOPOLOGY, "topology", Step::CompareNodes),
 ];
 
 /// Facts of a summary that have another key here.
@@ -184,7 +164,7 @@ fn share(value: &str, nodes: Vec<&str>) -> Share {
 pub(crate) fn odd(inventory: &[Attribute]) -> Vec<Finding> {
     let mut found = Vec::new();
     for attribute in inventory {
-        let Some((_, what, next_step)) = SAME.iter().find(|(key, ..)| *key == attribute.attribute)
+        let Some((_, what, step)) = SAME.iter().find(|(key, ..)| *key == attribute.attribute)
         else {
             continue;
         };
@@ -198,26 +178,23 @@ pub(crate) fn odd(inventory: &[Attribute]) -> Vec<Finding> {
         #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
         let is_odd = |share: &&Share| share.count as f64 <= all as f64 * ODD;
         found.extend(others.iter().filter(is_odd).map(|share| {
-            Finding {
-                code: "fleet-inventory-odd",
-                severity: Severity::Warning,
-                nodes: share.nodes.clone(),
-                count: share.count,
-                gpus: Vec::new(),
-                message: format!(
+            Finding::new(
+                "fleet-inventory-odd",
+                share.nodes.clone(),
+                share.count,
+                format!(
                     "{what}: {} where {} of {all} nodes with {} have {}",
                     share.value, usual.count, attribute.model, usual.value
                 ),
-                evidence: [
+                [
                     ("attribute", json!(attribute.attribute)),
                     ("value", json!(share.value)),
                     ("usual", json!(usual.value)),
                     ("usual_nodes", json!(usual.count)),
                     ("of_nodes", json!(all)),
-                ]
-                .into(),
-                next_step: (*next_step).to_owned(),
-            }
+                ],
+                [step.clone()],
+            )
         }));
     }
     found

@@ -28,6 +28,7 @@ mod robust;
 #[cfg(test)]
 mod schema;
 mod sources;
+mod steps;
 #[cfg(test)]
 mod testing;
 

@@ -6,8 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::sources::Broken;
+use super::steps::Step;
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
+use model::step::{self, When};
 use model::summary::{self, Kind};
 
 /// The name and version of the format.
@@ -77,6 +79,8 @@ pub struct Read {
     pub simulated: bool,
     /// Number of files of peerscope that are not reports.
     pub others: usize,
+    /// Number of files in folders that were not read, since their names are not those of reports.
+    pub left_out: usize,
     /// Files that cannot be read.
     pub broken: Vec<Broken>,
 }
@@ -99,8 +103,44 @@ pub struct Finding {
     pub message: String,
     /// Numbers behind the finding.
     pub evidence: BTreeMap<&'static str, Value>,
-    /// The next step.
+    /// The steps to take, in words.
     pub next_step: String,
+    /// The same steps, each with its identifier and class.
+    pub steps: Vec<step::Step>,
+}
+
+impl Finding {
+    /// Creates a warning about these nodes. Its steps are to be taken at once.
+    pub(crate) fn new(
+        code: &'static str,
+        nodes: String,
+        count: usize,
+        message: String,
+        evidence: impl Into<BTreeMap<&'static str, Value>>,
+        steps: impl IntoIterator<Item = Step>,
+    ) -> Self {
+        let steps: Vec<_> = steps
+            .into_iter()
+            .map(|step| step.recorded(When::Now))
+            .collect();
+        Self {
+            code,
+            severity: Severity::Warning,
+            nodes,
+            count,
+            gpus: Vec::new(),
+            message,
+            evidence: evidence.into(),
+            next_step: step::sentences(&steps),
+            steps,
+        }
+    }
+
+    /// Sets the GPUs, by position.
+    #[must_use]
+    pub(crate) fn gpus(self, gpus: Vec<u32>) -> Self {
+        Self { gpus, ..self }
+    }
 }
 
 /// The nodes with findings of one rule.

@@ -12,7 +12,7 @@ use super::digest::Digest;
 use super::model::{Figures, Finding};
 use super::names;
 use super::robust::{Robust, median};
-use model::finding::Severity;
+use super::steps::Step;
 use model::summary::{Ends, Kind};
 
 /// Fewest nodes for a comparison of figures, including the node itself: with fewer, it is unclear which is the odd one.
@@ -236,30 +236,25 @@ fn low_positions(
         return Vec::new();
     };
     let blame = Blame::of(&low);
-    vec![Finding {
-        code: "fleet-position-low",
-        severity: Severity::Warning,
-        nodes: names::fold(cohort.nodes.iter().map(|place| nodes[*place].node.as_str())),
-        count: cohort.nodes.len(),
-        gpus: blame.gpus(),
-        message: format!(
+    let finding = Finding::new(
+        "fleet-position-low",
+        names::fold(cohort.nodes.iter().map(|place| nodes[*place].node.as_str())),
+        cohort.nodes.len(),
+        format!(
             "{blame} in the middle of all {} nodes: {kind} at {} {}, {:.0}% of the other positions",
             cohort.nodes.len(),
             model::rounding::short(f64::from(worst.value)),
             kind.what.unit(),
             worst.percent
         ),
-        evidence: [
+        [
             ("positions", json!(low.len())),
             ("of_positions", json!(positions.len())),
             ("percent", json!((worst.percent * 10.0).round() / 10.0)),
-        ]
-        .into(),
-        next_step:
-            "The same slot is slow on most nodes, so it is the design, the firmware or the cabling of the model \
-                    and no broken part: compare its link with the other slots ('peerscope topo') and ask the vendor"
-                .into(),
-    }]
+        ],
+        [Step::AskVendor],
+    );
+    vec![finding.gpus(blame.gpus())]
 }
 
 /// Returns the most outlying figure.
@@ -299,13 +294,11 @@ fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
     } else {
         "lower"
     };
-    Finding {
-        code: "fleet-figure-low",
-        severity: Severity::Warning,
-        nodes: digest.node.clone(),
-        count: 1,
-        gpus: blame.gpus(),
-        message: format!(
+    Finding::new(
+        "fleet-figure-low",
+        digest.node.clone(),
+        1,
+        format!(
             "{blame}: {} of {measured} figures are {what} than those of the cohort, worst {kind} at {} {unit}, {:.0}% of its \
              median {} {unit}",
             low.len(),
@@ -313,20 +306,17 @@ fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
             worst.percent,
             short(worst.median)
         ),
-        evidence: [
+        [
             ("figures", json!(low.len())),
             ("of_figures", json!(measured)),
             ("value", json!(wide(worst.value))),
             ("median", json!(wide(worst.median))),
             ("percent", json!(f64::from((worst.percent * 10.0).round()) / 10.0)),
             ("robust_z", json!(f64::from((worst.z * 10.0).round()) / 10.0)),
-        ]
-        .into(),
-        next_step:
-            "Run 'peerscope check --profile full' on the node and compare its clocks, link errors and temperature \
-                    with those of a neighbour"
-                .into(),
-    }
+        ],
+        [Step::CompareNeighbour],
+    )
+    .gpus(blame.gpus())
 }
 
 #[cfg(test)]

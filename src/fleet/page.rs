@@ -91,6 +91,9 @@ fn what_was_read(fleet: &Fleet) -> String {
             read.superseded
         );
     }
+    if read.left_out > 0 {
+        text += &format!("; {} of other names not read", count(read.left_out, "file"));
+    }
     if !read.broken.is_empty() {
         text += &format!("; {} unreadable", count(read.broken.len(), "file"));
     }

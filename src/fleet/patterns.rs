@@ -8,6 +8,7 @@ use super::inventory::{DRIVER, KERNEL, LINKS, RACK, TOPOLOGY, VBIOS};
 use super::model::{Code, Finding};
 use super::names;
 use super::robust::chance;
+use super::steps::Step;
 use model::finding::Severity;
 
 /// A problem on a node, with the code of its rule or of the fleet.
@@ -113,22 +114,22 @@ pub(crate) fn positions(incidents: &[Incident<'_>], nodes: &[&str], gpus: usize)
 }
 
 fn position(code: &str, gpu: u32, on: &[usize], all: usize, nodes: &[&str]) -> Finding {
-    Finding {
-        code: "fleet-position-bad",
-        severity: Severity::Warning,
-        nodes: names::fold(on.iter().map(|place| nodes[*place])),
-        count: on.len(),
-        gpus: vec![gpu],
-        message: format!(
+    Finding::new(
+        "fleet-position-bad",
+        names::fold(on.iter().map(|place| nodes[*place])),
+        on.len(),
+        format!(
             "GPU {gpu} is the one in {} of {all} findings {code}: the position is to blame, not the GPUs",
             on.len()
         ),
-        evidence: [("of_code", json!(code)), ("findings", json!(on.len())), ("of_findings", json!(all))].into(),
-        next_step:
-            "Look at what this position has of its own: slot, riser, cable, air flow. Swap one GPU with that of \
-                    another position and check again: the finding stays with the position"
-                .into(),
-    }
+        [
+            ("of_code", json!(code)),
+            ("findings", json!(on.len())),
+            ("of_findings", json!(all)),
+        ],
+        [Step::LookAtPosition, Step::SwapPosition],
+    )
+    .gpus(vec![gpu])
 }
 
 /// Returns findings whose nodes share a fact that other nodes lack.
@@ -160,28 +161,25 @@ pub(crate) fn shared(
             .iter()
             .filter(|place| facts[**place].get(key).is_some_and(|own| own == value))
             .count();
-        found.push(Finding {
-            code: "fleet-finding-shared",
-            severity: Severity::Warning,
-            nodes: names::fold(on.iter().map(|place| nodes[*place])),
-            count: on.len(),
-            gpus: Vec::new(),
-            message: format!(
+        found.push(Finding::new(
+            "fleet-finding-shared",
+            names::fold(on.iter().map(|place| nodes[*place])),
+            on.len(),
+            format!(
                 "{both} of {} nodes with {code} are among the {with} whose {words} {value}, of {} in all",
                 on.len(),
                 nodes.len()
             ),
-            evidence: [
+            [
                 ("of_code", json!(code)),
                 ("fact", json!(key)),
                 ("value", json!(value)),
                 ("with_both", json!(both)),
                 ("with_fact", json!(with)),
                 ("of_nodes", json!(nodes.len())),
-            ]
-            .into(),
-            next_step: "Look for the cause in what these nodes share before changing parts in each of them".into(),
-        });
+            ],
+            [Step::LookAtShared],
+        ));
     }
     found
 }

@@ -9,12 +9,10 @@ use flate2::read::MultiGzDecoder;
 use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
 use super::digest::{Digest, NoReport, read};
+use report::read::{GZIP, without_mark};
 
 /// Endings of the file names that are read within folders and archives.
 const ENDS: [&str; 6] = [".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".jsonl.gz"];
-
-/// First bytes of gzip files (RFC 1952).
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Offset and content of the magic of tar files (POSIX, ustar).
 const TAR: (usize, &[u8]) = (257, b"ustar");
@@ -30,6 +28,8 @@ pub struct Gathered {
     pub broken: Vec<Broken>,
     /// Number of files of peerscope that are not reports.
     pub others: usize,
+    /// Number of files in folders whose names are not those of reports.
+    pub left_out: usize,
 }
 
 /// A file that cannot be read.
@@ -52,7 +52,7 @@ type Unpacked = Result<(String, Vec<u8>), (String, NoReport)>;
 pub fn gather(paths: &[PathBuf]) -> Gathered {
     let (mut files, mut gathered) = (Vec::new(), Gathered::default());
     for path in paths {
-        list(path, 0, &mut files, &mut gathered.broken);
+        list(path, 0, &mut files, &mut gathered);
     }
     let read: Vec<Vec<One>> = files.par_iter().map(|path| file(path)).collect();
     for one in read.into_iter().flatten() {
@@ -74,9 +74,9 @@ fn shown(path: &Path) -> String {
 
 /// Lists the files of a path; for a folder, the files whose names may be reports. A folder that cannot be read is
 /// reported like a broken file.
-fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Broken>) {
+fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, gathered: &mut Gathered) {
     let mut cannot = |why: String| {
-        broken.push(Broken {
+        gathered.broken.push(Broken {
             file: shown(path),
             why,
         })
@@ -86,7 +86,7 @@ fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Br
             cannot(format!("lies in more than {DEEPEST} folders"))
         }
         Ok(found) if found.is_dir() => match std::fs::read_dir(path) {
-            Ok(entries) => within(entries.flatten().collect(), depth, files, broken),
+            Ok(entries) => within(entries.flatten().collect(), depth, files, gathered),
             Err(why) => cannot(format!("cannot be read: {why}")),
         },
         Ok(_) => files.push(path.to_owned()),
@@ -99,7 +99,7 @@ fn within(
     mut entries: Vec<DirEntry>,
     depth: usize,
     files: &mut Vec<PathBuf>,
-    broken: &mut Vec<Broken>,
+    gathered: &mut Gathered,
 ) {
     entries.sort_by_key(DirEntry::file_name);
     for entry in entries {
@@ -108,20 +108,25 @@ fn within(
         };
         let path = entry.path();
         // A link to a folder may lead back here, and a pipe waits for its writer.
-        let is_report = may_have_reports(&entry.file_name().to_string_lossy())
-            && (kind.is_file() || (kind.is_symlink() && path.is_file()));
-        if kind.is_dir() || is_report {
-            list(&path, depth + 1, files, broken);
+        let is_report = may_have_reports(&entry.file_name().to_string_lossy());
+        // A link that leads nowhere is a report that is missing.
+        let is_file = kind.is_file() || (kind.is_symlink() && (path.is_file() || !path.exists()));
+        if kind.is_dir() || (is_report && is_file) {
+            list(&path, depth + 1, files, gathered);
+        } else if is_file && !is_hidden(&path) {
+            gathered.left_out += 1;
         }
     }
 }
 
+/// Returns true for a file that is being written, or that a tool hides.
+fn is_hidden(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| name.starts_with('.'))
+}
+
 fn may_have_reports(name: &str) -> bool {
-    // Skip a file that is being written, or that a tool hides.
-    let hidden = name
-        .rsplit('/')
-        .next()
-        .is_some_and(|name| name.starts_with('.'));
+    let hidden = is_hidden(Path::new(name));
     let name = name.to_ascii_lowercase();
     !hidden && ENDS.iter().any(|end| name.ends_with(end))
 }
@@ -154,7 +159,7 @@ fn file(path: &Path) -> Vec<One> {
             std::io::Cursor::new(head.to_vec()).chain(BufReader::new(file)),
         );
     }
-    match read(&name, head.chain(file)) {
+    match read(&name, without_mark(head).chain(file)) {
         Ok(digest) => vec![digest.map_err(|why| (name, why))],
         Err(why) => broken(&why),
     }
@@ -194,7 +199,7 @@ fn compressed(name: &str, from: impl Read + Send) -> Vec<One> {
         Err(why) => return broken(&why),
     };
     let head = &head[..length];
-    let all = std::io::Cursor::new(head.to_vec()).chain(from);
+    let all = std::io::Cursor::new(without_mark(head).to_vec()).chain(from);
     if is_tar(head) {
         return archive(name, all);
     }
@@ -240,7 +245,7 @@ const BATCH: usize = 64;
 fn read_batch(batch: &mut Vec<Unpacked>) -> Vec<One> {
     let read_one = |one: Unpacked| {
         one.and_then(|(name, text)| {
-            let digest = read(&name, text.as_slice());
+            let digest = read(&name, without_mark(&text));
             let digest = digest.unwrap_or_else(|why| Err(NoReport::Broken(why.to_string())));
             digest.map_err(|why| (name, why))
         })
@@ -357,6 +362,29 @@ mod tests {
         std::fs::write(folder.path().join("a.json"), report("a")).unwrap();
         std::os::unix::fs::symlink(folder.path(), folder.path().join("again")).unwrap();
         assert_eq!(nodes(&gather(&[folder.path().to_owned()])), ["a"]);
+    }
+
+    #[test]
+    fn nothing_in_a_folder_is_left_out_in_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("A.JSON"), report("a")).unwrap();
+        std::fs::write(folder.path().join("a.html"), "<html>").unwrap();
+        std::fs::write(folder.path().join(".hidden"), "").unwrap();
+        std::os::unix::fs::symlink("/nonexistent/b.json", folder.path().join("b.json")).unwrap();
+        let gathered = gather(&[folder.path().to_owned()]);
+        assert_eq!((nodes(&gathered), gathered.left_out), (vec!["a"], 1));
+        let [broken] = &gathered.broken[..] else {
+            panic!("{gathered:?}")
+        };
+        assert!(broken.file.ends_with("b.json"), "{broken:?}");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_read_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        std::fs::write(&file, format!("\u{feff}{}", report("a"))).unwrap();
+        assert_eq!(nodes(&gather(&[file])), ["a"]);
     }
 
     #[test]

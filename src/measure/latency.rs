@@ -31,14 +31,7 @@ impl Bench<'_> {
         };
         // The first row warms up and is not counted.
         self.row(&[transfer], timing)?;
-        let mut row = transfer.row(1);
-        self.rows_until(
-            &[transfer],
-            timing,
-            samples,
-            std::slice::from_mut(&mut row),
-            |_, _| false,
-        )?;
+        let row = self.rows_of(&transfer, timing, samples)?;
         Ok(Outcome::Rows { rows: vec![row] })
     }
 }

@@ -35,14 +35,7 @@ impl Bench<'_> {
             warm: Some(u64::MAX),
             ..Timing::PLAIN
         };
-        let mut row = transfer.row(1);
-        self.rows_until(
-            &[transfer],
-            timing,
-            samples,
-            std::slice::from_mut(&mut row),
-            |_, _| false,
-        )?;
+        let row = self.rows_of(&transfer, timing, samples)?;
         Ok(Outcome::Within { rows: row.rows })
     }
 }

@@ -182,6 +182,25 @@ impl Bench<'_> {
         })
     }
 
+    /// Times this many rows of one flow.
+    pub(super) fn rows_of(
+        &self,
+        transfer: &Transfer,
+        timing: Timing,
+        rows: u32,
+    ) -> Result<Row, HardwareError> {
+        let mut found = [transfer.row(1)];
+        self.rows_until(
+            std::slice::from_ref(transfer),
+            timing,
+            rows,
+            &mut found,
+            |_, _| false,
+        )?;
+        let [row] = found;
+        Ok(row)
+    }
+
     /// Adds rows until all flows have enough, at most `most`.
     pub(super) fn rows_until(
         &self,

@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Subject, axes, cell};
+use super::axis::axes;
+use super::cell::{Subject, cell};
 use super::flow::{Flow, HostMemory, Setup};
 use super::host::HostDirection;
 use super::placement::HostMode;

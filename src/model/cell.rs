@@ -1,13 +1,10 @@
 //! Measurements as all probes have them. A probe declares its cell once; JSON, schema, plausibility, disturbed and withheld
 //! figures, the count of tested measurements, and tables of all figures follow from the declaration.
 
-use serde::Serialize;
-
-use super::flow::{Endpoint, Flow, HostMemory, Setup};
-use super::placement::{Engine, HostMode, Pair, Path, Placement, Side};
+use super::flow::{Endpoint, Flow, Setup};
 use super::probe::Probe;
 use super::status::{Ending, Status, Verified};
-use super::units::{Bytes, GbPerSecond};
+use super::units::GbPerSecond;
 
 /// No rate within a machine is higher, GB/s: about a hundred times the rate of all GPU memory in a rack.
 const MOST_GBPS: f64 = 1e6;
@@ -249,105 +246,6 @@ pub trait Measurement: Subject {
     }
 }
 
-/// A type of what measurements are planned with.
-pub(crate) trait Axis {
-    /// Names of its columns in a table; empty if it has one column, named after its field.
-    const NAMES: &'static [&'static str] = &[];
-
-    /// Returns the value of each column.
-    fn values(&self) -> Vec<String>;
-}
-
-/// Returns the names of the columns of a field.
-pub(crate) fn names_of<T: Axis>(field: &'static str) -> Vec<&'static str> {
-    match T::NAMES {
-        [] => vec![field],
-        names => names.to_vec(),
-    }
-}
-
-/// Returns names and values of a field.
-pub(crate) fn columns_of<T: Axis>(value: &T, field: &'static str) -> Vec<(&'static str, String)> {
-    names_of::<T>(field)
-        .into_iter()
-        .zip(value.values())
-        .collect()
-}
-
-/// Returns a value as JSON has it, without quotation marks. Null is empty.
-pub fn plain(value: impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        Ok(serde_json::Value::Null) | Err(_) => String::new(),
-        Ok(other) => other.to_string(),
-    }
-}
-
-/// Lists axes of one column, with values as JSON has them.
-macro_rules! axes {
-    ($($type:ty),* $(,)?) => {
-        $(impl crate::cell::Axis for $type {
-            fn values(&self) -> Vec<String> {
-                vec![crate::cell::plain(self)]
-            }
-        })*
-    };
-}
-
-axes!(
-    u32, f64, bool, String, Bytes, HostMemory, HostMode, Engine, Path, Side
-);
-
-impl<T: Axis> Axis for Option<T> {
-    fn values(&self) -> Vec<String> {
-        self.as_ref().map_or_else(|| vec![String::new()], T::values)
-    }
-}
-
-impl Axis for Placement {
-    fn values(&self) -> Vec<String> {
-        vec![self.to_string()]
-    }
-}
-
-impl Axis for Pair {
-    const NAMES: &'static [&'static str] = &["source", "destination"];
-
-    fn values(&self) -> Vec<String> {
-        vec![plain(self.source), plain(self.destination)]
-    }
-}
-
-impl Axis for Setup {
-    const NAMES: &'static [&'static str] = &[
-        "placement",
-        "issuer",
-        "engine",
-        "direction",
-        "path",
-        "bytes",
-    ];
-
-    fn values(&self) -> Vec<String> {
-        let Self {
-            placement,
-            issuer,
-            engine,
-            direction,
-            path,
-            bytes,
-        } = self;
-        vec![
-            placement.to_string(),
-            plain(issuer),
-            plain(engine),
-            plain(direction),
-            plain(path),
-            plain(bytes),
-        ]
-    }
-}
-
 /// Sorts figures by their rank, and appends those of single flows.
 pub(crate) fn in_order<const FIELDS: usize>(
     own: [Option<(u8, Figure)>; FIELDS],
@@ -458,9 +356,9 @@ macro_rules! role {
     (start) => { Default::default() };
     (start $start:expr) => { $start };
 
-    (axes $value:expr, $field:ident,) => { crate::cell::columns_of(&$value, stringify!($field)) };
+    (axes $value:expr, $field:ident,) => { crate::axis::columns_of(&$value, stringify!($field)) };
     (axes $value:expr, $field:ident, flows) => { Vec::new() };
-    (names $type:ty, $field:ident,) => { crate::cell::names_of::<$type>(stringify!($field)) };
+    (names $type:ty, $field:ident,) => { crate::axis::names_of::<$type>(stringify!($field)) };
     (names $type:ty, $field:ident, flows) => { Vec::new() };
 
     (figure $value:expr, $field:ident,) => { None };
@@ -507,4 +405,4 @@ macro_rules! role {
     }};
 }
 
-pub(crate) use {axes, cell, role};
+pub(crate) use {cell, role};

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Measurement, Subject, axes, cell};
+use super::axis::axes;
+use super::cell::{Measurement, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine};
 use super::status::Verified;

@@ -3,6 +3,7 @@
 
 pub mod advice;
 pub mod asynchrony;
+pub mod axis;
 pub mod background;
 pub mod broken_off;
 pub mod cell;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Cell, Figure, Measurement, Quantity, Subject, axes, cell};
+use super::axis::axes;
+use super::cell::{Cell, Figure, Measurement, Quantity, Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::status::{Ending, Status, Verified};
 use super::units::{Bytes, GbPerSecond};

@@ -110,6 +110,56 @@ impl Step {
     }
 }
 
+/// An argument of a step.
+pub trait Argument {
+    /// Adds the GPUs, addresses and parts that it names.
+    #[must_use]
+    fn about(&self, step: Step) -> Step {
+        step
+    }
+}
+
+impl Argument for &'static str {}
+impl Argument for String {}
+impl Argument for u32 {}
+
+/// Declares steps: arguments, identifier, class and words. The words take the arguments by name. They are worded to follow
+/// "if it stays: " and to stand beside others, begin with a small letter and end without a full stop.
+#[macro_export]
+macro_rules! steps {
+    ($($name:ident $(($($argument:ident: $kind:ty),+))? => $id:literal $remedy:ident $words:literal;)*) => {
+        /// A step of a finding, or of the test for a suspect.
+        #[derive(Debug, Clone, PartialEq)]
+        pub(crate) enum Step { $($name $(($($kind),+))?),* }
+
+        impl Step {
+            /// Returns the step as a report has it.
+            pub(crate) fn recorded(&self, when: $crate::step::When) -> $crate::step::Step {
+                match self {
+                    $(Self::$name $(($($argument),+))? => {
+                        let step = $crate::step::Step {
+                            id: $id.into(),
+                            remedy: $crate::step::Remedy::$remedy,
+                            when,
+                            text: format!($words),
+                            gpus: Vec::new(),
+                            addresses: Vec::new(),
+                            parts: Vec::new(),
+                        };
+                        $($(let step = $crate::step::Argument::about($argument, step);)+)?
+                        step
+                    })*
+                }
+            }
+        }
+
+        /// Identifier and class of every step.
+        #[cfg(test)]
+        pub(crate) const STEPS: &[(&str, $crate::step::Remedy)] =
+            &[$(($id, $crate::step::Remedy::$remedy)),*];
+    };
+}
+
 /// Returns the stages of a plan in words, a sentence each, without the last full stop.
 pub(super) fn stages(steps: &[Step]) -> impl Iterator<Item = String> {
     let stages = steps.chunk_by(|one, next| one.when == next.when);

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::follow::follow;
 pub use self::latency::LATENCY_COPIES;
-pub use self::left_out::gpus_left_out;
+pub use self::left_out::{gpus_left_out, load_left_out};
 pub use self::load::{AREA_STEP, TRIAL_COPIES};
 pub use self::many::{left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};

@@ -105,6 +105,11 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
     if let Some(simulated) = Digest::of(new).caveats.get(&Caveat::Simulated) {
         page.banner(simulated);
     }
+    if comparison.of_two_machines {
+        page.banner(
+            "TWO MACHINES: no GPU of the earlier report is in the later one, so nearly everything differs",
+        );
+    }
     let mut missing = ", and nothing is missing";
     for (when, report) in [("then", old), ("now", new)] {
         let chosen = partial::chosen(report);

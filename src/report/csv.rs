@@ -6,7 +6,8 @@
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::format::{Format, Of, Style};
-use model::cell::{Figure, Measurement, plain};
+use model::axis::plain;
+use model::cell::{Figure, Measurement};
 use model::flow::Endpoint;
 use model::measurement::Measurements;
 use model::rounding::four_places;

@@ -237,7 +237,15 @@ impl<'a> Digest<'a> {
             .filter(|_| self.report.verdict.tested > 0);
         let missing =
             measured.is_some_and(|measured| self.gpus().len() > 1 && !measured.has_load());
-        if missing { "; load not measured" } else { "" }
+        let has_access = |measured: &Measurements| {
+            let said = &measured.driver.peer_access;
+            said.is_empty() || said.iter().any(|said| said.possible == Some(true))
+        };
+        match measured.filter(|_| missing) {
+            None => "",
+            Some(measured) if has_access(measured) => "; load not measured",
+            Some(_) => "; load not measured, since no two GPUs have peer access",
+        }
     }
 
     /// Returns how many of the requested measurements were made.

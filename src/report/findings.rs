@@ -10,6 +10,7 @@ use model::finding::{Finding, RuleId, Severity, Subject};
 use model::placement::Pair;
 use model::report::Report;
 use model::snapshot::{Gpu, Snapshot};
+use model::step;
 use model::units::PciAddress;
 use topology::pcie;
 
@@ -52,7 +53,7 @@ pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
 
 /// Writes every finding, worst first.
 pub(super) fn write(page: &mut Page, report: &Report) {
-    these(page, report, by_rule(report));
+    these(page, report, by_rule(report), in_full);
 }
 
 /// Writes the findings that are warnings or errors.
@@ -64,10 +65,42 @@ pub(super) fn worse(page: &mut Page, report: &Report) {
             .into_iter()
             .filter(|alike| alike.severity > Severity::Info)
             .collect(),
+        in_full,
     );
 }
 
-fn these(page: &mut Page, report: &Report, all: Vec<Alike<'_>>) {
+/// Rules whose information nearly every healthy machine gets.
+const USUAL: [&str; 4] = [
+    "host-memory-saturates",
+    "load-limited-by-design",
+    "pageable-slower",
+    "pinning-dominates",
+];
+
+/// Returns true for information that nearly every healthy machine gets.
+pub(super) fn is_usual(alike: &Alike<'_>) -> bool {
+    alike.severity == Severity::Info && USUAL.iter().any(|code| **alike.code == **code)
+}
+
+/// Writes the information, with its first steps, except what nearly every machine gets.
+pub(super) fn notes(page: &mut Page, report: &Report) {
+    these(
+        page,
+        report,
+        by_rule(report)
+            .into_iter()
+            .filter(|alike| alike.severity == Severity::Info && !is_usual(alike))
+            .collect(),
+        in_short,
+    );
+}
+
+fn these(
+    page: &mut Page,
+    report: &Report,
+    all: Vec<Alike<'_>>,
+    write: fn(&mut Page, &Finding, &Snapshot),
+) {
     for Alike {
         severity,
         code,
@@ -81,7 +114,7 @@ fn these(page: &mut Page, report: &Report, all: Vec<Alike<'_>>) {
             SHOWN_PER_RULE
         };
         for finding in &alike[..shown] {
-            finding_in_full(page, finding, &report.snapshot);
+            write(page, finding, &report.snapshot);
         }
         if shown < alike.len() {
             let subjects: Vec<_> = alike[shown..]
@@ -99,8 +132,18 @@ fn these(page: &mut Page, report: &Report, all: Vec<Alike<'_>>) {
     }
 }
 
-fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
-    let text = format!("{} [{}]", sentence(finding, snapshot), finding.code);
+/// Writes a finding with the steps to take at once.
+fn in_short(page: &mut Page, finding: &Finding, _: &Snapshot) {
+    let steps = match step::at_once(&finding.steps) {
+        [] => finding.next_step.clone(),
+        steps => step::sentences(steps),
+    };
+    let text = format!("{} [{}]", finding.message, finding.code);
+    page.finding(label(finding.severity), &text, vec![("do", steps)]);
+}
+
+fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
+    let text = format!("{} [{}]", finding.message, finding.code);
     let mut below: Vec<(&'static str, String)> = Vec::new();
     // A location that only repeats the subject is already in the message.
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
@@ -136,35 +179,6 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
         )
     }));
     page.finding(label(finding.severity), &text, below);
-}
-
-/// Returns the subject and its place, unless the message names the subject.
-fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
-    let gpus = match finding.subject {
-        Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => return None,
-        Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
-        Subject::Pair(Pair {
-            source,
-            destination,
-        }) => vec![source, destination],
-    };
-    if gpus.iter().all(|index| names(&finding.message, *index)) {
-        return None;
-    }
-    let place = place(&finding.subject, snapshot).join(", ");
-    Some(match place.as_str() {
-        "" => finding.subject.to_string(),
-        place => format!("{} ({place})", finding.subject),
-    })
-}
-
-/// Returns true if the sentence names this GPU: "GPU 10" is not GPU 1.
-fn names(sentence: &str, gpu: u32) -> bool {
-    let name = format!("GPU {gpu}");
-    sentence
-        .split(&name)
-        .skip(1)
-        .any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
 /// Returns the word for a severity, and its paint.
@@ -245,33 +259,6 @@ pub(super) fn place(subject: &Subject, snapshot: &Snapshot) -> Vec<String> {
                 true => Vec::new(),
                 false => vec![ends.map(|end| end.join(", ")).join(" → ")],
             }
-        }
-    }
-}
-
-/// Returns a finding in one sentence, with its subject unless the sentence names it.
-pub(super) fn sentence(finding: &Finding, snapshot: &Snapshot) -> String {
-    match subject(finding, snapshot) {
-        Some(subject) => format!("{subject}: {}", finding.message),
-        None => finding.message.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::names;
-
-    #[test]
-    fn a_sentence_about_gpu_10_does_not_name_gpu_1() {
-        for (sentence, gpu, named) in [
-            ("GPU 10 is slow", 1, false),
-            ("GPU 10 is slow", 10, true),
-            ("from GPU 10 to GPU 1", 1, true),
-            ("GPU 1: slow", 1, true),
-            ("GPU 11, GPU 1 and GPU 12", 1, true),
-            ("slow", 1, false),
-        ] {
-            assert_eq!(names(sentence, gpu), named, "{sentence}, {gpu}");
         }
     }
 }

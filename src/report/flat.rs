@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::figures::Spread;
-use super::findings::sentence;
 use super::format::{Format, Of, Style};
 use super::json;
 use diagnose::Ending;
@@ -126,7 +125,7 @@ fn flat<'a>(digest: &Digest<'a>) -> Flat<'a> {
         codes: codes(digest),
         code: worst.map(|finding| &*finding.code),
         severity: worst.map(|finding| finding.severity),
-        reason: worst.map(|finding| clean(&sentence(finding, &report.snapshot)).into_owned()),
+        reason: worst.map(|finding| clean(&finding.message).into_owned()),
         next_step: worst.map(|finding| finding.next_step.as_str()),
         gpus: report.snapshot.gpus.len(),
         driver: report

@@ -13,6 +13,8 @@ pub struct Style {
     pub verbose: bool,
     /// True if the text is only the verdict and a line for each finding.
     pub brief: bool,
+    /// True if the text is only the verdict and the advice for programs.
+    pub advice: bool,
     /// True if the text goes to a terminal, where the beginning of a long page scrolls away.
     pub terminal: bool,
     /// True if drawings use ASCII only.
@@ -28,6 +30,7 @@ impl Style {
         color: false,
         verbose: false,
         brief: false,
+        advice: false,
         terminal: false,
         ascii: false,
         pairs: false,

@@ -1,10 +1,11 @@
 //! The GPUs and pairs that findings are about, so that matrices can mark them in colour. The findings themselves are
 //! above, in words.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::matrix::Cell;
 use super::page::Paint;
+use model::fact::Fact;
 use model::finding::{Finding, Severity, Subject};
 use model::placement::Pair;
 
@@ -13,6 +14,8 @@ use model::placement::Pair;
 pub(super) struct Highlights {
     gpus: HashMap<u32, Paint>,
     pairs: HashMap<Pair, Paint>,
+    /// Pairs that a warning or an error is about, or whose copies it slows.
+    affected: HashSet<Pair>,
 }
 
 impl Highlights {
@@ -20,6 +23,15 @@ impl Highlights {
         let mut highlights = Self::default();
         for finding in findings {
             let paint = paint(finding.severity);
+            if finding.severity > Severity::Info {
+                let facts = finding.evidence.into_iter();
+                let slowed = facts.filter_map(|(_, fact)| match fact {
+                    Fact::Pairs(pairs) => Some(pairs),
+                    _ => None,
+                });
+                highlights.affected.extend(slowed.flatten());
+                highlights.affected.extend(&finding.scope.pairs);
+            }
             match finding.subject {
                 Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {}
                 Subject::Gpu { index } | Subject::Link { index, .. } => {
@@ -41,6 +53,10 @@ impl Highlights {
 
     pub(super) fn pair(&self, pair: Pair) -> Paint {
         self.pairs.get(&pair).copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_affected(&self, pair: Pair) -> bool {
+        self.affected.contains(&pair)
     }
 
     /// Returns a row or column label as nvidia-smi writes it.

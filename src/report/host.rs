@@ -31,6 +31,8 @@ pub(super) struct Ways {
     percents: Option<Spread>,
     /// The lowest and the highest expected rate, GB/s.
     pub(super) expected: Option<[f64; 2]>,
+    /// The lowest rate and its GPU, as `6.8, GPU 5`, if the median hides it.
+    pub(super) lowest: Option<String>,
 }
 
 impl Ways {
@@ -45,6 +47,13 @@ impl Ways {
         keys.into_iter()
             .map(|(way, at_once)| Self::of_way(measurements, way, at_once))
             .collect()
+    }
+
+    /// Returns the sum of the same copies by each GPU alone.
+    pub(super) fn alone(&self, ways: &[Self]) -> Option<f64> {
+        let same = |way: &&Self| way.at_once == 1 && way.way == self.way;
+        let sum = ways.iter().find(same)?.sum;
+        sum.filter(|sum| *sum > 0.0)
     }
 
     fn of_way(measurements: &Measurements, way: HostWay, at_once: u32) -> Self {
@@ -63,6 +72,11 @@ impl Ways {
         };
         let best: Vec<(&HostCopy, f64)> = gpus.iter().filter_map(best).collect();
         let figures = Figures::of(best.iter().map(|(copy, _)| *copy));
+        let lowest = best
+            .iter()
+            .min_by(|(_, one), (_, other)| one.total_cmp(other));
+        let lowest = lowest.filter(|_| figures.lowest.is_some());
+        let lowest = lowest.map(|(copy, least)| format!("{}, GPU {}", rate(*least), copy.gpu));
         Self {
             way,
             at_once,
@@ -71,6 +85,7 @@ impl Ways {
             sum: (best.len() == gpus.len()).then(|| best.iter().map(|(_, rate)| *rate).sum()),
             percents: figures.percents,
             expected: figures.expected,
+            lowest,
         }
     }
 
@@ -164,6 +179,12 @@ pub(super) fn copies(page: &mut Page, measurements: &Measurements) {
     for (label, sentence) in sums(&ways) {
         page.item(2, 11, label, Paint::Strong, &sentence);
     }
+    let alone = ways.iter().filter(|way| way.at_once == 1);
+    let lowest = alone.filter_map(|way| Some(format!("{} {}", way.way, way.lowest.as_ref()?)));
+    let lowest: Vec<String> = lowest.collect();
+    if !lowest.is_empty() {
+        page.item(2, 11, "lowest", Paint::Warning, &lowest.join("; "));
+    }
     let limits = limits(measurements);
     if !limits.is_empty() {
         page.item(2, 11, "limit", Paint::Strong, &limits);
@@ -196,13 +217,7 @@ fn sums(ways: &[Ways]) -> Vec<(&'static str, String)> {
     let together = ways.iter().filter(|way| way.at_once > 1);
     let text = |way: &Ways| {
         let sum = way.sum?;
-        let alone = ways
-            .iter()
-            .find(|other| other.at_once == 1 && other.way == way.way);
-        let alone = alone
-            .and_then(|alone| alone.sum)
-            .filter(|alone| *alone > 0.0);
-        let beside = alone.map(|alone| {
+        let beside = way.alone(ways).map(|alone| {
             format!(
                 ", {}% of {} one at a time",
                 percent(100.0 * sum / alone),

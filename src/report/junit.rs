@@ -14,7 +14,6 @@ use time::format_description::well_known::Rfc3339;
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::evidence;
-use super::findings::sentence;
 use super::format::{Format, Style};
 use super::page::GLUE;
 use model::finding::{Finding, Severity};
@@ -134,10 +133,7 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
     let off: Vec<&str> = off.map(|rule| &*rule.code).collect();
     let mut suite = suite(report, "rules");
     for (code, found) in by_code {
-        let text: Vec<_> = found
-            .iter()
-            .map(|finding| finding_text(report, finding))
-            .collect();
+        let text: Vec<_> = found.iter().map(|finding| finding_text(finding)).collect();
         let text = text.join("\n\n");
         let mut case = match found.first() {
             Some(worst) if diagnose::is_gap(&worst.code) => case(
@@ -151,7 +147,7 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
                 } else {
                     String::new()
                 };
-                let message = format!("{}{more}", sentence(worst, &report.snapshot));
+                let message = format!("{}{more}", worst.message);
                 case(
                     "rules",
                     code,
@@ -171,12 +167,8 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
     suite
 }
 
-fn finding_text(report: &Report, finding: &Finding) -> String {
-    let mut lines = vec![format!(
-        "{}: {}",
-        finding.severity,
-        shown(&sentence(finding, &report.snapshot))
-    )];
+fn finding_text(finding: &Finding) -> String {
+    let mut lines = vec![format!("{}: {}", finding.severity, shown(&finding.message))];
     if !finding.evidence.is_empty() {
         lines.push(format!(
             "seen: {}",

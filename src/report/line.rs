@@ -7,7 +7,6 @@
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::figures::{Spread, count};
-use super::findings::sentence;
 use super::flat::state;
 use super::format::{Format, Of, Style};
 use super::partial;
@@ -71,14 +70,7 @@ fn headline(digest: &Digest<'_>) -> (String, String) {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    (
-        plain(&format!(
-            "{}: {}",
-            worst.code,
-            sentence(worst, &digest.report.snapshot)
-        )),
-        more,
-    )
+    (plain(&format!("{}: {}", worst.code, worst.message)), more)
 }
 
 /// Returns how much was tested, and the rates reached.

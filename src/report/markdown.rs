@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::figures::{count, ranges};
-use super::findings::{Alike, by_rule, parts, sentence};
+use super::findings::{Alike, by_rule, parts};
 use super::format::{Format, Style};
 use super::page::GLUE;
 use super::pair_figures::Figures;
@@ -175,7 +175,7 @@ fn one_finding(
     number: usize,
     finding: &Finding,
 ) -> std::fmt::Result {
-    let sentence = text(&sentence(finding, &report.snapshot));
+    let sentence = text(&finding.message);
     writeln!(
         page,
         "{number}. **{} {}**: {sentence}",

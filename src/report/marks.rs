@@ -16,7 +16,7 @@ pub(super) enum Figure {
 }
 
 /// Words and marks with their meaning. Each is explained below a matrix that contains it.
-const MARKS: [(&str, &str); 8] = [
+const MARKS: [(&str, &str); 9] = [
     ("hung", "did not end before its deadline"),
     ("fail", "the copy failed"),
     (
@@ -29,6 +29,7 @@ const MARKS: [(&str, &str); 8] = [
         "s",
         "staged through host memory, per cent of the staged route",
     ),
+    ("!", "a finding above is about this pair"),
     (
         "?",
         "not verified: it is not known whether the bytes arrived",
@@ -91,6 +92,16 @@ impl Figure {
             _ if peer.verified.is_wrong() => Self::Word("BAD"),
             _ => Self::Word(word(peer.ending.status)),
         }
+    }
+
+    /// Returns the figure with the mark of a pair that a finding is about.
+    pub(super) fn marked(mut self, is_affected: bool) -> Self {
+        if let Self::Number { value, .. } = &mut self
+            && is_affected
+        {
+            value.push('!');
+        }
+        self
     }
 
     /// Returns true if the figure has this one of the [`MARKS`].

@@ -228,7 +228,8 @@ impl<'a> Matrices<'a> {
         below: impl FnOnce(&mut Page),
     ) {
         let pairs = Pair::ordered(self.gpus).into_iter();
-        let figures: Vec<_> = pairs.map(|pair| (pair, Figure::of(shown(pair)))).collect();
+        let figure = |pair| Figure::of(shown(pair)).marked(self.highlights.is_affected(pair));
+        let figures: Vec<_> = pairs.map(|pair| (pair, figure(pair))).collect();
         let cells: HashMap<_, _> = cells(&figures, &self.highlights).into_iter().collect();
         let cell = |pair| cells.get(&pair).cloned().unwrap_or_default();
         page.table(pair_matrix(

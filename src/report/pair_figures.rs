@@ -4,8 +4,10 @@ use std::collections::HashSet;
 
 use super::figures::Spread;
 use model::cell::{Figure, Measurement};
+use model::flow::Flow;
 use model::measurement::{Latency, Measurements};
 use model::placement::{Pair, Path};
+use model::rounding::rate;
 
 /// Figures over some measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,29 +21,53 @@ pub(super) struct Figures {
     /// The lowest and the highest rate that healthy machines reach, GB/s: the recorded range if it is known, else the
     /// expected figure.
     pub(super) expected: Option<[f64; 2]>,
+    /// The flow with the lowest main figure, and that figure, if it lies so far below the median that the median hides
+    /// it.
+    pub(super) lowest: Option<(Flow, f64)>,
 }
 
+/// Share of the median below which a median hides the lowest figure. Chosen: more than healthy machines scatter.
+const HIDDEN: f64 = 0.85;
+
 impl Figures {
+    /// Returns `lowest 6.8, GPU 0 → GPU 5`, if a median hides it.
+    pub(super) fn hidden(&self) -> Option<String> {
+        let (flow, value) = self.lowest?;
+        Some(format!("lowest {}, {flow}", rate(value)))
+    }
+
     /// Computes the figures of the sound cells.
     pub(super) fn of<'a, M: Measurement + 'a>(cells: impl IntoIterator<Item = &'a M>) -> Self {
         let mut planned = 0;
         let cells = cells.into_iter().inspect(|_| planned += 1);
-        let sound: Vec<Vec<Figure>> = cells
+        let sound: Vec<(Flow, Vec<Figure>)> = cells
             .filter(|cell| cell.is_sound())
-            .map(M::figures)
+            .map(|cell| (cell.cell().flow, cell.figures()))
             .collect();
+        let main = |figures: &[Figure]| figures.first()?.value;
+        let rates = Spread::of(sound.iter().filter_map(|(_, figures)| main(figures)));
+        let lowest = sound
+            .iter()
+            .filter_map(|(flow, figures)| Some((*flow, main(figures)?)))
+            .min_by(|(_, one), (_, other)| one.total_cmp(other))
+            .filter(|(_, value)| rates.is_some_and(|rates| *value < HIDDEN * rates.median));
         let of = |figures: &[Figure], key| {
             let figure = figures.iter().find(|figure| figure.key == key)?;
             figure.value
         };
-        let expected = sound.iter().filter_map(|figures| {
+        let expected = sound.iter().filter_map(|(_, figures)| {
             let expected = of(figures, "expected_gbps");
             let low = of(figures, "expected_low_gbps").or(expected)?;
             Some([low, of(figures, "expected_high_gbps").or(expected)?])
         });
         Self {
-            rates: Spread::of(sound.iter().filter_map(|figures| figures.first()?.value)),
-            percents: Spread::of(sound.iter().filter_map(|figures| of(figures, "percent"))),
+            rates,
+            lowest,
+            percents: Spread::of(
+                sound
+                    .iter()
+                    .filter_map(|(_, figures)| of(figures, "percent")),
+            ),
             expected: expected.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])]),
             planned,
         }

@@ -52,18 +52,35 @@ pub fn load(path: &Path) -> Result<Report, String> {
     parse(&text).map_err(|error| format!("{name} {error}"))
 }
 
+/// First bytes of gzip files (RFC 1952).
+pub const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Returns a text without the byte-order mark that some editors put first.
+pub fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// The key that is checked before all others.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<Value>,
 }
 
-/// Reads a report.
+/// Reads a report: JSON or a page, compressed or not.
 ///
 /// # Errors
 ///
 /// Returns its defect, worded to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
+    let unpacked;
+    let text = if text.starts_with(&GZIP) {
+        unpacked = html::embed::unpacked(text, recording::LONGEST)
+            .map_err(|why| format!("cannot be unpacked: {why}"))?;
+        &unpacked
+    } else {
+        text
+    };
+    let text = without_mark(text);
     if !html::embed::is_page(text) {
         return from_json(text);
     }
@@ -121,5 +138,28 @@ pub fn bounded(report: Report) -> Result<Report, String> {
         gpus => Err(format!(
             "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Style, named, render};
+
+    #[test]
+    fn a_report_is_read_in_every_form_that_it_travels_in() {
+        let report = sample::healthy(2);
+        let marked = |text: &str| [b"\xef\xbb\xbf", text.as_bytes()].concat();
+        let texts =
+            ["json", "html"].map(|name| render(&report, named(name).unwrap(), &Style::PLAIN));
+        let wanted = parse(texts[0].as_bytes()).unwrap();
+        for text in &texts {
+            let gzip = html::embed::gzip_of(text.as_bytes());
+            for form in [text.clone().into_bytes(), marked(text), gzip] {
+                assert_eq!(parse(&form).as_ref(), Ok(&wanted));
+            }
+        }
+        let torn = &html::embed::gzip_of(texts[0].as_bytes())[..500];
+        assert!(parse(torn).unwrap_err().starts_with("cannot be unpacked: "));
     }
 }

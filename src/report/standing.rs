@@ -55,7 +55,7 @@ impl Standing {
     /// Returns the comparison in words.
     pub(super) fn words(self) -> String {
         if !self.is_fine() {
-            return format!("{} below expected", self.below());
+            return format!("up to {} below expected", self.below());
         }
         if self.high > JUST_ABOVE {
             "more than expected"
@@ -223,7 +223,7 @@ mod tests {
         );
         assert_eq!(
             words(&[(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])]).unwrap(),
-            "50% below expected"
+            "up to 50% below expected"
         );
         assert_eq!(
             words(&[(500.0, [390.0, 397.0])]).unwrap(),

@@ -16,9 +16,10 @@ pub(super) const FORMAT: Format = Format {
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let width = style.width.max(MINIMUM_WIDTH);
-    let page = match (style.brief, style.verbose) {
-        (true, _) => return lay_out(&terse::brief(digest, width), style),
-        (_, true) => body::page(digest, true),
+    let page = match style {
+        Style { brief: true, .. } => return lay_out(&terse::brief(digest, width), style),
+        Style { advice: true, .. } => return lay_out(&terse::advice(digest), style),
+        Style { verbose: true, .. } => body::page(digest, true),
         _ => terse::page(digest, width),
     };
     let mut text = lay_out(&page, style);

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -46,14 +46,49 @@ pub(crate) fn flowing(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Variable that names another build of the program for tests/machines, whose runs compute for minutes without
-/// optimisation.
+/// Variable that names another build of the program. Tests run for minutes without optimisation.
 pub(crate) const PROGRAM: &str = "PEERSCOPE_TEST_PROGRAM";
 
-/// Returns the program under test: cargo's build of these tests, or for tests/machines the named one.
+/// Returns the program under test: the named one, which must be built from this source, or cargo's build of these tests.
+/// `tests/faults` always has cargo's, because the debug build checks every pointer of the calls that fail.
 pub(crate) fn program() -> PathBuf {
-    let named = std::env::var_os(PROGRAM).filter(|_| env!("CARGO_CRATE_NAME") == "machines");
-    named.map_or_else(|| env!("CARGO_BIN_EXE_peerscope").into(), PathBuf::from)
+    static CHECKED: OnceLock<PathBuf> = OnceLock::new();
+    let find = || {
+        let named = std::env::var_os(PROGRAM).filter(|_| env!("CARGO_CRATE_NAME") != "faults");
+        let Some(named) = named.map(PathBuf::from) else {
+            return env!("CARGO_BIN_EXE_peerscope").into();
+        };
+        assert_is_of_this_source(&named);
+        named
+    };
+    CHECKED.get_or_init(find).clone()
+}
+
+/// Returns the path of the program under test as text, for scripts.
+pub(crate) fn program_text() -> String {
+    text_of(&program())
+}
+
+/// Checks that a named program is built from this very source: none of its source files is younger. Files of tests may
+/// be.
+fn assert_is_of_this_source(program: &Path) {
+    let time = |file: &Path| std::fs::metadata(file).and_then(|known| known.modified());
+    let built = time(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let listed = std::fs::read_to_string(program.with_extension("d"))
+        .expect("cargo's list of what it was made from");
+    let (_, files) = listed.trim().split_once(": ").unwrap();
+    // A blank within a name has a backslash before it.
+    for file in files
+        .replace("\\ ", "\0")
+        .split(' ')
+        .map(|file| file.replace('\0', " "))
+    {
+        assert!(
+            time(Path::new(&file)).unwrap() <= built,
+            "{} is older than {file}",
+            program.display()
+        );
+    }
 }
 
 /// Returns a command for the binary without any environment of the caller that changes its output.

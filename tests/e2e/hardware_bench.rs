@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Ran, finish, fresh_state, is_there, place, skipped_for_want_of};
+use crate::common::{Ran, finish, fresh_state, is_there, place, program, skipped_for_want_of};
 use crate::provisioning::stand_in;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hardware-bench");
@@ -26,7 +26,7 @@ fn bench(references: &[(&str, &Path)]) -> Ran {
     let mut command = Command::new("python3");
     command
         .args(["-B", SCRIPT, "--runs", "2", "--rest", "0"])
-        .env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope"));
+        .env("PEERSCOPE", program());
     command
         .env("PEERSCOPE_ARGS", "--machine h200x2")
         .env("XDG_STATE_HOME", fresh_state());

@@ -1,6 +1,7 @@
 //! Tests of runs that are cut off, and of reports made from their journals.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    Ran, cells, check, codes, every_cell, finish, flowing, list, peerscope, place, read_json, say,
-    signal, skipped, text_of, wait, wait_with_output, with,
+    Ran, cells, check, codes, every_cell, finish, flowing, list, peerscope, place, program_text,
+    read_json, say, signal, skipped, text_of, wait, wait_with_output, with,
 };
 use crate::worker_faults::{PATIENCE, child_of, is_running, until};
 
@@ -52,10 +53,20 @@ fn killed_after(outcomes: usize, state: &Path) -> PathBuf {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let journal = until("a journal", PATIENCE, || {
-        journals(state)
-            .pop()
-            .filter(|journal| entries(journal, "outcome").len() >= outcomes)
+    let journal = until("a journal", PATIENCE, || journals(state).pop());
+    // Only what is new is read each time: the run must not end before its lines are counted.
+    let (mut file, mut text) = (File::open(&journal).unwrap(), Vec::new());
+    let (mut seen, mut found) = (0, 0);
+    until("enough outcomes", PATIENCE, || {
+        file.read_to_end(&mut text).unwrap();
+        let whole = text.iter().rposition(|byte| *byte == b'\n')? + 1;
+        let fresh = String::from_utf8_lossy(&text[seen..whole]);
+        found += fresh
+            .lines()
+            .filter(|line| line.contains(r#"{"outcome":"#))
+            .count();
+        seen = seen.max(whole);
+        (found >= outcomes).then_some(())
     });
     run.kill().unwrap();
     run.wait().unwrap();
@@ -361,14 +372,7 @@ fn on_a_small_disk(kib: u32, script: &str, elsewhere: &Path) -> Option<std::proc
         return None;
     }
     let mut command = Command::new("unshare");
-    command.args([
-        "-rm",
-        "sh",
-        "-c",
-        &mount,
-        "sh",
-        env!("CARGO_BIN_EXE_peerscope"),
-    ]);
+    command.args(["-rm", "sh", "-c", &mount, "sh", &program_text()]);
     command.env("XDG_STATE_HOME", folder.path().join("state"));
     command.env("TMPDIR", elsewhere).env("elsewhere", elsewhere);
     Some(command.output().unwrap())

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Ran, check, codes, finish, is_there, list, peerscope, place, read_json, say};
+use crate::common::{
+    Ran, check, codes, finish, is_there, list, peerscope, place, program, read_json, say,
+};
 use crate::common::{skipped, skipped_for_want_of, text_of, with};
 use crate::fake::Fake;
 use crate::two_checks::{as_nobody, is_root};
@@ -287,7 +289,7 @@ fn without_threads_or_processes_it_ends_with_that_reason() {
         return skipped_for_want_of("root, or setpriv, to be a user whom the limit binds");
     }
     let (folder, binary) = place("peerscope");
-    std::fs::copy(env!("CARGO_BIN_EXE_peerscope"), &binary).unwrap();
+    std::fs::copy(program(), &binary).unwrap();
     let fake = Fake::new("h200x8");
     for open in [folder.path(), fake.state().parent().unwrap()] {
         std::fs::set_permissions(open, PermissionsExt::from_mode(0o755)).unwrap();

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use crate::common::{
-    HARDWARE_REPORT, check, finish, fresh_state, peerscope, place, read_json, run, skipped,
-    text_of, wait, with,
+    HARDWARE_REPORT, check, finish, fresh_state, peerscope, place, program_text, read_json, run,
+    skipped, text_of, wait, with,
 };
 
 #[test]
@@ -279,7 +279,7 @@ fn on_a_terminal(command: &str, environment: &[(&str, &str)]) -> Option<String> 
 
 #[test]
 fn on_a_terminal_there_is_colour_and_progress_that_stays_off_stdout() {
-    let binary = env!("CARGO_BIN_EXE_peerscope");
+    let binary = program_text();
     let topo = format!("{binary} topo --machine demo");
     let Some(shown) = on_a_terminal(&topo, &[]) else {
         return skipped("there is no script(1), so nothing was looked at on a terminal");

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    HARDWARE_REPORT, Ran, check, finish, peerscope, place, read_json, run, text_of, with, write,
+    HARDWARE_REPORT, Ran, check, finish, peerscope, place, program_text, read_json, run, text_of,
+    with, write,
 };
 
 /// Far more than these tests take in a debug build on a busy machine. An algorithm whose time grows with the square of
@@ -18,10 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs a shell command in which `peerscope` is the program.
 fn shell(script: &str) -> Ran {
     let mut command = Command::new("bash");
-    let function = format!(
-        "peerscope() {{ {} \"$@\"; }}; {script}",
-        env!("CARGO_BIN_EXE_peerscope")
-    );
+    let function = format!("peerscope() {{ {} \"$@\"; }}; {script}", program_text());
     finish(
         command
             .args(["-c", &function])

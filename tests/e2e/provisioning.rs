@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{
-    Ran, finish, is_there, peerscope, place, read_json, skipped_for_want_of, text_of, wait, write,
+    Ran, finish, is_there, peerscope, place, program_text, read_json, skipped_for_want_of, text_of,
+    wait, write,
 };
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning");
@@ -25,7 +26,7 @@ const SCRIPTS: [&str; 9] = [
 pub(crate) fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(FOLDER).join(name));
     command
-        .env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope"))
+        .env("PEERSCOPE", program_text())
         .env_remove("PEERSCOPE_ARGS");
     command
 }
@@ -477,6 +478,29 @@ fn a_node_is_accepted_or_rejected_with_its_reports() {
 }
 
 #[test]
+fn an_accepted_node_keeps_no_warning_to_itself() {
+    if !is_there("jq") {
+        return skipped_for_want_of("jq");
+    }
+    for (more, code, said) in [
+        ("", 0, "accepted with the warnings above"),
+        (" --fail-on warning", 1, "REJECTED"),
+    ] {
+        let (folder, _) = place("");
+        let ran = finish(
+            script("accept-node")
+                .env("PEERSCOPE_ARGS", format!("--machine desktop{more}"))
+                .env("PEERSCOPE_REPORTS", folder.path()),
+        );
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(
+            ran.stderr.contains("warning: ") && ran.stderr.contains(said),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
 fn runs_of_accept_node_do_not_overwrite_each_other() {
     let (folder, _) = place("");
     // The clock stands still, so that all runs fall into one second.
@@ -591,7 +615,7 @@ fn systemd_takes_the_units() {
     // systemd checks that the program exists.
     let program = "/usr/local/bin/peerscope";
     assert!(service.contains(&format!("ExecStart={program} topo ")));
-    let service = service.replace(program, env!("CARGO_BIN_EXE_peerscope"));
+    let service = service.replace(program, &program_text());
     let units = [
         write(folder.path(), "peerscope-textfile.service", &service),
         write(folder.path(), "peerscope-textfile.timer", &timer),

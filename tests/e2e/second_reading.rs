@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::common::{
-    Ran, cells, changed_report, check, list, pair, place, read_json, run, text_of,
+    Ran, cells, changed_report, check, list, pair, place, program, read_json, run, text_of,
     wait_with_output, with,
 };
 use crate::worker_faults::busy_worker;
@@ -101,7 +101,7 @@ fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     // Do not copy in this process. A child that another test forks meanwhile would hold the file open for writing, and
     // such a file cannot be run.
     let copied = std::process::Command::new("cp")
-        .arg(env!("CARGO_BIN_EXE_peerscope"))
+        .arg(program())
         .arg(&binary)
         .status();
     assert!(copied.unwrap().success());

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::common::{
     DEMO, H200X8, Ran, check, finish, fresh_state, golden, is_there, list, peerscope, place,
-    redact, skipped_for_want_of, with, write_json,
+    program_text, redact, skipped_for_want_of, with, write_json,
 };
 
 /// Returns the text of `diagnose` for a report on a terminal of this width.
@@ -119,7 +119,7 @@ fn at_a_terminal(script: &str) -> Option<Ran> {
         skipped_for_want_of("python3");
         return None;
     }
-    let script = script.replace("peerscope", env!("CARGO_BIN_EXE_peerscope"));
+    let script = script.replace("peerscope", &program_text());
     let mut command = Command::new("python3");
     command
         .args(["-c", AT_A_TERMINAL, &script])

@@ -1,6 +1,7 @@
 //! Hostile input for the tests of every room that reads foreign input: valid input, broken in its structure or
 //! its text. Such a test is named `fuzz_...` and ignored by `cargo test`; `scripts/fuzz` runs it.
 
+#![cfg(feature = "harness")]
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
 use std::cell::Cell;

@@ -357,7 +357,23 @@ fn incomplete(finding: &Value) -> Option<&'static str> {
     {
         return Some("no evidence");
     }
+    if !names_its_gpus(finding) {
+        return Some("a message that does not name the GPUs of its subject");
+    }
     (!text("next_step") || !text("message")).then_some("no next step or message")
+}
+
+/// Returns true if the message names every GPU of the subject: a page of one line prints nothing else. "GPU 10" does not
+/// name GPU 1.
+fn names_its_gpus(finding: &Value) -> bool {
+    let message = finding["message"].as_str().unwrap_or_default();
+    let names = |gpu: &Value| {
+        let name = format!("GPU {gpu}");
+        let mut rests = message.split(&name).skip(1);
+        rests.any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+    };
+    let gpus = ["index", "source", "destination"].map(|key| &finding["subject"][key]);
+    gpus.iter().filter(|gpu| gpu.is_u64()).all(|gpu| names(gpu))
 }
 
 pub(crate) fn trials() -> Vec<Trial> {

@@ -28,8 +28,6 @@ mod pages;
 mod reports;
 mod shadow;
 
-use std::path::Path;
-
 use clap::Parser;
 use libtest_mimic::{Arguments, Trial};
 
@@ -48,6 +46,10 @@ impl Given {
     fn choose(mut self, trials: Vec<Trial>) -> (Arguments, Vec<Trial>) {
         self.arguments.include_ignored |=
             self.arguments.filter.is_some() && !self.arguments.ignored;
+        // As libtest does.
+        let threads = std::env::var("RUST_TEST_THREADS").ok();
+        let threads = threads.and_then(|number| number.parse().ok());
+        self.arguments.test_threads = self.arguments.test_threads.or(threads);
         if self.more.is_empty() {
             return (self.arguments, trials);
         }
@@ -116,36 +118,12 @@ fn sampled(trials: Vec<Trial>) -> Vec<Trial> {
     trials.into_iter().enumerate().map(flagged).collect()
 }
 
-/// Checks that a named program is built from this very source: none of its source files is younger. Files of tests may
-/// be.
-fn assert_is_of_this_source(program: &Path) {
-    let time = |file: &Path| std::fs::metadata(file).and_then(|known| known.modified());
-    let built = time(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-    let listed = std::fs::read_to_string(program.with_extension("d"))
-        .expect("cargo's list of what it was made from");
-    let (_, files) = listed.trim().split_once(": ").unwrap();
-    // A blank within a name has a backslash before it.
-    for file in files
-        .replace("\\ ", "\0")
-        .split(' ')
-        .map(|file| file.replace('\0', " "))
-    {
-        assert!(
-            time(Path::new(&file)).unwrap() <= built,
-            "{} is older than {file}",
-            program.display()
-        );
-    }
-}
-
 fn main() {
     let given = Given::parse();
     if std::env::var_os(common::PROGRAM).is_some() {
-        let program = common::program();
-        assert_is_of_this_source(&program);
         common::say(&format!(
             "the program that is tested: {}",
-            program.display()
+            common::program().display()
         ));
     }
     let wrong = cases::wrong_labels();

@@ -38,6 +38,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         snapshot: &snapshot,
         topology: &topology,
         measurements: Some(&measurements),
+        measured_seconds: 0.0,
         settings: &settings,
         expectations: None,
         baseline: None,

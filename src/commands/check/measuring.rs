@@ -330,7 +330,10 @@ impl<'a> Run<'a> {
             .into_iter()
             .chain(plan::gpus_left_out(&gpus, groups, profile))
             .collect();
-        let thinned_out = plan::thinned_out(&request).into_iter().collect();
+        let thinned_out = plan::thinned_out(&request)
+            .into_iter()
+            .chain(plan::load_left_out(&request, &rounds))
+            .collect();
         self.follower.take(Event::Plan {
             rounds: rounds.clone(),
             left_out,

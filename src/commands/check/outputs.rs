@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::output::{self, Files, NotWritten, Whole};
+use super::super::files::{Files, NotWritten, Whole};
+use super::super::output;
 use super::super::{Failure, Judging, keep, remark, trace};
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};

@@ -67,8 +67,6 @@ pub(super) enum Reach {
     PageLocked,
     /// Tests skipped because host copies of the cause's GPU fail, alone or together with other GPUs.
     LostWithTheHost,
-    /// Several flows at once, one of which is of the cause's pairs or GPUs: all together are as slow as that one.
-    AmongFlows,
     /// Pairs of the cause some of whose copies stall, in both directions. For a GPU, all of its pairs.
     Stalling,
     /// The setting of the machine that is among the cause's suspects. It is reported there, with the test that would
@@ -127,19 +125,6 @@ impl Reach {
             Self::SameGpus => {
                 let gpus = &effect.scope.gpus;
                 !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu))
-            }
-            Self::AmongFlows => {
-                let of_pairs = effect
-                    .scope
-                    .pairs
-                    .iter()
-                    .any(|pair| cause.scope.pairs.contains(pair));
-                of_pairs
-                    || effect
-                        .scope
-                        .gpus
-                        .iter()
-                        .any(|gpu| cause.scope.gpus.contains(gpu))
             }
             Self::LostWithTheHost => only_host_copies_are_untested(&cause.scope.gpus, evidence),
             Self::PageLocked => only_page_locked_is_untested(evidence),

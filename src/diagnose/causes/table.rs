@@ -43,14 +43,12 @@ causes! {
         PcieLinkStaged: staged_slow;
         OwnLink: pcie_errors_rose;
         SameSubject: pcie_errors_rose load_collapses shared_hop_low;
-        AmongFlows: load_below_expected load_unfair;
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     pcie_errors_rose {
         PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                   both_ways_low;
         PcieLinkStaged: staged_slow;
-        AmongFlows: load_below_expected load_unfair;
         SameSubject: load_collapses shared_hop_low;
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
@@ -58,7 +56,6 @@ causes! {
     nvlink_errors_rose {
         NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                  both_ways_low;
-        AmongFlows: load_below_expected load_unfair;
         SameSubject: load_collapses shared_hop_low;
     }
     // Traffic over PCIe has the rate of PCIe, and shares it.
@@ -81,7 +78,6 @@ causes! {
     gpu_throttled {
         SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
                          unstable_measurement staged_slow both_ways_low;
-        AmongFlows: load_below_expected load_unfair;
         SameSubject: load_collapses shared_hop_low;
         SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
@@ -142,36 +138,28 @@ causes! {
     // some just above it is one slow part.
     peer_bandwidth_low {
         SamePairsOverPcie: staged_slow;
-        SameSubject: peer_bandwidth_outlier peer_bandwidth_asymmetric load_collapses shared_hop_low;
+        SameSubject: peer_bandwidth_outlier peer_bandwidth_asymmetric;
         EitherDirection: peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
         EveryPair: gpu_shared;
-        AmongFlows: load_below_expected load_unfair;
     }
     peer_bandwidth_asymmetric {
-        SameSubject: peer_bandwidth_outlier load_collapses shared_hop_low;
+        SameSubject: peer_bandwidth_outlier;
         EitherDirection: peer_bandwidth_outlier both_ways_low;
-        AmongFlows: load_below_expected load_unfair;
     }
     peer_bandwidth_outlier {
         EitherDirection: both_ways_low;
         EveryPair: gpu_shared;
-        AmongFlows: load_below_expected load_unfair;
-        SameSubject: load_collapses shared_hop_low;
     }
     // Copies that stall now and then lower any figure.
     unstable_measurement {
         SamePairs: both_ways_low;
         Stalling: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low peer_copy_uneven;
-        AmongFlows: load_below_expected load_unfair;
         // Copies with the host that are held up look as if they took turns.
         SameGpus: copy_engines_fewer host_bandwidth_below_siblings;
     }
-    both_ways_low { EveryPair: gpu_shared; AmongFlows: load_below_expected load_unfair; }
+    both_ways_low { EveryPair: gpu_shared; }
     // A pattern that contains all flows of a failed one, and more, is not run.
     load_copy_failed { EitherDirection: not_tested nothing_measured; }
-    // Sums that are too low on one hop lower whole patterns.
-    load_collapses { AmongFlows: load_below_expected load_unfair; }
-    shared_hop_low { AmongFlows: load_below_expected load_unfair; }
     staged_slow { EveryPair: gpu_shared; }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Group {
     pub common: Common,
     /// The ordered pairs, as they were given.
     pub pairs: Vec<Pair>,
+    /// True if the other direction of one of them was checked as well, and is not bad.
+    pub seen_back: bool,
 }
 
 impl Group {
@@ -109,9 +111,14 @@ impl Group {
             }
             Common::OnePair => match self.pairs.as_slice() {
                 [pair] => format!(
-                    "from {} to {} (the other direction is fine or was not tested)",
+                    "from {} to {} ({})",
                     words::gpu(snapshot, pair.source),
-                    words::gpu(snapshot, pair.destination)
+                    words::gpu(snapshot, pair.destination),
+                    if self.seen_back {
+                        "not in the other direction"
+                    } else {
+                        "the other direction was not tested"
+                    }
                 ),
                 [pair, ..] => format!(
                     "between {} and {}",

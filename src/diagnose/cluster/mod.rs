@@ -63,10 +63,15 @@ pub(crate) fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Gr
         pairs.sort_by_key(|pair| places.get(pair));
         pairs
     };
+    let seen_back = |covered: &BTreeSet<Pair>| {
+        let mut back = covered.iter().map(|pair| pair.reversed());
+        back.any(|pair| seen.contains(&pair) && !all_bad.contains(&pair))
+    };
     groups
         .into_iter()
         .map(|(common, covered)| Group {
             common,
+            seen_back: seen_back(&covered),
             pairs: in_order(covered),
         })
         .collect()

@@ -31,8 +31,7 @@ use crate::expectations::{Check, Expectations, Required};
 use crate::facts;
 use crate::figures::Ends;
 use crate::host_figures::DecidedBy;
-use crate::shortfalls::{Shortfall, ShortfallGroup, by_probe, groups};
-use model::rounding::short;
+use crate::shortfalls::{ProbeShortfall, Shortfall, ShortfallGroup, by_probe, groups};
 
 pub(crate) const RULE: Rule = Rule::new(
     "expectation-unmet",
@@ -66,22 +65,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Returns the finding on all figures of another probe that were not expected, led by the worst.
-fn below_other((worst, gpus, more): (&Shortfall, Vec<u32>, String)) -> Finding {
-    let Shortfall {
-        ends,
-        kind,
-        wanted,
-        found,
-    } = worst;
-    let message = format!(
-        "{}: {} {} where {} were expected ({ends}, {kind}){more}",
-        kind.probe(),
-        short(*found),
-        kind.unit(),
-        short(*wanted)
-    );
-    RULE.finding(Subject::of_gpus(&gpus), message, again(&gpus))
-        .gpus(&gpus)
+fn below_other(short: ProbeShortfall<'_>) -> Finding {
+    let message = short.message(" where ", " were expected");
+    let gpus = &short.gpus;
+    RULE.finding(Subject::of_gpus(gpus), message, again(gpus))
+        .gpus(gpus)
 }
 
 fn again(gpus: &[u32]) -> Plan {

@@ -49,9 +49,8 @@ use crate::baseline::Beside;
 use crate::facts::Change;
 use crate::figures::{Allowances, Compared, Ends, Kind};
 use crate::host_figures::{self, DecidedBy};
-use crate::shortfalls::{Shortfall, ShortfallGroup, by_probe, groups};
+use crate::shortfalls::{ProbeShortfall, Shortfall, ShortfallGroup, by_probe, groups};
 use model::machine_facts::Component;
-use model::rounding::short;
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
@@ -150,26 +149,14 @@ fn others(worse: &[Shortfall]) -> Vec<Finding> {
     let others = worse
         .iter()
         .filter(|short| matches!(short.kind, Kind::Other { .. }));
-    let finding = |(worst, gpus, more): (&Shortfall, Vec<u32>, String)| {
-        let Shortfall {
-            ends,
-            kind,
-            wanted,
-            found,
-        } = worst;
-        let message = format!(
-            "{}: {} {}, {} in the earlier report ({ends}, {kind}){more}",
-            kind.probe(),
-            short(*found),
-            kind.unit(),
-            short(*wanted)
-        );
+    let finding = |short: ProbeShortfall<'_>| {
+        let message = short.message(", ", " in the earlier report");
         let next = Plan::now([Step::Stop(Work::OnMachineAndHost), Step::CheckAgain])
             .if_it_stays([Step::WhatWasDone]);
-        RULE.finding(Subject::of_gpus(&gpus), message, next)
-            .fact("then", Fact::figure(*wanted))
-            .fact("now", Fact::figure(*found))
-            .gpus(&gpus)
+        RULE.finding(Subject::of_gpus(&short.gpus), message, next)
+            .fact("then", Fact::figure(short.worst.wanted))
+            .fact("now", Fact::figure(short.worst.found))
+            .gpus(&short.gpus)
             .at(Severity::Warning)
     };
     by_probe(others).into_iter().map(finding).collect()

@@ -1,8 +1,11 @@
 //! Shared by the rules on copies between host and GPU: the figure that each GPU is judged by, and words for them.
 
+use std::cmp::Ordering;
+
 use super::prelude::*;
-use crate::host_figures::{DecidedBy, What};
-use explain::scatter;
+use crate::expected_host;
+use crate::host_figures::What;
+use explain::{Effect, Figure};
 use model::cell::Measurement;
 use model::flow::HostMemory;
 use model::host::{HostCopy, HostDirection, HostWay};
@@ -114,28 +117,106 @@ pub(super) fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
     copies.chain(pipelines).collect()
 }
 
-/// Returns the largest spread of a GPU's copies that its link decides, per cent. If single copies sometimes take
-/// longer, a figure that lies lower by less than that may come from rows with such copies.
-pub(super) fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
-    let of_link = spreads(evidence)
-        .into_iter()
-        .filter(|(of, what, _)| *of == gpu && what.kind() == DecidedBy::Link);
-    of_link.map(|(.., spread)| spread).fold(0.0, f64::max)
+/// A copy that is slower than it should be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slow<'a> {
+    pub rated: Rated<'a>,
+    /// The rate that copies alike reach on this machine.
+    pub healthy: GbPerSecond,
 }
 
-/// Returns how far below its siblings a GPU's pinned copies may lie because they scatter, per cent. Siblings have the same
-/// model and the same slot, and copy in the same direction.
-pub(super) fn scatter_of_siblings(evidence: &Evidence<'_>) -> f64 {
-    let figures = EVERY_WAY.into_iter().flat_map(|direction| {
-        let copies = best(evidence, HostWay::PINNED.with_direction(direction)).into_values();
-        copies.filter_map(move |rated| {
-            let gpu = evidence.snapshot.gpu(rated.copy.gpu)?;
-            let theory = rated.copy.theoretical_gbps?.0.to_bits();
-            Some(((gpu.name.known()?.clone(), theory, direction), rated.rate.0))
-        })
-    });
-    let groups = scatter::grouped(figures);
-    scatter::allowance_of_groups(groups.values().map(Vec::as_slice))
+impl Slow<'_> {
+    /// Returns true if the rate is below what every healthy machine reaches.
+    fn is_low(&self, evidence: &Evidence<'_>) -> bool {
+        let expected = expected_host::of(self.rated.copy, &evidence.settings.shares);
+        expected.is_some_and(|expected| self.rated.rate < expected.floor_gbps())
+    }
+
+    /// Returns true if it is low even by more than its rows spread.
+    fn is_low_beyond_spread(&self, evidence: &Evidence<'_>) -> bool {
+        let expected = expected_host::of(self.rated.copy, &evidence.settings.shares);
+        let reached = self.rated.rate.0 * (1.0 + self.rated.spread() / 100.0);
+        expected.is_some_and(|expected| reached < expected.floor_gbps().0)
+    }
+}
+
+/// Slow copies with the host that one change of the machine explains.
+pub(super) struct Explained<'a> {
+    /// The change; `None` for copies below the floor that no change explains.
+    pub cause: Option<&'a explain::Cause>,
+    /// The copies that GPUs are judged by, the worst first.
+    pub slow: Vec<Slow<'a>>,
+    /// True if one of them is below what every healthy machine reaches.
+    pub is_low: bool,
+}
+
+impl Explained<'_> {
+    /// Returns the GPUs of its copies, in order.
+    pub(super) fn gpus(&self) -> Vec<u32> {
+        let gpus = self.slow.iter().map(|slow| slow.rated.copy.gpu);
+        gpus.collect::<BTreeSet<u32>>().into_iter().collect()
+    }
+}
+
+/// Returns the slow copies with the host by what explains them. The best figure of a GPU over all NUMA nodes counts.
+pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
+    let Some(explanation) = evidence.explanation() else {
+        return Vec::new();
+    };
+    let of_way = |direction| best(evidence, HostWay::PINNED.with_direction(direction));
+    let best: BTreeMap<String, Rated<'a>> = EVERY_WAY
+        .into_iter()
+        .flat_map(|direction| of_way(direction).into_values())
+        .map(|rated| (rated.copy.identity(), rated))
+        .collect();
+    let slow = |figures: &[Figure]| {
+        let slow = figures.iter().filter_map(|figure| {
+            Some(Slow {
+                rated: *best.get(&figure.name)?,
+                healthy: GbPerSecond(figure.healthy_gbps),
+            })
+        });
+        let mut slow: Vec<Slow<'a>> = slow.collect();
+        slow.sort_by(worst_first);
+        slow
+    };
+    // Rows that differ are the business of unstable-measurement.
+    let is_fault = |cause: &&explain::Cause| !cause.by_design && cause.effect != Effect::Unsteady;
+    let faults = explanation.causes.iter().filter(is_fault);
+    let mut found: Vec<Explained<'a>> = Vec::new();
+    let of_causes = faults.map(|cause| (Some(cause), slow(&cause.explains)));
+    let mut rest = slow(&explanation.unexplained);
+    rest.retain(|slow| slow.is_low_beyond_spread(evidence));
+    for (cause, slow) in of_causes.chain([(None, rest)]) {
+        if slow.is_empty() {
+            continue;
+        }
+        let mut one = Explained {
+            cause,
+            is_low: slow.iter().any(|slow| slow.is_low(evidence)),
+            slow,
+        };
+        let (gpus, is_rest) = (one.gpus(), one.cause.is_none());
+        let is_known = |known: &&mut Explained<'a>| {
+            let of_known = known.gpus();
+            of_known == gpus || (is_rest && gpus.iter().all(|gpu| of_known.contains(gpu)))
+        };
+        // Several changes of one place are one finding.
+        match found.iter_mut().find(is_known) {
+            Some(known) => {
+                known.is_low |= one.is_low;
+                known.slow.append(&mut one.slow);
+                known.slow.sort_by(worst_first);
+            }
+            None => found.push(one),
+        }
+    }
+    found
+}
+
+fn worst_first(one: &Slow<'_>, other: &Slow<'_>) -> Ordering {
+    let left = |slow: &Slow<'_>| slow.rated.rate.percent_of(slow.healthy);
+    left(one).total_cmp(&left(other))
 }
 
 /// Returns the NUMA node that a GPU is attached to.

@@ -5,13 +5,14 @@
 //!
 //! # How it is detected
 //!
-//! The rule compares copies of page-locked memory that is re-used, by copy engine, one GPU at a time
-//! (`measurements.host`), of GPUs of one model with the same theoretical rate. One of three or more lies below the
-//! median by more than `below_siblings_percent`. It also lies below by more than the spread of its own samples, in any
-//! way of copying, and by more than theirs. If the machine has several NUMA nodes and the node of the buffer is not
-//! known, the margin is `below_unplaced_percent`. Copies that `host-bandwidth-low` reports are not reported again.
+//! As `host-bandwidth-low`: a change of the machine explains slow copies of page-locked memory, re-used, by copy
+//! engine, one GPU at a time (`measurements.host`), with three GPUs or more. None of the copies lies below what
+//! every healthy machine reaches, but one lies below the better ones of its kind on this machine by more than
+//! `below_siblings_percent`. Copies are of one kind if they take links of the same kind; rates are compared as
+//! shares of what these links carry. If the machine has several NUMA nodes and the node of the buffer is not known,
+//! the margin is `below_unplaced_percent`.
 //!
-//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! A figure may lie lower by what its rows spread and by what the scatter of its siblings allows
 //! (docs/measurement.md, "Scatter of figures that should be equal").
 //!
 //! # Why it matters
@@ -28,10 +29,8 @@
 //! 8 x H200: 55.3 GB/s each way on every GPU (measured). Copies between sockets: 62 to 81% of theory; copies within a
 //! socket reach 84 to 90 (published).
 
-use super::host::{self, Rated};
-use super::host_bandwidth_low;
+use super::host::{self, Explained};
 use super::prelude::*;
-use model::host::{HostDirection, HostWay};
 
 /// Fewest GPUs that give a credible normal figure.
 const LEAST_GPUS: usize = 3;
@@ -57,109 +56,48 @@ pub(crate) const RULE: Rule = Rule::new(
 )
 .with(&[SIBLINGS, UNPLACED]);
 
-/// A figure below the median of its siblings.
-struct Below<'a> {
-    rated: Rated<'a>,
-    middle: GbPerSecond,
-    of: usize,
-}
-
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let reported: BTreeSet<u32> = host_bandwidth_low::low(evidence)
-        .iter()
-        .map(|low| low.rated.copy.gpu)
-        .collect();
-    let mut worst: BTreeMap<u32, Below<'_>> = BTreeMap::new();
-    for direction in host::EVERY_WAY {
-        for below in below(evidence, direction) {
-            let gpu = below.rated.copy.gpu;
-            let depth = |below: &Below<'_>| below.rated.below_percent(below.middle);
-            if !reported.contains(&gpu)
-                && worst
-                    .get(&gpu)
-                    .is_none_or(|known| depth(known) < depth(&below))
-            {
-                worst.insert(gpu, below);
-            }
-        }
+    let gpus: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).collect();
+    if gpus.len() < LEAST_GPUS {
+        return Vec::new();
     }
-    worst
-        .into_values()
-        .map(|below| finding(evidence, &below))
+    let explained = host::explained(evidence).into_iter();
+    explained
+        .filter(|explained| !explained.is_low)
+        .filter_map(|explained| finding(evidence, &explained))
         .collect()
 }
 
-/// Returns the figures of one direction that are below those of GPUs alike.
-fn below<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Below<'a>> {
-    let mut alike: BTreeMap<(&str, u64), Vec<Rated<'a>>> = BTreeMap::new();
-    for rated in host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values() {
-        let model = evidence
-            .snapshot
-            .gpu(rated.copy.gpu)
-            .and_then(|gpu| gpu.name.known());
-        if let Some((model, theory)) = model.zip(rated.copy.theoretical_gbps) {
-            alike
-                .entry((model, theory.0.to_bits()))
-                .or_default()
-                .push(rated);
-        }
-    }
-    alike
-        .into_values()
-        .filter(|rated| rated.len() >= LEAST_GPUS)
-        .flat_map(|rated| of_group(evidence, &rated))
-        .collect()
-}
-
-fn of_group<'a>(evidence: &Evidence<'_>, group: &[Rated<'a>]) -> Vec<Below<'a>> {
-    let mut rates: Vec<f64> = group.iter().map(|rated| rated.rate.0).collect();
-    rates.sort_by(f64::total_cmp);
-    let middle = GbPerSecond(rates.get(rates.len() / 2).copied().unwrap_or_default());
-    let scatter = group.iter().map(Rated::spread).fold(0.0, f64::max);
-    let unplaced = host::has_several_nodes(evidence)
-        && group.iter().any(|rated| rated.copy.numa_node.is_none());
+fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
+    let worst = explained.slow.first()?;
+    let (rated, healthy) = (worst.rated, worst.healthy);
+    let unplaced = host::has_several_nodes(evidence) && rated.copy.numa_node.is_none();
     let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
-    let margin = margin.max(host::scatter_of_siblings(evidence));
-    let own = |rated: &Rated<'_>| host::scatter(evidence, rated.copy.gpu);
-    let is_below =
-        |rated: &&Rated<'_>| rated.below_percent(middle) > margin.max(scatter).max(own(rated));
-    group
-        .iter()
-        .filter(is_below)
-        .map(|rated| Below {
-            rated: *rated,
-            middle,
-            of: group.len(),
-        })
-        .collect()
-}
-
-fn finding(evidence: &Evidence<'_>, below: &Below<'_>) -> Finding {
-    let (gpu, rate) = (below.rated.copy.gpu, below.rated.rate);
+    if rated.below_percent(healthy) <= margin {
+        return None;
+    }
+    let gpus = explained.gpus();
     let message = format!(
-        "Copies {} reach {rate} GB/s, {:.0}% less than the middle of the {} of its model with the same slot ({} GB/s)",
-        host::way_of(evidence, &[gpu], below.rated.copy.direction),
-        below.rated.below_percent(below.middle),
-        words::count(below.of, "GPU"),
-        below.middle,
+        "Copies {} reach {} GB/s, {:.0}% less than others of this kind ({healthy} GB/s)",
+        host::way_of(evidence, &gpus, rated.copy.direction),
+        rated.rate,
+        rated.below_percent(healthy),
     );
-    let own = || steps::gpu(gpu);
+    let own = || one_of(&gpus);
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
         Step::PcieErrorsOf(own()),
         Step::Reseat(Part::GpuAndRiser(own())),
         Step::Swap(Part::Gpu(own())),
     ]);
-    let mut suspects = vec![suspects::own_way(&[gpu])];
-    suspects.extend(host::suspects(evidence, &[gpu]));
-    RULE.finding(Subject::Gpu { index: gpu }, message, plan)
-        .gpus(&[gpu])
-        .fact("achieved", rate)
-        .fact("median", below.middle)
-        .fact(
-            "below_median",
-            Fact::percent(below.rated.below_percent(below.middle)),
-        )
-        .suspecting(suspects)
+    let mut suspects = vec![suspects::own_way(&gpus)];
+    suspects.extend(host::suspects(evidence, &gpus));
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, plan)
+        .gpus(&gpus)
+        .fact("achieved", rated.rate)
+        .fact("usual", healthy)
+        .fact("below_usual", Fact::percent(rated.below_percent(healthy)));
+    Some(found.suspecting(suspects))
 }
 
 #[cfg(test)]
@@ -184,7 +122,7 @@ mod tests {
         );
         let found = only(&found, "host-bandwidth-below-siblings", Severity::Warning);
         assert_eq!(
-            (found.subject.clone(), fact(&found, "below_median_percent")),
+            (found.subject.clone(), fact(&found, "below_usual_percent")),
             (Subject::Gpu { index: 2 }, 14.1.into())
         );
     }

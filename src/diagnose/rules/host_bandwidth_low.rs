@@ -4,15 +4,16 @@
 //!
 //! # How it is detected
 //!
-//! Copies of page-locked memory that is re-used, by copy engine, one GPU at a time (`measurements.host`), lie below
-//! what healthy machines reach by more than the margin of the class `host`. That class is a share of the payload rate
-//! of the narrowest link between the GPU and the host. Share and margin may be set with `--config` (`[expected.host]`).
-//! The best of several NUMA nodes counts; `host-memory-far` reports what the others lose. A slot that is narrow as
-//! built does not cause this finding: the copies are compared with the slot's own rate. A figure is not reported either
-//! if it lies below what is expected by less than the spread of the one-way rows of the same GPU: that is
-//! `unstable-measurement`.
+//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
+//! Each change that explains slow copies of page-locked memory, re-used, by copy engine, one GPU at a time
+//! (`measurements.host`), is one finding with the GPUs whose copies it explains. It is this finding if one of these
+//! copies lies below what healthy machines reach by more than the margin of the class `host`. That class is a share
+//! of the payload rate of the narrowest link between the GPU and the host. Share and margin may be set with
+//! `--config` (`[expected.host]`). Copies below that which no change explains are a finding too.
 //!
-//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
+//! The best of several NUMA nodes counts; `host-memory-far` reports what the others lose. A slot that is narrow, as
+//! built or as it trained, does not cause this finding: the copies are compared with the link's own rate. A figure
+//! may lie lower by what its rows spread and by what the scatter of its siblings allows
 //! (docs/measurement.md, "Scatter of figures that should be equal").
 //!
 //! # Why it matters
@@ -32,12 +33,9 @@
 //! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured; nvbandwidth: 55.1 to 55.5). PCIe 4 x16: 25 to 27 of 31.5 GB/s
 //! (published).
 
-use super::host::{self, Rated};
+use super::host::{self, Explained};
 use super::prelude::*;
-use crate::expected::Expectation;
 use crate::expected_host;
-use explain::scatter::{self, Siblings};
-use model::host::{HostDirection, HostWay};
 
 pub(crate) const RULE: Rule = Rule::new(
     "host-bandwidth-low",
@@ -46,57 +44,29 @@ pub(crate) const RULE: Rule = Rule::new(
     judge,
 );
 
-/// A figure, and what it should be.
-pub(crate) struct Low<'a> {
-    pub rated: Rated<'a>,
-    expected: Expectation,
+/// Returns the slow copies of each cause, one of which is below the floor.
+fn low<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Explained<'a>> + use<'a> {
+    let explained = host::explained(evidence).into_iter();
+    explained.filter(|explained| explained.is_low)
 }
 
-impl Low<'_> {
-    fn percent(&self) -> f64 {
-        self.rated.rate.percent_of(self.expected.gbps)
-    }
-}
-
-/// Returns the figures below their floor, one for each GPU and direction.
-pub(crate) fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
-    let of_way = |direction: HostDirection| {
-        host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values()
-    };
-    let figures = host::EVERY_WAY.into_iter().flat_map(of_way);
-    let rated: Vec<_> = figures
-        .filter_map(|rated| {
-            let expected = expected_host::of(rated.copy, &evidence.settings.shares)?;
-            Some(Low { rated, expected })
-        })
-        .collect();
-    let shares = rated
-        .iter()
-        .map(|one| (one.rated.copy.direction, one.percent()));
-    let groups: Vec<_> = scatter::grouped(shares).into_values().collect();
-    let siblings = Siblings::of(&groups);
-    let judged = rated.into_iter().filter(|one| {
-        let floor = one.expected.floor_gbps();
-        let excused = siblings.is_some_and(|siblings| {
-            siblings.excuse(one.percent(), floor.percent_of(one.expected.gbps))
-        });
-        one.rated.rate < floor && !excused
-    });
-    judged
-        .filter(|low| 100.0 - low.percent() > host::scatter(evidence, low.rated.copy.gpu))
+/// Returns the GPUs that this rule reports.
+pub(crate) fn gpus(evidence: &Evidence<'_>) -> BTreeSet<u32> {
+    low(evidence)
+        .flat_map(|explained| explained.gpus())
         .collect()
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let low = low(evidence);
-    let gpus: BTreeSet<u32> = low.iter().map(|low| low.rated.copy.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
-    let Some(worst) = low
-        .iter()
-        .min_by(|one, other| one.percent().total_cmp(&other.percent()))
-    else {
-        return Vec::new();
-    };
+    low(evidence)
+        .filter_map(|explained| finding(evidence, &explained))
+        .collect()
+}
+
+fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
+    let gpus = explained.gpus();
+    let worst = explained.slow.first()?.rated;
+    let expected = expected_host::of(worst.copy, &evidence.settings.shares)?;
     let all_gpus = evidence
         .host()
         .iter()
@@ -108,33 +78,29 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     } else {
         ""
     };
-    let hop = worst
-        .rated
-        .copy
-        .bottleneck
-        .as_ref()
+    let hop = (worst.copy.bottleneck.as_ref())
         .map(|hop| format!(" over {hop}"))
         .unwrap_or_default();
     let message = format!(
         "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach{hop} ({} GB/s and more is \
          normal){others}",
-        host::way_of(evidence, &gpus, worst.rated.copy.direction),
-        worst.rated.rate,
-        worst.percent(),
-        worst.expected.gbps,
-        worst.expected.floor_gbps(),
+        host::way_of(evidence, &gpus, worst.copy.direction),
+        worst.rate,
+        worst.rate.percent_of(expected.gbps),
+        expected.gbps,
+        expected.floor_gbps(),
     );
     let mut suspects = host::suspects(evidence, &gpus);
-    let together = gpus.len() > 1 && gpus.len() < all_gpus && are_alike(&low);
+    let together = explained.cause.is_some() && gpus.len() > 1 && gpus.len() < all_gpus;
     if together {
         let test = [Step::OtherSlot(one_of(&gpus))];
         suspects.insert(0, suspect(Cause::UplinkOfSlots(all(&gpus)), test));
     } else if gpus.len() < all_gpus {
         suspects.insert(0, suspects::own_way(&gpus));
     }
-    let ways: BTreeSet<String> = low
-        .iter()
-        .map(|low| low.rated.copy.direction.to_string())
+    let rated = || explained.slow.iter().map(|slow| slow.rated);
+    let ways: BTreeSet<String> = rated()
+        .map(|rated| rated.copy.direction.to_string())
         .collect();
     let mut found = RULE
         .finding(
@@ -143,24 +109,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             plan(evidence, &gpus, all_gpus, together),
         )
         .gpus(&gpus)
-        .fact("lowest_achieved", worst.rated.rate)
-        .fact("expected", worst.expected.gbps)
-        .fact("floor", worst.expected.floor_gbps())
-        .fact("theoretical", worst.rated.copy.theoretical_gbps)
-        .fact("expected_from", worst.expected.class.source)
+        .fact("lowest_achieved", worst.rate)
+        .fact("expected", expected.gbps)
+        .fact("floor", expected.floor_gbps())
+        .fact("theoretical", worst.copy.theoretical_gbps)
+        .fact("expected_from", expected.class.source)
         .fact("directions", Fact::Texts(ways.into_iter().collect()));
-    let (_, highest) = links::range(low.iter().map(|low| low.rated.rate));
+    let (_, highest) = links::range(rated().map(|rated| rated.rate));
     found.scope.rate = highest;
-    vec![found.suspecting(suspects)]
-}
-
-/// Returns true if the low figures are equally low, as behind one link.
-fn are_alike(low: &[Low<'_>]) -> bool {
-    const SPREAD: f64 = 1.15;
-    let (lowest, highest) = links::range(low.iter().map(|low| low.rated.rate));
-    lowest
-        .zip(highest)
-        .is_some_and(|(lowest, highest)| highest.0 <= lowest.0 * SPREAD)
+    Some(found.suspecting(suspects))
 }
 
 fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, together: bool) -> Plan {

@@ -3,6 +3,7 @@
 
 use super::prelude::*;
 use crate::expected_load::{self, Alone, Predicted};
+use model::cell::Measurement;
 use model::flow::Flow;
 use model::load::{LoadFlow, LoadPattern};
 use model::node::NodeId;
@@ -34,6 +35,9 @@ pub(super) struct Judged<'a> {
 /// example because the rate of a route was not known.
 const COPY_COST_US: f64 = 8.0;
 
+/// Times its share that a flow has from which others seem to be held back. Chosen: above what repeats differ by.
+const ABOVE_SHARE: f64 = 1.1;
+
 impl Judged<'_> {
     /// Returns the sum over the flows at these indices, GB/s.
     pub(super) fn sum(rates: &[f64], flows: &[usize]) -> f64 {
@@ -59,6 +63,12 @@ impl Judged<'_> {
             * self.of_bytes(together / flows.len() as f64)
     }
 
+    /// Returns true if a flow has clearly more than its share.
+    fn is_any_above_its_share(&self) -> bool {
+        let mut flows = self.achieved.iter().zip(&self.explained);
+        flows.any(|(achieved, share)| *achieved > ABOVE_SHARE * share)
+    }
+
     /// Returns the lowest rate that all its flows must reach together if they take turns in an unknown order, GB/s.
     pub(super) fn floor_in_any_order(&self) -> f64 {
         let least = self.predicted.in_any_order();
@@ -73,12 +83,17 @@ impl Judged<'_> {
             .reduce(f64::max)
     }
 
-    /// Returns the rate below which these flows collapse, GB/s.
-    fn collapse_floor(&self, flows: &[usize], below_percent: f64) -> Option<f64> {
-        let best = self
-            .best_alone(flows)?
-            .min(Self::sum(&self.explained, flows));
-        Some(best * (1.0 - below_percent / 100.0))
+    /// Returns true if these flows together reach less than they must.
+    fn is_low(&self, flows: &[usize]) -> bool {
+        Self::sum(&self.achieved, flows) < self.floor(flows)
+    }
+
+    /// Returns true if these flows together reach less than one of them alone.
+    fn is_collapse(&self, flows: &[usize], below_percent: f64) -> bool {
+        let explained = Self::sum(&self.explained, flows);
+        let best = self.best_alone(flows).map(|best| best.min(explained));
+        let sum = Self::sum(&self.achieved, flows);
+        flows.len() > 1 && best.is_some_and(|best| sum < best * (1.0 - below_percent / 100.0))
     }
 
     /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one
@@ -172,21 +187,32 @@ pub(super) fn ends((from, to): Passage) -> Ends {
     if from < to { (from, to) } else { (to, from) }
 }
 
-/// Flows that together reach too little through hops that they share.
+/// Flows that together reach too little because of one change of the machine.
 pub(super) struct Low<'a> {
-    /// The link that remains. If several remain, all of them, the likeliest first.
+    /// The change that explains them and no figure of a single flow; `None` if no change explains them.
+    pub cause: Option<&'a explain::Cause>,
+    /// The links that the figures cannot tell apart, the likeliest first. Empty if the change is none of a link.
     pub links: Vec<&'a Link>,
     /// The pattern that shows it most.
     pub judged: Judged<'a>,
-    /// Indices of its flows that pass the link.
+    /// Indices of its flows that the change slows.
     pub flows: Vec<usize>,
     /// True if they reach less than one of them alone.
     pub collapse: bool,
-    /// The patterns that show it, by name.
-    pub patterns: Vec<String>,
+    /// Number of patterns that show it.
+    pub patterns: usize,
 }
 
 impl Low<'_> {
+    /// Returns true if both may be on the same link, or neither is on a known one.
+    fn may_be(&self, other: &Low<'_>) -> bool {
+        let (links, others) = (&self.links, &other.links);
+        match (links.is_empty(), others.is_empty()) {
+            (true, true) => true,
+            _ => links.iter().any(|link| others.contains(link)),
+        }
+    }
+
     /// Returns the rate of these flows together.
     pub(super) fn together(&self) -> GbPerSecond {
         GbPerSecond(Judged::sum(&self.judged.achieved, &self.flows))
@@ -204,156 +230,251 @@ impl Low<'_> {
     }
 }
 
-/// A hop of a pattern through which too little passes.
-struct Suspected<'a> {
-    link: &'a Link,
-    flows: Vec<usize>,
-    collapse: bool,
+/// Returns the changes that several flows at once show, each with true if single copies show it too.
+fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
+    let loads = evidence.measurements.into_iter();
+    let loads = loads.flat_map(|measurements| &measurements.load);
+    let of_load = loads.flat_map(|load| {
+        let flows = load.flows.iter().map(LoadFlow::flow);
+        flows.map(|flow| explain::name_of_flow(load, flow))
+    });
+    let at_once = evidence.host().iter().filter(|copy| copy.at_once > 1);
+    let of_several: BTreeSet<String> = of_load.chain(at_once.map(Measurement::identity)).collect();
+    let causes = evidence.explanation().into_iter();
+    let causes: Vec<_> = causes.flat_map(|explanation| &explanation.causes).collect();
+    let slows_single = |cause: &explain::Cause| {
+        let mut figures = cause.explains.iter();
+        figures.any(|figure| !of_several.contains(&figure.name))
+    };
+    let single: BTreeSet<&[explain::Part]> = (causes.iter())
+        .filter(|cause| slows_single(cause))
+        .map(|cause| cause.parts.as_slice())
+        .collect();
+    let with_single = |cause: &'a explain::Cause| (cause, single.contains(cause.parts.as_slice()));
+    causes.into_iter().map(with_single).collect()
 }
 
-/// Returns every cause of sums that are too low, each once.
+/// Returns the changes that several flows at once show and single flows do not: the rules on these report the others.
 pub(super) fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
-    let all = judged(evidence);
-    let carried = carried(&all);
-    // If copies take turns, ports are idle in turn, and no hop is at fault.
-    let is_in_order = |judged: &Judged<'a>| !judged.takes_turns();
-    let mut open: Vec<(Judged<'a>, BTreeMap<Ends, Suspected<'a>>)> = all
-        .into_iter()
-        .filter(is_in_order)
-        .map(|judged| {
-            let suspected = suspected(&judged, &carried, below_percent);
-            (judged, suspected)
-        })
-        .filter(|(_, suspected)| !suspected.is_empty())
+    let causes = causes(evidence).into_iter();
+    // A flow that starves beside others has several parts, the hop among them: `load-unfair` reports it.
+    let is_starved = |cause: &explain::Cause| {
+        let mut parts = cause.parts.iter();
+        cause.parts.len() > 1 && !parts.all(|part| matches!(part, explain::Part::Exit(_)))
+    };
+    let mut found: Vec<Low<'a>> = causes
+        .filter(|(cause, is_of_single)| !cause.by_design && !is_of_single && !is_starved(cause))
+        .filter_map(|(cause, _)| of_cause(evidence, cause, below_percent))
         .collect();
-    let mut found = Vec::new();
-    while !open.is_empty() {
-        let mut shown: BTreeMap<Ends, usize> = BTreeMap::new();
-        open.iter()
-            .flat_map(|(_, suspected)| suspected.keys())
-            .for_each(|ends| *shown.entry(*ends).or_default() += 1);
-        let most = shown.values().copied().max().unwrap_or_default();
-        let likeliest: BTreeSet<Ends> = shown
-            .into_iter()
-            .filter(|(_, number)| *number == most)
-            .map(|(of, _)| of)
-            .collect();
-        let Some(first) = likeliest.first().copied() else {
-            break;
-        };
-        let (shows, rest) = open
-            .into_iter()
-            .partition(|(_, suspected)| suspected.contains_key(&first));
-        open = rest;
-        found.extend(cause(shows, first, &likeliest));
-    }
+    let rest = unexplained(evidence, below_percent);
+    // Where a change is known already, what it does not account for is no second change.
+    let rest = rest.filter(|rest| !found.iter().any(|known| known.may_be(rest)));
+    found.extend(rest);
     found
 }
 
-/// Combines all patterns that show one cause.
-fn cause<'a>(
-    shows: Vec<(Judged<'a>, BTreeMap<Ends, Suspected<'a>>)>,
-    first: Ends,
-    likeliest: &BTreeSet<Ends>,
-) -> Option<Low<'a>> {
-    let patterns: Vec<String> = shows
-        .iter()
-        .map(|(judged, _)| judged.pattern.name())
-        .collect();
-    // The links that all of these patterns share: the figures do not show which of them is the cause.
-    let common = |of: &&Ends| {
-        shows
-            .iter()
-            .all(|(_, suspected)| suspected.contains_key(of))
+/// Returns what is too low in patterns of which no change explains a flow: if few patterns were measured, they prove none.
+fn unexplained<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Option<Low<'a>> {
+    let causes = causes(evidence).into_iter();
+    let explained = causes.flat_map(|(cause, _)| &cause.explains);
+    let explained: BTreeSet<&str> = explained.map(|figure| figure.name.as_str()).collect();
+    let all = judged(evidence);
+    let carried = carried(&all);
+    let is_open = |judged: &Judged<'_>| {
+        let mut flows = judged.pattern.flows.iter().map(LoadFlow::flow);
+        !flows.any(|flow| explained.contains(explain::name_of_flow(judged.pattern, flow).as_str()))
     };
-    let common: Vec<Ends> = likeliest.iter().filter(common).copied().collect();
-    let lows = shows.into_iter().filter_map(|(judged, mut suspected)| {
-        let mut links: Vec<&'a Link> = common
-            .iter()
-            .filter_map(|ends| suspected.get(ends))
-            .map(|of| of.link)
-            .collect();
-        links.sort_by_key(|link| rank(link));
-        let Suspected {
-            flows, collapse, ..
-        } = suspected.remove(&first)?;
-        Some(Low {
-            links,
-            judged,
-            flows,
-            collapse,
-            patterns: patterns.clone(),
-        })
-    });
-    lows.min_by_key(|low| (!low.collapse, low.depth()))
-}
-
-/// Returns the highest rate seen through each hop in one direction, GB/s.
-fn carried(all: &[Judged<'_>]) -> BTreeMap<Passage, f64> {
-    let mut most: BTreeMap<Passage, f64> = BTreeMap::new();
-    for judged in all {
-        for (hop, flows) in judged
+    let low = |judged: Judged<'a>| {
+        let low_hops = judged
             .predicted
             .load
             .passed()
             .into_iter()
-            .filter(|(_, flows)| flows.len() > 1)
-        {
-            let sum = Judged::sum(&judged.achieved, &flows);
-            let known = most.entry(hop).or_insert(sum);
-            *known = known.max(sum);
+            .filter_map(|(hop, flows)| {
+                let (_, link) = judged
+                    .predicted
+                    .load
+                    .step(hop)
+                    .filter(|step| !is_inside_switch(step))?;
+                let is_shared = flows.len() > 1 && !judged.takes_turns();
+                let is_low = judged.is_collapse(&flows, below_percent) || judged.is_low(&flows);
+                let is_less = carried
+                    .get(&hop)
+                    .is_none_or(|most| *most < judged.floor(&flows));
+                (is_shared && is_low && is_less).then_some((*link, flows))
+            });
+        let mut hops: Vec<(&'a Link, Vec<usize>)> = low_hops.collect();
+        hops.sort_by_key(|(link, _)| rank(link));
+        let flows = hops
+            .first()
+            .map_or_else(|| judged.all(), |(_, flows)| flows.clone());
+        let collapse = !hops.is_empty() && judged.is_collapse(&flows, below_percent);
+        let is_low = match judged.takes_turns() {
+            true => Judged::sum(&judged.achieved, &flows) < judged.floor_in_any_order(),
+            false => judged.is_low(&flows),
+        };
+        ((collapse || is_low) && judged.predicted.are_healthy_alone(&flows)).then(|| Low {
+            cause: None,
+            links: hops.into_iter().map(|(link, _)| link).collect(),
+            judged,
+            flows,
+            collapse,
+            patterns: 1,
+        })
+    };
+    let lows: Vec<Low<'a>> = all.into_iter().filter(is_open).filter_map(low).collect();
+    let mut links = lows
+        .first()
+        .map(|low| low.links.clone())
+        .unwrap_or_default();
+    links.retain(|link| lows.iter().all(|low| low.links.contains(link)));
+    if links.iter().any(|link| rank(link) < 2) {
+        links.retain(|link| rank(link) < 2);
+    }
+    let patterns = lows.len();
+    let worst = lows
+        .into_iter()
+        .min_by_key(|low| (!low.collapse, low.depth()))?;
+    Some(Low {
+        links,
+        patterns,
+        ..worst
+    })
+}
+
+fn of_cause<'a>(
+    evidence: &Evidence<'a>,
+    cause: &'a explain::Cause,
+    below_percent: f64,
+) -> Option<Low<'a>> {
+    let names: BTreeSet<&str> = cause.explains.iter().map(|of| of.name.as_str()).collect();
+    let links = links(evidence, cause);
+    let all = judged(evidence);
+    let carried = carried(&all);
+    let mut lows = Vec::new();
+    for judged in all {
+        let is_slowed = |flow: Flow| {
+            let name = explain::name_of_flow(judged.pattern, flow);
+            names.contains(name.as_str())
+        };
+        let flows = judged.pattern.flows.iter().map(LoadFlow::flow);
+        let slowed: Vec<bool> = flows.map(is_slowed).collect();
+        // Copies that take turns may reach as little as the slowest of them alone.
+        let in_turns = judged.takes_turns()
+            && Judged::sum(&judged.achieved, &judged.all()) >= judged.floor_in_any_order();
+        if slowed.contains(&true) && !in_turns {
+            lows.extend(of_pattern(
+                (cause, &links),
+                judged,
+                &slowed,
+                &carried,
+                below_percent,
+            ));
+        }
+    }
+    let patterns = lows.len();
+    let worst = lows
+        .into_iter()
+        .min_by_key(|low| (!low.collapse, low.depth()))?;
+    Some(Low { patterns, ..worst })
+}
+
+/// Returns the highest rate that several flows had together through each hop in one direction, GB/s.
+fn carried(all: &[Judged<'_>]) -> BTreeMap<Passage, f64> {
+    let mut most: BTreeMap<Passage, f64> = BTreeMap::new();
+    for judged in all {
+        let passed = judged.predicted.load.passed().into_iter();
+        for (hop, flows) in passed.filter(|(_, flows)| flows.len() > 1) {
+            let known = most.entry(hop).or_default();
+            *known = known.max(Judged::sum(&judged.achieved, &flows));
         }
     }
     most
 }
 
-/// Returns the hops that several flows of a pattern pass and that may be why they reach too little. A processor or the
-/// inside of a switch counts only if no link does.
-fn suspected<'a>(
-    judged: &Judged<'a>,
+fn of_pattern<'a>(
+    (cause, links): (&'a explain::Cause, &[&'a Link]),
+    judged: Judged<'a>,
+    slowed: &[bool],
     carried: &BTreeMap<Passage, f64>,
     below_percent: f64,
-) -> BTreeMap<Ends, Suspected<'a>> {
-    let mut found: BTreeMap<Ends, Suspected<'a>> = BTreeMap::new();
-    for (hop, flows) in judged
-        .predicted
-        .load
-        .passed()
-        .into_iter()
-        .filter(|(_, flows)| flows.len() > 1)
-    {
-        let sum = Judged::sum(&judged.achieved, &flows);
-        let collapse = judged
-            .collapse_floor(&flows, below_percent)
-            .filter(|floor| sum < *floor);
-        let low = Some(judged.floor(&flows)).filter(|floor| sum < *floor);
-        let Some(floor) = collapse
-            .or(low)
-            .filter(|_| judged.predicted.are_healthy_alone(&flows))
-        else {
-            continue;
-        };
-        // The hop carried as much in another pattern.
-        if carried.get(&hop).is_some_and(|most| *most >= floor) {
-            continue;
-        }
-        if let Some((_, link)) = judged
-            .predicted
-            .load
-            .step(hop)
-            .filter(|step| !is_inside_switch(step))
-        {
-            found.entry(ends(hop)).or_insert(Suspected {
-                link,
-                flows,
-                collapse: collapse.is_some(),
-            });
-        }
+) -> Option<Low<'a>> {
+    let is_slowed = |flow: &usize| slowed.get(*flow) == Some(&true);
+    let sum = |flows: &[usize]| Judged::sum(&judged.achieved, flows);
+    // A flow that has less while others have more takes turns with them: all together lose nothing.
+    if !judged.is_low(&judged.all()) && judged.is_any_above_its_share() {
+        return None;
     }
-    if found.values().any(|of| rank(of.link) < 2) {
-        found.retain(|_, of| rank(of.link) < 2);
+    let flows = if let Some(link) = links.first() {
+        let passed = judged.predicted.load.passed().into_iter();
+        let through_link = passed.filter(|(hop, flows)| {
+            let is_link = ends(*hop) == ends((link.upper, link.lower));
+            // It may have carried as much in another pattern.
+            let carried = carried.get(hop).copied().unwrap_or_default();
+            let is_shared = is_link && flows.len() > 1 && flows.iter().any(is_slowed);
+            is_shared && carried < judged.floor(flows)
+        });
+        let left = |flows: &[usize]| sum(flows) / Judged::sum(&judged.explained, flows);
+        through_link
+            .map(|(_, flows)| flows)
+            .min_by(|one, other| left(one).total_cmp(&left(other)))?
+    } else {
+        judged.all().into_iter().filter(is_slowed).collect()
+    };
+    let collapse = judged.is_collapse(&flows, below_percent);
+    // Where figures agree closely, the explanation accounts for smaller losses too.
+    let is_sure = collapse || judged.is_low(&flows);
+    (is_sure && judged.predicted.are_healthy_alone(&flows)).then(|| Low {
+        cause: Some(cause),
+        links: links.to_vec(),
+        collapse,
+        judged,
+        flows,
+        patterns: 1,
+    })
+}
+
+/// Returns the links that a cause means, the likeliest first. Several, if exactly the same flows pass them.
+fn links<'a>(evidence: &Evidence<'a>, cause: &explain::Cause) -> Vec<&'a Link> {
+    let alike = cause
+        .suspects
+        .iter()
+        .filter(|of| of.gain_bits >= cause.gain_bits);
+    let parts = std::iter::once(&cause.parts).chain(alike.map(|of| &of.parts));
+    let single = parts.filter_map(|parts| match parts.as_slice() {
+        [part] => Some(*part),
+        _ => None,
+    });
+    let mut links: Vec<&Link> = single.filter_map(|part| link_of(evidence, part)).collect();
+    links.sort_by_key(|link| rank(link));
+    if links.iter().any(|link| rank(link) < 2) {
+        links.retain(|link| rank(link) < 2);
     }
-    found
+    links
+}
+
+fn link_of<'a>(evidence: &Evidence<'a>, part: explain::Part) -> Option<&'a Link> {
+    let between = |is_meant: &dyn Fn(&Link) -> bool| {
+        let links = &evidence.topology.links;
+        links.iter().find(|link| is_meant(link))
+    };
+    match part {
+        explain::Part::Link(lower) => evidence.topology.link_above(lower),
+        explain::Part::NvPort(gpu) => between(&|link| {
+            let ends = [link.upper, link.lower];
+            let switched = !ends.iter().all(|end| end.is_gpu());
+            link.kind == LinkKind::NvLink && switched && ends.contains(&NodeId::Gpu(gpu))
+        }),
+        explain::Part::NvPair(one, other) => between(&|link| {
+            let gpus = (NodeId::Gpu(one), NodeId::Gpu(other));
+            link.kind == LinkKind::NvLink && ends((link.upper, link.lower)) == gpus
+        }),
+        explain::Part::Interconnect(one, other) => between(&|link| {
+            link.kind == LinkKind::Interconnect
+                && ends((link.upper, link.lower)) == ends((one, other))
+        }),
+        _ => None,
+    }
 }
 
 /// Returns the rank of a link as the cause, likeliest first: visible links, then links between the processors, then the
@@ -392,79 +513,36 @@ pub(super) fn place(evidence: &Evidence<'_>, link: &Link) -> String {
     }
 }
 
-/// Returns the findings of a rule on rates that are too low. If the ports of many GPUs are all too low, they have one
-/// cause: the part that joins them.
-pub(super) fn findings(
+/// Returns the finding of a rule on rates that are too low.
+pub(super) fn finding(
     evidence: &Evidence<'_>,
     rule: &Rule,
-    lows: &[Low<'_>],
-    message: impl Fn(&str, &Low<'_>) -> String,
-    plan: impl Fn(&Low<'_>) -> Plan,
-) -> Vec<Finding> {
-    let is_port =
-        |low: &&Low<'_>| matches!(low.links.as_slice(), [link] if link.kind == LinkKind::NvLink);
-    let ports = lows.iter().filter(is_port).count();
-    let many = ports > 2 && 2 * ports > evidence.snapshot.gpus.len();
-    let of_ports = lows
-        .iter()
-        .filter(|low| many && is_port(low))
-        .min_by_key(|low| low.depth());
-    let single = lows
-        .iter()
-        .filter(|low| !(many && is_port(low)))
-        .map(|low| {
-            let place = match low.links.as_slice() {
-                [] => "what they share".to_owned(),
-                [link] => place(evidence, link),
-                several => format!(
-                    "one of {}",
-                    words::distinct(several.iter().map(|link| place(evidence, link)))
-                ),
-            };
-            let about = match low.links.as_slice() {
-                [link] => subject(evidence, link),
-                _ => Subject::Machine,
-            };
-            finding(evidence, rule, (about, &place), low, &message, &plan)
-        });
-    let joint = of_ports.map(|low| {
-        let place = format!("the NVLinks of one GPU, of {ports} alike");
-        finding(
-            evidence,
-            rule,
-            (Subject::Machine, &place),
-            low,
-            &message,
-            &plan,
-        )
-    });
-    joint.into_iter().chain(single).collect()
-}
-
-fn finding(
-    evidence: &Evidence<'_>,
-    rule: &Rule,
-    (about, place): (Subject, &str),
     low: &Low<'_>,
-    message: impl Fn(&str, &Low<'_>) -> String,
-    plan: impl Fn(&Low<'_>) -> Plan,
+    message: impl Fn(&str) -> String,
+    plan: impl Into<Plan>,
 ) -> Finding {
-    let mut suspects: Vec<Suspect> = Vec::new();
-    if low.links.len() > 1 {
-        suspects = low
-            .links
-            .iter()
-            .map(|link| {
-                let cause = Cause::OneOfLinks(self::place(evidence, link));
-                suspect(cause, [steps::Step::CheckOneLink])
-            })
-            .collect();
-    }
-    rule.finding(about, message(place, low), plan(low))
+    let places = || low.links.iter().map(|link| place(evidence, link));
+    let (about, place) = match low.links.as_slice() {
+        [] => low.cause.map_or_else(
+            || (Subject::Machine, unnamed(low.patterns)),
+            |cause| of_part(&cause.parts),
+        ),
+        [link] => (subject(evidence, link), place(evidence, link)),
+        _ => (
+            Subject::Machine,
+            format!("one of {}", words::distinct(places())),
+        ),
+    };
+    let suspected = |place| suspect(Cause::OneOfLinks(place), [steps::Step::CheckOneLink]);
+    let suspects: Vec<Suspect> = match low.links.len() {
+        0 | 1 => Vec::new(),
+        _ => places().map(suspected).collect(),
+    };
+    rule.finding(about, message(&place), plan)
         .pairs(&low.judged.pairs())
         .about_gpus(&low.judged.gpus())
         .fact("pattern", low.judged.pattern.name())
-        .fact("patterns", low.patterns.len())
+        .fact("patterns", low.patterns)
         .fact("together", low.together())
         .fact("alone", low.judged.best_alone(&low.flows).map(GbPerSecond))
         .fact("explained", low.explained())
@@ -475,15 +553,65 @@ fn finding(
         .suspecting(suspects)
 }
 
-/// Returns true if a flow of this pattern passes one of these links.
-pub(super) fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
-    judged
-        .predicted
-        .load
-        .ways
-        .iter()
-        .flatten()
-        .any(|step| links.contains(&ends(passage(step))))
+/// Returns words for what flows of some patterns share.
+fn unnamed(patterns: usize) -> String {
+    match patterns {
+        1 => "what they share".into(),
+        several => format!("what they share, one of {several} alike"),
+    }
+}
+
+/// Returns the subject and the place of a change that is none of a link.
+fn of_part(parts: &[explain::Part]) -> (Subject, String) {
+    match parts {
+        [explain::Part::Gpu(index) | explain::Part::Host(index)] => {
+            (Subject::Gpu { index: *index }, format!("GPU {index}"))
+        }
+        [part] => (Subject::Machine, part.to_string()),
+        several => {
+            let gpus = several.iter().filter_map(|part| match part {
+                explain::Part::Exit(gpu) => Some(*gpu),
+                _ => None,
+            });
+            let gpus: Vec<u32> = gpus.collect();
+            let place = format!("a hop above {} that no file shows", words::gpus(&gpus));
+            (Subject::Machine, place)
+        }
+    }
+}
+
+/// Flows whose figures other findings report.
+pub(super) struct Known<'a> {
+    links: BTreeSet<Ends>,
+    figures: BTreeSet<&'a str>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn of(evidence: &Evidence<'a>, lows: &[Low<'a>]) -> Self {
+        let links = lows.iter().flat_map(|low| &low.links);
+        let of_single = causes(evidence).into_iter().filter(|(_, is)| *is);
+        let causes = of_single
+            .map(|(cause, _)| cause)
+            .chain(lows.iter().filter_map(|low| low.cause));
+        let figures = causes.flat_map(|cause| &cause.explains);
+        Self {
+            links: links.map(|link| ends((link.upper, link.lower))).collect(),
+            figures: figures.map(|figure| figure.name.as_str()).collect(),
+        }
+    }
+
+    /// Returns true if a flow of this pattern passes a link that is at fault.
+    pub(super) fn passes(&self, judged: &Judged<'_>) -> bool {
+        let mut steps = judged.predicted.load.ways.iter().flatten();
+        steps.any(|step| self.links.contains(&ends(passage(step))))
+    }
+
+    /// Returns true if a change of the machine explains this flow of a pattern.
+    pub(super) fn explains(&self, judged: &Judged<'_>, flow: usize) -> bool {
+        let flow = judged.pattern.flows.get(flow).map(LoadFlow::flow);
+        let name = flow.map(|flow| explain::name_of_flow(judged.pattern, flow));
+        name.is_some_and(|name| self.figures.contains(name.as_str()))
+    }
 }
 
 /// Returns true if every hop of this pattern has a known rate, so that no invisible hop may limit it.

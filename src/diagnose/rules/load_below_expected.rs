@@ -4,14 +4,19 @@
 //!
 //! # How it is detected
 //!
-//! All flows of a pattern together (`measurements.load`) reach less than the rate of each alone and the links of the
-//! graph allow. They reach less by more than the margin of their class. Every flow is as fast alone as it should be,
-//! and `load-collapses` and `shared-hop-low` report no hop that it passes. The finding is information if part of the
-//! route is within the processors, whose rates no interface reports.
+//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
+//! A change is this finding if it explains flows of patterns of several flows (`measurements.load`) and no figure
+//! of a single flow, and if it is none of a link: a pair, a GPU, a class of copies, or a hop that no file shows.
+//! The flows that it explains together reach less than the rate of each alone and the links of the graph allow, by
+//! more than the margin of their class. Every flow is as fast alone as it should be. The finding is information if
+//! part of the route is within the processors, whose rates no interface reports.
 //!
 //! In some patterns (all pairs, a ring both ways) GPUs send to several GPUs, and these receive from several. Copies
-//! then take turns, in an order that differs between runs. In the worst order all flows together reach the rate of the
-//! slowest flow alone, so only less than that is reported.
+//! then take turns, in an order that differs between runs. In the worst order all flows together reach the rate of
+//! the slowest flow alone, so only less than that is reported.
+//!
+//! If no change explains a flow of some patterns that are too low, as where few were measured, the finding names
+//! what all of these share.
 //!
 //! # Why it matters
 //!
@@ -28,9 +33,7 @@
 //!
 //! 8 x H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
 
-use std::cmp::Ordering;
-
-use super::load::{self, Judged};
+use super::load::{self, Low};
 use super::load_collapses;
 use super::prelude::*;
 
@@ -42,46 +45,21 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let known = load_collapses::named_links(evidence);
-    let percent = |judged: &Judged<'_>| {
-        let all = judged.all();
-        100.0 * Judged::sum(&judged.achieved, &all)
-            / Judged::sum(&judged.explained, &all).max(f64::MIN_POSITIVE)
-    };
-    let is_low = |judged: &Judged<'_>| {
-        let all = judged.all();
-        let floor = if judged.takes_turns() {
-            judged.floor_in_any_order()
-        } else {
-            judged.floor(&all)
-        };
-        Judged::sum(&judged.achieved, &all) < floor && judged.predicted.are_healthy_alone(&all)
-    };
-    let low: Vec<Judged<'_>> = load::judged(evidence)
-        .into_iter()
-        .filter(|judged| is_low(judged) && !load::passes(judged, &known))
-        .collect();
-    // Patterns of known links first: no invisible hop may explain them.
-    let order = |judged: &&Judged<'_>| (!load::is_all_known(judged), percent(judged));
-    let worst = low.iter().min_by(|one, other| {
-        order(one)
-            .partial_cmp(&order(other))
-            .unwrap_or(Ordering::Equal)
-    });
-    let Some(worst) = worst else {
-        return Vec::new();
-    };
-    let all = worst.all();
-    let (achieved, explained) = (
-        GbPerSecond(Judged::sum(&worst.achieved, &all)),
-        GbPerSecond(Judged::sum(&worst.explained, &all)),
-    );
-    let more = match low.len() {
-        1 => String::new(),
-        more => format!("; so are {}", words::count(more - 1, "other pattern")),
-    };
-    let (severity, why, plan) = if load::is_all_known(worst) {
-        let own = match worst.pairs().iter().any(|pair| evidence.over_nvlink(*pair)) {
+    let lows = load_collapses::lows(evidence).into_iter();
+    lows.filter(|low| !low.collapse && low.links.is_empty())
+        .map(|low| finding(evidence, &low))
+        .collect()
+}
+
+fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
+    let judged = &low.judged;
+    let is_known = load::is_all_known(judged);
+    let (severity, why, plan) = if is_known {
+        let own = match judged
+            .pairs()
+            .iter()
+            .any(|pair| evidence.over_nvlink(*pair))
+        {
             false => vec![Step::PcieErrors],
             true if evidence.virtual_machine() => {
                 vec![Step::LinkErrors, Step::AskHost(Ask::NvSwitches)]
@@ -104,22 +82,23 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Plan::now([Step::CompareAlike, Step::Nothing(Fine::IfReached)]),
         )
     };
-    let message = format!(
-        "{} at once ({}) reach {achieved} GB/s together, {:.0}% of the {explained} that each alone and the links allow: \
-         {why}{more}",
-        words::count(worst.pattern.flows.len(), "flow"),
-        worst.pattern.name(),
-        percent(worst),
-    );
-    vec![
-        RULE.finding(Subject::Machine, message, plan)
-            .at(severity)
-            .pairs(&worst.pairs())
-            .about_gpus(&worst.gpus())
-            .fact("pattern", worst.pattern.name())
-            .fact("patterns", low.len())
-            .fact("together", achieved)
-            .fact("explained", explained)
-            .fact("of_explained", Fact::percent(percent(worst))),
-    ]
+    let more = match low.patterns {
+        1 => String::new(),
+        more => format!("; so are {}", words::count(more - 1, "other pattern")),
+    };
+    let flows = words::count(judged.pattern.flows.len(), "flow");
+    let flows = match low.flows.len() {
+        some if some < judged.pattern.flows.len() => format!("{some} of {flows}"),
+        _ => flows,
+    };
+    let message = |_: &str| {
+        format!(
+            "{flows} at once ({}) reach {} GB/s together, {:.0}% of the {} that each alone and the links allow: {why}{more}",
+            judged.pattern.name(),
+            low.together(),
+            low.together().percent_of(low.explained()),
+            low.explained(),
+        )
+    };
+    load::finding(evidence, &RULE, low, message, plan).at(severity)
 }

@@ -4,11 +4,15 @@
 //!
 //! # How it is detected
 //!
-//! In every pattern of several flows (`measurements.load`), the sum of the flows that pass one hop of the graph is
-//! compared with the fastest of them alone (`measurements.peer`, `measurements.host`). It is a collapse if the sum lies
-//! more than `below_alone_percent` below that, and below what the rest of the route explains. The hop is the one that
-//! all such patterns pass and that carried as much in no other pattern. If several remain, all are named. Flows that
-//! are slow alone do not cause a finding here: other rules report them.
+//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
+//! A change is this finding if it explains flows of patterns of several flows (`measurements.load`) and no figure
+//! of a single flow, and if the flows through the changed part lie more than `below_alone_percent` below the
+//! fastest of them alone (`measurements.peer`, `measurements.host`), and below what the rest of the route explains.
+//! If exactly the same flows pass several links, all are named. Flows that are slow alone do not cause a finding
+//! here: other rules report them.
+//!
+//! If no change explains a flow of some patterns that are too low, as where few were measured, the finding names
+//! what all of these share.
 //!
 //! # Why it matters
 //!
@@ -36,38 +40,31 @@ pub(crate) const RULE: Rule = Rule::new(
 )
 .with(&[COLLAPSE]);
 
+/// Returns what only several flows at once show.
+pub(super) fn lows<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
+    load::low(evidence, RULE.parameter(evidence, &COLLAPSE))
+}
+
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let below = RULE.parameter(evidence, &COLLAPSE);
-    let lows: Vec<Low<'_>> = load::low(evidence, below)
-        .into_iter()
-        .filter(|low| low.collapse)
-        .collect();
-    let message = |place: &str, low: &Low<'_>| {
-        let alone = low
-            .judged
-            .best_alone(&low.flows)
-            .map(GbPerSecond)
-            .unwrap_or(low.explained());
+    let lows = lows(evidence).into_iter();
+    lows.filter(|low| low.collapse)
+        .map(|low| finding(evidence, &low))
+        .collect()
+}
+
+fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
+    let alone = low.judged.best_alone(&low.flows).map(GbPerSecond);
+    let message = |place: &str| {
         format!(
-            "{} at once through {place} reach {} GB/s together, less than one of them alone ({alone} GB/s): {}",
+            "{} at once through {place} reach {} GB/s together, less than one of them alone ({} GB/s): {}",
             words::count(low.flows.len(), "flow"),
             low.together(),
+            alone.unwrap_or(low.explained()),
             low.judged.pattern.name(),
         )
     };
-    let plan = |low: &Low<'_>| load_steps::of_low(low, Step::UpdateHop);
-    load::findings(evidence, &RULE, &lows, message, plan)
-}
-
-/// Returns the links that other findings on several flows name, or may mean.
-pub(crate) fn named_links(evidence: &Evidence<'_>) -> BTreeSet<load::Ends> {
-    let below = RULE.parameter(evidence, &COLLAPSE);
-    let links = load::low(evidence, below)
-        .into_iter()
-        .flat_map(|low| low.links);
-    links
-        .map(|link| load::ends((link.upper, link.lower)))
-        .collect()
+    let plan = load_steps::of_low(low, Step::UpdateHop);
+    load::finding(evidence, &RULE, low, message, plan)
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 //!
 //! # How it is detected
 //!
-//! The sum of a pattern is as it should be (`measurements.load`), and no other finding names a hop of it. In this
-//! pattern, a flow that shares a hop with others has less than `least_part_percent` of its max-min fair share and of an
-//! even part, while others of that hop have more than their share. If such flows share several hops, the finding names
-//! the hop that most of these patterns have in common and in which none of the flow's GPUs had its share in another
-//! pattern. `fairness` in the report is Jain's index over all flows of the pattern.
+//! The sum of a pattern is as it should be (`measurements.load`), and no change that another finding reports
+//! explains a flow of it. In this pattern, a flow that shares a hop with others has less than `least_part_percent`
+//! of its max-min fair share and of an even part, while others of that hop have more than their share. If such
+//! flows share several hops, the finding names the hop that most of these patterns have in common and in which none
+//! of the flow's GPUs had its share in another pattern. `fairness` in the report is Jain's index over all flows of
+//! the pattern.
 //!
 //! # Why it matters
 //!
@@ -27,7 +28,7 @@
 
 use std::cmp::Reverse;
 
-use super::load::{self, Judged};
+use super::load::{self, Judged, Known};
 use super::load_collapses;
 use super::prelude::*;
 use model::flow::{Endpoint, Flow};
@@ -107,15 +108,14 @@ fn both_ways((one, other): Passage) -> Passage {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST) / 100.0;
-    let known = load_collapses::named_links(evidence);
-    let all: Vec<_> = load::judged(evidence)
-        .into_iter()
-        .filter(|judged| !load::passes(judged, &known))
-        .collect();
+    let known = Known::of(evidence, &load_collapses::lows(evidence));
+    let mut all = load::judged(evidence);
+    all.retain(|judged| !known.passes(judged));
     let shared: Vec<Shared> = all.iter().flat_map(shared).collect();
     let mut found: Vec<Starved<'_>> = all
         .into_iter()
         .filter_map(|judged| starved(judged, least))
+        .filter(|starved| !known.explains(&starved.judged, starved.flow))
         .collect();
     found.sort_by(|one, other| one.part.total_cmp(&other.part));
     let Some(worst) = found.first() else {

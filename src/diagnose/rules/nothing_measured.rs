@@ -52,7 +52,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             plan(evidence),
         )
         .fact("gpus", evidence.snapshot.gpus.len())
-        .fact("untested", coverage.untested)
+        .fact(
+            "untested",
+            (coverage.untested > 0).then_some(coverage.untested),
+        )
         .about_pairs(
             evidence
                 .measurements
@@ -89,6 +92,7 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
         words::distinct(unusable),
         words::distinct(failed),
         words::distinct(&measurements.problems),
+        words::distinct(&measurements.thinned_out),
     ];
     Some(
         reasons
@@ -133,6 +137,10 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
     if devices().any(|device| device.hindered) {
         return Plan::now([Step::Limits, Step::CheckAgain]);
     }
+    let is_fine = devices().count() > 0 && devices().all(|device| device.failure.is_none());
+    let thinned_out = evidence
+        .measurements
+        .map_or(&[][..], |measurements| &measurements.thinned_out);
     let gone = evidence
         .snapshot
         .host
@@ -147,6 +155,8 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
         Plan::now([manager, Step::CheckAgain])
     } else if gpus == 1 && devices().all(|device| device.failure.is_none()) {
         Plan::now([Step::Nothing(Fine::OneGpu), Step::CheckWithHost])
+    } else if gpus > 0 && is_fine && !thinned_out.is_empty() {
+        Plan::now([Step::CheckWithHost])
     } else if gpus == 0 && gone {
         let load = [Step::LoadDriver, Step::StartLog];
         Plan::now(load).and(When::Now, [Step::Container, Step::CheckAgain])

@@ -5,11 +5,11 @@
 //! # How it is detected
 //!
 //! The counters of every active link are read before and after the copies. Errors from before the run are not reported.
-//! Damaged flits (CRC) and recoveries, in which a link retrains, are a warning. Replays alone are information if every
-//! copy of the GPU reaches its rate, since congestion can raise them. They are a warning if a copy does not, alone or
-//! while several run at once. Slow copies over the same links are attributed to this finding and raise it to their
-//! severity. If load patterns ran, the message states how many of the errors were counted meanwhile
-//! (`measurements.around_load`).
+//! Damaged flits (CRC) and recoveries, in which a link retrains, are a warning. A link that counts
+//! `crc_per_second_count` damaged flits or more is an error. Replays alone are information if every copy of the GPU
+//! reaches its rate, since congestion can raise them. They are a warning if a copy does not, alone or while several run
+//! at once. Slow copies over the same links are attributed to this finding and raise it to their severity. If load
+//! patterns ran, the message states how many of the errors were counted meanwhile (`measurements.around_load`).
 //!
 //! # Why it matters
 //!
@@ -24,20 +24,30 @@
 //!
 //! # Sources
 //!
-//! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch warns
-//! of the same counters.
+//! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch, which warns of a CRC
+//! error and fails a GPU from 100 in a second on (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of
+//! 100+ per second").
 
 use super::nvlink_missing;
 use super::prelude::*;
 use super::{bandwidth, load_reached};
 use model::measurement::NvLinkErrorsAdded;
 
+/// Damaged flits of one link in a second from which the link is at fault.
+const MOST_CRC: Parameter = Parameter {
+    name: "crc_per_second_count",
+    default: 100.0,
+    about: "CRC errors of one link in each second of measuring from which they are an error; the rate from which DCGM fails \
+            a GPU",
+};
+
 pub(crate) const RULE: Rule = Rule::new(
     "nvlink-errors-rose",
     Severity::Warning,
     include_str!("nvlink_errors_rose.rs"),
     judge,
-);
+)
+.with(&[MOST_CRC]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();
@@ -108,30 +118,41 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         true => (Part::GpuOrBridge(gpu(index)), Cause::BridgeOrBoard),
         false => (Part::Gpu(gpu(index)), Cause::BoardOrSwitch),
     };
+    let many =
+        |number: u64, what| words::count(usize::try_from(number).unwrap_or(usize::MAX), what);
     let mut found = RULE
         .finding(
             subject,
             format!(
-                "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} \
-             recoveries{under_load}{fine}"
+                "{which} counted errors during the check: {}, {}, {}{under_load}{fine}",
+                many(crc, "CRC error"),
+                many(replay, "replay"),
+                many(recovery, "recovery")
             ),
             Plan::now([
                 Step::CheckAgain,
                 Step::LinkErrorsOf(gpu(index), Listed(vec![index])),
                 Step::XidOf("74"),
             ])
-            .if_it_stays([
-                Step::Reseat(reseated),
-                Step::Swap(Part::Gpu(gpu(index))),
-            ]),
+            .if_it_stays([Step::Reseat(reseated), Step::Swap(Part::Gpu(gpu(index)))]),
         )
-        .fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect()))
+        .fact(
+            "links",
+            Fact::Numbers(links.into_iter().map(u64::from).collect()),
+        )
         .fact("crc_errors", crc)
         .fact("replays", replay)
         .fact("recoveries", recovery)
         .fact("errors_under_load", (meanwhile > 0).then_some(meanwhile));
+    let worst = counted.iter().map(|errors| errors.crc).max();
+    let crc_a_second = evidence.a_second(worst.unwrap_or(0));
     if crc == 0 && recovery == 0 && judged && !slow {
         found.severity = Severity::Info;
+    } else if evidence.measured_seconds > 0.0 && crc_a_second >= RULE.parameter(evidence, &MOST_CRC)
+    {
+        found = found
+            .at(Severity::Error)
+            .fact("crc_errors_per_second", Fact::figure(crc_a_second));
     }
     let swap = || [Step::SwapTest(Part::Gpu(gpu(index)))];
     found.suspects = vec![
@@ -143,4 +164,41 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         found.suspects.push(congestion);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+
+    /// Returns the findings on eight H200, where link 7 of GPU 6 counted this many damaged flits.
+    fn counted(crc: u64, seconds: f64) -> Vec<Finding> {
+        let machine = h200_vm(8);
+        let added = NvLinkErrorsAdded {
+            link: 7,
+            crc,
+            replay: 20,
+            recovery: 1,
+        };
+        let load = LinkUnderLoad {
+            index: 6,
+            nvlink_errors: Some(vec![added]),
+            ..LinkUnderLoad::default()
+        };
+        let measurements = Measurements {
+            links: vec![load],
+            ..measured(&machine, 0.88)
+        };
+        within(&machine, &measurements, seconds)
+    }
+
+    #[test]
+    fn damaged_flits_are_judged_by_the_second() {
+        let code = "nvlink-errors-rose";
+        let found = only(&counted(500, 2.0), code, Severity::Error);
+        assert_eq!(found.subject, Subject::Link { index: 6, link: 7 });
+        only(&counted(500, 60.0), code, Severity::Warning);
+        // A run of half a second is no measure of a rate.
+        only(&counted(60, 0.5), code, Severity::Warning);
+    }
 }

@@ -7,11 +7,12 @@
 //! Replays and error counts of every GPU (NVML) and the AER counters of the functions above it (sysfs) are read before
 //! and after the copies. The increase is attributed to the link. An error that was not corrected is an error. Corrected
 //! errors and replays are judged together with the rates that were reached: a few of them are within the bit error rate
-//! that PCIe allows, and congestion alone can raise replays. So they are reported from `harmless_count` on only. Fewer
-//! are reported if copies over the link were slow with every partner, or several at once over it reached less than they
-//! should. Slow copies over the link are attributed to it and make it an error. Errors from before the run are not
-//! reported. Links of three GPUs or more with the same kind of errors, or of all, are one finding: check what they
-//! share before single GPUs.
+//! that PCIe allows, and congestion alone can raise replays. So they are a warning from `harmless_count` on only, if
+//! `harmless_per_second_count` of them came in each second, and information from `noted_count` and
+//! `noted_per_second_count` on. Fewer are reported if copies over the link were slow with every partner, or several at
+//! once over it reached less than they should. Slow copies over the link are attributed to it and make it an error.
+//! Errors from before the run are not reported. Links of three GPUs or more with the same kind of errors, or of all,
+//! are one finding: check what they share before single GPUs.
 //!
 //! # Why it matters
 //!
@@ -25,7 +26,7 @@
 //! # Sources
 //!
 //! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane, that is one error in 2 s
-//! on Gen5 x16; Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
+//! on Gen5 x16; DCGM, which warns from 8 replays in a minute on (`DCGM_LIMIT_MAX_PCIREPLAY_RATE`); Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
 use super::load_reached;
 use super::prelude::*;
@@ -34,12 +35,30 @@ use crate::external;
 use model::snapshot::PcieErrors;
 use topology::pcie::Connection;
 
-/// Corrected errors and replays below which nothing is reported while rates are as expected.
+/// Fewest corrected errors and replays for a warning while rates are as expected.
 const HARMLESS: Parameter = Parameter {
     name: "harmless_count",
     default: 100.0,
-    about: "corrected errors and replays below which a link whose copies are fast enough is left alone; chosen: \
-            at the bit error rate that PCIe allows a Gen5 x16 link has one error in 2 s",
+    about: "corrected errors or replays below which a link whose copies are fast enough is no warning; chosen",
+};
+/// Fewest in a second for a warning.
+const HARMLESS_RATE: Parameter = Parameter {
+    name: "harmless_per_second_count",
+    default: 20.0,
+    about: "the same in each second of measuring: forty times the bit error rate that PCIe allows a Gen5 x16 link, which is \
+            one error in 2 s",
+};
+/// Fewest for information.
+const NOTED: Parameter = Parameter {
+    name: "noted_count",
+    default: 20.0,
+    about: "the same for information; chosen: fewer are no rate",
+};
+/// Fewest in a second for information.
+const NOTED_RATE: Parameter = Parameter {
+    name: "noted_per_second_count",
+    default: 5.0,
+    about: "the same for information in each second: ten times the bit error rate that PCIe allows",
 };
 
 /// The counts of one link.
@@ -93,7 +112,7 @@ pub(crate) const RULE: Rule = Rule::new(
     include_str!("pcie_errors_rose.rs"),
     judge,
 )
-.with(&[HARMLESS]);
+.with(&[HARMLESS, HARMLESS_RATE, NOTED, NOTED_RATE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {
@@ -144,11 +163,17 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let over = links::over(evidence, link, gpus);
     let slow = links::slow(evidence, &over);
     let low = load_reached::is_low_over_pcie(evidence, link);
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "a count that large is above any limit"
-    )]
-    let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
+    let most = corrected.max(counted.replays);
+    let reaches = |count, a_second| {
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "a count that large is above any limit"
+        )]
+        let is_enough = most as f64 >= RULE.parameter(evidence, count);
+        is_enough && evidence.a_second(most) >= RULE.parameter(evidence, a_second)
+    };
+    let many = reaches(&HARMLESS, &HARMLESS_RATE);
+    let noted = slow.is_empty() && low != Some(true) && reaches(&NOTED, &NOTED_RATE);
     let some = corrected > 0 || counted.replays > 0;
     let uncorrected = non_fatal > 0 || fatal > 0;
     // A link that repeats what it sends slows every copy over it. If only one of several pairs is slow, the cause is
@@ -160,8 +185,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
             .collect::<BTreeSet<_>>()
     };
     let slows_all = !slow.is_empty() && twos(&over) == twos(&slow);
-    let worth_reporting = uncorrected || many || (some && (slows_all || low == Some(true)));
-    if !worth_reporting {
+    let counts = uncorrected || many || (some && (slows_all || low == Some(true)));
+    if !counts && !noted {
         return None;
     }
     let (subject, name) = place(evidence, link, gpus);
@@ -218,6 +243,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     found.scope.own_links = link.gpu.is_some();
     if uncorrected {
         found.severity = Severity::Error;
+    } else if !counts {
+        found.severity = Severity::Info;
     }
     found.suspects = vec![
         suspect_if(
@@ -325,7 +352,7 @@ mod tests {
     #[test]
     fn a_few_errors_count_only_where_copies_were_slow() {
         let machine = two_sockets();
-        let mut measurements = counted(40, 3, 0);
+        let mut measurements = counted(15, 3, 0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
         set(&mut measurements, 9.0, |cell| touches(cell, 3));
         let found = findings(&machine, Some(&measurements));
@@ -335,7 +362,7 @@ mod tests {
         assert!(
             finding
                 .message
-                .contains("3 corrected errors, 40 replays while copies ran"),
+                .contains("3 corrected errors, 15 replays while copies ran"),
             "{}",
             finding.message
         );
@@ -348,6 +375,17 @@ mod tests {
                 .any(|suspect| suspect.id == "other-work"),
             "{finding:#?}"
         );
+    }
+
+    #[test]
+    fn errors_are_judged_by_the_second() {
+        let machine = two_sockets();
+        let code = "pcie-errors-rose";
+        let found = |replays, seconds| within(&machine, &counted(replays, 0, 0), seconds);
+        only(&found(60, 2.0), code, Severity::Info);
+        assert_eq!(found(60, 60.0), []);
+        only(&found(1_000, 2.0), code, Severity::Warning);
+        only(&found(1_000, 60.0), code, Severity::Info);
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     let group = Group {
         common: Common::Everything,
         pairs: broken.pairs.clone(),
+        seen_back: false,
     };
     let mut suspects = wrong_bytes::suspects(evidence, &group);
     // One GPU does not explain pairs that share no GPU.

@@ -50,6 +50,7 @@ pub(super) fn findings(
         let alone = cluster::Group {
             common: cluster::Common::Gpu(*gpu),
             pairs: Vec::new(),
+            seen_back: false,
         };
         one_finding(
             rule,

@@ -5,11 +5,15 @@
 //!
 //! # How it is detected
 //!
-//! In every pattern of several flows (`measurements.load`), the sum of the flows that pass one hop of the graph is
-//! compared with what single flows explain. That is max-min fair shares of the graph, in which no flow has more than it
-//! reached alone, and a hop of unknown rate carries what one flow got through it. A sum below that by more than the
-//! margin of its class is low. The hop is the one that all such patterns pass and that carried as much in no other
-//! pattern. If several remain, all are named. `load-collapses` reports sums below a single flow.
+//! The explanation (docs/explanation.md) looks for the fewest changes of the machine that account for all figures.
+//! A change of a link is this finding if it explains flows of patterns of several flows (`measurements.load`) and
+//! no figure of a single flow. The flows through the link together must also reach less than single flows explain,
+//! by more than the margin of their class. That is max-min fair shares of the graph, in which no flow has more than
+//! it reached alone, and a hop of unknown rate carries what one flow got through it. If exactly the same flows pass
+//! several links, all are named. `load-collapses` reports sums below a single flow.
+//!
+//! If no change explains a flow of some patterns that are too low, as where few were measured, the finding names
+//! what all of these share.
 //!
 //! # Why it matters
 //!
@@ -25,7 +29,8 @@
 //! 8 x H200: 399 GB/s into one GPU from all others at once, 390 each if every GPU sends and receives, 396 alone
 //! (measured).
 
-use super::load::{self, COLLAPSE, Low};
+use super::load::{self, Low};
+use super::load_collapses;
 use super::load_steps;
 use super::prelude::*;
 
@@ -37,12 +42,14 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let below = super::load_collapses::RULE.parameter(evidence, &COLLAPSE);
-    let lows: Vec<Low<'_>> = load::low(evidence, below)
-        .into_iter()
-        .filter(|low| !low.collapse)
-        .collect();
-    let message = |place: &str, low: &Low<'_>| {
+    let lows = load_collapses::lows(evidence).into_iter();
+    lows.filter(|low| !low.collapse && !low.links.is_empty())
+        .map(|low| finding(evidence, &low))
+        .collect()
+}
+
+fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
+    let message = |place: &str| {
         format!(
             "{} at once through {place} reach {} GB/s together, {:.0}% of the {} that each alone and the links allow: {}",
             words::count(low.flows.len(), "flow"),
@@ -52,6 +59,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let plan = |low: &Low<'_>| load_steps::of_low(low, Step::CompareAlike);
-    load::findings(evidence, &RULE, &lows, message, plan)
+    let plan = load_steps::of_low(low, Step::CompareAlike);
+    load::finding(evidence, &RULE, low, message, plan)
 }

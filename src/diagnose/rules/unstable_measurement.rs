@@ -96,10 +96,7 @@ struct Scattered {
 
 /// Returns a finding on figures of host and GPU whose samples scatter by more than on healthy machines.
 fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
-    let low: BTreeSet<u32> = host_bandwidth_low::low(evidence)
-        .iter()
-        .map(|low| low.rated.copy.gpu)
-        .collect();
+    let low = host_bandwidth_low::gpus(evidence);
     let scattered: Vec<Scattered> = host::spreads(evidence)
         .into_iter()
         .filter_map(|(gpu, what, spread)| {

@@ -3,20 +3,8 @@
 use std::fmt;
 
 use crate::words;
-use model::step::Step;
+use model::step::{Argument, Step};
 use model::units::PciAddress;
-
-/// An argument of a step.
-pub(crate) trait Argument {
-    /// Adds the GPUs, addresses and parts that it names.
-    #[must_use]
-    fn about(&self, step: Step) -> Step {
-        step
-    }
-}
-
-impl Argument for &'static str {}
-impl Argument for u32 {}
 
 /// One of these GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -305,7 +293,7 @@ choices! {
         WithPeerAccess: "data copied with peer access",
     }
 
-    /// Why nothing is to be done; follows "nothing to do".
+    /// Why nothing is to be repaired; follows "nothing to repair".
     Fine {
         Always: "",
         BridgesAreOfTwo: ": a bridge connects two GPUs",

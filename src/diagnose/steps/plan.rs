@@ -39,10 +39,15 @@ impl Plan {
         self
     }
 
-    /// Adds the steps that a finding has, in their stages, after these.
+    /// Adds the steps that a finding has, in their stages, after these, unless they are among these.
     #[must_use]
     pub(crate) fn beside(mut self, others: Vec<step::Step>) -> Self {
-        self.0.extend(others);
+        let is_new = |step: &step::Step| {
+            let same = |own: &step::Step| own.id == step.id && own.text == step.text;
+            !self.0.iter().any(same)
+        };
+        let new: Vec<_> = others.into_iter().filter(is_new).collect();
+        self.0.extend(new);
         self.0.sort_by_key(|step| step.when);
         self
     }
@@ -72,5 +77,26 @@ impl<const N: usize> From<[Step; N]> for Plan {
 impl From<Vec<Step>> for Plan {
     fn from(steps: Vec<Step>) -> Self {
         Self::now(steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_a_plan_has_is_not_added_again() {
+        let later = || Plan::now([Step::DriverLog, Step::ReloadDriver, Step::CheckAgain]);
+        let plan = Plan::now([Step::Above4G, Step::CheckAgain]).before(later().into());
+        let text = step::sentences(&Vec::from(plan));
+        assert_eq!(text.matches("check again").count(), 1, "{text}");
+        assert!(text.contains(". If it stays: look for"), "{text}");
+        let plan = Plan::now([Step::CheckAgain]).beside(later().into());
+        let text = step::sentences(&Vec::from(plan));
+        assert_eq!(
+            text.to_lowercase().matches("check again").count(),
+            1,
+            "{text}"
+        );
     }
 }

@@ -1,44 +1,8 @@
-//! Every step: its arguments, its identifier, its class and its words. A step is worded to follow "if it stays: " and to
-//! stand beside others; it begins with a small letter and ends without a full stop.
+//! Every step of the rules: its arguments, its identifier, its class and its words.
 
 use super::arguments::*;
-use model::step::{self, Remedy, When};
 
-/// Declares the steps. The words take the arguments by name.
-macro_rules! steps {
-    ($($name:ident $(($($argument:ident: $kind:ty),+))? => $id:literal $remedy:ident $words:literal;)*) => {
-        /// A step of a finding, or of the test for a suspect.
-        #[derive(Debug, Clone, PartialEq)]
-        pub(crate) enum Step { $($name $(($($kind),+))?),* }
-
-        impl Step {
-            /// Returns the step as a report has it.
-            pub(super) fn recorded(&self, when: When) -> step::Step {
-                match self {
-                    $(Self::$name $(($($argument),+))? => {
-                        let step = step::Step {
-                            id: $id.into(),
-                            remedy: Remedy::$remedy,
-                            when,
-                            text: format!($words),
-                            gpus: Vec::new(),
-                            addresses: Vec::new(),
-                            parts: Vec::new(),
-                        };
-                        $($(let step = $argument.about(step);)+)?
-                        step
-                    })*
-                }
-            }
-        }
-
-        /// Identifier and class of every step.
-        #[cfg(test)]
-        pub(crate) const STEPS: &[(&str, Remedy)] = &[$(($id, Remedy::$remedy)),*];
-    };
-}
-
-steps! {
+model::steps! {
     // To check again.
     CheckAgain => "check-again" Repeat "check again";
     CheckOften => "check-again" Repeat "check again, several times: a machine that is sound never does this";
@@ -215,7 +179,7 @@ steps! {
     ThreeBridges => "bridge-fitted" Investigate "see whether all three bridges are fitted";
     BridgesFitted(gpus: All) => "bridge-fitted" Investigate "see whether NVLink bridges should sit on {gpus}";
     BridgeMissing => "bridge-fitted" Investigate
-        "open the machine and look; nothing to do if the order has no bridge for this GPU";
+        "open the machine and look; nothing to repair if the order has no bridge for this GPU";
     Processors => "processor" Investigate
         "look at the processors: their load, power saving, and the NUMA node that the check ran on";
 
@@ -381,16 +345,15 @@ steps! {
     SendReport => "send-report" CallService "report it with the JSON report";
 
     // Nothing.
-    Nothing(fine: Fine) => "nothing" None "nothing to do{fine}";
+    Nothing(fine: Fine) => "nothing" None "nothing to repair{fine}";
 }
-
-impl Argument for String {}
 
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use model::step::Remedy;
 
     #[test]
     fn an_identifier_has_one_class() {

@@ -35,7 +35,7 @@ pub(super) fn text(name: &str, folder: Option<&Path>) -> Result<Cow<'static, str
             .map(Cow::Owned)
             .map_err(|error| format!("cannot read the machine '{name}': {error}")),
         _ => Err(format!(
-            "there is no machine '{name}'{}: a base is a built-in machine, or a file that ends in .toml",
+            "there is no machine '{name}': a base is a built-in machine, or a file that ends in .toml{}",
             did_you_mean(name, descriptions::names())
         )),
     }

@@ -24,9 +24,9 @@ impl Simulated {
         if !name.contains(['/', '.']) {
             let known: Vec<_> = builtin::names().collect();
             return Err(format!(
-                "there is no machine '{name}'{}: choose live, a file that ends in .toml, or a simulated one ({})",
-                did_you_mean(name, known.iter().copied().chain(["live"])),
-                known.join(", ")
+                "there is no machine '{name}': choose live, a file that ends in .toml, or a simulated one ({}){}",
+                known.join(", "),
+                did_you_mean(name, known.iter().copied().chain(["live"]))
             ));
         }
         let text = read(Path::new(name))

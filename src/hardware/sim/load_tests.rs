@@ -620,7 +620,7 @@ fn a_mistake_on_a_base_has_line_and_key_and_one_in_the_base_names_it() {
         (
             "\"h200x2\"",
             "\"h200x3\"",
-            "line 1, base: there is no machine 'h200x3'; did you mean 'h200x8'?: a base is a built-in machine, or a file",
+            "line 1, base: there is no machine 'h200x3': a base is a built-in machine, or a file that ends in .toml; did you mean 'h200x8'?",
         ),
         ("\"h200x2\"", "\"\"", "line 1, base: there is no machine ''"),
         (

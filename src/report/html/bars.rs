@@ -60,7 +60,10 @@ fn placements(measurements: &Measurements) -> Markup {
                             @let figures = rates(measurements, placement);
                             tr {
                                 th scope="row" { (placement.to_string()) }
-                                td data-label=(RATE) { (measured(figures.rates, rate, whole, figures.expected)) }
+                                td data-label=(RATE) {
+                                    (measured(figures.rates, rate, whole, figures.expected))
+                                    @if let Some(hidden) = figures.hidden() { " " strong { (hidden) } }
+                                }
                                 @for (side, label) in [Side::Source, Side::Destination].into_iter().zip(OVERLAPS) {
                                     td data-label=(label) { (measured(overlap(measurements, placement, side), percent, 100.0, None)) }
                                 }
@@ -139,6 +142,7 @@ fn host(measurements: &Measurements) -> Markup {
                                     td { (measured(way.rates, rate, whole, way.expected)) }
                                     td .faint {
                                         @if let Some([low, high]) = way.expected { (range(low, high, rate, " to ")) " expected" }
+                                        @if let Some(lowest) = &way.lowest { " " strong { "lowest " (lowest) } }
                                     }
                                 }
                             }

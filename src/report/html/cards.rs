@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::evidence;
-use super::super::findings::sentence;
+use super::super::findings::parts;
 use super::blocks::NEW_LINE;
 use model::finding::{Finding, RuleId, Severity};
 use model::snapshot::Snapshot;
@@ -13,9 +13,21 @@ use model::snapshot::Snapshot;
 /// Most findings of one rule that have a card each; the others are listed.
 const SHOWN_PER_RULE: usize = 4;
 
-/// Renders the findings, worst first.
+/// Renders warnings and errors, worst first.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
-    section("Findings", &digest.findings, &digest.report.snapshot)
+    section("Findings", &of(digest, false), &digest.report.snapshot)
+}
+
+/// Renders the information, which needs no action.
+pub(super) fn notes(digest: &Digest<'_>) -> Markup {
+    section("Notes", &of(digest, true), &digest.report.snapshot)
+}
+
+fn of<'a>(digest: &Digest<'a>, information: bool) -> Vec<&'a Finding> {
+    let findings = digest.findings.iter().copied();
+    findings
+        .filter(|finding| (finding.severity == Severity::Info) == information)
+        .collect()
 }
 
 /// Renders findings below a heading, in their order. Renders nothing if there are none.
@@ -35,7 +47,7 @@ pub(super) fn section(title: &str, findings: &[&Finding], snapshot: &Snapshot) -
                 @for (_, alike) in &groups {
                     @let (shown, rest) = alike.split_at(alike.len().min(SHOWN_PER_RULE));
                     @for finding in shown { (NEW_LINE) (card(finding, snapshot)) }
-                    @if !rest.is_empty() { (more(rest, snapshot)) }
+                    @if !rest.is_empty() { (more(rest)) }
                 }
             }
         }
@@ -55,18 +67,18 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
     let (class, sign, name) = word(finding.severity);
     let title = html! {
         span .badge { span aria-hidden="true" { (sign) } " " (name) }
-        " " (clean(&sentence(finding, snapshot))) " " code { (clean(&finding.code)) }
+        " " (clean(&finding.message)) " " code { (clean(&finding.code)) }
     };
     html! {
         @if finding.severity == Severity::Info {
-            details .finding.(class) { summary { (title) } (inside(finding)) }
+            details .finding.(class) { summary { (title) } (inside(finding, snapshot)) }
         } @else {
-            article .finding.(class) { h3 { (title) } (inside(finding)) }
+            article .finding.(class) { h3 { (title) } (inside(finding, snapshot)) }
         }
     }
 }
 
-fn inside(finding: &Finding) -> Markup {
+fn inside(finding: &Finding, snapshot: &Snapshot) -> Markup {
     let seen = evidence::sentences(finding);
     html! {
             (next(finding))
@@ -74,6 +86,7 @@ fn inside(finding: &Finding) -> Markup {
             @if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
                 p .where { strong { "Where: " } (clean(&finding.location)) }
             }
+            @for part in parts(finding, snapshot) { p .where { strong { "Part: " } (clean(&part)) } }
             @if !seen.is_empty() {
                 details open[finding.severity > Severity::Info] {
                     summary { "What was seen" }
@@ -121,12 +134,12 @@ fn effects(finding: &Finding) -> Markup {
     }
 }
 
-fn more(rest: &[&Finding], snapshot: &Snapshot) -> Markup {
+fn more(rest: &[&Finding]) -> Markup {
     let (class, ..) = word(rest[0].severity);
     html! {
         details .finding.(class) {
             summary { (rest.len()) " more like this " code { (clean(&rest[0].code)) } }
-            ul { @for finding in rest { li { (clean(&sentence(finding, snapshot))) } } }
+            ul { @for finding in rest { li { (clean(&finding.message)) } } }
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 
 use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use maud::{Markup, PreEscaped, html};
 
@@ -58,16 +58,34 @@ pub(crate) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
         .ok_or("is a page without a report of peerscope in it")?;
     let end = memchr::memchr(b'<', rest).ok_or("ends within its report: the page was cut off")?;
     let bytes = from_base64(&rest[..end]).ok_or("has a report in it that is not base64")?;
-    let mut json = Vec::new();
-    let read = GzDecoder::new(bytes.as_slice())
+    unpacked(&bytes, most)
+        .map_err(|why| format!("has a report in it that cannot be unpacked: {why}"))
+}
+
+/// Unpacks gzip. Fails if the result is longer than `most` bytes.
+///
+/// # Errors
+///
+/// Returns the defect.
+pub(crate) fn unpacked(bytes: &[u8], most: u64) -> Result<Vec<u8>, String> {
+    let mut whole = Vec::new();
+    let read = MultiGzDecoder::new(bytes)
         .take(most + 1)
-        .read_to_end(&mut json);
-    read.map_err(|error| format!("has a report in it that cannot be unpacked: {error}"))?;
-    if json.len() as u64 > most {
-        Err("has a report in it that is too large".into())
+        .read_to_end(&mut whole);
+    read.map_err(|error| error.to_string())?;
+    if whole.len() as u64 > most {
+        Err(format!("it is longer than {most} bytes"))
     } else {
-        Ok(json)
+        Ok(whole)
     }
+}
+
+/// Returns these bytes in gzip, for tests.
+#[cfg(test)]
+pub(crate) fn gzip_of(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
 }
 
 pub(super) fn base64(bytes: &[u8]) -> String {
@@ -153,7 +171,7 @@ mod tests {
         assert!(
             json_of(page.as_bytes(), 1000)
                 .unwrap_err()
-                .contains("too large")
+                .contains("longer than 1000 bytes")
         );
         assert!(
             json_of(b"<html>", 1000)

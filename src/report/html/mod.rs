@@ -61,6 +61,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
         (picture(digest))
         (heat::write(digest))
         div .charts { (bars::write(digest)) }
+        (cards::notes(digest))
         (timeline::write(digest.timelines))
         (rest(page.blocks()))
     };

@@ -212,6 +212,13 @@ fn streams(measurements: &Measurements) -> Option<Line> {
         .iter()
         .filter_map(|figures| Some(figures.rates?.median))
         .collect();
+    let hidden = figures
+        .iter()
+        .filter_map(|figures| figures.lowest)
+        .min_by(|(_, one), (_, other)| one.total_cmp(other));
+    let hidden = hidden.map_or_else(String::new, |(flow, value)| {
+        format!(" in the middle, lowest {}, {flow}", rate(value))
+    });
     let alike =
         Spread::of(medians.iter().copied()).filter(|medians| is_within(*medians, ALIKE_PERCENT));
     let sound = overlaps().filter(|overlap| overlap.cell().tested());
@@ -231,7 +238,7 @@ fn streams(measurements: &Measurements) -> Option<Line> {
             medians.len().to_string()
         };
         format!(
-            "{number} alike, {} GB/s",
+            "{number} alike, {} GB/s{hidden}",
             range(alike.min, alike.max, rate, " to ")
         )
     });

@@ -100,13 +100,9 @@ fn copies(measurements: &Measurements) -> Lines {
 fn at_once(ways: &[Ways]) -> Option<String> {
     let text = |way: &Ways| {
         let sum = way.sum?;
-        let alone = ways
-            .iter()
-            .find(|other| other.at_once == 1 && other.way == way.way);
-        let alone = alone
-            .and_then(|alone| alone.sum)
-            .filter(|alone| *alone > 0.0);
-        let of = alone.map(|alone| format!(" ({}% of alone)", percent(100.0 * sum / alone)));
+        let of = way
+            .alone(ways)
+            .map(|alone| format!(" ({}% of alone)", percent(100.0 * sum / alone)));
         Some(format!(
             "{} {}{}",
             rate(sum),

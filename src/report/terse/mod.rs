@@ -4,7 +4,7 @@
 use super::body::{self, Expected};
 use super::digest::Digest;
 use super::page::{Page, Paint};
-use super::{findings, machine, topo};
+use super::{advice, findings, machine, topo};
 use model::measurement::{Measurements, Status};
 use model::rounding::short;
 
@@ -25,6 +25,7 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
     body::standing(&mut page, digest);
     summary::write(&mut page, digest, width, summary::Of::EachRule);
     findings::worse(&mut page, report);
+    findings::notes(&mut page, report);
     body::not_tested_at_all(&mut page, report);
     machine::write(&mut page, report);
     match &report.measurements {
@@ -40,6 +41,21 @@ pub(super) fn brief(digest: &Digest<'_>, width: usize) -> Page {
     let mut page = Page::new(false);
     body::top(&mut page, digest, Expected::Said);
     summary::write(&mut page, digest, width, summary::Of::EachFinding);
+    page
+}
+
+/// Returns the verdict, and the advice for programs.
+pub(super) fn advice(digest: &Digest<'_>) -> Page {
+    let mut page = Page::new(false);
+    body::top(&mut page, digest, Expected::Said);
+    if digest.report.advice.is_empty() {
+        page.blank();
+        page.line(
+            Paint::Plain,
+            "There is no advice: no figure that it would follow from was measured.",
+        );
+    }
+    advice::write(&mut page, digest.report);
     page
 }
 
@@ -83,12 +99,16 @@ fn end(page: &mut Page, digest: &Digest<'_>) {
         short(report.timing.total)
     );
     page.blank();
+    if let Some(codes) = summary::usual(digest) {
+        let text = format!("as most machines have: {codes}");
+        page.item(0, 8, "Notes", Paint::Strong, &text);
+    }
     page.item(0, 8, "Run", Paint::Strong, &text);
     page.item(
         0,
         8,
         "More",
         Paint::Strong,
-        "--verbose has every table and advice; 'peerscope explain CODE' a finding",
+        "--verbose all tables, --advice for programs, 'peerscope explain CODE'",
     );
 }

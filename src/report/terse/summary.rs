@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::digest::Digest;
 use super::super::escape::clean;
-use super::super::findings::{Alike, by_rule, label, place, sentence};
+use super::super::findings::{Alike, by_rule, is_usual, label, place};
 use super::super::page::{Page, Paint};
 use model::finding::{Finding, Severity};
 use model::snapshot::Snapshot;
@@ -34,9 +34,14 @@ pub(super) enum Of {
     EachRule,
 }
 
-/// Writes the lines, worst first; each fits the width.
+/// Writes the lines, worst first; each fits the width. A page that describes the findings further down has none for
+/// information.
 pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) {
-    if digest.findings.is_empty() {
+    let mut all = by_rule(digest.report);
+    if of == Of::EachRule {
+        all.retain(|alike| alike.severity > Severity::Info);
+    }
+    if all.is_empty() || (of == Of::EachRule && is_whole_in_a_line(&all, width)) {
         return;
     }
     page.blank();
@@ -45,7 +50,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
         severity,
         code,
         findings,
-    } in by_rule(digest.report)
+    } in all
     {
         let (word, paint) = label(severity);
         let shown = match of {
@@ -60,7 +65,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
                 String::new()
             };
             let end = format!("{more} [{}]", clean(code));
-            let sentence = clean(&sentence(finding, &digest.report.snapshot)).into_owned();
+            let sentence = clean(&finding.message).into_owned();
             let text = fitted(&sentence, &end, width.saturating_sub(TEXT));
             page.item(0, TEXT, word, paint, &text);
             if of == Of::EachRule && severity > Severity::Info && told < TOLD {
@@ -70,6 +75,28 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
             }
         }
     }
+}
+
+/// Returns true for one finding whose sentence is not cut: its block below begins with the same line.
+fn is_whole_in_a_line(all: &[Alike<'_>], width: usize) -> bool {
+    let [one] = all else { return false };
+    let [finding] = one.findings[..] else {
+        return false;
+    };
+    let needed = clean(&finding.message).width() + clean(one.code).width() + " []".len();
+    needed <= width.saturating_sub(TEXT)
+}
+
+/// Returns the rules whose information nearly every healthy machine gets, if there are any: `pageable-slower and
+/// pinning-dominates`.
+pub(super) fn usual(digest: &Digest<'_>) -> Option<String> {
+    let codes = by_rule(digest.report);
+    let codes: Vec<_> = codes
+        .iter()
+        .filter(|alike| is_usual(alike))
+        .map(|alike| clean(alike.code).into_owned())
+        .collect();
+    (!codes.is_empty()).then(|| codes.join(", "))
 }
 
 /// Writes the place and the first steps below the line of a finding, so that a technician at the machine can begin.

@@ -3,6 +3,7 @@
 //!
 //! `cargo test --test machines shadow::explanation` runs it by itself; a plain `cargo test` leaves it out.
 
+mod explained;
 mod score;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,16 +14,17 @@ use explain::BUDGET;
 use libtest_mimic::Trial;
 use model::report::Report;
 
-use self::score::{FIGURES, Score, explained};
+use self::explained::explained;
+use self::score::{FIGURES, Score};
 use crate::cases::{Shadowed, shadowed};
 use crate::common::{Ran, peerscope, say, text_of};
 use crate::{common, trial};
 
 /// Least number of reports of each kind that are explained exactly. It may only rise.
 const FLOORS: [(Kind, usize); 4] = [
-    (Kind::HostAndLoad, 14),
-    (Kind::Peers, 41),
-    (Kind::NoFigure, 381),
+    (Kind::HostAndLoad, 16),
+    (Kind::Peers, 42),
+    (Kind::NoFigure, 383),
     (Kind::Recorded, 13),
 ];
 

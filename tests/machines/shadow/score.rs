@@ -1,14 +1,14 @@
 //! Compares what the explanation accuses with the findings of the rules, by place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use diagnose::{expected, expected_host};
-use explain::{Class, Explanation, Floors, Part, explain};
+use explain::{Explanation, Part};
+use model::fact::Fact;
 use model::finding::{Finding, Severity, Subject};
-use model::host::HostCopy;
-use model::measurement::PeerBandwidth;
 use model::node::NodeId;
 use model::report::Report;
+
+use super::explained::gpus_of;
 
 /// Codes of findings on figures that the explanation is to account for, host copies and loads first. Codes on facts and
 /// on wrong bytes are not its business.
@@ -26,39 +26,6 @@ pub(crate) const FIGURES: [&str; 12] = [
     "staged-slow",
     "direct-slower-than-staged",
 ];
-
-/// The floors of the rules, without settings of a user.
-pub(crate) struct OfRules<'a>(pub &'a Report);
-
-impl Floors for OfRules<'_> {
-    fn peer(&self, cell: &PeerBandwidth) -> Option<f64> {
-        let Report {
-            topology, snapshot, ..
-        } = self.0;
-        floor(expected::of(cell, topology, snapshot, &BTreeMap::new())?.share)
-    }
-
-    fn host(&self, copy: &HostCopy) -> Option<f64> {
-        floor(expected_host::of(copy, &BTreeMap::new())?.share)
-    }
-}
-
-fn floor(share: expected::Share) -> Option<f64> {
-    Some(share.percent / 100.0 * (1.0 - share.margin_percent / 100.0))
-}
-
-/// Explains the figures of a report.
-pub(crate) fn explained(report: &Report, budget: u64) -> Option<Explanation> {
-    let measurements = report.measurements.as_ref()?;
-    let (snapshot, topology) = (&report.snapshot, &report.topology);
-    Some(explain(
-        snapshot,
-        topology,
-        measurements,
-        &OfRules(report),
-        budget,
-    ))
-}
 
 /// What the explanation makes of one report.
 #[derive(Debug, Default)]
@@ -91,9 +58,9 @@ impl Score {
             })
             .collect();
         let fits = |places: &Vec<Vec<Part>>, finding: &Finding| {
-            places
-                .iter()
-                .any(|parts| is_at(parts, &finding.subject, report))
+            places.iter().any(|parts| {
+                is_at(parts, &finding.subject, report) || lists(finding, parts, report)
+            })
         };
         for places in &accused {
             if !raised.iter().any(|finding| fits(places, finding)) {
@@ -154,37 +121,22 @@ fn is_at(parts: &[Part], subject: &Subject, report: &Report) -> bool {
     }
 }
 
+/// Returns true if the finding lists exactly the GPUs of these parts.
+fn lists(finding: &Finding, parts: &[Part], report: &Report) -> bool {
+    let gpus = parts.iter().flat_map(|part| gpus_of(*part, report));
+    let gpus: BTreeSet<u32> = gpus.collect();
+    let mut facts = finding.evidence.into_iter();
+    facts.any(|(name, fact)| match fact {
+        Fact::Gpus(listed) if name == "gpus" => gpus == listed.iter().copied().collect(),
+        _ => false,
+    })
+}
+
 /// Returns true for what GPUs have in common.
 fn is_shared(part: Part) -> bool {
     match part {
         Part::Class(_) | Part::Machine | Part::Memory(_) | Part::Interconnect(..) => true,
         Part::Link(node) => !node.is_gpu(),
         _ => false,
-    }
-}
-
-/// Returns the GPUs that a part belongs to.
-fn gpus_of(part: Part, report: &Report) -> Vec<u32> {
-    match part {
-        Part::Link(NodeId::Gpu(gpu))
-        | Part::NvPort(gpu)
-        | Part::Gpu(gpu)
-        | Part::Host(gpu)
-        | Part::Stage(gpu)
-        | Part::Exit(gpu) => vec![gpu],
-        Part::NvPair(one, other) | Part::Pair(one, other) | Part::StagedPair(one, other) => {
-            vec![one, other]
-        }
-        Part::Link(node) => {
-            let links = report
-                .topology
-                .links
-                .iter()
-                .filter_map(|link| link.pcie.as_ref());
-            let of_node = links.filter(|link| link.lower() == Some(node));
-            of_node.flat_map(|link| link.gpus.clone()).collect()
-        }
-        Part::Memory(_) | Part::Interconnect(..) | Part::Machine => Vec::new(),
-        Part::Class(Class::Host | Class::Staged | Class::NvLink | Class::Pcie(_)) => Vec::new(),
     }
 }

@@ -4,6 +4,7 @@ mod affinity;
 mod error;
 mod gate;
 mod held;
+mod hold;
 mod host;
 mod kernels;
 mod place;
@@ -13,14 +14,12 @@ mod table;
 
 use std::ffi::c_int;
 use std::ptr::without_provenance_mut;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::error::{addressable, code, lacks};
 use self::gate::Gate;
 use self::held::Held;
 pub(crate) use self::session::CudaDriver;
-use self::session::Opened;
-use self::startup::Answer;
 use hardware::pattern::{pattern, poison};
 use hardware::{
     Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
@@ -30,99 +29,15 @@ use model::flow::HostMemory;
 use model::measurement::RdmaSupport;
 use model::placement::Engine;
 
-/// Time after which a held stream opens by itself. It is longer than enqueuing ever takes, and shorter than the
-/// deadline of a round, so that the report shows the cause rather than a hang. It is also shorter than the 2 s after
-/// which Windows resets a GPU whose kernel does not end (TdrDelay; it holds under WSL2 too).
-const GATE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Time after which the driver is asked about a stream whose device does not wait yet. The query makes the driver
-/// submit collected launches; under WSL2 it collects them. Chosen: ten times what a launch takes to begin.
-const SUBMIT_AFTER: Duration = Duration::from_micros(100);
-
-/// Share of the time limit for the driver's start after which unfinished contexts are abandoned. At the end of the
-/// limit, the parent gives up the whole worker.
-const CONTEXTS_UNTIL: f64 = 0.75;
-/// The same share for kernels.
-const KERNELS_UNTIL: f64 = 0.9;
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
-/// CU_STREAM_WAIT_VALUE_GEQ: wraps around, as the gate kernel's comparison does.
-const WAIT_VALUE_GEQ: u32 = 0;
-/// CU_STREAM_WRITE_VALUE_DEFAULT: earlier writes are visible before this one.
-const WRITE_VALUE_DEFAULT: u32 = 0;
-
 impl Driver for CudaDriver {
     fn devices(&self) -> &[DeviceInfo] {
         &self.devices
     }
 
     fn open(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>> {
-        let handles: Vec<_> = devices.iter().map(|&device| self.handle(device)).collect();
-        let began = Instant::now();
-        let contexts = startup::contexts(self.table, handles.clone(), self.left(CONTEXTS_UNTIL));
-        self.context_seconds
-            .set(self.context_seconds.get() + began.elapsed().as_secs_f64());
-        let mut results = Vec::new();
-        let mut usable = Vec::new();
-        for ((&device, handle), context) in devices.iter().zip(&handles).zip(contexts) {
-            results.push(match context {
-                Answer::Given(Ok(context)) => {
-                    if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
-                        *slot = Some(Opened {
-                            context,
-                            loaded: None,
-                        });
-                    }
-                    usable.extend(
-                        handle
-                            .as_ref()
-                            .ok()
-                            .map(|&handle| (results.len(), device, handle, context)),
-                    );
-                    Ok(())
-                }
-                Answer::Given(Err(error)) | Answer::Late(error) => Err(error),
-            });
-        }
-        let Some(&(_, first, ..)) = usable.first() else {
-            return results;
-        };
-        let places = self
-            .enter(first)
-            .and_then(|()| self.gate())
-            .and_then(|gate| {
-                let place = |&(_, device, handle, context): &(_, _, _, _)| {
-                    Ok((handle, context, gate.addresses(device)?))
-                };
-                usable.iter().map(place).collect()
-            });
-        let loaded = match places {
-            Ok(places) => startup::kernels(self.table, places, self.left(KERNELS_UNTIL)),
-            Err(error) => usable
-                .iter()
-                .map(|_| Answer::Given(Err(error.clone())))
-                .collect(),
-        };
-        for (&(index, device, ..), loaded) in usable.iter().zip(loaded) {
-            match loaded {
-                Answer::Given(Ok(loaded)) => {
-                    if let Some(Some(opened)) = self.opened.borrow_mut().get_mut(device.0 as usize)
-                    {
-                        opened.loaded = Some(loaded);
-                    }
-                }
-                Answer::Given(Err(error)) => {
-                    drop(self.kernels_failures.borrow_mut().insert(device, error))
-                }
-                // Forget the context: any other call to this device would hang as well.
-                Answer::Late(error) => {
-                    if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
-                        *slot = None;
-                    }
-                    results[index] = Err(error);
-                }
-            }
-        }
-        results
+        self.start_devices(devices)
     }
 
     fn kernels_failure(&self, device: Device) -> Option<HardwareError> {
@@ -395,66 +310,15 @@ impl Driver for CudaDriver {
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
-        self.enter(stream.device)?;
-        let handle = self.stream(stream)?;
-        let gate = self.gate()?;
-        let (words, reports) = (gate.addresses(stream.device)?, gate.tells(stream.device));
-        let generation = gate.close();
-        let held = || self.held.borrow_mut().extend(reports.then_some(stream));
-        if !self.kernels_failures.borrow().contains_key(&stream.device) {
-            let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
-            return self
-                .with_kernels(stream.device, |kernels, _| {
-                    kernels.gate(self.table, handle, words, generation, timeout)
-                })
-                .map(|()| held());
-        }
-        let wait = self.table.stream_wait_value.ok_or_else(|| {
-            HardwareError::new(
-                ErrorKind::Unsupported,
-                "streams cannot be held: no kernels, and no cuStreamWaitValue32",
-            )
-        })?;
-        if let Some(write) = self.table.stream_write_value {
-            // SAFETY: the word is pinned host memory, mapped into every context.
-            let written = unsafe { write(handle, words.arrived, generation, WRITE_VALUE_DEFAULT) };
-            match self.table.check("cuStreamWriteValue32", written) {
-                // Without this call the word is never written: the device never reports that it waits.
-                Err(error) if error.kind == ErrorKind::Unsupported => {}
-                written => written?,
-            }
-        }
-        // SAFETY: as above.
-        let waits = unsafe { wait(handle, words.flag, generation, WAIT_VALUE_GEQ) };
-        self.table
-            .check("cuStreamWaitValue32", waits)
-            .map(|()| held())
+        self.close_gate(stream)
     }
 
     fn late(&self, limit: Duration) -> Vec<Device> {
-        let Some(gate) = self.gate.get() else {
-            return Vec::new();
-        };
-        let (mut held, began, mut submitted) = (self.held.take(), Instant::now(), false);
-        loop {
-            // Read the clock before the words: if this thread was suspended in between, it checks once more.
-            let waited = began.elapsed();
-            held.retain(|stream| !gate.has(stream.device));
-            if !held.is_empty() && !submitted && waited >= SUBMIT_AFTER {
-                submitted = true;
-                held.iter().for_each(|stream| self.submit(*stream));
-            } else if held.is_empty() || waited >= limit {
-                return held.into_iter().map(|stream| stream.device).collect();
-            }
-            std::hint::spin_loop();
-        }
+        self.not_held_within(limit)
     }
 
     fn release(&self) {
-        self.held.take();
-        if let Some(gate) = self.gate.get() {
-            gate.open();
-        }
+        self.open_gate();
     }
 
     fn expired(&self) -> bool {
@@ -545,18 +409,6 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
-    /// Makes the driver submit the launches that it has collected for a stream.
-    fn submit(&self, stream: Stream) {
-        if let (Some(query), Ok(handle), Ok(())) = (
-            self.table.stream_query,
-            self.stream(stream),
-            self.enter(stream.device),
-        ) {
-            // SAFETY: the stream is alive. A later wait for the stream returns its errors.
-            let _ = unsafe { query(handle) };
-        }
-    }
-
     /// Waits for the check kernel of a device, and returns its counts.
     fn counted(&self, device: Device, bytes: u64) -> Result<PatternCheck, HardwareError> {
         let mut counts = [0_u64; 3];

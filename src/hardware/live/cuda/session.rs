@@ -11,12 +11,18 @@ use super::affinity::Affinity;
 use super::gate::Gate;
 use super::held::Held;
 use super::kernels::Kernels;
-use super::startup::{self, Context, Loaded};
+use super::startup::{self, Answer, Context, Loaded};
 use super::table::Table;
 use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 
 /// Least share of the limit for each step, regardless of how long the steps before took.
 const LEAST_SHARE: f64 = 0.05;
+
+/// Share of the time limit for the driver's start after which unfinished contexts are abandoned. At the end of the
+/// limit, the parent gives up the whole worker.
+const CONTEXTS_UNTIL: f64 = 0.75;
+/// The same share for kernels.
+const KERNELS_UNTIL: f64 = 0.9;
 
 /// The CUDA driver of this machine.
 pub(crate) struct CudaDriver {
@@ -91,8 +97,79 @@ impl CudaDriver {
         })
     }
 
+    /// Creates contexts and loads kernels, on all these devices at once.
+    pub(super) fn start_devices(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>> {
+        let handles: Vec<_> = devices.iter().map(|&device| self.handle(device)).collect();
+        let began = Instant::now();
+        let contexts = startup::contexts(self.table, handles.clone(), self.left(CONTEXTS_UNTIL));
+        self.context_seconds
+            .set(self.context_seconds.get() + began.elapsed().as_secs_f64());
+        let mut results = Vec::new();
+        let mut usable = Vec::new();
+        for ((&device, handle), context) in devices.iter().zip(&handles).zip(contexts) {
+            results.push(match context {
+                Answer::Given(Ok(context)) => {
+                    if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
+                        *slot = Some(Opened {
+                            context,
+                            loaded: None,
+                        });
+                    }
+                    usable.extend(
+                        handle
+                            .as_ref()
+                            .ok()
+                            .map(|&handle| (results.len(), device, handle, context)),
+                    );
+                    Ok(())
+                }
+                Answer::Given(Err(error)) | Answer::Late(error) => Err(error),
+            });
+        }
+        let Some(&(_, first, ..)) = usable.first() else {
+            return results;
+        };
+        let places = self
+            .enter(first)
+            .and_then(|()| self.gate())
+            .and_then(|gate| {
+                let place = |&(_, device, handle, context): &(_, _, _, _)| {
+                    Ok((handle, context, gate.addresses(device)?))
+                };
+                usable.iter().map(place).collect()
+            });
+        let loaded = match places {
+            Ok(places) => startup::kernels(self.table, places, self.left(KERNELS_UNTIL)),
+            Err(error) => usable
+                .iter()
+                .map(|_| Answer::Given(Err(error.clone())))
+                .collect(),
+        };
+        for (&(index, device, ..), loaded) in usable.iter().zip(loaded) {
+            match loaded {
+                Answer::Given(Ok(loaded)) => {
+                    if let Some(Some(opened)) = self.opened.borrow_mut().get_mut(device.0 as usize)
+                    {
+                        opened.loaded = Some(loaded);
+                    }
+                }
+                Answer::Given(Err(error)) => {
+                    drop(self.kernels_failures.borrow_mut().insert(device, error))
+                }
+                // Forget the context: any other call to this device would hang as well.
+                Answer::Late(error) => {
+                    if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
+                        *slot = None;
+                    }
+                    results[index] = Err(error);
+                }
+            }
+        }
+        results
+    }
+
     /// Returns the time left until this share of the limit.
-    pub(super) fn left(&self, share: f64) -> Duration {
+    fn left(&self, share: f64) -> Duration {
         let until = self.start_limit.mul_f64(share);
         until
             .saturating_sub(self.started.elapsed())
