@@ -8,7 +8,7 @@ use discover::{self, Late};
 use hardware::{HardwareError, Machine, Telemetry};
 use measure::Selection;
 use model::measurement::CudaDevice;
-use model::snapshot::{Gpu, SlowFact, Snapshot};
+use model::snapshot::{ConfidentialComputing, Gpu, SlowFact, Snapshot};
 use worker::environment;
 
 /// The source of a machine's facts, and the time limit for reading them.
@@ -65,6 +65,11 @@ pub(super) fn selections(snapshot: &Snapshot) -> Vec<Selection> {
             .processes
             .known()
             .is_some_and(|processes| !processes.is_empty()),
+        split: gpu.mig.get() == Some(true),
+        confidential: matches!(
+            snapshot.host.confidential_computing.get(),
+            Some(ConfidentialComputing::On | ConfidentialComputing::DevTools)
+        ),
         processors: processors(snapshot, gpu),
     });
     identified
@@ -79,7 +84,7 @@ fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
         .numa_node
         .get()
         .and_then(near)
-        .filter(|_| snapshot.numa_nodes.len() > 1);
+        .filter(|_| snapshot.host_nodes().count() > 1);
     node.map(|node| node.processors()).unwrap_or_default()
 }
 

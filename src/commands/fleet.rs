@@ -1,7 +1,6 @@
 //! `fleet`: assesses many reports at once.
 
-use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::files::Files;
 use super::output;
@@ -46,11 +45,7 @@ fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
             paths.push(path.clone());
             continue;
         }
-        let mut text = String::new();
-        std::io::stdin()
-            .lock()
-            .read_to_string(&mut text)
-            .map_err(|why| format!("cannot read standard input: {why}"))?;
+        let text = super::bounded_text(std::io::stdin().lock(), "standard input")?;
         // `find -print0` ends names with a zero byte, for names that contain a line feed.
         let end = if text.contains('\0') { '\0' } else { '\n' };
         paths.extend(
@@ -66,8 +61,9 @@ fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 /// Returns the names of a list; `@FILE` is a file that contains them.
 fn list(text: &str) -> Result<Vec<String>, String> {
     let text = match text.strip_prefix('@') {
-        Some(file) => std::fs::read_to_string(file)
-            .map_err(|why| format!("--nodes: cannot read {file}: {why}"))?,
+        Some(file) => {
+            super::written_text(Path::new(file)).map_err(|why| format!("--nodes: {why}"))?
+        }
         None => text.to_owned(),
     };
     let names = names::expand(&text).map_err(|why| format!("--nodes: {why}"))?;

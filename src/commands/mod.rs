@@ -24,7 +24,8 @@ mod trace;
 
 pub use refuse::parse;
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -290,8 +291,7 @@ impl Judging {
             None => Settings::default(),
             Some(path) => {
                 let name = path.display();
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| format!("cannot read {name}: {error}"))?;
+                let text = written_text(path)?;
                 config::parse(&text).map_err(|why| {
                     Failure::because(&format!("the configuration {name} is not usable"), &why)
                 })?
@@ -314,8 +314,7 @@ impl Judging {
         let mut judging = Self::of(cli, args.fail_on)?;
         if let Some(path) = &args.expect {
             let name = path.display();
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("cannot read {name}: {error}"))?;
+            let text = written_text(path)?;
             let expectations = Expectations::parse(&text).map_err(|why| {
                 Failure::because(&format!("the expectations {name} are not usable"), &why)
             })?;
@@ -342,6 +341,7 @@ impl Judging {
             expected_host::fill(
                 &mut measurements.host,
                 &report.topology,
+                &report.snapshot,
                 &self.settings.shares,
             );
             collectives::fill(measurements);
@@ -365,6 +365,36 @@ impl Judging {
         report.advice = measurements.map(::diagnose::advise).unwrap_or_default();
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
+}
+
+/// Most bytes of a file that a person writes: settings, expectations, a list of nodes. Chosen: a million names of 60 letters.
+const MOST_WRITTEN: u64 = 64 << 20;
+
+/// Returns the text of a file that a person writes.
+///
+/// # Errors
+///
+/// A sentence that names the file and why it is of no use.
+fn written_text(path: &Path) -> Result<String, String> {
+    let name = path.display();
+    let file = std::fs::File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    bounded_text(file, &name.to_string())
+}
+
+/// Returns the text that `from`, called `name`, has, if it ends within [`MOST_WRITTEN`].
+fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    from.take(MOST_WRITTEN + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("cannot read {name}: {error}"))?;
+    if bytes.len() as u64 > MOST_WRITTEN {
+        let most = MOST_WRITTEN >> 20;
+        return Err(format!(
+            "{name} is longer than {most} MiB, so it is no such file"
+        ));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| format!("{name} is no text"))?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
 
 /// Returns the current time in RFC 3339, UTC.

@@ -9,7 +9,7 @@ use model::placement::{Pair, Path};
 /// Returns every measurement that was asked for.
 ///
 /// A pair that CUDA denies peer access is tested by its staged copies. A direct one that was skipped for that reason
-/// does not count as asked for.
+/// does not count as asked for. Nor does one that the platform cannot make, as the driver says.
 pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
     let denied = |cell: &Cell<'_>| {
         let said = cell
@@ -20,7 +20,7 @@ pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
     };
     measurements
         .cells()
-        .filter(move |cell| cell.status != Status::Skipped || !denied(cell))
+        .filter(move |cell| cell.status != Status::Skipped || !(cell.not_supported || denied(cell)))
 }
 
 /// Returns GPUs that were asked for and could not be used, with the reason.

@@ -264,7 +264,7 @@ impl Floors for Evidence<'_> {
     }
 
     fn host(&self, copy: &HostCopy) -> Option<f64> {
-        let expected = expected_host::of(copy, &self.settings.shares)?;
+        let expected = expected_host::of(copy, self.snapshot, &self.settings.shares)?;
         Some(expected.share.floor_percent() / 100.0)
     }
 }

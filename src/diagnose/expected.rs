@@ -301,6 +301,11 @@ pub fn of(
         .get(class.key)
         .or_else(|| shares.get(class.general))
         .copied();
+    // Encrypted copies have no rate of their own; those over NVLink stay as they are.
+    let over_pcie = cell.setup.path == Path::Staged || !matches!(route.class, LinkClass::NvLink(_));
+    if set.is_none() && over_pcie && snapshot.host.encrypts_copies() {
+        return None;
+    }
     let mut share = set.unwrap_or(class.share);
     let mut reached = set.map(|set| [set.percent; 2]).or(class.reached);
     if set.is_none() && class.key != class.general {

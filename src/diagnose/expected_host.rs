@@ -11,12 +11,17 @@ use super::expected_sound::Degraded;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::placement::Engine;
+use model::snapshot::Snapshot;
 use model::topology::Topology;
 use model::units::GbPerSecond;
 
 /// Returns the rate that this copy is expected to reach; `None` if its theoretical rate is not known, or if nothing is
-/// expected of its kind.
-pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectation> {
+/// expected of its kind. Nothing is expected of encrypted copies unless the user says what.
+pub fn of(
+    copy: &HostCopy,
+    snapshot: &Snapshot,
+    shares: &BTreeMap<String, Share>,
+) -> Option<Expectation> {
     let page_locked = matches!(copy.memory, HostMemory::Pinned | HostMemory::Registered);
     let by_link =
         page_locked && copy.engine == Engine::Copy && copy.allocation == Allocation::Reused;
@@ -25,6 +30,9 @@ pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectati
     }
     let theoretical = as_written(copy.theoretical_gbps.filter(|rate| rate.0 > 0.0)?);
     let set = shares.get(HOST.key).copied();
+    if set.is_none() && snapshot.host.encrypts_copies() {
+        return None;
+    }
     let mut share = set.unwrap_or(HOST.share);
     let mut reached = set.map(|set| [set.percent; 2]).or(HOST.reached);
     if copy.direction == HostDirection::BothWays {
@@ -44,7 +52,12 @@ pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectati
 }
 
 /// Writes the expected figure beside every figure: that of links as they should be, even if one is degraded.
-pub fn fill(copies: &mut [HostCopy], topology: &Topology, shares: &BTreeMap<String, Share>) {
+pub fn fill(
+    copies: &mut [HostCopy],
+    topology: &Topology,
+    snapshot: &Snapshot,
+    shares: &BTreeMap<String, Share>,
+) {
     let degraded = Degraded::of(topology);
     for copy in copies {
         let sound = degraded
@@ -56,9 +69,10 @@ pub fn fill(copies: &mut [HostCopy], topology: &Topology, shares: &BTreeMap<Stri
                     theoretical_gbps: Some(sound),
                     ..copy.clone()
                 },
+                snapshot,
                 shares,
             ),
-            None => of(copy, shares),
+            None => of(copy, snapshot, shares),
         };
         copy.expected_gbps = expected.map(|expected| expected.gbps);
         let reached = expected.and_then(|expected| expected.reached);
@@ -73,7 +87,14 @@ pub fn fill(copies: &mut [HostCopy], topology: &Topology, shares: &BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::reading::Reading;
+    use model::snapshot::ConfidentialComputing;
+    use model::testing::h200_vm;
     use model::testing::host_copy;
+
+    fn open() -> Snapshot {
+        h200_vm(1)
+    }
 
     /// Returns a copy at rate `gbps` over a link of rate `theoretical`.
     fn over(theoretical: f64, gbps: f64) -> HostCopy {
@@ -95,7 +116,7 @@ mod tests {
             (7.88, 6.5),
             (3.94, 3.2),
         ] {
-            let expected = of(&over(theoretical, lowest), &BTreeMap::new()).unwrap();
+            let expected = of(&over(theoretical, lowest), &open(), &BTreeMap::new()).unwrap();
             assert!(
                 lowest > expected.floor_gbps().0,
                 "{lowest} of {theoretical}: {expected:?}"
@@ -109,7 +130,7 @@ mod tests {
             direction: HostDirection::BothWays,
             ..over(63.0, 51.0)
         };
-        let expected = of(&both, &BTreeMap::new()).unwrap();
+        let expected = of(&both, &open(), &BTreeMap::new()).unwrap();
         assert!(
             51.0 > expected.floor_gbps().0 && expected.gbps.0 < 51.5,
             "{expected:?}"
@@ -120,7 +141,7 @@ mod tests {
     fn nothing_is_expected_of_what_depends_on_the_host() {
         let nothing = BTreeMap::new();
         let copy = over(63.0, 8.0);
-        assert!(of(&copy, &nothing).is_some());
+        assert!(of(&copy, &open(), &nothing).is_some());
         for other in [
             HostCopy {
                 memory: HostMemory::Pageable,
@@ -143,7 +164,7 @@ mod tests {
                 ..copy
             },
         ] {
-            assert_eq!(of(&other, &nothing), None, "{other:?}");
+            assert_eq!(of(&other, &open(), &nothing), None, "{other:?}");
         }
     }
 
@@ -156,10 +177,23 @@ mod tests {
                 margin_percent: 10.0,
             },
         )]);
-        let expected = of(&over(60.0, 29.0), &set).unwrap();
+        let expected = of(&over(60.0, 29.0), &open(), &set).unwrap();
         assert_eq!(
             (expected.gbps, expected.floor_gbps()),
             (GbPerSecond(30.0), GbPerSecond(27.0))
         );
+    }
+
+    #[test]
+    fn encrypted_copies_are_measured_against_what_the_user_expects_alone() {
+        let mut encrypting = open();
+        encrypting.host.confidential_computing = Reading::Known(ConfidentialComputing::On);
+        assert_eq!(of(&over(63.0, 5.3), &encrypting, &BTreeMap::new()), None);
+        let share = Share {
+            percent: 8.5,
+            margin_percent: 15.0,
+        };
+        let set = BTreeMap::from([("host".to_owned(), share)]);
+        assert!(of(&over(63.0, 5.3), &encrypting, &set).is_some());
     }
 }

@@ -3,6 +3,7 @@
 
 mod absent;
 mod advice;
+mod applicable;
 mod baseline;
 mod causes;
 mod cluster;

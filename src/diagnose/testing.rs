@@ -173,7 +173,7 @@ pub(crate) fn with_settings(
     judge(&without_request(snapshot, topology, measurements, settings))
 }
 
-fn without_request<'a>(
+pub(crate) fn without_request<'a>(
     snapshot: &'a Snapshot,
     topology: &'a Topology,
     measurements: Option<&'a Measurements>,

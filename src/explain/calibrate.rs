@@ -207,6 +207,12 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
             alike.usual_spread = spreads.get(spreads.len() / 4).copied().unwrap_or(0.0);
         }
     }
+    // The memory of the host limits staged copies more than their links: narrow ones have a larger share of their link.
+    let mut staged: BTreeMap<Group, f64> = BTreeMap::new();
+    for item in singles(observations).filter(|item| item.mode == Mode::Staged) {
+        let best = staged.entry(item.group).or_default();
+        *best = best.max(item.achieved);
+    }
     let over_pcie = etas.iter().filter(|(group, _)| {
         group.known && matches!(group.mode, Mode::Host | Mode::Copy) && group.class != Class::NvLink
     });
@@ -228,7 +234,11 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
         let of_link = of_link.zip(etas.get(&plain));
         let most = of_link.map_or(f64::INFINITY, |(theory, plain)| theory * plain.healthy);
         let theory = theory(item);
-        let rate = (eta.healthy * theory).min(most);
+        let least = item.floor.map_or(0.0, |floor| floor * theory);
+        let best = staged.get(&item.group).map(|best| best.max(least));
+        let rate = (eta.healthy * theory)
+            .min(most)
+            .min(best.unwrap_or(f64::INFINITY));
         let carries = match item.mode {
             Mode::Staged => eta.healthy.max(0.55) * theory,
             _ if !item.group.known => rate,

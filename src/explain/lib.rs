@@ -21,6 +21,8 @@ pub use self::item::{Floors, Modes};
 pub use self::observation::name_of_flow;
 pub use self::resource::{Class, Part, Way};
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use model::measurement::Measurements;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
@@ -78,7 +80,7 @@ pub struct Cause {
     pub under_load: bool,
     /// Bits of misfit that it takes off, less its cost.
     pub gain_bits: f64,
-    /// The figures that no other cause explains.
+    /// The figures that it explains. One that several causes explain, each by itself, counts for the first.
     pub explains: Vec<Figure>,
     /// Other changes that explain them nearly as well.
     pub suspects: Vec<Suspect>,
@@ -130,9 +132,10 @@ pub fn explain(
     let problem = Problem::of(state, measurements, floors);
     let mut search = Search::new(&problem, budget);
     let set = search.solve();
-    let causes = (0..set.changes.len())
+    let mut causes: Vec<Cause> = (0..set.changes.len())
         .filter_map(|at| cause(&problem, &mut search, &set, at))
         .collect();
+    share_out(&problem, &mut search, &set, &mut causes);
     let unexplained = search.unexplained(&set);
     let items = |one: &item::Observation| one.items.len();
     Explanation {
@@ -177,6 +180,36 @@ fn cause(
         support: support.collect(),
         by_design: is_by_design(problem, change),
     })
+}
+
+/// Gives each figure that several changes explain, each by itself, to the first of them.
+fn share_out(problem: &Problem<'_>, search: &mut Search<'_, '_>, set: &Set, causes: &mut [Cause]) {
+    if set.changes.len() < 2 {
+        return;
+    }
+    let none = search.with(Vec::new());
+    let (before, after) = (search.misfitting(&none, 0.0), search.misfitting(set, 0.0));
+    let left =
+        |of: &BTreeMap<problem::At, f64>, at: &problem::At| of.get(at).copied().unwrap_or(0.0);
+    let explained = (before.iter()).filter(|(at, bits)| left(&after, at) < EXPLAINED * **bits);
+    let known = causes.iter().flat_map(|cause| &cause.explains);
+    let known: BTreeSet<String> = known.map(|figure| figure.name.clone()).collect();
+    let mut open: BTreeMap<problem::At, Figure> = explained
+        .filter_map(|(at, _)| Some((*at, Figure::of(problem, *at)?)))
+        .filter(|(_, figure)| !known.contains(&figure.name))
+        .collect();
+    for (change, cause) in set.changes.iter().zip(causes) {
+        if open.is_empty() {
+            break;
+        }
+        let alone = search.with(vec![change.clone()]);
+        let alone = search.misfitting(&alone, 0.0);
+        let fits = |at: &problem::At| left(&alone, at) < EXPLAINED * left(&before, at);
+        let own: Vec<problem::At> = open.keys().filter(|at| fits(at)).copied().collect();
+        cause
+            .explains
+            .extend(own.iter().filter_map(|at| open.remove(at)));
+    }
 }
 
 /// Returns the changes that explain nearly as much in the place of this one, and the parts in series with it.

@@ -180,7 +180,8 @@ impl<'a> Collect<'a, '_> {
         let lost = matches!(class, Class::Pcie(_)) && self.state.has_lost(cell.pair);
         let group = Group {
             far: mode == Mode::Staged && self.state.is_far(destination, node),
-            doubled: !doubled.is_empty(),
+            // Processors are meant to pass both legs.
+            doubled: doubled.iter().any(|one| !one.part.is_of_processor()),
             uneven: self.state.is_uneven(class),
             lost,
             ..plain(mode, class, theory)

@@ -19,7 +19,7 @@ const SHOWN: usize = 5;
 /// Most nodes and table rows that are shown unless all are wanted.
 const ROWS: usize = 20;
 
-/// Most characters of a list of nodes in a table; JSON contains the whole list.
+/// Most characters of a list of nodes in a table; JSON contains the whole list, and a page in HTML unfolds it.
 const LIST: usize = 36;
 
 pub(crate) fn page(fleet: &Fleet, verbose: bool) -> Page {
@@ -164,15 +164,6 @@ fn paint(severity: Severity) -> Paint {
     label(severity).1
 }
 
-/// Cuts a list to fit into a table.
-fn cut(list: &str) -> String {
-    if list.chars().count() <= LIST {
-        return list.to_owned();
-    }
-    let short: String = list.chars().take(LIST - 2).collect();
-    format!("{short} …")
-}
-
 fn words(columns: usize) -> Table {
     Table::new(1, vec![Align::Left; columns])
 }
@@ -190,7 +181,7 @@ fn codes(page: &mut Page, fleet: &Fleet) {
             (&code.code).into(),
             severity,
             code.count.to_string().into(),
-            cut(&code.nodes).into(),
+            Cell::cut(&code.nodes, LIST),
         ]);
     }
     page.table(table);
@@ -228,11 +219,11 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
     for (verdict, wrong, nodes) in &rows[..shown] {
         let (word, paint) = conclusion(*verdict);
         let list = names::fold(nodes.iter().copied());
-        let list = if page.verbose() { list } else { cut(&list) };
+        let most = if page.verbose() { usize::MAX } else { LIST };
         table.row([
             Cell::new(word, paint),
             nodes.len().to_string().into(),
-            list.into(),
+            Cell::cut(&list, most),
             wrong.into(),
         ]);
     }
@@ -396,7 +387,7 @@ fn inventory(page: &mut Page, fleet: &Fleet) {
     for attribute in all {
         for share in &attribute.values {
             let [model, value, nodes] =
-                [&attribute.model, &share.value, &share.nodes].map(|text| Cell::from(cut(text)));
+                [&attribute.model, &share.value, &share.nodes].map(|text| Cell::cut(text, LIST));
             table.row([
                 model,
                 attribute.attribute.as_str().into(),
@@ -430,7 +421,7 @@ fn cohorts(page: &mut Page, fleet: &Fleet) {
             nodes,
             ..
         } = cohort;
-        let [model, topology, nodes] = [model, topology, nodes].map(|text| Cell::from(cut(text)));
+        let [model, topology, nodes] = [model, topology, nodes].map(|text| Cell::cut(text, LIST));
         table.row([
             number.to_string().into(),
             count.to_string().into(),

@@ -14,8 +14,10 @@ pub struct Device(pub u32);
 pub struct DeviceInfo {
     /// CUDA's ordinal.
     pub device: Device,
-    /// UUID as NVML writes it, `GPU-…`, if CUDA reports one.
+    /// UUID of the GPU as NVML writes it, `GPU-…`, if CUDA reports one.
     pub uuid: Option<String>,
+    /// UUID of the MIG instance, `MIG-…`, if the device is one and not a whole GPU.
+    pub instance: Option<String>,
     /// PCI address, if CUDA reports one.
     pub pci: Option<PciAddress>,
 }

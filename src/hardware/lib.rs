@@ -136,6 +136,8 @@ pub enum ErrorKind {
     OutOfMemory,
     /// This device or driver does not support it.
     Unsupported,
+    /// This platform cannot do it by design, as the driver says: there is nothing to test, and nothing to mend.
+    Impossible,
     /// No further peers are possible at the same time: 8 on systems without NVSwitch.
     TooManyPeers,
     /// Something outside the hardware was in the way, such as a limit of the process. It proves nothing about the
@@ -145,6 +147,13 @@ pub enum ErrorKind {
     Sticky,
     /// Something else.
     Other,
+}
+
+impl ErrorKind {
+    /// Returns true if nothing went wrong: device, driver or platform do not have it.
+    pub const fn is_lack(self) -> bool {
+        matches!(self, Self::Unsupported | Self::Impossible)
+    }
 }
 
 /// Groups of GPU facts that are read together. A call that blocks costs its own group and those after it, but not the

@@ -26,6 +26,8 @@ const GATE_TRIES: u32 = 3;
 /// An opened device with its streams and buffers.
 pub(super) struct OpenGpu {
     pub device: Device,
+    /// True if confidential computing is on.
+    confidential: bool,
     /// The processors of its NUMA node; empty if they are unknown or the only ones.
     pub processors: Vec<usize>,
     pub send: Buffer,
@@ -129,6 +131,7 @@ impl<'a> Bench<'a> {
                 Some(info) => opened
                     .remove(&info.device)
                     .unwrap_or_else(|| Err(HardwareError::new(ErrorKind::Other, "named twice")))
+                    .and_then(|()| open_gpus::whole(info, wanted))
                     .and_then(|()| bench.equip(info.device, wanted, memory_limit)),
             };
             bench.facts.devices.push(CudaDevice {
@@ -193,6 +196,7 @@ impl<'a> Bench<'a> {
         let gate = self.driver.create_stream(device)?;
         Ok(OpenGpu {
             device,
+            confidential: wanted.confidential,
             processors: wanted.processors.clone(),
             send: self.driver.allocate(device, size)?,
             receive: self.driver.allocate(device, size)?,
@@ -407,8 +411,18 @@ impl<'a> Bench<'a> {
 
     /// Closes the gate of a device and returns the event of its opening. Streams that wait for the event stay shut
     /// until [`Driver::release`].
+    ///
+    /// # Errors
+    ///
+    /// Confidential computing is on. Its copies pass through encrypted buffers, and their calls hold the host until the
+    /// bytes are moved (NVIDIA, confidential computing deployment guide). Behind a closed gate they would never return.
     pub(super) fn close_gate(&self, index: u32) -> Result<Event, HardwareError> {
         let open_gpu = self.open_gpu(index)?;
+        if open_gpu.confidential {
+            let why = "confidential computing is on: calls of copies wait for the GPU, so no work can be held back and \
+                       started together";
+            return Err(HardwareError::new(ErrorKind::Impossible, why));
+        }
         self.driver.hold(open_gpu.gate)?;
         self.driver.record(open_gpu.opened, open_gpu.gate)?;
         Ok(open_gpu.opened)

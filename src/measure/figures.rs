@@ -15,9 +15,7 @@ pub(super) fn no_samples() -> Ending {
 pub(super) fn without_figures(outcome: &Outcome) -> Ending {
     let (status, reason) = match outcome {
         // An action that the driver does not support, or that this process was prevented from, is no fault of the path.
-        Outcome::Failed { error }
-            if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Hindered) =>
-        {
+        Outcome::Failed { error } if error.kind.is_lack() || error.kind == ErrorKind::Hindered => {
             (Status::Skipped, error.message.as_str())
         }
         Outcome::Failed { error } => (Status::Failed, error.message.as_str()),
@@ -27,7 +25,10 @@ pub(super) fn without_figures(outcome: &Outcome) -> Ending {
             "the worker gave an answer to another question",
         ),
     };
-    Ending::without(status, Some(reason.to_owned()))
+    Ending {
+        not_supported: matches!(outcome, Outcome::Failed { error } if error.kind == ErrorKind::Impossible),
+        ..Ending::without(status, Some(reason.to_owned()))
+    }
 }
 
 /// Times of one flow's copies.

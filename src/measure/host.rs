@@ -54,6 +54,13 @@ impl Bench<'_> {
             self.prepare(transfer)?;
         }
         let pageable = transfers.iter().any(Transfer::is_pageable);
+        if !pageable
+            && transfers
+                .iter()
+                .any(|one| one.issuer != transfers[0].issuer)
+        {
+            return self.of_several(&mut transfers, rows, copies);
+        }
         let timing = Timing {
             gated: !pageable,
             ..Timing::PLAIN
@@ -71,6 +78,36 @@ impl Bench<'_> {
             row.check = self.arrived(transfer)?;
         }
         Ok(found)
+    }
+
+    /// Times rows of several GPUs at once. Only the time while all of them copy counts: a GPU with a wide link is done
+    /// early, and the others would have the rest of their rows for themselves.
+    fn of_several(
+        &self,
+        transfers: &mut [Transfer],
+        rows: u32,
+        copies: u32,
+    ) -> Result<Vec<Row>, HardwareError> {
+        let mut copied = vec![0; transfers.len()];
+        let samples = self.while_all_run(transfers, rows, copies, &mut copied)?;
+        let row = |(at, transfer): (usize, &Transfer)| {
+            let mut row = Row {
+                copies: 1,
+                ..transfer.row(1)
+            };
+            for (sample, host_ns) in &samples {
+                #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+                let end_ns = transfer.bytes as f64 / sample.flows_gbps[at];
+                row.rows.push(Span {
+                    start_ns: 0.0,
+                    end_ns,
+                });
+                row.host_ns.push(host_ns[at]);
+            }
+            row.check = self.arrived(transfer)?;
+            Ok(row)
+        };
+        transfers.iter().enumerate().map(row).collect()
     }
 
     /// Returns copies of a flow between host and GPU.

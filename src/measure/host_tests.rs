@@ -137,6 +137,27 @@ fn standard_measures_what_the_machine_was_recorded_with() {
 }
 
 #[test]
+fn gpus_with_unlike_links_copy_at_once_until_the_slowest_is_done() {
+    let mut spec = machine("h200x2");
+    let narrow = spec.gpus[1].pci;
+    let mut functions = spec.pci.iter_mut();
+    let function = functions.find(|function| function.address == narrow);
+    let function = function.unwrap();
+    function.max = Some(model::testing::pcie_link(5, 4));
+    let found = measured(spec, Name::Standard);
+    near(
+        rate(&found, 0, Pinned, HostDirection::ToDevice, 2),
+        55.3,
+        1.0,
+    );
+    near(
+        rate(&found, 1, Pinned, HostDirection::ToDevice, 2),
+        13.8,
+        1.0,
+    );
+}
+
+#[test]
 fn full_measures_every_node_and_kernels() {
     let mut spec = machine("two-sockets");
     spec.speeds.interconnect_gbps = 9.0;

@@ -43,24 +43,8 @@ impl Bench<'_> {
             self.prepare(transfer)?;
         }
         let mut copied = vec![0; transfers.len()];
-        let ran = self.load_row(&transfers, &mut copied)?;
-        let mut each = copies_each(&ran, copies);
-        let (mut samples, mut more) = (Vec::new(), MORE_TRIALS);
-        while samples.len() < rows.max(1) as usize {
-            for (transfer, copies) in transfers.iter_mut().zip(&each) {
-                transfer.copies = *copies;
-            }
-            let ran = self.load_row(&transfers, &mut copied)?;
-            match while_all_run(&ran) {
-                Some(sample) => samples.push(sample),
-                None if more > 0 && lengthen(&ran, &mut each) => more -= 1,
-                None => {
-                    let why =
-                        "the flows did not run at the same time: no figure can be made of them";
-                    return Err(HardwareError::new(ErrorKind::Hindered, why));
-                }
-            }
-        }
+        let samples = self.while_all_run(&mut transfers, rows, copies, &mut copied)?;
+        let samples = samples.into_iter().map(|(sample, _)| sample).collect();
         let checks = transfers
             .iter()
             .map(|transfer| self.arrived(transfer))
@@ -71,6 +55,39 @@ impl Bench<'_> {
             copied,
         });
         Ok(Outcome::Load { load })
+    }
+
+    /// Times rows of flows, of which the time while all of them run counts. The slowest flow has this many copies in a
+    /// row. Returns the rates, and the host's nanoseconds for a copy of each flow. Adds the bytes of each flow.
+    pub(super) fn while_all_run(
+        &self,
+        transfers: &mut [Transfer],
+        rows: u32,
+        copies: u32,
+        copied: &mut [u64],
+    ) -> Result<Vec<(Sample, Vec<f64>)>, HardwareError> {
+        for transfer in &mut *transfers {
+            transfer.copies = TRIAL_COPIES;
+        }
+        let (ran, _) = self.load_row(transfers, copied)?;
+        let mut each = copies_each(&ran, copies);
+        let (mut samples, mut more) = (Vec::new(), MORE_TRIALS);
+        while samples.len() < rows.max(1) as usize {
+            for (transfer, copies) in transfers.iter_mut().zip(&each) {
+                transfer.copies = *copies;
+            }
+            let (ran, host_ns) = self.load_row(transfers, copied)?;
+            match while_all_run(&ran) {
+                Some(sample) => samples.push((sample, host_ns)),
+                None if more > 0 && lengthen(&ran, &mut each) => more -= 1,
+                None => {
+                    let why =
+                        "the flows did not run at the same time: no figure can be made of them";
+                    return Err(HardwareError::new(ErrorKind::Hindered, why));
+                }
+            }
+        }
+        Ok(samples)
     }
 
     /// Gives the GPUs of all flows access to each other at the same time. If a GPU can access only some peers, access
@@ -111,18 +128,17 @@ impl Bench<'_> {
             let number = issued.entry(transfer.issuer).or_default();
             transfer.stream = self.streams(transfer.stream.device, *number + 1)?[*number];
             *number += 1;
-            transfer.copies = TRIAL_COPIES;
             transfers.push(transfer);
         }
         Ok(transfers)
     }
 
-    /// Times one row of each flow, and adds the bytes that each has copied.
+    /// Times one row of each flow, and adds the bytes that each has copied. Returns the host's nanoseconds for a copy too.
     fn load_row(
         &self,
         transfers: &[Transfer],
         copied: &mut [u64],
-    ) -> Result<Vec<FlowTimes>, HardwareError> {
+    ) -> Result<(Vec<FlowTimes>, Vec<f64>), HardwareError> {
         let timing = Timing {
             marked: true,
             in_turn: true,
@@ -130,6 +146,7 @@ impl Bench<'_> {
         };
         let mut ran = Vec::new();
         let timed = self.row(transfers, timing)?;
+        let host_ns = timed.iter().map(|timed| timed.host_ns).collect();
         for ((transfer, timed), copied) in transfers.iter().zip(timed).zip(copied) {
             *copied += timed.copied;
             ran.push(FlowTimes {
@@ -144,7 +161,7 @@ impl Bench<'_> {
                 ends: timed.spans.iter().map(|span| span.end_ns).collect(),
             });
         }
-        Ok(ran)
+        Ok((ran, host_ns))
     }
 }
 

@@ -29,6 +29,12 @@ pub struct Selection {
     /// True if other processes hold it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
+    /// True if NVML says that MIG is on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub split: bool,
+    /// True if confidential computing is on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confidential: bool,
     /// The processors of its NUMA node, if the machine has several nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<usize>,
@@ -96,6 +102,21 @@ pub(super) fn find<'d>(devices: &'d [DeviceInfo], wanted: &Selection) -> Option<
         .or_else(|| devices.iter().find(same_pci))
 }
 
+/// Returns an error if a device is a MIG instance. Its figures are those of a slice, and would be judged as the GPU's.
+/// CUDA shows one instance to a process, so the others cannot be measured beside it.
+pub(super) fn whole(info: &DeviceInfo, wanted: &Selection) -> Result<(), HardwareError> {
+    let instance = match &info.instance {
+        Some(uuid) => format!("one instance of this GPU ({uuid})"),
+        None if wanted.split && info.uuid != wanted.uuid => "one instance of this GPU".to_owned(),
+        None => return Ok(()),
+    };
+    let why = format!(
+        "MIG is on: CUDA shows {instance}, whose figures are not the GPU's, and no other instance. The instances are not \
+         measured"
+    );
+    Err(HardwareError::new(ErrorKind::Unsupported, why))
+}
+
 /// Returns the reason why CUDA does not show a GPU that NVML shows.
 pub(super) fn hidden() -> (Hidden, String) {
     match std::env::var("CUDA_VISIBLE_DEVICES") {
@@ -127,7 +148,7 @@ mod tests {
             uuid: None,
             pci: None,
             shared,
-            processors: Vec::new(),
+            ..Selection::default()
         }
     }
 

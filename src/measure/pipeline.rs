@@ -149,7 +149,7 @@ impl Bench<'_> {
     /// Returns true if streams of this device can be held.
     fn can_hold(&self, buffers: &GpuBuffers) -> Result<bool, HardwareError> {
         match self.gated(|| self.close_gate(buffers.gpu)) {
-            Err(error) if error.kind == ErrorKind::Unsupported => Ok(false),
+            Err(error) if error.kind.is_lack() => Ok(false),
             opened => opened.map(|_| true),
         }
     }

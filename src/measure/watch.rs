@@ -160,12 +160,18 @@ fn nvlinks_counted(
     })
 }
 
-/// Returns the links that counted errors; none if a counter was not read both times.
+/// Returns the links that counted errors; none if a counter was not read both times. Counters that a link does not have
+/// stay at 0; one that has none at all was not watched.
 fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsAdded>> {
     let mut added = Vec::new();
     for after in after {
         let before = before.iter().find(|link| link.link == after.link)?;
-        let rise = |figure: fn(&NvLink) -> &Reading<u64>| {
+        let mut counters = 0;
+        let mut rise = |figure: fn(&NvLink) -> &Reading<u64>| {
+            if figure(after) == &Reading::unsupported() && figure(before) == figure(after) {
+                return Some(0);
+            }
+            counters += 1;
             Some(figure(after).get()?.saturating_sub(figure(before).get()?))
         };
         let link = NvLinkErrorsAdded {
@@ -174,6 +180,10 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
             replay: rise(|link| &link.replay_errors)?,
             recovery: rise(|link| &link.recovery_errors)?,
         };
+        // An inactive link has no counters either.
+        if counters == 0 && after.active.get() != Some(false) {
+            return None;
+        }
         if (link.crc, link.replay, link.recovery) != (0, 0, 0) {
             added.push(link);
         }

@@ -146,6 +146,8 @@ pub struct Cell<'a> {
     pub verified: Verified,
     /// True if another program disturbed it.
     pub disturbed: bool,
+    /// True if this platform cannot do it, as the driver says.
+    pub not_supported: bool,
 }
 
 impl Cell<'_> {
@@ -229,6 +231,7 @@ pub trait Measurement: Subject {
             reason: ending.reason.as_deref(),
             verified: self.verified(),
             disturbed: ending.disturbed,
+            not_supported: ending.not_supported,
         }
     }
 

@@ -22,15 +22,6 @@ impl Measurements {
     /// Returns one cell for each pair in this setup, regardless of size. Measured cells go before others, then larger
     /// copies before smaller ones.
     pub fn in_setup(&self, setup: Setup) -> BTreeMap<Pair, &PeerBandwidth> {
-        self.in_setup_of(setup, |_| true)
-    }
-
-    /// Does the same as [`Self::in_setup`], for the wanted pairs only.
-    pub fn in_setup_of(
-        &self,
-        setup: Setup,
-        is_wanted: impl Fn(Pair) -> bool,
-    ) -> BTreeMap<Pair, &PeerBandwidth> {
         let setup = setup.of_any_size();
         let weight =
             |cell: &PeerBandwidth| (cell.ending.status == Status::Measured, cell.setup.bytes);
@@ -38,7 +29,7 @@ impl Measurements {
         for cell in self
             .peer
             .iter()
-            .filter(|cell| cell.setup.of_any_size() == setup && is_wanted(cell.pair))
+            .filter(|cell| cell.setup.of_any_size() == setup)
         {
             let shown = cells.entry(cell.pair).or_insert(cell);
             if weight(shown) < weight(cell) {

@@ -1,6 +1,7 @@
 //! The findings of the rules: a subject, evidence in numbers, and a step that a technician can take.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,8 @@ pub struct Scope {
     pub gpus: Vec<u32>,
     /// The rate to which the problem limits these copies, if it limits them.
     pub rate: Option<GbPerSecond>,
+    /// The changes that explain the figures of the finding, by their numbers in the explanation.
+    pub causes: BTreeSet<usize>,
     /// True if the finding is about the PCIe links of these GPUs themselves, not about one above them.
     pub own_links: bool,
 }

@@ -54,6 +54,9 @@ pub struct Ending {
     /// judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
+    /// True if this platform cannot do it by design, as the driver says. It does not count as untested.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_supported: bool,
 }
 
 impl Ending {
@@ -62,6 +65,7 @@ impl Ending {
         status: Status::Measured,
         reason: None,
         disturbed: false,
+        not_supported: false,
     };
 
     /// Creates an ending without a figure, for this reason.
@@ -70,6 +74,7 @@ impl Ending {
             status,
             reason,
             disturbed: false,
+            not_supported: false,
         }
     }
 

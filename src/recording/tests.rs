@@ -50,8 +50,13 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
     let bytes = &RUN.0;
     let header = 1 + bytes.iter().position(|byte| *byte == b'\n').unwrap();
     let whole = |end: usize| bytes[..end].iter().filter(|byte| **byte == b'\n').count();
+    // Around the end of each line, and now and then within one: every byte would read the journal thousands of times.
+    let is_near_an_end = |end: usize| {
+        let near = end.saturating_sub(3)..bytes.len().min(end + 3);
+        bytes[near].contains(&b'\n')
+    };
     let mut last = None::<Recording>;
-    for end in 0..=bytes.len() {
+    for end in (0..=bytes.len()).filter(|end| end % 23 == 0 || is_near_an_end(*end)) {
         let found = read(&bytes[..end]);
         if end < header {
             assert!(found.is_err(), "{end}");

@@ -301,23 +301,29 @@ fn pages_are_valid() {
     }
 }
 
-/// Tests each place of a report separately, so that none is forgotten.
+/// Number of groups into which the places of a report are dealt: one at a time takes minutes, and all at once would
+/// hide a place whose neighbour decides whether it is shown.
+const GROUPS: usize = 12;
+
+/// Tests every place of a report, so that none is forgotten.
 #[test]
 fn no_place_of_a_report_is_shown_as_it_is() {
     let mut tried = BTreeSet::new();
     for base in BASES.iter() {
-        for (place, pointers) in &base.places {
-            tried.insert(place.clone());
+        for group in 0..GROUPS {
             let mut report = base.report.clone();
-            for pointer in pointers {
-                *report.pointer_mut(pointer).unwrap() =
-                    Value::String("a\u{1b}[31m\u{9b}2J\n\u{202e}<b>&".into());
+            for (place, pointers) in base.places.iter().skip(group).step_by(GROUPS) {
+                tried.insert(place.clone());
+                for pointer in pointers {
+                    *report.pointer_mut(pointer).unwrap() =
+                        Value::String(format!("{place}\u{1b}[31m\u{9b}2J\n\u{202e}<b>&"));
+                }
             }
             let report: Report = serde_json::from_value(report).unwrap();
             for format in FORMATS {
                 let text = super::render(&report, format, &style(false));
-                is_inert(&text).unwrap_or_else(|why| panic!("{place} as {}: {why}", format.name));
-                assert!(format.name != "html" || !text.contains("<b>"), "{place}");
+                is_inert(&text).unwrap_or_else(|why| panic!("{}: {why}", format.name));
+                assert!(format.name != "html" || !text.contains("<b>"), "{text}");
             }
         }
     }

@@ -15,6 +15,8 @@ pub struct Cell {
     pub paint: Paint,
     /// Share of the possible value, in per cent. Drawn as a shade if there are enough colours.
     pub share: Option<u8>,
+    /// The whole text where `text` is cut; pages unfold it.
+    pub whole: Option<String>,
 }
 
 impl Cell {
@@ -23,6 +25,21 @@ impl Cell {
             text: clean(text.as_ref()).into_owned(),
             paint,
             share: None,
+            whole: None,
+        }
+    }
+
+    /// Returns a cell of a text, cut to this number of characters.
+    pub fn cut(text: &str, most: usize) -> Self {
+        let whole = Self::new(text, Paint::Plain);
+        if whole.text.chars().count() <= most {
+            return whole;
+        }
+        let short: String = whole.text.chars().take(most.saturating_sub(2)).collect();
+        Self {
+            text: format!("{short} …"),
+            whole: Some(whole.text),
+            ..Self::default()
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Topology {
         best,
         drawn: Topology::default(),
     };
-    for numa in &snapshot.numa_nodes {
+    for numa in snapshot.host_nodes() {
         graph.numa(Some(numa.node));
     }
     for gpu in &snapshot.gpus {
@@ -335,10 +335,9 @@ fn numa_of(snapshot: &Snapshot, bridge: NodeId) -> Option<u32> {
             .get()
             .filter(|_| below().any(|function| gpu.pci.get() == Some(function.address)))
     };
-    let only = match snapshot.numa_nodes.as_slice() {
-        [only] => Some(only.node),
-        _ => None,
-    };
+    let mut nodes = snapshot.host_nodes();
+    let only = nodes.next().filter(|_| nodes.next().is_none());
+    let only = only.map(|only| only.node);
     below()
         .find_map(|function| function.numa_node.get())
         .or_else(|| snapshot.gpus.iter().find_map(of_gpu))

@@ -28,6 +28,7 @@ mod gates;
 mod generated;
 mod golden;
 mod hardware_bench;
+mod hardware_classes;
 mod hardware_faults;
 mod hardware_report;
 mod host_over_time;

@@ -54,8 +54,8 @@ pub(crate) fn all() -> Vec<Bed> {
         Bed::new(
             "older",
             three_h200(),
-            "",
-            &["cuDeviceGetUuid_v2"],
+            "cuModuleLoadData@1+=code:209",
+            &OLDER_CUDA,
             &OLDER_NVML,
         ),
         Bed::new(
@@ -70,7 +70,10 @@ pub(crate) fn all() -> Vec<Bed> {
             three_h200(),
             "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1",
             &[],
-            &[],
+            &[
+                "nvmlDeviceGetComputeRunningProcesses_v3",
+                "nvmlDeviceGetComputeRunningProcesses_v2",
+            ],
         ),
         // The driver is asked about a stream whose device has not reached its gate.
         Bed::new("late", late(three_h200()), "", &[], &[]),
@@ -102,8 +105,16 @@ pub(crate) fn all() -> Vec<Bed> {
     ]
 }
 
-/// Newer NVML functions. If they are missing, the older functions that they replaced are called.
-const OLDER_NVML: [&str; 3] = [
+/// Newer CUDA functions. If they are missing, the older functions that they replaced are called.
+const OLDER_CUDA: [&str; 3] = [
+    "cuDeviceGetUuid_v2",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWriteValue32_v2",
+];
+/// The same of NVML. The functions are those that R470 lacks, and newer ones.
+const OLDER_NVML: [&str; 5] = [
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetGpuFabricInfoV",
     "nvmlDeviceGetCurrentClocksEventReasons",

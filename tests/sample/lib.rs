@@ -30,7 +30,12 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let settings = Settings::default();
     measurements.profile = "standard".into();
     expected::fill(&mut measurements, &topology, &snapshot, &settings.shares);
-    expected_host::fill(&mut measurements.host, &topology, &settings.shares);
+    expected_host::fill(
+        &mut measurements.host,
+        &topology,
+        &snapshot,
+        &settings.shares,
+    );
     expected_load::fill(&mut measurements, &topology, &snapshot, &settings.shares);
     let request = Request::default();
     let evidence = Evidence {

@@ -25,8 +25,8 @@ pub(super) enum Reach {
     OwnLink,
     /// Copies over PCIe between GPUs whose NVLinks the cause is about.
     PcieInstead,
-    /// Direct copies over PCIe with the cause's GPUs that are no faster than those GPUs' copies with the host.
-    SlowWithTheHost,
+    /// Figures that the same change of the machine explains.
+    SameCause,
     /// Copies of the cause's GPUs that do not go over PCIe.
     NvLinks,
     /// Copies of the cause's GPUs, if several of their partners are affected.
@@ -84,6 +84,7 @@ impl Reach {
     ) -> bool {
         match self {
             Self::SameSubject => cause.subject == effect.subject,
+            Self::SameCause => !cause.scope.causes.is_disjoint(&effect.scope.causes),
             Self::OwnLink => {
                 let gpus = &effect.scope.gpus;
                 let own = cause.scope.own_links && effect.scope.own_links;
@@ -167,11 +168,6 @@ impl Reach {
             }
             Self::PcieLinkStaged => ends > 0 && rate_fits(cause, pair, Path::Staged, evidence),
             Self::PcieInstead => ends == 2 && evidence.over_pcie(pair),
-            Self::SlowWithTheHost => {
-                ends > 0
-                    && evidence.over_pcie(pair)
-                    && as_slow_as_with_the_host(cause, pair, evidence)
-            }
             Self::NvLinks => ends > 0 && !evidence.over_pcie(pair),
             // A GPU with only one slow pair of many is not the cause.
             Self::SeveralPartners => {
@@ -307,20 +303,6 @@ fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
         Some(bytes_us > 0.0 && rate >= evidence.expected(cell)?.floor_gbps().0)
     };
     without_cost().unwrap_or(false)
-}
-
-/// Returns true if copies between two GPUs are no faster than those of the cause's GPUs with the host, within the
-/// spread of repeats.
-fn as_slow_as_with_the_host(cause: &Finding, pair: Pair, evidence: &Evidence<'_>) -> bool {
-    const SPREAD: f64 = 1.1;
-    let achieved = evidence
-        .reference_of(Path::Direct, pair)
-        .and_then(|cell| cell.achieved_gbps);
-    cause
-        .scope
-        .rate
-        .zip(achieved)
-        .is_some_and(|(rate, achieved)| achieved.0 <= rate.0 * SPREAD)
 }
 
 /// Returns true if a link of the cause's rate allows the rate of a pair: not above it, and not below what healthy

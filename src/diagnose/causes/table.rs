@@ -85,10 +85,11 @@ causes! {
     host_copy_failed { LostWithTheHost: not_tested; }
     // A slow path between a GPU and the host also slows copies with other GPUs by way of the host.
     host_bandwidth_low {
-        AnyEnd: staged_slow;
-        SlowWithTheHost: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
+        SameCause: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low staged_slow;
     }
-    host_bandwidth_below_siblings { AnyEnd: staged_slow; }
+    host_bandwidth_below_siblings {
+        SameCause: peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low staged_slow;
+    }
     // A GPU that is slow in itself is slow with every partner.
     local_memory_slow {
         SlowGpus: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement staged_slow
@@ -137,17 +138,13 @@ causes! {
     // programs on their GPUs are a suspect and no second fault. A GPU or pair with some figures below the floor and
     // some just above it is one slow part.
     peer_bandwidth_low {
+        SameCause: both_ways_low staged_slow;
         SamePairsOverPcie: staged_slow;
-        SameSubject: peer_bandwidth_outlier peer_bandwidth_asymmetric;
-        EitherDirection: peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
         EveryPair: gpu_shared;
     }
-    peer_bandwidth_asymmetric {
-        SameSubject: peer_bandwidth_outlier;
-        EitherDirection: peer_bandwidth_outlier both_ways_low;
-    }
+    peer_bandwidth_asymmetric { SameCause: both_ways_low staged_slow; }
     peer_bandwidth_outlier {
-        EitherDirection: both_ways_low;
+        SameCause: both_ways_low staged_slow;
         EveryPair: gpu_shared;
     }
     // Copies that stall now and then lower any figure.
@@ -157,7 +154,10 @@ causes! {
         // Copies with the host that are held up look as if they took turns.
         SameGpus: copy_engines_fewer host_bandwidth_below_siblings;
     }
-    both_ways_low { EveryPair: gpu_shared; }
+    both_ways_low {
+        SameCause: staged_slow;
+        EveryPair: gpu_shared;
+    }
     // A pattern that contains all flows of a failed one, and more, is not run.
     load_copy_failed { EitherDirection: not_tested nothing_measured; }
     staged_slow { EveryPair: gpu_shared; }

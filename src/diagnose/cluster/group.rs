@@ -68,10 +68,15 @@ impl Group {
     /// Returns the group as words for people: the place of the bad copies.
     pub(crate) fn place(&self, snapshot: &Snapshot) -> String {
         match &self.common {
-            Common::Everything => format!(
-                "between all GPUs ({})",
-                words::count(self.pairs.len(), "pair")
-            ),
+            Common::Everything => {
+                let gpus = snapshot.gpus.len();
+                match self.pairs.len() {
+                    pairs if 2 * pairs > gpus * gpus.saturating_sub(1) => {
+                        format!("between all GPUs ({})", words::count(pairs, "pair"))
+                    }
+                    _ => format!("of one kind ({})", words::pairs(&self.pairs)),
+                }
+            }
             Common::Gpu(index) => {
                 let gpu = words::gpu(snapshot, *index);
                 let into = self

@@ -8,7 +8,8 @@
 //! Request redirect is on in the ACS control register of a downstream switch port. Only root may read this register.
 //! The port is on the route between two GPUs that meet in that switch or in one above it. The finding is an error if
 //! the copies between the GPUs are slow, and a warning if they are not. It is information if such GPUs copy over
-//! NVLink. Root ports are not judged: what passes them goes through the root complex anyway. Virtual machines are not
+//! NVLink. A port between a GPU and an RDMA adapter that meet in a switch counts too if nvidia_peermem is loaded: then
+//! the adapter is meant to write into the GPU (GPUDirect RDMA). Root ports are not judged: what passes them goes through the root complex anyway. Virtual machines are not
 //! judged, because their host decides.
 //!
 //! # Why it matters
@@ -28,6 +29,8 @@
 //! troubleshooting, PCI Access Control Services.
 
 use super::prelude::*;
+use model::snapshot::AdapterKind;
+use topology::pcie;
 
 pub(crate) const RULE: Rule = Rule::new(
     "acs-redirect",
@@ -55,6 +58,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         };
         pairs.push(route.pair);
     }
+    let beside = beside_adapters(evidence);
+    ports.extend(beside.iter().flat_map(|beside| &beside.ports));
     if ports.is_empty() {
         return Vec::new();
     }
@@ -66,16 +71,24 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let slow = links::slow(evidence, &cells);
     let ports: Vec<_> = ports.into_iter().collect();
     // Root ports are cleared too: requests redirected below go up to them.
-    let all = suspects::redirecting_ports(
-        evidence,
-        &suspects::gpus_of(over_pcie.iter().chain(&over_nvlink)),
-    );
+    let mut gpus = suspects::gpus_of(over_pcie.iter().chain(&over_nvlink));
+    gpus.extend(beside.iter().map(|beside| beside.gpu));
+    let mut all: BTreeSet<_> = suspects::redirecting_ports(evidence, &gpus)
+        .into_iter()
+        .collect();
+    all.extend(&ports);
+    let all: Vec<_> = all.into_iter().collect();
     let bridges = if ports.len() == 1 {
         "the bridge"
     } else {
         "the bridges"
     };
     let effect = match (over_pcie.is_empty(), slow.is_empty()) {
+        (true, _) if !beside.is_empty() => format!(
+            ", which takes what network adapters write into GPUs of their switch ({}) through the root complex: GPUDirect \
+             RDMA loses rate or bytes",
+            named(&beside)
+        ),
         (true, _) => {
             "; the GPUs below copy over NVLink, so this changes nothing for copies between them"
                 .to_owned()
@@ -92,7 +105,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             }
         ),
     };
-    let plan = match over_pcie.is_empty() {
+    let harmless = over_pcie.is_empty() && beside.is_empty();
+    let plan = match harmless {
         true => vec![Step::Nothing(Fine::ForCopies)],
         false => vec![Step::ClearAcs(AcsOf(all.clone())), Step::CheckAgain],
     };
@@ -111,7 +125,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("bridges", all)
         .pairs(&links::pairs(&slow));
     found = links::with_rates(found, &slow);
-    if over_pcie.is_empty() {
+    if harmless {
         found.severity = Severity::Info;
     } else if !slow.is_empty() {
         found.severity = Severity::Error;
@@ -123,10 +137,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 pub(crate) fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
     let [up, down] =
         [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
-    // Root first: the GPUs meet at the last function that both lists share.
+    redirecting_between(&up, &down)
+}
+
+/// Returns the downstream ports that redirect between the ends of these two ways, root first, that meet in a switch.
+fn redirecting_between(up: &[&PciFunction], down: &[&PciFunction]) -> Vec<PciAddress> {
+    // The ends meet at the last function that both lists share.
     let shared = up
         .iter()
-        .zip(&down)
+        .zip(down)
         .take_while(|(one, other)| one.address == other.address)
         .count();
     let meets = up
@@ -146,6 +165,51 @@ pub(crate) fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress
         })
         .map(|function| function.address)
         .collect()
+}
+
+/// A GPU and an adapter that is meant to write into it, with the ports that redirect between them.
+struct Beside<'a> {
+    gpu: u32,
+    adapter: &'a str,
+    ports: Vec<PciAddress>,
+}
+
+/// Returns the RDMA adapters below the same switch as a GPU, where GPUDirect RDMA is set up and ports redirect.
+fn beside_adapters<'a>(evidence: &Evidence<'a>) -> Vec<Beside<'a>> {
+    let snapshot = evidence.snapshot;
+    if snapshot.host.peer_memory_module.get() != Some(true) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let adapters = snapshot.adapters.iter();
+    for adapter in adapters.filter(|adapter| adapter.kind == AdapterKind::Rdma) {
+        let mut way = pcie::chain(snapshot, adapter.pci);
+        way.reverse();
+        for gpu in &snapshot.gpus {
+            let ports = redirecting_between(&links::functions_above(evidence, gpu.index), &way);
+            if !ports.is_empty() {
+                found.push(Beside {
+                    gpu: gpu.index,
+                    adapter: &adapter.name,
+                    ports,
+                });
+            }
+        }
+    }
+    found
+}
+
+fn named(beside: &[Beside<'_>]) -> String {
+    const SHOWN: usize = 2;
+    let pairs = beside.iter().take(SHOWN);
+    let pairs: Vec<_> = pairs
+        .map(|beside| format!("{} and GPU {}", beside.adapter, beside.gpu))
+        .collect();
+    let more = match beside.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    pairs.join(", ") + &more
 }
 
 fn shortened(ports: &[PciAddress]) -> String {

@@ -1,9 +1,7 @@
-//! Shared by the rules on slow copies, so that exactly one of them reports each slow pair: below the floor, else slower
-//! than its other direction, else an outlier among comparable pairs.
+//! Shared by the rules on copies between GPUs: which figures mean something, and comparison of two.
 
 use super::bandwidth_impossible;
 use super::prelude::*;
-use crate::expected::Expectation;
 
 /// Returns the reference figures of a path, without meaningless rates.
 pub(super) fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
@@ -19,44 +17,11 @@ pub(super) fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
     measured && bandwidth_impossible::beyond(evidence, cell).is_none()
 }
 
-/// A figure below the floor of its class.
-pub(super) struct Slow<'a> {
-    pub cell: &'a PeerBandwidth,
-    pub expected: Expectation,
-    pub achieved: GbPerSecond,
-}
-
-impl<'a> Slow<'a> {
-    /// Returns `None` if the cell is fast enough, or if there is nothing to compare it with.
-    pub(super) fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
-        let slow = Self {
-            cell,
-            expected: evidence.expected(cell)?,
-            achieved: cell.achieved_gbps?,
-        };
-        (slow.expected.is_missed_by(cell) == Some(true)).then_some(slow)
-    }
-
-    /// Returns achieved as per cent of expected.
-    pub(super) fn percent(&self) -> f64 {
-        self.achieved.percent_of(self.expected.gbps)
-    }
-}
-
-/// Returns the pairs of a path that are below their floor.
-pub(super) fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
-    sound(evidence, path)
-        .values()
-        .filter_map(|cell| Slow::of(evidence, cell))
-        .collect()
-}
-
 /// Returns the pairs whose direct copies are below their floor.
 pub(super) fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
-    below_floor(evidence, Path::Direct)
-        .iter()
-        .map(|slow| slow.cell.pair)
-        .collect()
+    let mut cells = sound(evidence, Path::Direct);
+    cells.retain(|_, cell| links::is_slow(evidence, cell) == Some(true));
+    cells.into_keys().collect()
 }
 
 /// A figure and the one it is compared with.
@@ -99,14 +64,4 @@ pub(super) fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Op
         .iter()
         .filter(|compared| pairs.contains(&compared.pair));
     of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
-}
-
-/// Returns the figure of this group with the smallest share of its expected rate.
-pub(super) fn slowest<'a, 'c>(
-    slow: &'a [Slow<'c>],
-    group: &cluster::Group,
-) -> Option<&'a Slow<'c>> {
-    let pairs = group.pair_set();
-    let of_group = slow.iter().filter(|slow| pairs.contains(&slow.cell.pair));
-    of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))
 }

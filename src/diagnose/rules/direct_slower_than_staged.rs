@@ -28,7 +28,7 @@
 
 use super::bandwidth::{self, Compared};
 use super::prelude::*;
-use super::{peer_access, remedy};
+use super::{peer_access, remedy, windows};
 
 const BELOW: Parameter = Parameter {
     name: "below_staged_percent",
@@ -92,6 +92,9 @@ fn finding(
         .fact("below_staged", Fact::percent(worst.below_percent()))
         .pairs(&group.pairs);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
+    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let windows = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
+    suspects.extend(windows.map(|windows| windows.suspect()));
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
     // A guest has no slots to change.
     if !evidence.virtual_machine() {

@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_gpu_that_is_missing_is_to_be_looked_for() {
         let found = expecting("[gpus]\ncount = 8\n", |_| ());
-        let may = ["change-expectations", "power-cables", "reseat", "xid"];
+        let may = ["ask-host", "change-expectations", "xid"];
         assert_advice(&RULE, &found, &["lspci"], &may);
     }
 }

@@ -34,7 +34,7 @@
 //! `nvmlDeviceGetComputeRunningProcesses`.
 
 use super::prelude::*;
-use super::{bandwidth, both_ways_low, unread_traffic};
+use super::{peers, unread_traffic};
 use crate::coverage;
 use model::background::{self, Background};
 
@@ -167,9 +167,7 @@ fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
     if !unread_traffic::is_possible(evidence) {
         return Vec::new();
     }
-    let low = bandwidth::low_pairs(evidence)
-        .into_iter()
-        .chain(both_ways_low::low_pairs(evidence));
+    let low = peers::low_pairs(evidence).into_iter();
     words::unique(
         low.filter(|pair| unread_traffic::may_explain(evidence, *pair))
             .collect(),

@@ -8,7 +8,8 @@
 //! brake are a warning. They are an error if a copy with this GPU stayed below what is healthy, alone or at once with
 //! others. `measurements.around_load` contains temperatures and clocks before, while and after several copies ran at
 //! once. A hardware slowdown that shows only while the GPU is at rest is left out. The software power cap, clocks set
-//! by the user, synchronised boost and idling are normal and are not reported.
+//! by the user, synchronised boost and idling are normal and are not reported. If all GPUs of a machine are held back for
+//! the same reasons, one finding on the machine reports it.
 //!
 //! # Why it matters
 //!
@@ -19,7 +20,7 @@
 //!
 //! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters, blanking plates,
 //! and the room. Power brake: the power supply asks for less, so look at its redundancy and cables
-//! (`ipmitool sdr type "Power Supply"`).
+//! (`ipmitool sdr type "Power Supply"`). All GPUs alike: the server's own power management.
 //!
 //! # Sources
 //!
@@ -59,16 +60,31 @@ pub(crate) const RULE: Rule = Rule::new(
     judge,
 );
 
+/// A GPU whose clocks were held back.
+struct Held {
+    gpu: u32,
+    reasons: Vec<&'static (&'static str, &'static str)>,
+    /// True if it was seen while copies ran.
+    under_load: bool,
+}
+
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    evidence
-        .snapshot
-        .gpus
-        .iter()
-        .filter_map(|gpu| finding(evidence, gpu))
+    let gpus = &evidence.snapshot.gpus;
+    let held: Vec<Held> = gpus.iter().filter_map(|gpu| held(evidence, gpu)).collect();
+    let alike = held.windows(2).all(|two| match two {
+        [one, next] => one.reasons == next.reasons,
+        _ => true,
+    });
+    // A cause outside the GPUs holds all of them back.
+    if held.len() > 1 && held.len() == gpus.len() && alike {
+        return finding(evidence, &held).into_iter().collect();
+    }
+    held.chunks(1)
+        .filter_map(|one| finding(evidence, one))
         .collect()
 }
 
-fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
+fn held(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Held> {
     let under_load: BTreeSet<&str> = links::watched(evidence, gpu.index)
         .map(|load| load.throttle_reasons.iter().map(String::as_str).collect())
         .unwrap_or_default();
@@ -82,45 +98,72 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let before: BTreeSet<&str> = before
         .filter(|reason| !(rests && *reason == SLOWDOWN))
         .collect();
-    let seen: Vec<_> = REASONS
+    let reasons: Vec<_> = REASONS
         .iter()
         .filter(|(name, _)| under_load.contains(name) || before.contains(name))
         .collect();
-    if seen.is_empty() {
-        return None;
+    (!reasons.is_empty()).then(|| Held {
+        gpu: gpu.index,
+        under_load: reasons.iter().any(|(name, _)| under_load.contains(name)),
+        reasons,
+    })
+}
+
+/// Returns the finding on GPUs that are held back for the same reasons.
+fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
+    let seen = &held.first()?.reasons;
+    let gpus: Vec<u32> = held.iter().map(|held| held.gpu).collect();
+    let mut slow: Vec<&PeerBandwidth> = Vec::new();
+    for cell in gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)) {
+        let known = |other: &&PeerBandwidth| std::ptr::eq(*other, cell);
+        if !slow.iter().any(known) {
+            slow.push(cell);
+        }
     }
-    let slow = links::slow_with(evidence, gpu.index);
-    let low = load_reached::is_low_with(evidence, gpu.index) == Some(true);
+    let is_low = |gpu: &u32| load_reached::is_low_with(evidence, *gpu) == Some(true);
+    let low = gpus.iter().any(is_low);
     let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
-    let when = if seen.iter().any(|(name, _)| under_load.contains(name)) {
+    let when = if held.iter().any(|held| held.under_load) {
         "while copies ran"
     } else {
         "when it was read, before copies ran"
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));
-    let plan = match hot {
-        true => vec![Step::Cooling, Step::CheckCool],
-        false => vec![
+    let plan = match (hot, gpus.as_slice()) {
+        (true, _) => Plan::now([Step::Cooling, Step::CheckCool]),
+        (false, [gpu]) => Plan::now([
             Step::PowerSupply,
-            Step::PowerCables(steps::gpu(gpu.index)),
+            Step::PowerCables(steps::gpu(*gpu)),
             Step::CheckAgain,
-        ],
+        ]),
+        // All cables at once do not fail.
+        (false, _) => Plan::now([Step::ServerPower, Step::PowerSupply, Step::CheckAgain]),
+    };
+    let (pronoun, together) = match gpus.len() {
+        1 => ("it", ""),
+        _ => ("them", ", all alike: the cause lies outside the GPUs"),
     };
     let mut found = RULE
         .finding(
-            Subject::Gpu { index: gpu.index },
+            Subject::of_gpus(&gpus),
             format!(
-                "The clocks of {} were held back {when}: {}{}",
-                words::gpu(evidence.snapshot, gpu.index),
+                "The clocks of {} were held back {when}: {}{together}{}",
+                match gpus.as_slice() {
+                    [gpu] => words::gpu(evidence.snapshot, *gpu),
+                    all => words::gpus(all),
+                },
                 words.join(", "),
                 match (slow.is_empty(), low) {
-                    (false, _) => "; copies with it were slower than expected",
-                    (true, true) => "; several copies at once with it reached less than expected",
-                    (true, false) => "",
+                    (false, _) => format!("; copies with {pronoun} were slower than expected"),
+                    (true, true) => format!(
+                        "; several copies at once with {pronoun} reached less than expected"
+                    ),
+                    (true, false) => String::new(),
                 }
             ),
             plan,
         )
+        .gpus(&gpus)
         .fact(
             "reasons",
             seen.iter()
@@ -129,12 +172,16 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         )
         .fact(
             "highest_temperature_c",
-            hottest(evidence, gpu.index).map(|celsius| Fact::Count(celsius.into())),
+            gpus.iter()
+                .filter_map(|gpu| hottest(evidence, *gpu))
+                .max()
+                .map(|celsius| Fact::Count(celsius.into())),
         )
         .fact(
             "sm_clock",
-            gpu.sm_clock_mhz
-                .get()
+            gpus.iter()
+                .filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.sm_clock_mhz.get())
+                .min()
                 .map(|clock| Fact::Megahertz(clock.into())),
         );
     found = links::with_slowed(found, &slow);
@@ -193,6 +240,27 @@ mod tests {
             Severity::Error,
         );
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");
+    }
+
+    #[test]
+    fn what_holds_all_gpus_back_is_one_finding_on_the_machine() {
+        let mut machine = two_sockets();
+        for gpu in &mut machine.gpus {
+            gpu.throttle_reasons = Reading::Known(vec!["hw-power-brake".into()]);
+        }
+        let found = only(
+            &findings(&machine, None),
+            RULE.id.as_ref(),
+            Severity::Warning,
+        );
+        assert_eq!(found.subject, Subject::Machine);
+        assert!(
+            !advises(&found, "power-cables") && advises(&found, "power-management"),
+            "{found:#?}"
+        );
+        machine.gpus[1].throttle_reasons = Reading::Known(Vec::new());
+        let others = findings(&machine, None);
+        assert_eq!(others.len(), machine.gpus.len() - 1, "{others:#?}");
     }
 
     #[test]

@@ -128,13 +128,21 @@ pub(super) struct Slow<'a> {
 impl Slow<'_> {
     /// Returns true if the rate is below what every healthy machine reaches.
     fn is_low(&self, evidence: &Evidence<'_>) -> bool {
-        let expected = expected_host::of(self.rated.copy, &evidence.settings.shares);
+        let expected = expected_host::of(
+            self.rated.copy,
+            evidence.snapshot,
+            &evidence.settings.shares,
+        );
         expected.is_some_and(|expected| self.rated.rate < expected.floor_gbps())
     }
 
     /// Returns true if it is low even by more than its rows spread.
     fn is_low_beyond_spread(&self, evidence: &Evidence<'_>) -> bool {
-        let expected = expected_host::of(self.rated.copy, &evidence.settings.shares);
+        let expected = expected_host::of(
+            self.rated.copy,
+            evidence.snapshot,
+            &evidence.settings.shares,
+        );
         let reached = self.rated.rate.0 * (1.0 + self.rated.spread() / 100.0);
         expected.is_some_and(|expected| reached < expected.floor_gbps().0)
     }
@@ -144,6 +152,8 @@ impl Slow<'_> {
 pub(super) struct Explained<'a> {
     /// The change; `None` for copies below the floor that no change explains.
     pub cause: Option<&'a explain::Cause>,
+    /// The numbers of all changes of this place.
+    pub causes: BTreeSet<usize>,
     /// The copies that GPUs are judged by, the worst first.
     pub slow: Vec<Slow<'a>>,
     /// True if one of them is below what every healthy machine reaches.
@@ -181,10 +191,12 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
         slow
     };
     // Rows that differ are the business of unstable-measurement.
-    let is_fault = |cause: &&explain::Cause| !cause.by_design && cause.effect != Effect::Unsteady;
-    let faults = explanation.causes.iter().filter(is_fault);
+    let is_fault = |(_, cause): &(usize, &explain::Cause)| {
+        !cause.by_design && cause.effect != Effect::Unsteady
+    };
+    let faults = explanation.causes.iter().enumerate().filter(is_fault);
     let mut found: Vec<Explained<'a>> = Vec::new();
-    let of_causes = faults.map(|cause| (Some(cause), slow(&cause.explains)));
+    let of_causes = faults.map(|(number, cause)| (Some((number, cause)), slow(&cause.explains)));
     let mut rest = slow(&explanation.unexplained);
     rest.retain(|slow| slow.is_low_beyond_spread(evidence));
     for (cause, slow) in of_causes.chain([(None, rest)]) {
@@ -192,7 +204,8 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
             continue;
         }
         let mut one = Explained {
-            cause,
+            cause: cause.map(|(_, cause)| cause),
+            causes: cause.into_iter().map(|(number, _)| number).collect(),
             is_low: slow.iter().any(|slow| slow.is_low(evidence)),
             slow,
         };
@@ -205,6 +218,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
         match found.iter_mut().find(is_known) {
             Some(known) => {
                 known.is_low |= one.is_low;
+                known.causes.append(&mut one.causes);
                 known.slow.append(&mut one.slow);
                 known.slow.sort_by(worst_first);
             }
@@ -244,14 +258,12 @@ pub(super) fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirec
 
 /// Returns what else may slow copies between host and GPU beside the link itself, as far as the facts show.
 pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
-    let busy: Vec<u32> = evidence
-        .snapshot
-        .gpus
-        .iter()
-        .filter(|gpu| gpus.contains(&gpu.index))
-        .filter_map(used)
-        .collect();
+    let busy = used_among(evidence, gpus);
     let mut found = Vec::new();
+    if let Some(tasks) = busy_tasks(evidence) {
+        let test = [Step::Stop(Work::OnMachineAndHost), Step::CheckHostIdle];
+        found.push(suspect(Cause::HostTasks(tasks), test));
+    }
     if !busy.is_empty() {
         found.push(suspects::other_work(&busy));
     }
@@ -276,12 +288,30 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
             .iter()
             .any(|other| own_node(evidence, *other) == own_node(evidence, *gpu))
     };
-    if gpus.iter().all(serves_others) {
+    // A guest does not see the channels.
+    if evidence.virtual_machine() || gpus.iter().all(serves_others) {
         return found;
     }
     let test = [Step::MemoryModules, Step::CheckHostIdle];
     found.push(suspect(Cause::FewChannels, test));
     found
+}
+
+/// Returns those of these GPUs on which other processes hold memory.
+pub(super) fn used_among(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
+    let all = evidence.snapshot.gpus.iter();
+    all.filter(|gpu| gpus.contains(&gpu.index))
+        .filter_map(used)
+        .collect()
+}
+
+/// Returns the number of tasks that ran on the host before the check, if they may take so much of its memory's rate that
+/// copies suffer. Chosen: 12 processes that stream through memory brought a warning on a sound server; a host at rest
+/// has fewer than 2.
+pub(super) fn busy_tasks(evidence: &Evidence<'_>) -> Option<u32> {
+    const BUSY: u32 = 4;
+    let tasks = evidence.snapshot.host.busy_tasks.get();
+    tasks.filter(|tasks| *tasks >= BUSY)
 }
 
 fn used(gpu: &Gpu) -> Option<u32> {

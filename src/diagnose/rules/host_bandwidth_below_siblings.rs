@@ -91,12 +91,13 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     ]);
     let mut suspects = vec![suspects::own_way(&gpus)];
     suspects.extend(host::suspects(evidence, &gpus));
-    let found = RULE
+    let mut found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
         .gpus(&gpus)
         .fact("achieved", rated.rate)
         .fact("usual", healthy)
         .fact("below_usual", Fact::percent(rated.below_percent(healthy)));
+    found.scope.causes = explained.causes.clone();
     Some(found.suspecting(suspects))
 }
 

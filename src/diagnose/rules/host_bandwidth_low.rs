@@ -14,7 +14,12 @@
 //! The best of several NUMA nodes counts; `host-memory-far` reports what the others lose. A slot that is narrow, as
 //! built or as it trained, does not cause this finding: the copies are compared with the link's own rate. A figure
 //! may lie lower by what its rows spread and by what the scatter of its siblings allows
-//! (docs/measurement.md, "Scatter of figures that should be equal").
+//! (docs/measurement.md, "Scatter of figures that should be equal"). With confidential computing copies are encrypted, and
+//! no rate is expected of them unless `--config` sets one.
+//!
+//! The finding is a warning where other work, or the memory of the host, may explain it. It is an error on a machine that
+//! is not virtual if the copies reach less than `error_below_percent` of what others of their kind reach, the memory of
+//! the same NUMA node serves another GPU at full rate, and nothing else was at work on GPU and host.
 //!
 //! # Why it matters
 //!
@@ -37,12 +42,20 @@ use super::host::{self, Explained};
 use super::prelude::*;
 use crate::expected_host;
 
+const HALF: Parameter = Parameter {
+    name: "error_below_percent",
+    default: 60.0,
+    about: "share of the rate of its siblings below which slow copies of a GPU are an error; chosen: half of the lanes, or \
+            one generation, leave 50, and copies across sockets lose up to 38",
+};
+
 pub(crate) const RULE: Rule = Rule::new(
     "host-bandwidth-low",
     Severity::Warning,
     include_str!("host_bandwidth_low.rs"),
     judge,
-);
+)
+.with(&[HALF]);
 
 /// Returns the slow copies of each cause, one of which is below the floor.
 fn low<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Explained<'a>> + use<'a> {
@@ -66,7 +79,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
     let gpus = explained.gpus();
     let worst = explained.slow.first()?.rated;
-    let expected = expected_host::of(worst.copy, &evidence.settings.shares)?;
+    let expected = expected_host::of(worst.copy, evidence.snapshot, &evidence.settings.shares)?;
     let all_gpus = evidence
         .host()
         .iter()
@@ -74,7 +87,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         .collect::<BTreeSet<_>>()
         .len();
     let others = if gpus.len() < all_gpus {
-        "; the other GPUs are not"
+        "; copies with the other GPUs are not slow"
     } else {
         ""
     };
@@ -90,6 +103,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         expected.gbps,
         expected.floor_gbps(),
     );
+    let busy = host::busy_tasks(evidence);
     let mut suspects = host::suspects(evidence, &gpus);
     let together = explained.cause.is_some() && gpus.len() > 1 && gpus.len() < all_gpus;
     if together {
@@ -117,11 +131,48 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         .fact("directions", Fact::Texts(ways.into_iter().collect()));
     let (_, highest) = links::range(rated().map(|rated| rated.rate));
     found.scope.rate = highest;
+    found.scope.causes = explained.causes.clone();
+    if is_of_these_gpus(evidence, explained) {
+        found.severity = Severity::Error;
+    }
+    if let Some(tasks) = busy {
+        found = found.fact("busy_tasks", u64::from(tasks));
+    }
     Some(found.suspecting(suspects))
 }
 
+/// Returns true if nothing but the way of these GPUs explains how slow their copies are: the memory of their node serves
+/// another GPU at full rate, no other work is there, and the loss is more than one of placement.
+fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool {
+    let limit = RULE.parameter(evidence, &HALF);
+    let gpus = explained.gpus();
+    let sound: BTreeSet<u32> = {
+        let reported = self::gpus(evidence);
+        let all = evidence.host().iter().map(|copy| copy.gpu);
+        all.filter(|gpu| !reported.contains(gpu)).collect()
+    };
+    let is_served = |gpu: &u32| {
+        let node = host::own_node(evidence, *gpu);
+        sound
+            .iter()
+            .any(|other| host::own_node(evidence, *other) == node)
+    };
+    let lost = (explained.slow.first())
+        .is_some_and(|worst| 100.0 - worst.rated.below_percent(worst.healthy) < limit);
+    !evidence.virtual_machine()
+        && lost
+        && gpus.iter().all(is_served)
+        && host::used_among(evidence, &gpus).is_empty()
+        && host::busy_tasks(evidence).is_none()
+}
+
 fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, together: bool) -> Plan {
-    let own = if together {
+    let own = if evidence.virtual_machine() {
+        vec![
+            Step::OtherFindings(all(gpus)),
+            Step::AskHost(Ask::LinkOfGpu),
+        ]
+    } else if together {
         vec![Step::SharedSlots(all(gpus)), Step::OtherSlot(one_of(gpus))]
     } else if gpus.len() < all_gpus {
         vec![
@@ -130,12 +181,17 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, together: bool) 
             Step::Swap(Part::Gpu(one_of(gpus))),
         ]
     } else {
-        vec![Step::MemoryModules, Step::Stop(Work::OnMachine)]
+        vec![Step::Stop(Work::OnMachineAndHost), Step::MemoryModules]
     };
     let node = match evidence.virtual_machine() {
         true => Some(Step::AskHost(Ask::NumaNodes)),
         false => host::has_several_nodes(evidence).then_some(Step::NumaBind),
     };
+    if host::busy_tasks(evidence).is_some() {
+        let rest = Plan::now(own).and(When::Now, node);
+        let first = [Step::Stop(Work::OnMachineAndHost), Step::CheckAgain];
+        return Plan::now(first).before(rest.into());
+    }
     Plan::now(own)
         .and(When::Now, node)
         .and(When::Now, [Step::CheckAgain])
@@ -165,7 +221,7 @@ mod tests {
             "from the host to GPU 0",
             "25.0 GB/s",
             "Gen5 x16",
-            "the other GPUs are not",
+            "copies with the other GPUs are not slow",
         ] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
@@ -185,6 +241,40 @@ mod tests {
             )
             .subject,
             Subject::Machine
+        );
+    }
+
+    #[test]
+    fn half_of_one_gpu_is_an_error_and_a_busy_host_explains_it_first() {
+        let mut machine = h200_vm(4);
+        machine.host.virtual_machine = Reading::Known(false);
+        let found = |machine: &Snapshot, rates: &[f64], severity| {
+            let measurements = with_host(machine, rates);
+            only(
+                &findings(machine, Some(&measurements)),
+                RULE.id.as_ref(),
+                severity,
+            )
+        };
+        let half = [27.6, 55.2, 54.0, 55.1];
+        let error = found(&machine, &half, Severity::Error);
+        assert!(error.next_step.contains("eseat"), "{}", error.next_step);
+        // A copy across sockets loses as much.
+        found(&machine, &[36.0, 55.2, 54.0, 55.1], Severity::Warning);
+        // The memory of the host may be slow for all.
+        found(&machine, &[27.6, 27.7, 27.6, 27.5], Severity::Warning);
+        machine.host.busy_tasks = Reading::Known(12);
+        let busy = found(&machine, &half, Severity::Warning);
+        assert!(
+            busy.next_step.starts_with("Stop other work"),
+            "{}",
+            busy.next_step
+        );
+        assert!(
+            busy.suspects
+                .iter()
+                .any(|suspect| suspect.cause.contains("12 tasks")),
+            "{busy:#?}"
         );
     }
 

@@ -77,8 +77,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let message = format!(
         "The IOMMU translates addresses of {}{}{effect}",
         words::all_or(evidence.snapshot, &gpus),
-        told.map(|told| format!(", although the kernel was started with {told}"))
-            .unwrap_or_default(),
+        match (told, misspelt(evidence.snapshot)) {
+            (Some(told), _) => format!(", although the kernel was started with {told}"),
+            (None, Some(wrong)) => format!(
+                " ({wrong} on the kernel's command line changes nothing: the kernel has no such option; iommu=pt is the \
+                 one)"
+            ),
+            (None, None) => String::new(),
+        },
     );
     let found = RULE
         .finding(Subject::Machine, message, plan)
@@ -110,6 +116,17 @@ fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
         .rev()
         .find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
     (last != "iommu=nopt").then_some(last.as_str())
+}
+
+/// Returns an attempt at `iommu=pt` that the kernel ignores. Source: Linux, kernel-parameters.txt, which has `pt` for
+/// `iommu=` alone.
+fn misspelt(snapshot: &Snapshot) -> Option<&str> {
+    let parameters = snapshot.host.iommu_parameters.known()?.iter();
+    let wrong = |parameter: &&str| {
+        let (name, values) = parameter.split_once('=').unwrap_or_default();
+        ["amd_iommu", "intel_iommu"].contains(&name) && values.split(',').any(|value| value == "pt")
+    };
+    parameters.map(String::as_str).find(wrong)
 }
 
 /// Returns the GPUs whose addresses are translated; all GPUs if it is known only for the whole machine.
@@ -182,6 +199,20 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
+
+    #[test]
+    fn an_option_that_the_kernel_does_not_have_is_named() {
+        let mut machine = two_sockets();
+        for (given, wrong) in [
+            ("amd_iommu=pt", Some("amd_iommu=pt")),
+            ("intel_iommu=on,pt", Some("intel_iommu=on,pt")),
+            ("amd_iommu=on", None),
+            ("iommu=pt", None),
+        ] {
+            machine.host.iommu_parameters = Reading::Known(vec![given.into()]);
+            assert_eq!(misspelt(&machine), wrong, "{given}");
+        }
+    }
 
     #[test]
     fn it_is_a_warning_where_copies_go_over_pcie() {

@@ -2,14 +2,12 @@
 
 use super::rule::Rule;
 
-mod alike;
 mod bandwidth;
 mod bridges;
 mod broken_off;
 mod counted;
 mod fabric_words;
 mod host;
-mod legs;
 mod load;
 mod load_reached;
 mod load_steps;
@@ -17,6 +15,7 @@ mod lost;
 mod nvlink_ends;
 mod peer_access;
 mod peer_copy;
+mod peers;
 mod prelude;
 mod remedy;
 mod shared;

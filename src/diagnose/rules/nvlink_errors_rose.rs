@@ -88,9 +88,9 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     };
     let low = load_reached::is_low_over_nvlinks(evidence, index);
     let slow = low == Some(true)
-        || bandwidth::below_floor(evidence, Path::Direct)
+        || bandwidth::low_pairs(evidence)
             .iter()
-            .any(|slow| slow.cell.pair.touches(index));
+            .any(|pair| pair.touches(index));
     let alone = bandwidth::sound(evidence, Path::Direct)
         .into_values()
         .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());

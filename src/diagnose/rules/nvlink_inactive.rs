@@ -127,7 +127,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     findings.extend(seated);
     match alike.as_slice() {
         [] => {}
-        [_, _, ..] if most == 0 && evidence.virtual_machine() && nvlink_missing::is_sxm(model) => {
+        [_, _, ..] if most == 0 && evidence.virtual_machine() && is_sold_joined(model) => {
             findings.push(not_trained(evidence, model, &alike));
         }
         _ => findings.push(as_wired(model, &alike)),
@@ -145,6 +145,11 @@ struct Down<'a> {
     part: Vec<&'a Links<'a>>,
     /// Some links are down, and no other has more that are up.
     alike: Vec<&'a Links<'a>>,
+}
+
+/// Returns true if GPUs of this model are sold joined by NVLink: modules, and cards that come with their bridges (H100 NVL).
+fn is_sold_joined(model: &str) -> bool {
+    nvlink_missing::is_sxm(model) || model.split_whitespace().any(|word| word == "NVL")
 }
 
 /// Returns true if GPUs of this model are connected by their board and not by bridges. In a virtual machine the host
@@ -455,8 +460,12 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
     RULE.finding(
         Subject::of_gpus(&indices),
         format!(
-            "No NVLink of {} ({model}) is up in this virtual machine, although their board connects them",
-            words::all_or(evidence.snapshot, &indices)
+            "No NVLink of {} ({model}) is up in this virtual machine, although {}",
+            words::all_or(evidence.snapshot, &indices),
+            match nvlink_missing::is_sxm(model) {
+                true => "their board connects them",
+                false => "this model comes with bridges",
+            }
         ),
         Plan::now([Step::ReloadDriver, Step::LinkStates])
             .if_it_stays([Step::AskHost(Ask::NvLink), Step::AskHost(Ask::FabricLog)]),

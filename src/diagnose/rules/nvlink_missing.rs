@@ -55,7 +55,7 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 /// Returns true if a GPU of this name is one for an SXM socket.
-pub(super) fn is_sxm(name: &str) -> bool {
+pub(crate) fn is_sxm(name: &str) -> bool {
     let name = name.trim();
     let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
     part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)

@@ -25,7 +25,9 @@
 //!
 //! # What to do
 //!
-//! Fewer lanes: power the machine off, reseat the GPU and its riser or cable, clean the contacts, and look for a bent
+//! Fewer lanes on a machine that was switched on within the last two hours: switch it off and on once more, since links
+//! train then. A GPU outside (Thunderbolt): restart the dock, then exchange cable and dock. Links of all GPUs alike: BIOS
+//! version and settings before any riser. Otherwise power the machine off, reseat the GPU and its riser or cable, clean the contacts, and look for a bent
 //! pin in the slot. Then swap it with another GPU: a fault that moves with the GPU is the GPU's. One that stays is the
 //! slot's, the riser's, the processor socket's, or that of a BIOS setting that splits the slot (bifurcation). Lower
 //! generation: check the BIOS setting for the speed of the slot, and if the riser or cable is made for the generation.
@@ -37,7 +39,7 @@
 
 use super::prelude::*;
 use super::shared::{self, OfLink};
-use crate::external;
+use crate::external::{self, External};
 use crate::links::{self, one_place};
 use topology::belief::Known;
 use topology::pcie::{self, Connection, Shape};
@@ -75,11 +77,20 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
         suspect(Cause::SlotSettings, [Step::BoardSetting]),
         suspect(Cause::RisersAlike, [Step::BoardSlot, Step::CheckAgain]),
     ];
+    // Risers of all ports do not age alike.
+    let all = gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2;
+    if all {
+        suspects.insert(
+            0,
+            suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]),
+        );
+    }
     if one_lane {
         suspects.insert(0, suspect(Cause::Extenders, [Step::Extenders]));
     }
     let shared = match one_lane {
         true => SharedParts::ExtendersSlotsOrRisers,
+        false if all => SharedParts::Firmware,
         false => SharedParts::SlotsOrRisers,
     };
     let message = format!(
@@ -142,7 +153,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         .finding(
             subject,
             format!("{name} runs at {state}"),
-            plan(few_lanes, link, gpus),
+            started_again(evidence, few_lanes, plan(evidence, few_lanes, link, gpus)),
         )
         .fact("width", is.width.map(Fact::Lanes))
         .fact("width_possible", link.possible.width.map(Fact::Lanes))
@@ -260,7 +271,25 @@ fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
     ]
 }
 
-fn plan(few_lanes: bool, link: &Connection, gpus: &[u32]) -> Plan {
+/// Puts a cold start before the parts where the machine was just powered on: links train then, and may do so better once
+/// more.
+fn started_again(evidence: &Evidence<'_>, few_lanes: bool, plan: Plan) -> Plan {
+    const JUST_ON_SECONDS: u64 = 2 * 60 * 60;
+    let up = evidence.snapshot.host.up_seconds.get();
+    let just_on =
+        few_lanes && !evidence.virtual_machine() && up.is_some_and(|up| up < JUST_ON_SECONDS);
+    match just_on {
+        true => Plan::now([Step::PowerCycle, Step::CheckAgain]).before(plan.into()),
+        false => plan,
+    }
+}
+
+fn plan(evidence: &Evidence<'_>, few_lanes: bool, link: &Connection, gpus: &[u32]) -> Plan {
+    let outside = |gpu: &u32| external::of(evidence, *gpu) == Some(External::Thunderbolt);
+    if gpus.iter().any(outside) {
+        return Plan::now([Step::RestartDock, Step::CheckAgain])
+            .if_it_stays([Part::Cable, Part::Dock].map(Step::Exchange));
+    }
     match (few_lanes, link.gpu) {
         (true, Some(index)) => {
             let part = || Part::Gpu(gpu(index));
@@ -298,6 +327,29 @@ mod tests {
     use model::testing::{
         function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu,
     };
+
+    #[test]
+    fn a_machine_that_was_just_switched_on_starts_cold_once_more_before_parts() {
+        let mut machine = two_sockets();
+        let card = machine.gpus[0].pci.get().unwrap().to_string();
+        function_mut(&mut machine, &card).width = lanes(4);
+        machine.gpus[0].pcie_width = lanes(4);
+        for up in [600, 90_000] {
+            machine.host.up_seconds = model::reading::Reading::Known(up);
+            let found = findings(&machine, None);
+            let found = found.iter().find(|found| found.code == RULE.id).unwrap();
+            let (cold, reseat) = (
+                found.next_step.find("off and on again"),
+                found.next_step.find("reseat"),
+            );
+            assert_eq!(
+                cold.is_some_and(|cold| Some(cold) < reseat),
+                up == 600,
+                "{}",
+                found.next_step
+            );
+        }
+    }
 
     #[test]
     fn lanes_that_no_copy_has_tested_are_a_warning_and_those_of_a_gpu_that_is_awake_an_error() {

@@ -4,14 +4,11 @@
 //!
 //! # How it is detected
 //!
-//! The reference figures (copy engine, issued by the source, one way, side streams, peer access on) of both directions
-//! of a pair are compared. The slower one must lie below the other by more than the parameter, and by more than the
-//! spread of both. `peer-bandwidth-low` covers a direction that lies below its floor, and shows the other direction
-//! beside it. `unstable-measurement` covers a direction whose rows scatter by more than is usual. Several pairs that
-//! share one GPU or one link are one finding.
-//!
-//! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
-//! (docs/measurement.md, "Scatter of figures that should be equal").
+//! All figures of the run are explained together (docs/explanation.md). The reference figures (copy engine, issued by the
+//! source, one way, side streams, peer access on) that one change of the machine slows are one finding. It is this one if
+//! the other direction of each is not slow, and one lies below its other direction by more than the parameter.
+//! `peer-bandwidth-low` covers figures below their floor, and shows the other direction beside them.
+//! `unstable-measurement` covers a direction whose rows scatter by more than is usual.
 //!
 //! # Why it matters
 //!
@@ -30,10 +27,8 @@
 //! Measured on 8 x H200: both directions of every pair within 0.3% of each other. Published figures
 //! of both directions of a pair agree as well (nvbandwidth, 396.25 to 396.49 GB/s).
 
-use super::bandwidth::{self, Compared};
+use super::peers::{self, Explained, Figures, Slow};
 use super::prelude::*;
-use super::unstable_measurement;
-use explain::scatter;
 
 const BELOW: Parameter = Parameter {
     name: "below_other_direction_percent",
@@ -51,21 +46,23 @@ pub(crate) const RULE: Rule = Rule::new(
 .with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let (slower, seen) = asymmetric(evidence);
-    let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups
-        .iter()
-        .filter_map(|group| finding(evidence, group, &slower))
-        .collect()
+    let explained = peers::explained(evidence, Figures::Direct).into_iter();
+    let one_way = explained.filter_map(|one| {
+        let worst = shown_by(evidence, &one)?;
+        Some(finding(evidence, &one, &worst))
+    });
+    one_way.collect()
 }
 
-fn finding(
-    evidence: &Evidence<'_>,
-    group: &cluster::Group,
-    slower: &[Compared],
-) -> Option<Finding> {
-    let worst = bandwidth::lowest(slower, group)?;
+/// Returns the copy that is slowest beside its other direction, if that is what a change shows.
+pub(super) fn shown_by<'a>(evidence: &Evidence<'a>, explained: &Explained<'a>) -> Option<Slow<'a>> {
+    let worst = explained.one_way(evidence)?;
+    let is_clear = worst.below_percent() > RULE.parameter(evidence, &BELOW);
+    (is_clear && !explained.is_low(evidence)).then_some(worst)
+}
+
+fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>) -> Finding {
+    let group = &explained.group;
     let place = match (&group.common, group.pairs.as_slice()) {
         (cluster::Common::OnePair, [pair]) => pair.to_string(),
         _ => group.place(evidence.snapshot),
@@ -76,53 +73,20 @@ fn finding(
     };
     let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain])
         .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
-    let mut found = RULE
-        .finding(
-            group.subject(),
-            format!(
-                "Copies {place} reach {} GB/s, the other direction {} GB/s: {:.0}% less one way than the other",
-                worst.achieved,
-                worst.normal,
-                worst.below_percent(),
-            ),
-            plan,
-        )
+    let message = format!(
+        "Copies {place} reach {} GB/s, the other direction {} GB/s: {:.0}% less one way than the other",
+        worst.achieved,
+        worst.healthy,
+        worst.below_percent(),
+    );
+    let found = RULE
+        .finding(group.subject(), message, plan)
         .fact("lowest_achieved", worst.achieved)
-        .fact("other_direction", worst.normal)
-        .fact("below_other_direction", Fact::percent(worst.below_percent()))
-        .pairs(&group.pairs);
-    found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
-    Some(found)
-}
-
-/// Returns pairs above their floor that are clearly slower than their other direction, and the pairs of which both
-/// directions could be compared.
-pub(crate) fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
-    let margin = RULE.parameter(evidence, &BELOW);
-    let mut low = bandwidth::low_pairs(evidence);
-    low.extend(unstable_measurement::scattering(evidence));
-    let cells = bandwidth::sound(evidence, Path::Direct);
-    // One ratio for each pair: a slow crossing of sockets gives half of them another value, and not three quarters.
-    let once = cells
-        .iter()
-        .filter(|(pair, _)| pair.source < pair.destination);
-    let ratios = once.filter_map(|(pair, cell)| {
-        let other = cells.get(&pair.reversed())?;
-        Some(cell.achieved_gbps?.percent_of(other.achieved_gbps?))
-    });
-    let margin = margin.max(scatter::allowance(ratios));
-    let (mut slower, mut seen) = (Vec::new(), Vec::new());
-    for (pair, cell) in cells.iter().filter(|(pair, _)| !low.contains(pair)) {
-        let Some(other) = cells.get(&pair.reversed()) else {
-            continue;
-        };
-        let Some(compared) = Compared::of(cell, other) else {
-            continue;
-        };
-        seen.push(*pair);
-        if compared.is_below(margin) {
-            slower.push(compared);
-        }
-    }
-    (slower, seen)
+        .fact("other_direction", worst.healthy)
+        .fact(
+            "below_other_direction",
+            Fact::percent(worst.below_percent()),
+        );
+    let suspects = suspects::of_slow_copies(evidence, &group.pairs);
+    explained.mark(found).suspecting(suspects)
 }

@@ -4,19 +4,22 @@
 //!
 //! # How it is detected
 //!
-//! The median of the reference measurement (copy engine, issued by the source, one way, side streams, host not waiting,
-//! peer access on) lies below what healthy machines reach on a route of this class. It lies below by more than the
-//! margin of that class, and by more than its rows scatter. If single rows may have reached the floor, the path is not
-//! steady (`unstable-measurement`), and the median is chance. Healthy machines reach a share of the payload rate of the
-//! narrowest link of the route. The classes are `nvlink-2` to `nvlink-5`, `pcie` below one switch, `pcie-root` below
-//! one host bridge, and `pcie-far`. The class `pcie-far` applies if the copy crosses host bridges or processors, if the
-//! class is not known, and over PCIe in a virtual machine, whose PCI tree hides what is crossed. The report shows the
-//! range beside the figures, and the shares may be set with `--config` (`[expected.nvlink-4]`, `percent` and
-//! `margin_percent`). For models whose figures are known (`h200`, `h100`, `a100-12-links` and others) these hold, with
-//! a narrower margin. `peer-data-wrong` covers pairs whose bytes arrived wrong. Several slow pairs that share one GPU
-//! or one link are one finding. If a GPU is slow with every partner (`peer-bandwidth-outlier`), its pairs that just
-//! reach the floor belong to the finding too. If the traffic of other programs over a GPU could not be read, the
-//! evidence states why. If a program is known on that GPU, `gpu-busy` covers its slow pairs.
+//! All figures of the run are explained together (docs/explanation.md). The reference figures (copy engine, issued by the
+//! source, one way, side streams, host not waiting, peer access on) that one change of the machine slows are one finding:
+//! of the GPU, pair, link or class that changed. It is this one if one of them lies below what healthy machines reach on
+//! a route of this class, by more than the margin of that class and by more than its rows scatter. If single rows may
+//! have reached the floor, the path is not steady (`unstable-measurement`), and the median is chance. Its pairs that just
+//! reach the floor belong to the finding too. Single pairs that share one GPU or one link are one finding. Copies below
+//! the floor that no change explains are reported too, by what their pairs have in common.
+//!
+//! Healthy machines reach a share of the payload rate of the narrowest link of the route. The classes are `nvlink-2` to
+//! `nvlink-5`, `pcie` below one switch, `pcie-root` below one host bridge, and `pcie-far`. The class `pcie-far` applies if
+//! the copy crosses host bridges or processors, if the class is not known, and over PCIe in a virtual machine, whose PCI
+//! tree hides what is crossed. The report shows the range beside the figures, and the shares may be set with `--config`
+//! (`[expected.nvlink-4]`, `percent` and `margin_percent`). For models whose figures are known (`h200`, `h100`,
+//! `a100-12-links` and others) these hold, with a narrower margin. `peer-data-wrong` covers pairs whose bytes arrived
+//! wrong. If the traffic of other programs over a GPU could not be read, the evidence states why. If a program is known on
+//! that GPU, `gpu-busy` covers its slow pairs.
 //!
 //! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
 //! (docs/measurement.md, "Scatter of figures that should be equal").
@@ -38,8 +41,7 @@
 //! 90% over PCIe on one socket and 62 to 81% across sockets. Azure's node check fails H100 pairs
 //! below 335 of 450 GB/s (74%).
 
-use super::bandwidth::{self, Slow};
-use super::peer_bandwidth_outlier;
+use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 use super::{remedy, unread_traffic};
 use crate::cluster::{self, Common};
@@ -52,37 +54,15 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let cells = bandwidth::sound(evidence, Path::Direct);
-    let slow = bandwidth::below_floor(evidence, Path::Direct);
-    let mut bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
-    // If a GPU is slow with every partner, one pair that just reaches the floor is no reason to name the other GPUs.
-    for of_gpu in peer_bandwidth_outlier::of_slow_gpus(evidence) {
-        if of_gpu
-            .iter()
-            .any(|pair| slow.iter().any(|slow| slow.cell.pair == *pair))
-        {
-            bad.extend(of_gpu);
-        }
-    }
-    bad.retain(|pair| !unread_traffic::may_explain(evidence, *pair));
-    let bad = words::unique(bad);
-    // A pair that `gpu-busy` reports is no good pair either.
-    let low: BTreeSet<Pair> = slow.iter().map(|slow| slow.cell.pair).collect();
-    let is_left = |pair: &Pair| low.contains(pair) && unread_traffic::may_explain(evidence, *pair);
-    let seen: Vec<_> = cells
-        .keys()
-        .copied()
-        .filter(|pair| !is_left(pair))
-        .collect();
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups
-        .iter()
-        .filter_map(|group| finding(evidence, group, &slow))
-        .collect()
+    let explained = peers::explained(evidence, Figures::Direct).into_iter();
+    let read = explained.filter_map(|one| one.read(evidence));
+    let low = read.filter(|one| one.is_low(evidence));
+    low.filter_map(|one| finding(evidence, &one)).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
-    let worst = bandwidth::slowest(slow, group)?;
+fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
+    let (group, worst) = (&explained.group, explained.worst()?);
+    let expected = evidence.expected(worst.cell)?;
     // For a group, the narrowest hop of one of its pairs would mislead. Of two directions the first is used: which one
     // is slower may depend on a digit that a saved report lacks.
     let alone = group
@@ -91,15 +71,15 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         .filter(|_| group.common == Common::OnePair);
     let route = alone.and_then(|pair| evidence.topology.route(*pair));
     let bottleneck = route.and_then(|route| route.bottleneck.clone());
-    let theoretical = GbPerSecond(worst.expected.gbps.0 / worst.expected.share.percent * 100.0);
+    let theoretical = GbPerSecond(expected.gbps.0 / expected.share.percent * 100.0);
+    let percent = worst.achieved.percent_of(expected.gbps);
     let message = format!(
-        "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
+        "Copies {} reach only {} GB/s, {percent:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
          is normal) and {:.0}% of the theoretical {} GB/s",
         group.place(evidence.snapshot),
         worst.achieved,
-        worst.percent(),
-        worst.expected.gbps,
-        worst.expected.floor_gbps(),
+        expected.gbps,
+        expected.floor_gbps(),
         worst.achieved.percent_of(theoretical),
         theoretical,
     );
@@ -114,16 +94,15 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
     let mut found = RULE
         .finding(group.subject(), message, plan)
         .fact("lowest_achieved", worst.achieved)
-        .fact("expected", worst.expected.gbps)
+        .fact("expected", expected.gbps)
         .fact("theoretical", worst.cell.theoretical_gbps)
-        .fact("percent_of_expected", Fact::figure(worst.percent()))
-        .fact("floor", worst.expected.floor_gbps())
-        .fact("expected_from", worst.expected.class.source)
+        .fact("percent_of_expected", Fact::figure(percent))
+        .fact("floor", expected.floor_gbps())
+        .fact("expected_from", expected.class.source)
         .fact("bottleneck", bottleneck)
         .fact("other_direction", other_way)
-        .fact("spread", worst.cell.spread_percent.map(Fact::percent))
-        .pairs(&group.pairs);
-    found = unread_traffic::with_reason(found, evidence, &group.pairs);
+        .fact("spread", worst.cell.spread_percent.map(Fact::percent));
+    found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
     found.suspects = suspects::of_slow_group(evidence, group);
     if !busy.is_empty() {
         found.message.push_str(&format!(

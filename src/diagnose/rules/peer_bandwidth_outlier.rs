@@ -5,22 +5,15 @@
 //!
 //! # How it is detected
 //!
-//! The reference figures (copy engine, issued by the source, one way, side streams, peer access on) of similar pairs
-//! are compared, if there are three such pairs or more. Similar pairs have the same class, the same theoretical rate
-//! and, beyond one host bridge, the same NUMA nodes on the route. Two things are reported. The first is a pair that
-//! lies below their median by more than `below_median_percent`, and by more than its own spread and theirs. The second
-//! is a GPU whose copies to all partners, or from all partners, lie below the median. Their median must lie below by
-//! more than `gpu_below_median_percent` and by more than the spreads, and each of them by half of that percentage. The
-//! second margin is narrower, because a GPU's row or column of the matrix is several figures that agree.
+//! All figures of the run are explained together (docs/explanation.md). The reference figures (copy engine, issued by the
+//! source, one way, side streams, peer access on) that one change of the machine slows are one finding. It is this one if
+//! none of them lies below its floor (`peer-bandwidth-low`), and they are not slow in one direction only
+//! (`peer-bandwidth-asymmetric`). One of them must lie below what the better pairs of this machine reach that are
+//! connected alike: by more than `below_median_percent`, or by more than `gpu_below_median_percent` if the change is of a
+//! GPU. The second margin is narrower, because a GPU's row or column of the matrix is several figures that agree.
 //!
-//! The median is that of the pairs that are not slow themselves. Pairs of slow GPUs are left out: if two of four GPUs
-//! are slow, these are five pairs in six. Pairs that lie below the fastest quarter by more than `below_median_percent`
-//! are left out too.
-//!
-//! `peer-bandwidth-low` covers pairs below the floor of their class. `peer-bandwidth-asymmetric` covers pairs that are
-//! slow in one direction only, if the directions differ enough for it. `unstable-measurement` covers those whose rows
-//! scatter by more than is usual. PCIe pairs of a virtual machine are not compared, since its PCI tree hides what they
-//! cross. Several pairs that share one GPU or one link are one finding.
+//! Single pairs that share one GPU or one link are one finding. `unstable-measurement` covers those whose rows scatter by
+//! more than is usual.
 //!
 //! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
 //! (docs/measurement.md, "Scatter of figures that should be equal").
@@ -41,12 +34,10 @@
 //! Measured on 8 x H200: 56 pairs within 1% of each other. Repeats elsewhere spread by 5 to 10%
 //! (cuda-samples issue 449), so less than that is no outlier.
 
-use super::alike::{self, Margins};
-use super::bandwidth::{self, Compared};
-use super::peer_bandwidth_asymmetric;
+use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{unread_traffic, unstable_measurement};
-use model::node::NodeId;
+use super::{peer_bandwidth_asymmetric, unread_traffic};
+use crate::cluster::Common;
 
 const OUTLIER: Parameter = Parameter {
     name: "below_median_percent",
@@ -70,134 +61,45 @@ pub(crate) const RULE: Rule = Rule::new(
 .with(&[OUTLIER, GPU]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let outliers = outliers(evidence);
-    let bad: Vec<_> = outliers.iter().map(|(compared, _)| compared.pair).collect();
-    // A pair that another rule reports as slow does not show that the links it passes are good.
-    let low = bandwidth::low_pairs(evidence);
-    let seen: Vec<_> = bandwidth::sound(evidence, Path::Direct)
-        .into_keys()
-        .filter(|pair| !low.contains(pair))
-        .collect();
-    let groups = cluster::groups(&bad, &seen, evidence.topology);
-    groups
-        .iter()
-        .filter_map(|group| finding(evidence, group, &outliers))
-        .collect()
+    let explained = peers::explained(evidence, Figures::Direct).into_iter();
+    let below = explained.filter(|one| {
+        one.has_cause()
+            && !one.is_low(evidence)
+            && peer_bandwidth_asymmetric::shown_by(evidence, one).is_none()
+    });
+    below.filter_map(|one| finding(evidence, &one)).collect()
 }
 
-fn finding(
-    evidence: &Evidence<'_>,
-    group: &cluster::Group,
-    outliers: &[(Compared, usize)],
-) -> Option<Finding> {
-    let pairs = group.pair_set();
-    let of_group = outliers
-        .iter()
-        .filter(|(compared, _)| pairs.contains(&compared.pair));
-    let (worst, alike) = of_group
-        .max_by(|(one, _), (other, _)| one.below_percent().total_cmp(&other.below_percent()))?;
+fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
+    let (group, worst) = (&explained.group, explained.worst()?);
+    let margin = match group.common {
+        Common::Gpu(_) => &GPU,
+        _ => &OUTLIER,
+    };
+    if worst.below_percent() <= RULE.parameter(evidence, margin) {
+        return None;
+    }
     let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
         true => Step::PcieErrors,
         false => Step::LinkErrors,
     };
-    let mut found = RULE
-        .finding(
-            group.subject(),
-            format!(
-                "Copies {} reach {} GB/s, {:.0}% less than the median of the {alike} pairs that are connected alike \
-                 ({} GB/s)",
-                group.place(evidence.snapshot),
-                worst.achieved,
-                worst.below_percent(),
-                worst.normal,
-            ),
-            Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
-                counters,
-                Step::Clocks,
-                Step::Swap(Part::Gpu(OneOf(group.gpus()))),
-            ]),
-        )
-        .fact("lowest_achieved", worst.achieved)
-        .fact("median", worst.normal)
-        .fact("below_median", Fact::percent(worst.below_percent()))
-        .fact("alike_count", *alike)
-        .pairs(&group.pairs);
-    found = unread_traffic::with_reason(found, evidence, &group.pairs);
-    found.suspects = suspects::of_slow_group(evidence, group);
-    Some(found)
-}
-
-/// Returns pairs above their floor that lie clearly below the median of comparable pairs, with the number of these.
-fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
-    let mut reported = bandwidth::low_pairs(evidence);
-    reported.extend(unstable_measurement::scattering(evidence));
-    reported.extend(
-        peer_bandwidth_asymmetric::asymmetric(evidence)
-            .0
-            .iter()
-            .map(|compared| compared.pair),
+    let message = format!(
+        "Copies {} reach {} GB/s, {:.0}% less than pairs that are connected alike ({} GB/s)",
+        group.place(evidence.snapshot),
+        worst.achieved,
+        worst.below_percent(),
+        worst.healthy,
     );
-    alike::below(alike(evidence), &reported, margins(evidence))
-}
-
-/// Returns the pairs of GPUs that are slow with every partner, by GPU and direction, whatever other rules report on
-/// them.
-pub(crate) fn of_slow_gpus(evidence: &Evidence<'_>) -> Vec<Vec<Pair>> {
-    alike::of_slow_gpus(alike(evidence), margins(evidence))
-}
-
-fn margins(evidence: &Evidence<'_>) -> Margins {
-    Margins {
-        pair: RULE.parameter(evidence, &OUTLIER),
-        gpu: RULE.parameter(evidence, &GPU),
-    }
-}
-
-fn alike<'a>(evidence: &Evidence<'a>) -> BTreeMap<Like, Vec<&'a PeerBandwidth>> {
-    let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
-    for (pair, cell) in bandwidth::sound(evidence, Path::Direct) {
-        if let Some(like) = evidence
-            .topology
-            .route(pair)
-            .and_then(|route| Like::of(evidence, route))
-        {
-            alike.entry(like).or_default().push(cell);
-        }
-    }
-    alike
-}
-
-/// The properties that make routes equal: class, rate, and, for routes that leave a host bridge, the memories that they
-/// cross, since processors are not equally far from each other.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Like {
-    class: LinkClass,
-    theoretical_mbps: u64,
-    crossed: BTreeSet<NodeId>,
-}
-
-impl Like {
-    /// Returns `None` if the class or the rate is not known, or if a virtual machine hides what is crossed.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate in MB/s, rounded"
-    )]
-    fn of(evidence: &Evidence<'_>, route: &PairRoute) -> Option<Self> {
-        let nvlink = matches!(route.class, LinkClass::NvLink(_));
-        if route.class == LinkClass::Unknown || (!nvlink && evidence.virtual_machine()) {
-            return None;
-        }
-        let numa = route
-            .hops
-            .iter()
-            .flat_map(|hop| [&hop.from, &hop.to])
-            .filter(|id| matches!(id, NodeId::Numa(_)));
-        let theoretical_mbps = (route.theoretical_gbps?.0 * 1000.0).round() as u64;
-        Some(Self {
-            class: route.class,
-            theoretical_mbps,
-            crossed: numa.copied().collect(),
-        })
-    }
+    let plan = Plan::now([Step::Stop(Work::OnGpus), Step::CheckAgain]).if_it_stays([
+        counters,
+        Step::Clocks,
+        Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+    ]);
+    let found = RULE
+        .finding(group.subject(), message, plan)
+        .fact("lowest_achieved", worst.achieved)
+        .fact("usual", worst.healthy)
+        .fact("below_usual", Fact::percent(worst.below_percent()));
+    let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
+    Some(found.suspecting(suspects::of_slow_group(evidence, group)))
 }

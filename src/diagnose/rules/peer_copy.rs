@@ -33,7 +33,14 @@ pub(super) fn findings(
             .collect();
         pairs.into_iter().collect()
     };
-    let groups = cluster::groups(&pairs_of(&is_bad), &pairs_of(&|_| true), evidence.topology);
+    // A copy on another path shows nothing of this one.
+    let paths: Vec<_> = cells
+        .iter()
+        .filter(|cell| is_bad(cell))
+        .map(|cell| cell.setup.path)
+        .collect();
+    let tried = pairs_of(&|cell| paths.contains(&cell.setup.path));
+    let groups = cluster::groups(&pairs_of(&is_bad), &tried, evidence.topology);
     let reported = |gpu: u32| {
         groups
             .iter()

@@ -25,7 +25,7 @@
 //! NCCL user guide, environment variables; NVIDIA, confidential computing deployment guide.
 
 use super::prelude::*;
-use model::snapshot::{AdapterKind, ConfidentialComputing};
+use model::snapshot::AdapterKind;
 
 pub(crate) const RULE: Rule = Rule::new(
     "software-restricts",
@@ -55,7 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .iter()
         .map(|(variable, effect)| format!("{variable} ({effect})"))
         .collect();
-    let confidential = host.confidential_computing.get() == Some(ConfidentialComputing::On);
+    let confidential = host.encrypts_copies();
     if confidential {
         parts.push("confidential computing is on (copies are encrypted)".to_owned());
     }
@@ -105,6 +105,7 @@ fn left_out(variable: &str, has_rdma: bool) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
+    use model::snapshot::ConfidentialComputing;
 
     #[test]
     fn what_leaves_ways_out_is_named_and_changes_no_verdict() {

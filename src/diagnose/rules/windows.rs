@@ -63,6 +63,11 @@ impl Small {
         )
     }
 
+    /// Returns the windows as a suspect.
+    pub(super) fn suspect(&self) -> Suspect {
+        suspect(Cause::SmallWindow, [self.step(), Step::CheckAgain])
+    }
+
     /// Returns the step that enlarges the windows.
     pub(super) fn step(&self) -> Step {
         let gpus = all(&self.gpus);

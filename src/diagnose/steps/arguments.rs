@@ -248,6 +248,7 @@ choices! {
         NumaNodes: "whether processors and memory are pinned to the nodes of the GPUs",
         NvLink: "whether these GPUs are given NVLink",
         NvSwitches: "about the NVSwitches that all flows share",
+        Parts: "to look at these GPUs there: link, slot, seat, power and cooling, which a guest cannot reach",
         PassThrough: "whether these GPUs are passed through like the others, with peer-to-peer enabled (with QEMU in one x-nv-gpudirect-clique)",
         Processors: "whether the processors of this virtual machine are pinned or overcommitted",
         Sharing: "whether GPUs or processors of this virtual machine are shared",
@@ -326,6 +327,7 @@ choices! {
     SharedParts {
         AbovePort: "the link above this port, its cable, and the power of the board that holds them",
         Risers: "risers, cables or a backplane of one kind, or made for a lower generation",
+        Firmware: "the BIOS version, and its settings that split slots or cap their generation; only then risers, cables or a backplane of one kind",
         SlotsOrRisers: "a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
         ExtendersSlotsOrRisers: "extenders of one lane (PCIe x1 risers); a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
     }

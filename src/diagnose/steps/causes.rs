@@ -39,6 +39,8 @@ causes! {
 
     // Other work.
     OtherWork(gpus: All) => "other-work" "other work: processes hold memory on {gpus}";
+    HostTasks(number: u32) => "other-work"
+        "other work on the host: {number} tasks ran there in the minute before the check (load average)";
     HostWork => "other-work" "other work on the host, its power saving, or neighbours of a virtual machine";
     UplinkWork => "other-work" "other traffic on the same uplink (disks, network)";
     Congestion => "other-work" "congestion by other work, which raises replays on a sound link";

@@ -104,6 +104,9 @@ model::steps! {
          room's temperature";
     PowerSupply => "power-supply" Investigate
         "look at the power supplies (ipmitool sdr type \"Power Supply\") and the power draw (nvidia-smi -q -d POWER)";
+    ServerPower => "power-management" Investigate
+        "look at the power limit and the power profile of the server, in BIOS and in its management controller (BMC): they \
+         may hold back all GPUs at once";
     LookAtIommu => "look-at-iommu" Investigate
         "look whether the IOMMU translates (cat /sys/kernel/iommu_groups/*/type: DMA or DMA-FQ; iommu=pt ends that)";
     FabricManager => "fabric-manager" Investigate

@@ -191,7 +191,7 @@ impl SimTelemetry {
         };
         let grace = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
         gpu.c2c = if grace {
-            Reading::Known(false)
+            Reading::Known(spec.c2c)
         } else {
             Reading::unsupported()
         };
@@ -225,8 +225,13 @@ impl SimTelemetry {
                     .fold(0, u64::saturating_add);
                 Reading::Known(figure(&links.errors).saturating_add(added))
             };
-            link.crc_errors = sum(|errors| errors.crc);
-            link.replay_errors = sum(|errors| errors.replay);
+            // nvml.h: the counters of flits and replays are "unsupported for Blackwell+".
+            let of_flits = |errors| match links.version.as_str() {
+                "5.0" | "6.0" => Reading::unsupported(),
+                _ => errors,
+            };
+            link.crc_errors = of_flits(sum(|errors| errors.crc));
+            link.replay_errors = of_flits(sum(|errors| errors.replay));
             link.recovery_errors = sum(|errors| errors.recovery);
         }
     }

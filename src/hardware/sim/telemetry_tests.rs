@@ -120,6 +120,7 @@ fn changed() -> SimTelemetry {
         throttle_reasons: vec!["sw-power-cap".into()],
         throttle_under_load: vec!["hw-thermal".into()],
         mig: Some(true),
+        mig_instance: false,
         compute_mode: ComputeMode::Prohibited,
         processes: vec![GpuProcess {
             pid: 77,

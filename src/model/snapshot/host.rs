@@ -46,6 +46,10 @@ facts! {
             mps_daemon: bool,
             /// Variables that decide which paths NCCL uses, as `NAME=value`, from the environment of this process.
             nccl_variables: Vec<String>,
+            /// Mean number of tasks that ran or waited for a processor or a disk in the minute before the check.
+            busy_tasks: u32,
+            /// Time since the system started, seconds.
+            up_seconds: u64,
             /// Xid messages of the NVIDIA driver in the kernel's log: the last one of each GPU and code, by time.
             xids: Vec<Xid>,
         }
@@ -63,6 +67,15 @@ pub enum ConfidentialComputing {
     On,
     /// It is on in developer mode, which protects nothing.
     DevTools,
+}
+
+impl Host {
+    /// Returns true if confidential computing encrypts what GPUs exchange with the host, which costs most of the rate.
+    /// Developer mode encrypts too.
+    pub fn encrypts_copies(&self) -> bool {
+        let known = self.confidential_computing.get();
+        known.is_some_and(|state| state != ConfidentialComputing::Off)
+    }
 }
 
 /// An Xid message of the NVIDIA driver.

@@ -116,6 +116,18 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// Returns the NUMA nodes whose memory is the host's. Where a GPU has a coherent link to the processor (C2C), the
+    /// kernel lists the GPUs' own memory as nodes without processors, and empty ones for its instances (NVIDIA Grace
+    /// performance tuning guide). Elsewhere a node without processors is memory of the host, such as CXL.
+    pub fn host_nodes(&self) -> impl Iterator<Item = &NumaNode> {
+        let coherent = self.gpus.iter().any(|gpu| gpu.c2c.get() == Some(true));
+        self.numa_nodes
+            .iter()
+            .filter(move |node| node.memory_bytes.0 > 0 && !(coherent && node.cpus.is_empty()))
+    }
+}
+
 /// A NUMA node of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]

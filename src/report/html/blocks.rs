@@ -107,7 +107,13 @@ fn text_of(cell: &Cell) -> Markup {
         Paint::Warning => Some("▲\u{a0}"),
         _ => None,
     };
-    html! { @if let Some(mark) = mark { span .mark { (mark) } } (cell.text) }
+    html! {
+        @if let Some(mark) = mark { span .mark { (mark) } }
+        @match &cell.whole {
+            Some(whole) => details .cut { summary { (cell.text) } span { (whole) } },
+            None => (cell.text),
+        }
+    }
 }
 
 fn cell_class(cell: &Cell, align: Align) -> String {

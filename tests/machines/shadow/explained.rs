@@ -21,7 +21,7 @@ impl Floors for OfRules<'_> {
     }
 
     fn host(&self, copy: &HostCopy) -> Option<f64> {
-        floor(expected_host::of(copy, &BTreeMap::new())?.share)
+        floor(expected_host::of(copy, &self.0.snapshot, &BTreeMap::new())?.share)
     }
 }
 

@@ -34,13 +34,22 @@ impl CudaDriver {
                 })
                 .map(|()| held());
         }
-        let wait = self.table.stream_wait_value.ok_or_else(|| {
+        // Drivers before CUDA 11.7 have the first versions alone, which have the same parameters.
+        let wait = self
+            .table
+            .stream_wait_value
+            .or(self.table.stream_wait_value_v1);
+        let write = self
+            .table
+            .stream_write_value
+            .or(self.table.stream_write_value_v1);
+        let wait = wait.ok_or_else(|| {
             HardwareError::new(
                 ErrorKind::Unsupported,
                 "streams cannot be held: no kernels, and no cuStreamWaitValue32",
             )
         })?;
-        if let Some(write) = self.table.stream_write_value {
+        if let Some(write) = write {
             // SAFETY: the word is pinned host memory, mapped into every context.
             let written = unsafe { write(handle, words.arrived, generation, WRITE_VALUE_DEFAULT) };
             match self.table.check("cuStreamWriteValue32", written) {

@@ -8,6 +8,7 @@ use super::error::{addressable, lacks};
 use super::held::Held;
 use super::place::{self, Mapping};
 use super::session::{CudaDriver, unknown};
+use super::startup;
 use hardware::limits::{self, Scarce};
 use hardware::pattern::{pattern, poison};
 use hardware::{
@@ -142,9 +143,15 @@ impl CudaDriver {
             .ok_or_else(|| lacks("cuMemHostRegister_v2"))?;
         // SAFETY: the whole of a mapping that stays until it is unregistered.
         let result = unsafe { register(pointer, bytes as usize, PORTABLE_MAPPED) };
-        self.table
-            .check("cuMemHostRegister", result)
-            .map_err(explained)
+        let registered = self.table.check("cuMemHostRegister", result);
+        registered.map_err(|error| match error.kind {
+            // With confidential computing on, the driver returns 801 for memory of every size.
+            ErrorKind::Unsupported => HardwareError {
+                kind: ErrorKind::Impossible,
+                ..error
+            },
+            _ => explained(error),
+        })
     }
 
     pub(super) fn unlock(&self, pointer: *mut c_void) -> Result<(), HardwareError> {
@@ -203,7 +210,7 @@ impl HostDriver for CudaDriver {
             bytes,
             mapping,
         });
-        let ready = place::is_on(node, pointer).and_then(|()| match memory {
+        let ready = place::is_on(node, pointer, size).and_then(|()| match memory {
             HostMemory::Registered => self.host_register(device, buffer),
             _ => Ok(buffer),
         });
@@ -235,16 +242,6 @@ impl HostDriver for CudaDriver {
     }
 
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {
-        let mut engines: c_int = 0;
-        // SAFETY: writes one int.
-        let result = unsafe {
-            (self.table.device_get_attribute)(
-                &raw mut engines,
-                ATTRIBUTE_COPY_ENGINES,
-                self.handle(device)?,
-            )
-        };
-        self.table.check("cuDeviceGetAttribute", result)?;
-        Ok(u32::try_from(engines).unwrap_or(0))
+        startup::attribute(self.table, self.handle(device)?, ATTRIBUTE_COPY_ENGINES)
     }
 }

@@ -6,7 +6,7 @@ use cudarc::driver::sys::{CUfunction, CUstream};
 
 use super::gate::Words;
 use super::table::Table;
-use hardware::HardwareError;
+use hardware::{ErrorKind, HardwareError};
 
 /// The PTX images, as scripts/build-ptx wrote them.
 const IMAGES: [&str; 4] = [
@@ -15,6 +15,31 @@ const IMAGES: [&str; 4] = [
     include_str!("../../../../probes/ptx/copy.ptx"),
     include_str!("../../../../probes/ptx/pattern.ptx"),
 ];
+/// The same for GPUs before Volta, from compute capability 5.0 on.
+const IMAGES_BEFORE_VOLTA: [&str; 4] = [
+    include_str!("../../../../probes/ptx/gate-sm50.ptx"),
+    include_str!("../../../../probes/ptx/spin-sm50.ptx"),
+    include_str!("../../../../probes/ptx/copy-sm50.ptx"),
+    include_str!("../../../../probes/ptx/pattern-sm50.ptx"),
+];
+
+/// Returns the images for a compute capability, major and minor.
+///
+/// # Errors
+///
+/// There are none for so old a GPU.
+fn images((major, minor): (u32, u32)) -> Result<&'static [&'static str; 4], HardwareError> {
+    match major {
+        7.. => Ok(&IMAGES),
+        5 | 6 => Ok(&IMAGES_BEFORE_VOLTA),
+        _ => Err(HardwareError::new(
+            ErrorKind::Unsupported,
+            format!(
+                "this GPU has compute capability {major}.{minor}, and peerscope has kernels from 5.0 (Maxwell) on"
+            ),
+        )),
+    }
+}
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
 /// reports (57 for the copy kernel on sm_90).
@@ -42,19 +67,20 @@ struct Function(CUfunction);
 unsafe impl Send for Function {}
 
 impl Kernels {
-    /// Loads the kernels into the current context.
+    /// Loads the kernels for a compute capability into the current context.
     ///
     /// # Errors
     ///
-    /// The driver refuses the PTX, or has no compiler for it.
-    pub(super) fn load(table: &Table, multiprocessors: u32) -> Result<Self, HardwareError> {
+    /// The driver refuses the PTX, or has no compiler for it; or the GPU is too old.
+    pub(super) fn load(
+        table: &Table,
+        capability: (u32, u32),
+        multiprocessors: u32,
+    ) -> Result<Self, HardwareError> {
         let mut modules = [std::ptr::null_mut(); IMAGES.len()];
-        for (module, image) in modules.iter_mut().zip(IMAGES) {
-            let image = CString::new(image).map_err(|_| {
-                HardwareError::new(
-                    hardware::ErrorKind::Other,
-                    "a built-in kernel image holds a NUL byte",
-                )
+        for (module, image) in modules.iter_mut().zip(images(capability)?) {
+            let image = CString::new(*image).map_err(|_| {
+                HardwareError::new(ErrorKind::Other, "a built-in kernel image holds a NUL byte")
             })?;
             // SAFETY: the image is NUL-terminated PTX text, which the driver reads during the call.
             let code = unsafe { (table.module_load)(module, image.as_ptr().cast()) };
@@ -77,7 +103,7 @@ impl Kernels {
             fill: function(pattern, c"peerscope_fill")?,
             poison: function(pattern, c"peerscope_poison")?,
             check: function(pattern, c"peerscope_check")?,
-            multiprocessors,
+            multiprocessors: multiprocessors.max(1),
         })
     }
 

@@ -9,14 +9,65 @@ use super::affinity::Affinity;
 use hardware::limits::{self, Scarce};
 use hardware::{ErrorKind, HardwareError, root};
 
-/// Most nodes that a mask of one word can name.
-const MOST_NODES: u32 = 64;
-/// MPOL_DEFAULT: memory comes from the node of the thread that touches it first.
-const DEFAULT: libc::c_long = 0;
+/// Words of a mask of nodes: Linux has at most 1024 nodes (CONFIG_NODES_SHIFT).
+const MASK_WORDS: usize = 16;
 /// MPOL_PREFERRED. With MPOL_BIND and a full node, the kernel would end processes rather than use another node.
-const PREFERRED: libc::c_long = 1;
-/// MPOL_F_NODE | MPOL_F_ADDR: asks for the node of an address.
-const NODE_OF_ADDRESS: libc::c_long = 3;
+const PREFERRED: libc::c_int = 1;
+
+/// The places that memory of a thread comes from: a mode of set_mempolicy(2), and its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Policy {
+    mode: libc::c_int,
+    nodes: [libc::c_ulong; MASK_WORDS],
+}
+
+impl Policy {
+    /// Bits of a mask, plus the one that the kernel subtracts.
+    const BITS: libc::c_ulong =
+        MASK_WORDS as libc::c_ulong * libc::c_ulong::BITS as libc::c_ulong + 1;
+
+    /// Returns the policy that prefers a node.
+    fn preferring(node: u32) -> Option<Self> {
+        let mut nodes = [0; MASK_WORDS];
+        let word = nodes.get_mut((node / libc::c_ulong::BITS) as usize)?;
+        *word = 1 << (node % libc::c_ulong::BITS);
+        Some(Self {
+            mode: PREFERRED,
+            nodes,
+        })
+    }
+
+    /// Returns the policy of this thread, which numactl may have set. None if the kernel does not tell.
+    fn now() -> Option<Self> {
+        let (mut mode, mut nodes) = (0, [0; MASK_WORDS]);
+        let nowhere = std::ptr::null_mut::<c_void>();
+        // SAFETY: writes one int and a mask of `BITS` bits.
+        let code = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut mode,
+                nodes.as_mut_ptr(),
+                Self::BITS,
+                nowhere,
+                0 as libc::c_ulong,
+            )
+        };
+        (code == 0).then_some(Self { mode, nodes })
+    }
+
+    /// Makes this the policy of this thread, if the kernel allows it.
+    fn set(&self) {
+        // SAFETY: reads a mask of `BITS` bits. A refusal leaves the policy as it was.
+        let _ = unsafe {
+            libc::syscall(
+                libc::SYS_set_mempolicy,
+                self.mode,
+                self.nodes.as_ptr(),
+                Self::BITS,
+            )
+        };
+    }
+}
 
 /// Memory from the system that is unmapped on drop.
 pub(super) struct Mapping {
@@ -65,17 +116,22 @@ impl Drop for Mapping {
 }
 
 /// Runs a function so that the memory that it touches first comes from a node: on that node's processors, and with the
-/// node preferred. Either may be refused (in a container, say), and one is enough.
+/// node preferred. Either may be refused (in a container, say), and one is enough. Afterwards both are as before, so that
+/// `numactl` holds for all other memory.
 pub(super) fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnce() -> T) -> T {
-    let Some(node) = node.filter(|node| *node < MOST_NODES) else {
+    let Some((node, preferring)) = node.and_then(|node| Some((node, Policy::preferring(node)?)))
+    else {
         return run();
     };
     let before = sched_getaffinity(None).ok();
     affinity.run_on(&processors(&root(), node).unwrap_or_default());
-    let preferred = prefer(Some(node));
+    let policy = Policy::now();
+    if policy.is_some() {
+        preferring.set();
+    }
     let done = run();
-    if preferred {
-        prefer(None);
+    if let Some(policy) = policy {
+        policy.set();
     }
     if let Some(before) = before {
         // This set was allowed before.
@@ -84,54 +140,57 @@ pub(super) fn on_node<T>(affinity: &Affinity, node: Option<u32>, run: impl FnOnc
     done
 }
 
-/// Makes this thread's memory come from a node, or restores the default. Returns true if the kernel allows it.
-fn prefer(node: Option<u32>) -> bool {
-    let mask: libc::c_ulong = node.map_or(0, |node| 1 << node);
-    let policy = if node.is_some() { PREFERRED } else { DEFAULT };
-    let pointer = if node.is_some() {
-        &raw const mask
-    } else {
-        std::ptr::null()
-    };
-    let bits = if node.is_some() {
-        libc::c_ulong::from(MOST_NODES) + 1
-    } else {
-        0
-    };
-    // SAFETY: reads a mask of `bits` bits, from which the kernel subtracts one.
-    unsafe { libc::syscall(libc::SYS_set_mempolicy, policy, pointer, bits) == 0 }
-}
-
-/// Fails if memory is known to be on another node than `node`. The kernel may not report the node of memory that the
-/// driver allocated.
-pub(super) fn is_on(node: Option<u32>, pointer: *mut c_void) -> Result<(), HardwareError> {
+/// Fails if a page of this memory is known to be on another node than `node`. The kernel may not report the node of
+/// memory that the driver allocated.
+pub(super) fn is_on(
+    node: Option<u32>,
+    pointer: *mut c_void,
+    bytes: usize,
+) -> Result<(), HardwareError> {
     // Below a test root, the nodes are not this machine's.
     let Some(wanted) = node.filter(|_| root() == Path::new("/")) else {
         return Ok(());
     };
-    let mut found: libc::c_int = -1;
-    let none = std::ptr::null_mut::<libc::c_ulong>();
-    // SAFETY: writes one int, the node of the page at this address.
+    let offsets = (0..bytes).step_by(rustix::param::page_size());
+    let pages: Vec<*mut c_void> = offsets
+        .map(|offset| pointer.wrapping_byte_add(offset))
+        .collect();
+    let mut nodes: Vec<libc::c_int> = vec![-1; pages.len()];
+    // SAFETY: without wanted nodes the call moves nothing. It reads the addresses of this process's pages, and writes a
+    // node or a negative error for each.
     let code = unsafe {
         libc::syscall(
-            libc::SYS_get_mempolicy,
-            &raw mut found,
-            none,
-            0 as libc::c_ulong,
-            pointer,
-            NODE_OF_ADDRESS,
+            libc::SYS_move_pages,
+            0 as libc::c_int,
+            pages.len(),
+            pages.as_ptr(),
+            std::ptr::null::<libc::c_int>(),
+            nodes.as_mut_ptr(),
+            0 as libc::c_int,
         )
     };
-    match u32::try_from(found) {
-        Ok(found) if code == 0 && found != wanted => {
+    match elsewhere(wanted, &nodes).filter(|_| code == 0) {
+        Some((found, share)) => {
             let why = format!(
-                "memory of NUMA node {wanted} could not be had, the system gave some of node {found}: the node is full, \
-                 or this process or container may not use it"
+                "memory of NUMA node {wanted} could not be had, the system gave {share} of {} pages on node {found}: the \
+                 node is full, or this process or container may not use it",
+                pages.len()
             );
             Err(HardwareError::new(ErrorKind::Hindered, why))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// Returns the first other node that pages are on, and the number of pages that are not on the wanted one. Errors in
+/// place of a node count as that one.
+fn elsewhere(wanted: u32, nodes: &[libc::c_int]) -> Option<(u32, usize)> {
+    let mut others = nodes
+        .iter()
+        .filter_map(|node| u32::try_from(*node).ok())
+        .filter(|node| *node != wanted);
+    let first = others.next()?;
+    Some((first, 1 + others.count()))
 }
 
 /// Returns the processors of a node; `None` if the kernel does not list any.
@@ -157,13 +216,37 @@ mod tests {
         let (before, affinity) = (sched_getaffinity(None).unwrap(), Affinity::default());
         let mapping = on_node(&affinity, Some(0), || Mapping::new(1 << 20)).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap(), before);
-        is_on(Some(0), mapping.pointer()).unwrap();
-        is_on(None, mapping.pointer()).unwrap();
+        is_on(Some(0), mapping.pointer(), 1 << 20).unwrap();
+        is_on(None, mapping.pointer(), 1 << 20).unwrap();
         // Memory cannot come from a node that does not exist.
         let elsewhere = on_node(&affinity, Some(63), || Mapping::new(1 << 20)).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap(), before);
-        let error = is_on(Some(63), elsewhere.pointer());
+        let error = is_on(Some(63), elsewhere.pointer(), 1 << 20);
         assert!(error.is_ok() || error.unwrap_err().kind == ErrorKind::Hindered);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_macros, reason = "a skipped test says so")]
+    fn a_policy_of_numactl_is_kept() {
+        // MPOL_INTERLEAVE, as `numactl --interleave=0` sets it for the whole process; here for this thread.
+        let mut interleaved = Policy::preferring(0).unwrap();
+        interleaved.mode = 3;
+        interleaved.set();
+        if Policy::now() != Some(interleaved) {
+            eprintln!("SKIPPED: the kernel lets this process set no memory policy");
+            return;
+        }
+        let inside = on_node(&Affinity::default(), Some(0), Policy::now);
+        assert_eq!(inside, Policy::preferring(0));
+        assert_eq!(Policy::now(), Some(interleaved));
+    }
+
+    #[test]
+    fn one_page_elsewhere_is_found() {
+        assert_eq!(elsewhere(0, &[0; 8]), None);
+        assert_eq!(elsewhere(0, &[0, 0, 0, 1, 1, 0]), Some((1, 2)));
+        // -EFAULT: the kernel does not tell the node of this page.
+        assert_eq!(elsewhere(0, &[-14, 0, -2]), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Starting the driver: devices, contexts and kernels, all devices in parallel. One after the other, eight contexts
 //! take eight times as long, and one that hangs would hold up the others.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ pub(super) struct Loaded {
     pub rdma: RdmaSupport,
 }
 
+/// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and …_MINOR.
+const CAPABILITY: [c_int; 2] = [75, 76];
 /// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED and CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED.
 const ATTRIBUTE_GPU_DIRECT: c_int = 116;
 const ATTRIBUTE_DMA_BUF: c_int = 124;
@@ -55,10 +57,14 @@ pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, Hard
                 (table.device_get)(&raw mut handle, ordinal)
             })?;
             let device = Device(u32::try_from(ordinal).unwrap_or_default());
+            let of_gpu = uuid(table.device_get_uuid, handle);
+            let newer = uuid(table.device_get_uuid_v2, handle);
+            let instance = newer.filter(|newer| of_gpu.is_some_and(|of_gpu| of_gpu != *newer));
             Ok((
                 DeviceInfo {
                     device,
-                    uuid: uuid(table, handle),
+                    uuid: of_gpu.or(newer).map(|uuid| named("GPU", uuid)),
+                    instance: instance.map(|uuid| named("MIG", uuid)),
                     pci: pci(table, handle),
                 },
                 handle,
@@ -115,13 +121,10 @@ fn load_kernels(
     table.check("cuCtxSetCurrent", unsafe {
         (table.context_set_current)(context.0)
     })?;
-    let mut multiprocessors: c_int = 0;
-    // SAFETY: writes one int.
-    let result = unsafe {
-        (table.device_get_attribute)(&raw mut multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device)
-    };
-    table.check("cuDeviceGetAttribute", result)?;
-    let kernels = Kernels::load(table, u32::try_from(multiprocessors).unwrap_or(1).max(1))?;
+    let multiprocessors = attribute(table, device, ATTRIBUTE_MULTIPROCESSORS)?;
+    let [major, minor] = CAPABILITY.map(|part| attribute(table, device, part));
+    let capability = (major?, minor?);
+    let kernels = Kernels::load(table, capability, multiprocessors)?;
     let counts = allocate(table, 3 * 8)?;
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;
@@ -147,13 +150,21 @@ fn load_kernels(
 
 /// Returns true if a device has this feature. A driver that does not know the attribute returns an error.
 fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> {
+    let known = self::attribute(table, device, attribute).map(|value| value != 0);
+    known.map_err(|error| Unknown::Failed(error.message)).into()
+}
+
+/// Returns an attribute of a device.
+pub(super) fn attribute(
+    table: &Table,
+    device: CUdevice,
+    attribute: c_int,
+) -> Result<u32, HardwareError> {
     let mut value: c_int = 0;
     // SAFETY: writes one int.
     let result = unsafe { (table.device_get_attribute)(&raw mut value, attribute, device) };
-    let known = table
-        .check("cuDeviceGetAttribute", result)
-        .map(|()| value != 0);
-    known.map_err(|error| Unknown::Failed(error.message)).into()
+    table.check("cuDeviceGetAttribute", result)?;
+    Ok(u32::try_from(value).unwrap_or(0))
 }
 
 /// Allocates device memory in the current context.
@@ -172,23 +183,28 @@ pub(super) fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, Hardw
     Ok(pointer)
 }
 
-/// Returns the UUID as NVML writes it. The newer call returns the UUID of the MIG instance, if there is one.
-fn uuid(table: &Table, device: CUdevice) -> Option<String> {
+/// Returns a UUID of a device. `cuDeviceGetUuid` returns the GPU's. Of `cuDeviceGetUuid_v2` cuda.h says: "If the device
+/// is in MIG mode, returns its MIG UUID which uniquely identifies the subscribed MIG compute instance."
+fn uuid(
+    function: Option<unsafe extern "C" fn(*mut CUuuid, CUdevice) -> u32>,
+    device: CUdevice,
+) -> Option<[c_char; 16]> {
     let mut uuid = CUuuid { bytes: [0; 16] };
-    let function = table.device_get_uuid_v2.or(table.device_get_uuid)?;
     // SAFETY: writes sixteen bytes.
-    let result = unsafe { function(&raw mut uuid, device) };
-    if result != code::SUCCESS {
-        return None;
-    }
-    let mut text = String::from("GPU");
-    for (index, byte) in uuid.bytes.iter().enumerate() {
+    let result = unsafe { function?(&raw mut uuid, device) };
+    (result == code::SUCCESS).then_some(uuid.bytes)
+}
+
+/// Returns a UUID as NVML writes it, for a GPU or an instance.
+fn named(kind: &str, uuid: [c_char; 16]) -> String {
+    let mut text = kind.to_owned();
+    for (index, byte) in uuid.iter().enumerate() {
         if matches!(index, 0 | 4 | 6 | 8 | 10) {
             text.push('-');
         }
         text.push_str(&format!("{:02x}", *byte as u8));
     }
-    Some(text)
+    text
 }
 
 fn pci(table: &Table, device: CUdevice) -> Option<PciAddress> {

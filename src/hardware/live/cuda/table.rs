@@ -88,7 +88,9 @@ table! {
         device_get_uuid_v2 = b"cuDeviceGetUuid_v2": (*mut CUuuid, CUdevice);
         device_get_uuid = b"cuDeviceGetUuid": (*mut CUuuid, CUdevice);
         stream_wait_value = b"cuStreamWaitValue32_v2": (CUstream, CUdeviceptr, u32, c_uint);
+        stream_wait_value_v1 = b"cuStreamWaitValue32": (CUstream, CUdeviceptr, u32, c_uint);
         stream_write_value = b"cuStreamWriteValue32_v2": (CUstream, CUdeviceptr, u32, c_uint);
+        stream_write_value_v1 = b"cuStreamWriteValue32": (CUstream, CUdeviceptr, u32, c_uint);
         stream_query = b"cuStreamQuery": (CUstream);
         host_free = b"cuMemFreeHost": (*mut c_void);
         host_register = b"cuMemHostRegister_v2": (*mut c_void, usize, c_uint);

@@ -63,7 +63,7 @@ pub(super) fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
 
 /// Returns the NVLink version from its enumeration, which begins with 1.
 pub(super) fn nvlink_version(value: u64) -> Result<String, Unknown> {
-    const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
+    const VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
     let place = value
         .checked_sub(1)
         .and_then(|place| usize::try_from(place).ok());
@@ -147,6 +147,7 @@ pub(super) fn architecture(value: u32) -> Result<String, Unknown> {
     ];
     match value {
         2..=10 => Ok(NAMES[value as usize - 2].to_owned()),
+        13 => Ok("Rubin".to_owned()),
         u32::MAX => Err(Unknown::Failed(
             "NVML does not know the architecture".to_owned(),
         )),
@@ -241,15 +242,17 @@ mod tests {
 
     #[test]
     fn versions_are_nvidias() {
-        let versions: Vec<_> = (1..=7)
+        let versions: Vec<_> = (1..=8)
             .map(|value| nvlink_version(value).unwrap())
             .collect();
-        assert_eq!(versions, ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"]);
-        assert!(nvlink_version(0).is_err() && nvlink_version(8).is_err());
+        let known = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
+        assert_eq!(versions, known);
+        assert!(nvlink_version(0).is_err() && nvlink_version(9).is_err());
         assert_eq!(cuda_version(13000), "13.0");
         assert_eq!(cuda_version(12080), "12.8");
         assert_eq!(architecture(9).unwrap(), "Hopper");
         assert_eq!(architecture(12).unwrap(), "architecture 12");
+        assert_eq!(architecture(13).unwrap(), "Rubin");
         assert!(architecture(u32::MAX).is_err());
     }
 

@@ -225,9 +225,13 @@ fn read_identity(device: &Opened, gpu: &mut Gpu) {
     gpu.minor = device.read(Device::minor_number);
     gpu.serial = device.read(Device::serial);
     gpu.vbios = device.read(Device::vbios_version);
-    let memory = device.read(Device::memory_info);
-    gpu.memory_free_bytes = memory.clone().map(|memory| Bytes(memory.free));
-    gpu.memory_total_bytes = memory.map(|memory| Bytes(memory.total));
+    let memory = device.ask(|device| {
+        let memory = device.memory_info().map_err(error::unknown);
+        let newer = memory.map(|memory| [memory.free, memory.total].map(Bytes));
+        or_older(newer, || Raw::new(device).memory())
+    });
+    gpu.memory_free_bytes = memory.clone().map(|[free, _]| free);
+    gpu.memory_total_bytes = memory.map(|[_, total]| total);
 }
 
 fn read_pcie(device: &Opened, gpu: &mut Gpu) {
@@ -281,20 +285,30 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     gpu.memory_clock_mhz = device.read(|device| device.clock_info(Clock::Memory));
     gpu.temperature_c = temperature(device);
     gpu.power_state = device.raw(|raw| decode::power_state(raw.power_state()?));
-    gpu.processes = device
-        .read(Device::running_compute_processes)
-        .map(|processes| {
-            let process =
-                |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
-                    pid: process.pid,
-                    name: None,
-                    memory_bytes: match process.used_gpu_memory {
-                        UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
-                        UsedGpuMemory::Unavailable => None,
-                    },
-                };
-            processes.into_iter().map(process).collect()
-        });
+    gpu.processes = device.ask(|device| {
+        let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
+            pid: process.pid,
+            name: None,
+            memory_bytes: match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+                UsedGpuMemory::Unavailable => None,
+            },
+        };
+        let processes = device.running_compute_processes().map_err(error::unknown);
+        let newer = processes.map(|processes| processes.into_iter().map(process).collect());
+        or_older(newer, || Raw::new(device).processes())
+    });
+}
+
+/// Returns the answer of a call, or that of the older one if the driver lacks it.
+fn or_older<T>(
+    newer: Result<T, Unknown>,
+    older: impl FnOnce() -> Result<T, Unknown>,
+) -> Result<T, Unknown> {
+    match newer {
+        Err(Unknown::Unsupported) => older(),
+        newer => newer,
+    }
 }
 
 fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(

@@ -27,6 +27,10 @@ const REPLAY: u32 = 161;
 const RECOVERY: u32 = 162;
 /// `NVML_FI_DEV_NVLINK_ERROR_DL_CRC`, per link.
 const CRC: u32 = 163;
+/// `NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS`, per link: recoveries of NVLink 5 and later, whatever their result.
+/// nvml.h says of the three fields above "unsupported for Blackwell+", and names this family instead. Those links count
+/// no flits and no replays. Their corrected symbols (fields 221, 235 to 250) rise on sound links too and are not read.
+const RECOVERY_EVENTS: u32 = 215;
 /// `NVML_FI_DEV_NVLINK_GET_SPEED`, per link, MB/s.
 const SPEED: u32 = 164;
 /// `NVML_FI_DEV_NVLINK_GET_STATE`, per link.
@@ -37,6 +41,8 @@ const VERSION: u32 = 166;
 const PER_LINK: [u32; 3] = [STATE, VERSION, SPEED];
 /// Error fields per link. Each takes about a millisecond on H200, while the others take almost no time.
 const ERRORS_PER_LINK: [u32; 3] = [REPLAY, RECOVERY, CRC];
+/// The same of GPUs that lack those.
+const EVENTS_PER_LINK: [u32; 1] = [RECOVERY_EVENTS];
 
 /// Returns every NVLink of a GPU; empty for a GPU without NVLinks.
 pub(super) fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
@@ -186,7 +192,9 @@ fn errors_later<T>() -> Reading<T> {
 /// Fills in the error counters of links that were read before.
 pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
     let numbers: Vec<_> = links.iter().map(|link| u32::from(link.link)).collect();
-    let values = Values::read(Raw::new(device), numbers.iter().copied(), &ERRORS_PER_LINK);
+    let raw = Raw::new(device);
+    let values = Values::read(raw, numbers.iter().copied(), &ERRORS_PER_LINK);
+    let mut events = None;
     for link in links {
         let number = u32::from(link.link);
         let wrapper = device.link_wrapper_for(number);
@@ -196,7 +204,13 @@ pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
         };
         link.crc_errors = errors(CRC, ErrorCounter::DlCrcFlit);
         link.replay_errors = errors(REPLAY, ErrorCounter::DlReplay);
-        link.recovery_errors = errors(RECOVERY, ErrorCounter::DlRecovery);
+        link.recovery_errors = match errors(RECOVERY, ErrorCounter::DlRecovery) {
+            Reading::Unknown(Unknown::Unsupported) => events
+                .get_or_insert_with(|| Values::read(raw, numbers.iter().copied(), &EVENTS_PER_LINK))
+                .get(RECOVERY_EVENTS, number, || Err(Unknown::Unsupported))
+                .into(),
+            errors => errors,
+        };
     }
 }
 

@@ -9,13 +9,15 @@ use std::mem;
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlC2cModeInfo_v1_t, nvmlConfComputeSystemState_t, nvmlDevice_t, nvmlFieldValue_t,
-    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlReturn_t,
+    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlMemory_t, nvmlProcessInfo_v1_t,
+    nvmlProcessInfo_v2_t, nvmlReturn_t,
 };
 
 use super::decode;
 use super::error::check;
 use model::reading::Unknown;
-use model::snapshot::{ConfidentialComputing, Fabric, RemappedRows};
+use model::snapshot::{ConfidentialComputing, Fabric, GpuProcess, RemappedRows};
+use model::units::Bytes;
 
 // NVML writes as many bytes as the version tag gives; the sizes are those of nvml.h.
 const _: () =
@@ -24,6 +26,10 @@ const _: () =
     assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
 const _: () = assert!(size_of::<nvmlConfComputeSystemState_t>() == 12);
 
+/// The return code of a list that is longer than the room for it: `NVML_ERROR_INSUFFICIENT_SIZE`.
+const INSUFFICIENT_SIZE: nvmlReturn_t = 7;
+/// Entries beside those that NVML counts, for processes that start meanwhile.
+const LATE_PROCESSES: usize = 5;
 /// The initial return code of a field, before NVML answers: `NVML_ERROR_UNKNOWN`.
 const UNANSWERED: nvmlReturn_t = 999;
 /// Spare fields after those that are asked for. `nvmlDeviceGetFieldValues` of driver 580.159.04 reads past the last one
@@ -62,6 +68,33 @@ fn written<T: Default>(call: impl FnOnce(*mut T) -> nvmlReturn_t) -> Result<T, U
     let mut value = T::default();
     check(call(&raw mut value))?;
     Ok(value)
+}
+
+/// Returns a list of processes from a call that first counts them.
+fn listed<T: Clone>(
+    empty: T,
+    ask: impl Fn(*mut c_uint, *mut T) -> nvmlReturn_t,
+    of: impl Fn(&T) -> (u32, u64),
+) -> Result<Vec<GpuProcess>, Unknown> {
+    let mut count = 0;
+    match ask(&raw mut count, std::ptr::null_mut()) {
+        INSUFFICIENT_SIZE => {}
+        code => return check(code).map(|()| Vec::new()),
+    }
+    let mut infos = vec![empty; count as usize + LATE_PROCESSES];
+    let mut count = c_uint::try_from(infos.len()).unwrap_or(count);
+    check(ask(&raw mut count, infos.as_mut_ptr()))?;
+    infos.truncate(count as usize);
+    let process = |info: &T| {
+        let (pid, bytes) = of(info);
+        GpuProcess {
+            pid,
+            name: None,
+            // NVML_VALUE_NOT_AVAILABLE
+            memory_bytes: (bytes != u64::MAX).then_some(Bytes(bytes)),
+        }
+    };
+    Ok(infos.iter().map(process).collect())
 }
 
 /// Returns the state of confidential computing, which is the same for the whole machine.
@@ -115,6 +148,38 @@ impl Raw {
         // SAFETY: the callers hand in functions of this library that write one unsigned int for a
         // device, and the handle is valid.
         written(|value| unsafe { function(self.handle, value) })
+    }
+
+    /// Returns the free and all memory, for drivers before R510, which lack the call that the wrapper makes.
+    pub(super) fn memory(self) -> Result<[Bytes; 2], Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetMemoryInfo)?;
+        let mut memory = nvmlMemory_t {
+            total: 0,
+            free: 0,
+            used: 0,
+        };
+        // SAFETY: the function writes this structure, which has no version; the handle is valid.
+        check(unsafe { function(self.handle, &raw mut memory) })?;
+        Ok([memory.free, memory.total].map(Bytes))
+    }
+
+    /// Returns the processes with a context, for the same drivers.
+    pub(super) fn processes(self) -> Result<Vec<GpuProcess>, Unknown> {
+        if let Ok(function) = symbol(&self.lib.nvmlDeviceGetComputeRunningProcesses_v2) {
+            // SAFETY: the structure is plain numbers, for which zero is a value.
+            let empty: nvmlProcessInfo_v2_t = unsafe { mem::zeroed() };
+            // SAFETY: the function writes at most as many structures as the count names, and the count.
+            let ask = |count, infos| unsafe { function(self.handle, count, infos) };
+            return listed(empty, ask, |info| (info.pid, info.usedGpuMemory));
+        }
+        let function = symbol(&self.lib.nvmlDeviceGetComputeRunningProcesses)?;
+        let empty = nvmlProcessInfo_v1_t {
+            pid: 0,
+            usedGpuMemory: 0,
+        };
+        // SAFETY: as above.
+        let ask = |count, infos| unsafe { function(self.handle, count, infos) };
+        listed(empty, ask, |info| (info.pid, info.usedGpuMemory))
     }
 
     /// Returns the mask of the reasons why clocks are reduced. Newer drivers renamed the function.

@@ -63,6 +63,14 @@ impl Sysfs {
             Reading::Known(folder.to_string_lossy().chars().take(LONGEST).collect());
         host.mps_daemon = self.mps_daemon(Path::new(&folder)).into();
         host.nccl_variables = Reading::Known(nccl_variables(|name| env::var_os(name)));
+        host.busy_tasks = self
+            .first_number("loadavg")
+            .map(|mean| mean.round() as u32)
+            .into();
+        host.up_seconds = self
+            .first_number("uptime")
+            .map(|seconds| seconds as u64)
+            .into();
         let log = kernel_log::read(&self.dev.join("kmsg")).map_err(|error| io_unknown(&error));
         host.xids = log
             .map(|log| kernel_log::xids(kernel_log::messages(&log)))
@@ -157,6 +165,16 @@ impl Sysfs {
     }
 }
 
+impl Sysfs {
+    /// Returns the first number of a file in `/proc`.
+    fn first_number(&self, file: &str) -> Result<f64, Unknown> {
+        let line = text(&self.proc.join(file))?;
+        let first = line.split_whitespace().next().unwrap_or_default();
+        let number = first.parse().ok().filter(|number: &f64| number.is_finite());
+        number.ok_or_else(|| Unknown::Failed(format!("{first:?} is no number")))
+    }
+}
+
 fn iommu_parameters(line: &str) -> Vec<String> {
     let concerns = |word: &&str| {
         let name = word.split(['=', '.']).next().unwrap_or_default();
@@ -187,6 +205,20 @@ mod tests {
 
     fn host(machine: &Fixture) -> Host {
         machine.sysfs().host(&Unknown::Unsupported)
+    }
+
+    #[test]
+    fn load_and_time_since_the_start_are_read() {
+        let machine = Fixture::new();
+        machine.proc("loadavg", "11.62 3.50 2.39 13/900 4711\n");
+        machine.proc("uptime", "1622.71 40000.12\n");
+        let found = host(&machine);
+        assert_eq!(
+            (found.busy_tasks, found.up_seconds),
+            (Reading::Known(12), Reading::Known(1622))
+        );
+        machine.proc("uptime", "nan\n");
+        assert_eq!(host(&machine).up_seconds.get(), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use hardware::{
 };
 use model::flow::HostMemory;
 use model::placement::Engine;
+use model::snapshot::ConfidentialComputing;
 use model::units::{Bytes, GIB, MIB};
 
 use super::copies::Prepared;
@@ -228,6 +229,10 @@ impl HostDriver for SimDriver {
             return Err(failed(ErrorKind::Other, call, meaning, 712));
         }
         Self::refusal(&state, call)?;
+        if state.spec.host.confidential_computing != ConfidentialComputing::Off {
+            let meaning = "operation not supported";
+            return Err(failed(ErrorKind::Impossible, call, meaning, 801));
+        }
         let ms = state.spec.speeds.host.register_ms_per_gib;
         state.clock_ns += ns_of(ms, buffer.bytes);
         Ok(state.memory.set_memory(buffer, HostMemory::Registered))

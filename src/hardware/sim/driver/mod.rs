@@ -62,9 +62,14 @@ impl SimDriver {
         let shown = gpus
             .iter()
             .filter_map(|index| Some((*index, spec.gpus.get(*index as usize)?.pci)));
+        let is_split = |index: u32| {
+            let gpu = spec.gpus.get(index as usize);
+            gpu.is_some_and(|gpu| gpu.state.mig_instance)
+        };
         let device = |((index, pci), ordinal)| DeviceInfo {
             device: Device(ordinal),
             uuid: Some(uuid(index)),
+            instance: is_split(index).then(|| uuid(index).replace("GPU-0", "MIG-1")),
             pci: Some(pci),
         };
         let devices: Vec<_> = shown.zip(0..).map(device).collect();

@@ -85,6 +85,8 @@ impl Default for HostSpec {
             confidential_computing: ConfidentialComputing::Off,
             peer_memory_module: false,
             mps_daemon: false,
+            busy_tasks: 0,
+            up_seconds: None,
             nccl_variables: Vec::new(),
             kernel_log: Vec::new(),
             kernel_log_denied: false,

@@ -51,6 +51,9 @@ pub struct GpuSpec {
     /// NVLinks in the order of their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlinks: Vec<NvLinkSpec>,
+    /// True if it has a coherent link to the processor, as on Grace.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub c2c: bool,
     /// True if network adapters may reach its memory (GPUDirect RDMA). By default true for all but GeForce boards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_direct: Option<bool>,
@@ -165,6 +168,8 @@ pub struct GpuState {
     pub power_state: u8,
     /// True if MIG is on; `None` if the GPU has no MIG.
     pub mig: Option<bool>,
+    /// True if CUDA shows an instance of it, and not the whole GPU.
+    pub mig_instance: bool,
     pub compute_mode: ComputeMode,
     /// Processes of other programs.
     pub processes: Vec<GpuProcess>,
@@ -188,6 +193,7 @@ impl Default for GpuState {
             throttle_reasons: Vec::new(),
             throttle_under_load: Vec::new(),
             mig: None,
+            mig_instance: false,
             compute_mode: ComputeMode::Default,
             processes: Vec::new(),
             vbios: "00.00.00.00.01".into(),

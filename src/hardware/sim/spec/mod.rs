@@ -102,6 +102,12 @@ pub struct HostSpec {
     /// True if an MPS daemon serves the default folder.
     #[serde(skip_serializing_if = "is_default")]
     pub mps_daemon: bool,
+    /// Mean number of tasks that ran in the minute before the check.
+    #[serde(skip_serializing_if = "is_default")]
+    pub busy_tasks: u32,
+    /// Seconds since the system started; not known if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up_seconds: Option<u64>,
     /// Variables of NCCL in peerscope's environment, as `NAME=value`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nccl_variables: Vec<String>,

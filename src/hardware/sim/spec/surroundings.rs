@@ -170,6 +170,8 @@ impl MachineSpec {
         facts.peer_memory_module = Reading::Known(host.peer_memory_module);
         facts.mps_pipe_directory = Reading::Known("/tmp/nvidia-mps".to_owned());
         facts.mps_daemon = Reading::Known(host.mps_daemon);
+        facts.busy_tasks = Reading::Known(host.busy_tasks);
+        facts.up_seconds = host.up_seconds.ok_or(Unknown::Unsupported).into();
         facts.nccl_variables = Reading::Known(host.nccl_variables.clone());
         facts.xids = self.xids();
     }

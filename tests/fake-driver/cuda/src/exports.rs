@@ -75,7 +75,7 @@ fn text<'a>(from: *const c_char) -> Result<&'a str, u32> {
         .map_err(|_| code::INVALID_VALUE)
 }
 
-fn uuid(to: *mut CUuuid, device: c_int) -> Result<(), u32> {
+fn uuid(to: *mut CUuuid, device: c_int, of_instance: bool) -> Result<(), u32> {
     let text = with(|fake| {
         let device = fake.device(device)?;
         let info = fake
@@ -83,11 +83,14 @@ fn uuid(to: *mut CUuuid, device: c_int) -> Result<(), u32> {
             .devices()
             .iter()
             .find(|info| info.device == device);
-        info.and_then(|info| info.uuid.clone())
+        let instance = info.and_then(|info| info.instance.clone());
+        let instance = instance.filter(|_| of_instance);
+        instance
+            .or_else(|| info?.uuid.clone())
             .ok_or(code::NOT_SUPPORTED)
     })?;
     let digits: String = text
-        .trim_start_matches("GPU-")
+        .trim_start_matches(char::is_alphabetic)
         .chars()
         .filter(char::is_ascii_hexdigit)
         .collect();
@@ -116,6 +119,10 @@ exports! {
         with(|fake| match attribute {
             // Multiprocessors: the number does not matter here.
             16 => fake.device(device).and_then(|_| put(value, 132)),
+            75 | 76 => {
+                let [major, minor] = state::capability(&fake.gpu(fake.device(device)?)?.architecture);
+                put(value, if attribute == 75 { major } else { minor })
+            }
             40 => {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
                 put(value, c_int::try_from(engines).unwrap_or(0))
@@ -145,9 +152,9 @@ exports! {
         Ok(())
     }
 
-    fn cuDeviceGetUuid(to: *mut CUuuid, device: c_int) { uuid(to, device) }
+    fn cuDeviceGetUuid(to: *mut CUuuid, device: c_int) { uuid(to, device, false) }
 
-    fn cuDeviceGetUuid_v2(to: *mut CUuuid, device: c_int) { uuid(to, device) }
+    fn cuDeviceGetUuid_v2(to: *mut CUuuid, device: c_int) { uuid(to, device, true) }
 
     fn cuDeviceCanAccessPeer(possible: *mut c_int, device: c_int, peer: c_int) {
         with(|fake| {
@@ -289,6 +296,14 @@ exports! {
     }
 
     fn cuStreamWriteValue32_v2(stream: *mut c_void, address: u64, value: u32, _flags: c_uint) {
+        with(|fake| fake.write(stream, address, value))
+    }
+
+    fn cuStreamWaitValue32(stream: *mut c_void, address: u64, value: u32, _flags: c_uint) {
+        with(|fake| fake.hold(stream, address, value, [0, 0]))
+    }
+
+    fn cuStreamWriteValue32(stream: *mut c_void, address: u64, value: u32, _flags: c_uint) {
         with(|fake| fake.write(stream, address, value))
     }
 

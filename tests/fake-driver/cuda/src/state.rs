@@ -12,6 +12,7 @@ use fake_machine::code_in;
 use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::units::PciAddress;
 use sim::SimDriver;
+use sim::spec::GpuSpec;
 
 use crate::host::Host;
 use crate::kernel::Kernel;
@@ -23,6 +24,7 @@ pub(crate) mod code {
     pub(crate) const NOT_INITIALIZED: u32 = 3;
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const INVALID_CONTEXT: u32 = 201;
+    pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
     pub(crate) const OPERATING_SYSTEM: u32 = 304;
     pub(crate) const INVALID_HANDLE: u32 = 400;
     pub(crate) const NOT_FOUND: u32 = 500;
@@ -82,6 +84,7 @@ struct Shut {
 /// The fake driver; see the module's documentation.
 pub(crate) struct Fake {
     driver: SimDriver,
+    gpus: Vec<GpuSpec>,
     pub host: Host,
     /// The simulated devices that are shown, in CUDA's order.
     shown: Vec<Device>,
@@ -101,12 +104,27 @@ pub(crate) struct Fake {
 // under the mutex around it.
 unsafe impl Send for Fake {}
 
+/// Returns the compute capability of an architecture, major and minor, of its data-centre chip.
+pub(crate) fn capability(architecture: &str) -> [i32; 2] {
+    match architecture {
+        "Kepler" => [3, 5],
+        "Maxwell" => [5, 0],
+        "Pascal" => [6, 0],
+        "Volta" => [7, 0],
+        "Turing" => [7, 5],
+        "Ampere" => [8, 0],
+        "Ada" => [8, 9],
+        "Hopper" => [9, 0],
+        _ => [10, 0],
+    }
+}
+
 /// Returns the code of an error of the simulated driver.
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn code_of(error: HardwareError) -> u32 {
     match error.kind {
         ErrorKind::OutOfMemory => code::OUT_OF_MEMORY,
-        ErrorKind::Unsupported if !error.message.contains(" error ") => code::NOT_SUPPORTED,
+        kind if kind.is_lack() && !error.message.contains(" error ") => code::NOT_SUPPORTED,
         _ => code_in(&error.message),
     }
 }
@@ -154,6 +172,7 @@ pub(crate) fn init() -> Result<(), u32> {
         return Ok(());
     }
     let spec = fake_machine::machine().map_err(|_| 999_u32)?;
+    let gpus = spec.gpus.clone();
     let driver = SimDriver::new(spec).map_err(code_of)?;
     let mut shown: Vec<Device> = driver.devices().iter().map(|info| info.device).collect();
     if let Ok(mask) = std::env::var("CUDA_VISIBLE_DEVICES") {
@@ -164,6 +183,7 @@ pub(crate) fn init() -> Result<(), u32> {
     }
     *fake = Some(Fake {
         driver,
+        gpus,
         host: Host::default(),
         shown,
         memory: BTreeMap::new(),
@@ -208,6 +228,18 @@ impl Fake {
             .ok()
             .and_then(|device| self.shown.get(device));
         shown.copied().ok_or(code::INVALID_DEVICE)
+    }
+
+    /// Returns the description of a device's GPU.
+    pub(crate) fn gpu(&self, device: Device) -> Result<&GpuSpec, u32> {
+        let info = self
+            .driver
+            .devices()
+            .iter()
+            .find(|info| info.device == device);
+        let pci = info.and_then(|info| info.pci);
+        let gpu = self.gpus.iter().find(|gpu| Some(gpu.pci) == pci);
+        gpu.ok_or(code::INVALID_DEVICE)
     }
 
     pub(crate) fn driver(&self) -> &SimDriver {
@@ -405,6 +437,17 @@ impl Fake {
     pub(crate) fn load(&mut self, image: &str) -> Result<*mut c_void, u32> {
         if let Some(failure) = self.driver.kernels_failure(current()?) {
             return Err(code_of(failure));
+        }
+        // A GPU runs no code for later ones.
+        let [major, minor] = capability(&self.gpu(current()?)?.architecture);
+        let target = image
+            .lines()
+            .find_map(|line| line.strip_prefix(".target sm_"));
+        let target: i32 = target
+            .and_then(|target| target.trim().parse().ok())
+            .ok_or(code::INVALID_VALUE)?;
+        if target > 10 * major + minor {
+            return Err(code::NO_BINARY_FOR_GPU);
         }
         let entries = image
             .lines()

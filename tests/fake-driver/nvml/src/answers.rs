@@ -414,7 +414,19 @@ pub(crate) fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
         198 => over_pcie(index, 1),
         91 => Ok(links(index)?.len() as u64),
         161 => known(&link()?.replay_errors),
-        162 => known(&link()?.recovery_errors),
+        // NVLink 5 and later count recoveries in another field, and have no other counter of errors.
+        162 => {
+            let link = link()?;
+            known(&link.crc_errors)?;
+            known(&link.recovery_errors)
+        }
+        215 => {
+            let link = link()?;
+            match link.crc_errors.get() {
+                Some(_) => Err(code::NOT_SUPPORTED),
+                None => known(&link.recovery_errors),
+            }
+        }
         163 => known(&link()?.crc_errors),
         164 => Ok(known(&link()?.speed_mbps)?.into()),
         165 => Ok(known(&link()?.active)?.into()),

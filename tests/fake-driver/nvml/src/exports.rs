@@ -16,7 +16,8 @@ use model::snapshot::ConfidentialComputing;
 use model::units::PciAddress;
 use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
-    nvmlGpuFabricInfo_v2_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlUtilization_t,
+    nvmlGpuFabricInfo_v2_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t,
+    nvmlProcessInfo_v1_t, nvmlUtilization_t,
 };
 
 use crate::answers::{self, code, gpu, host, known, link, pair};
@@ -105,6 +106,31 @@ fn pci_text(text: &str, address: PciAddress) -> nvmlPciInfo_t {
     }
 }
 
+/// Writes the processes of a GPU, if there is room for all of them, and their number.
+fn put_processes<T>(
+    device: Handle,
+    count: *mut c_uint,
+    to: *mut T,
+    info: impl Fn(u32, u64) -> T,
+) -> Result<(), u32> {
+    let processes = known(&gpu(device, GpuGroup::State)?.processes)?;
+    if count.is_null() {
+        return Err(code::INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller passes the number of entries that it has room for.
+    let room = unsafe { count.read() } as usize;
+    put(count, u32::try_from(processes.len()).unwrap_or(u32::MAX))?;
+    if room < processes.len() {
+        return Err(code::INSUFFICIENT_SIZE);
+    }
+    for (place, process) in processes.iter().enumerate() {
+        let used = process.memory_bytes.map_or(u64::MAX, |bytes| bytes.0);
+        // SAFETY: there is room for more than `place` entries.
+        unsafe { to.add(place).write(info(process.pid, used)) };
+    }
+    Ok(())
+}
+
 exports! {
     fn nvmlInit_v2() { answers::start() }
 
@@ -158,6 +184,12 @@ exports! {
         let gpu = gpu(device, GpuGroup::Identity)?;
         let (total, free) = (known(&gpu.memory_total_bytes)?.0, known(&gpu.memory_free_bytes)?.0);
         put(to, nvmlMemory_v2_t { version, total, reserved: 0, free, used: total.saturating_sub(free) })
+    }
+
+    fn nvmlDeviceGetMemoryInfo(device: Handle, to: *mut nvmlMemory_t) {
+        let gpu = gpu(device, GpuGroup::Identity)?;
+        let (total, free) = (known(&gpu.memory_total_bytes)?.0, known(&gpu.memory_free_bytes)?.0);
+        put(to, nvmlMemory_t { total, free, used: total.saturating_sub(free) })
     }
 
     fn nvmlDeviceGetCurrPcieLinkGeneration(device: Handle, to: *mut c_uint) {
@@ -256,7 +288,7 @@ exports! {
         let link = link(device, number)?;
         put(to, match counter {
             0 => known(&link.replay_errors)?,
-            1 => known(&link.recovery_errors)?,
+            1 => known(&link.crc_errors).and_then(|_| known(&link.recovery_errors))?,
             2 => known(&link.crc_errors)?,
             _ => return Err(code::NOT_SUPPORTED),
         })
@@ -381,24 +413,20 @@ exports! {
     }
 
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: *mut c_uint, to: *mut nvmlProcessInfo_t) {
-        let processes = known(&gpu(device, GpuGroup::State)?.processes)?;
-        if count.is_null() {
-            return Err(code::INVALID_ARGUMENT);
-        }
-        // SAFETY: the caller passes the number of entries that it has room for.
-        let room = unsafe { count.read() } as usize;
-        put(count, u32::try_from(processes.len()).unwrap_or(u32::MAX))?;
-        if room < processes.len() {
-            return Err(code::INSUFFICIENT_SIZE);
-        }
-        for (place, process) in processes.iter().enumerate() {
-            let used = process.memory_bytes.map_or(u64::MAX, |bytes| bytes.0);
-            let (pid, none) = (process.pid, u32::MAX);
-            let info = nvmlProcessInfo_t { pid, usedGpuMemory: used, gpuInstanceId: none, computeInstanceId: none };
-            // SAFETY: there is room for more than `place` entries.
-            unsafe { to.add(place).write(info) };
-        }
-        Ok(())
+        put_processes(device, count, to, |pid, usedGpuMemory| {
+            nvmlProcessInfo_t { pid, usedGpuMemory, gpuInstanceId: u32::MAX, computeInstanceId: u32::MAX }
+        })
+    }
+
+    // For drivers before R510: the same structure under its older name, and one without instances.
+    fn nvmlDeviceGetComputeRunningProcesses_v2(device: Handle, count: *mut c_uint, to: *mut nvmlProcessInfo_t) {
+        put_processes(device, count, to, |pid, usedGpuMemory| {
+            nvmlProcessInfo_t { pid, usedGpuMemory, gpuInstanceId: u32::MAX, computeInstanceId: u32::MAX }
+        })
+    }
+
+    fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: *mut c_uint, to: *mut nvmlProcessInfo_v1_t) {
+        put_processes(device, count, to, |pid, usedGpuMemory| nvmlProcessInfo_v1_t { pid, usedGpuMemory })
     }
 
     fn nvmlDeviceGetTopologyCommonAncestor(device: Handle, other: Handle, to: *mut c_uint) {

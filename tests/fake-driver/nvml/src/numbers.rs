@@ -38,7 +38,7 @@ pub(crate) fn architecture(name: &str) -> u32 {
 }
 
 pub(crate) fn nvlink_version(text: &str) -> Option<u32> {
-    const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
+    const VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
     place_in(&VERSIONS, &text).map(|place| place + 1)
 }
 

@@ -1,0 +1,384 @@
+//! Shared by the rules on copies between GPUs: the slow figures by the change of the machine that explains them, so that
+//! one change is one finding.
+
+use std::cmp::Ordering;
+
+use super::bandwidth;
+use super::prelude::*;
+use super::{unread_traffic, unstable_measurement};
+use crate::cluster::{Common, Group};
+use explain::{Effect, Figure, Part as Changed};
+use model::cell::Measurement;
+use model::node::NodeId;
+use model::placement::Placement;
+
+/// The figures that one rule judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figures {
+    /// Direct copies one way, by which pairs are judged.
+    Direct,
+    /// The same through the host's memory.
+    Staged,
+    /// Copies while the other direction is busy.
+    BothWays,
+}
+
+/// A copy that is slower than it should be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slow<'a> {
+    pub cell: &'a PeerBandwidth,
+    pub achieved: GbPerSecond,
+    /// The rate that copies alike reach on this machine.
+    pub healthy: GbPerSecond,
+}
+
+impl<'a> Slow<'a> {
+    fn of(cell: &'a PeerBandwidth, healthy_gbps: f64) -> Option<Self> {
+        Some(Self {
+            cell,
+            achieved: cell.achieved_gbps?,
+            healthy: GbPerSecond(healthy_gbps),
+        })
+    }
+
+    /// Returns how far the rate lies below the healthy one, per cent.
+    pub(super) fn below_percent(&self) -> f64 {
+        100.0 - self.achieved.percent_of(self.healthy)
+    }
+}
+
+/// Slow copies that one change of the machine explains.
+pub(super) struct Explained<'a> {
+    pub group: Group,
+    /// The copies, the worst first; at least one.
+    pub slow: Vec<Slow<'a>>,
+    /// The changes, by their numbers; none for copies below the floor that no change explains.
+    causes: BTreeSet<usize>,
+}
+
+impl<'a> Explained<'a> {
+    /// Returns the copy that lies farthest below what it should reach.
+    pub(super) fn worst(&self) -> Option<&Slow<'a>> {
+        self.slow.first()
+    }
+
+    /// Returns the finding with the pairs of the copies and the change that explains them.
+    pub(super) fn mark(&self, found: Finding) -> Finding {
+        let mut found = found.pairs(&self.group.pairs);
+        found.scope.causes.clone_from(&self.causes);
+        found
+    }
+}
+
+/// Returns the slow copies by what explains them.
+pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Explained<'a>> {
+    let Some(explanation) = evidence.explanation() else {
+        return Vec::new();
+    };
+    // Rows that differ are the business of unstable-measurement.
+    let is_fault = |(_, cause): &(usize, &explain::Cause)| {
+        !cause.by_design && cause.effect != Effect::Unsteady
+    };
+    let causes: Vec<_> = (explanation.causes.iter().enumerate())
+        .filter(is_fault)
+        .collect();
+    let cells = cells(evidence, figures);
+    let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair).collect());
+    let names: BTreeMap<String, &PeerBandwidth> =
+        match causes.is_empty() && explanation.unexplained.is_empty() {
+            true => BTreeMap::new(),
+            false => (cells.iter())
+                .map(|cell| (cell.identity(), *cell))
+                .collect(),
+        };
+    let slow = |figures: &[Figure]| {
+        let slow = figures.iter();
+        let mut slow: Vec<Slow<'a>> = slow
+            .filter_map(|figure| Slow::of(names.get(&figure.name)?, figure.healthy_gbps))
+            .collect();
+        slow.sort_by(worst_first);
+        slow
+    };
+    let (mut of_pairs, mut found): (Vec<(usize, Slow<'a>)>, Vec<Place<'a>>) = Default::default();
+    for (number, cause) in causes {
+        let slow = slow(&cause.explains);
+        let twos: BTreeSet<_> = slow.iter().map(|slow| slow.cell.pair.unordered()).collect();
+        match (
+            twos.len(),
+            found.iter_mut().find(|place| place.is_of(evidence, cause)),
+        ) {
+            (0, _) => {}
+            (_, Some(known)) => known.add(evidence, (number, cause), slow),
+            (1, None) => of_pairs.extend(slow.into_iter().map(|slow| (number, slow))),
+            (_, None) => found.push(Place {
+                cause,
+                numbers: BTreeSet::from([number]),
+                slow,
+            }),
+        }
+    }
+    let places = found.into_iter();
+    let mut found: Vec<_> = places
+        .map(|place| place.explained(evidence, figures, &seen))
+        .collect();
+    let open = slow(&explanation.unexplained);
+    found.extend(rest(
+        evidence,
+        figures,
+        (&cells, &seen),
+        (&found, of_pairs, &open),
+    ));
+    found
+}
+
+/// Changes of what may be one part of the machine, and the slow copies that they explain.
+struct Place<'a> {
+    cause: &'a explain::Cause,
+    numbers: BTreeSet<usize>,
+    slow: Vec<Slow<'a>>,
+}
+
+impl<'a> Place<'a> {
+    /// Returns true if this change may be of the same part: one is a suspect of the other, or both are of the same GPUs.
+    fn is_of(&self, evidence: &Evidence<'_>, other: &explain::Cause) -> bool {
+        let suspects = |one: &explain::Cause, part: &[Changed]| {
+            one.suspects.iter().any(|suspect| suspect.parts == part)
+        };
+        let gpus = |one: &explain::Cause| {
+            let gpus = one.parts.iter().map(|part| gpus_of(evidence, *part));
+            gpus.flatten().collect::<BTreeSet<u32>>()
+        };
+        let own = gpus(self.cause);
+        suspects(self.cause, &other.parts)
+            || suspects(other, &self.cause.parts)
+            || (!own.is_empty() && own == gpus(other))
+    }
+
+    /// Adds a change. One of a part that belongs to some GPUs says more than one of all.
+    fn add(
+        &mut self,
+        evidence: &Evidence<'_>,
+        (number, cause): (usize, &'a explain::Cause),
+        slow: Vec<Slow<'a>>,
+    ) {
+        let is_of_some = |one: &explain::Cause| {
+            let mut parts = one.parts.iter();
+            parts.any(|part| !gpus_of(evidence, *part).is_empty())
+        };
+        if !is_of_some(self.cause) && is_of_some(cause) {
+            self.cause = cause;
+        }
+        self.numbers.insert(number);
+        self.slow.extend(slow);
+        self.slow.sort_by(worst_first);
+    }
+
+    fn explained(self, evidence: &Evidence<'_>, figures: Figures, seen: &[Pair]) -> Explained<'a> {
+        Explained {
+            group: group(evidence, figures, (self.cause, &self.slow), seen),
+            slow: self.slow,
+            causes: self.numbers,
+        }
+    }
+}
+
+/// Returns the pairs whose direct copies are below their floor, one way or both ways.
+pub(super) fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+    let both = [Figures::Direct, Figures::BothWays];
+    let cells = both.into_iter().flat_map(|of| cells(evidence, of));
+    let low = cells.filter(|cell| links::is_slow(evidence, cell) == Some(true));
+    low.map(|cell| cell.pair).collect()
+}
+
+/// Returns the copies of single pairs that changes explain, and those that no change explains, below their floor or slow in
+/// one direction only, by what the pairs have in common.
+fn rest<'a>(
+    evidence: &Evidence<'a>,
+    figures: Figures,
+    (cells, seen): (&[&'a PeerBandwidth], &[Pair]),
+    (found, of_pairs, open): (&[Explained<'a>], Vec<(usize, Slow<'a>)>, &[Slow<'a>]),
+) -> Vec<Explained<'a>> {
+    let known = found.iter().flat_map(|one| one.group.pairs.iter().copied());
+    let known: BTreeSet<Pair> =
+        (known.chain(of_pairs.iter().map(|(_, slow)| slow.cell.pair))).collect();
+    // The finding on copies one way covers a pair that is slow one way too.
+    let is_covered = |pair: Pair| {
+        let one_way = evidence.reference_of(Path::Direct, pair);
+        let is_slow = one_way.and_then(|cell| links::is_slow(evidence, cell));
+        figures == Figures::BothWays && is_slow == Some(true)
+    };
+    let low = |cell: &&'a PeerBandwidth| {
+        let expected = evidence.expected(cell)?;
+        let is_low = expected.is_missed_by(cell)? && !known.contains(&cell.pair);
+        let is_own = is_low && !is_covered(cell.pair);
+        Some((None, is_own.then(|| Slow::of(cell, expected.gbps.0))??))
+    };
+    let of_pairs = of_pairs
+        .into_iter()
+        .map(|(number, slow)| (Some(number), slow));
+    let mut all: Vec<(Option<usize>, Slow<'a>)> =
+        cells.iter().filter_map(low).chain(of_pairs).collect();
+    if figures == Figures::Direct {
+        // One direction of a pair that loses a part does not pay for a change, and nothing else reports it.
+        let listed: BTreeSet<Pair> = all.iter().map(|(_, slow)| slow.cell.pair).collect();
+        let scattering = unstable_measurement::scattering(evidence);
+        let is_open = |slow: &&Slow<'a>| {
+            let pair = slow.cell.pair;
+            if scattering.contains(&pair) {
+                return false;
+            }
+            let back = open.iter().any(|other| other.cell.pair == pair.reversed());
+            !back && !known.contains(&pair) && !listed.contains(&pair)
+        };
+        all.extend(open.iter().filter(is_open).map(|slow| (None, *slow)));
+    }
+    let bad = words::unique(all.iter().map(|(_, slow)| slow.cell.pair).collect());
+    let of_group = |group: Group| {
+        let pairs = group.pair_set();
+        let of_group = all
+            .iter()
+            .filter(|(_, slow)| pairs.contains(&slow.cell.pair));
+        let mut slow: Vec<Slow<'a>> = of_group.clone().map(|(_, slow)| *slow).collect();
+        slow.sort_by(worst_first);
+        Explained {
+            causes: of_group.filter_map(|(number, _)| *number).collect(),
+            group,
+            slow,
+        }
+    };
+    let groups = cluster::groups(&bad, seen, evidence.topology);
+    groups.into_iter().map(of_group).collect()
+}
+
+fn worst_first(one: &Slow<'_>, other: &Slow<'_>) -> Ordering {
+    let left = |slow: &Slow<'_>| slow.achieved.percent_of(slow.healthy);
+    left(one).total_cmp(&left(other))
+}
+
+/// Returns the sound figures of this kind, in their order.
+fn cells<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<&'a PeerBandwidth> {
+    let path = match figures {
+        Figures::Direct => Path::Direct,
+        Figures::Staged => Path::Staged,
+        Figures::BothWays => {
+            let both = |cell: &&PeerBandwidth| {
+                cell.setup.direction == Direction::BothWays
+                    && cell.setup.placement == Placement::REFERENCE
+                    && bandwidth::is_sound(evidence, cell)
+            };
+            return evidence.peer().iter().filter(both).collect();
+        }
+    };
+    bandwidth::sound(evidence, path).into_values().collect()
+}
+
+/// Returns the pairs of slow copies with the part that changed.
+fn group(
+    evidence: &Evidence<'_>,
+    figures: Figures,
+    (cause, slow): (&explain::Cause, &[Slow<'_>]),
+    seen: &[Pair],
+) -> Group {
+    let bad: BTreeSet<Pair> = slow.iter().map(|slow| slow.cell.pair).collect();
+    let pairs: Vec<Pair> = seen
+        .iter()
+        .copied()
+        .filter(|pair| bad.contains(pair))
+        .collect();
+    let of_part = match cause.parts.as_slice() {
+        [part] => common(evidence, *part),
+        _ => None,
+    };
+    // Several links may be passed by exactly these pairs. Staged copies pass other links than the routes have.
+    let by_pairs = || match cluster::groups(&pairs, seen, evidence.topology).as_slice() {
+        [group] => Some(group.common.clone()),
+        _ => None,
+    };
+    let common = match of_part {
+        Some(common @ Common::Links(_)) if figures == Figures::Staged => common,
+        Some(common @ Common::Gpu(_)) => common,
+        other => by_pairs().or(other).unwrap_or(Common::Everything),
+    };
+    let seen_back = |pair: &Pair| {
+        let back = pair.reversed();
+        seen.contains(&back) && !bad.contains(&back)
+    };
+    Group {
+        common,
+        seen_back: pairs.iter().any(seen_back),
+        pairs,
+    }
+}
+
+/// Returns a part that has a name of its own; `None` for what several GPUs share.
+fn common(evidence: &Evidence<'_>, part: Changed) -> Option<Common> {
+    match (part, gpus_of(evidence, part).as_slice()) {
+        (_, [gpu]) => Some(Common::Gpu(*gpu)),
+        (Changed::Link(lower @ NodeId::Pci(_)), _) => {
+            let upper = evidence.topology.link_above(lower)?.upper;
+            Some(Common::Links(vec![(upper, lower)]))
+        }
+        (Changed::Interconnect(one, other), _) => Some(Common::Links(vec![(one, other)])),
+        _ => None,
+    }
+}
+
+/// Returns the GPUs that a part belongs to, none if it belongs to all alike.
+fn gpus_of(evidence: &Evidence<'_>, part: Changed) -> Vec<u32> {
+    let below = |node: NodeId| {
+        let gpus = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
+        let passes = |gpu: &u32| evidence.topology.way_up(NodeId::Gpu(*gpu)).contains(&node);
+        gpus.filter(passes).collect()
+    };
+    match part {
+        Changed::Gpu(gpu)
+        | Changed::NvPort(gpu)
+        | Changed::Host(gpu)
+        | Changed::Local(gpu)
+        | Changed::Stage(gpu)
+        | Changed::Exit(gpu)
+        | Changed::Link(NodeId::Gpu(gpu)) => vec![gpu],
+        Changed::NvPair(one, other)
+        | Changed::Pair(one, other)
+        | Changed::StagedPair(one, other) => {
+            vec![one, other]
+        }
+        Changed::Link(node) => below(node),
+        Changed::Memory(node) => below(NodeId::Numa(node)),
+        Changed::Interconnect(..) | Changed::Machine | Changed::Class(_) => Vec::new(),
+    }
+}
+
+impl<'a> Explained<'a> {
+    /// Returns the copies that no program may explain whose traffic could not be read; `None` if there are none.
+    pub(super) fn read(mut self, evidence: &Evidence<'_>) -> Option<Self> {
+        let is_read = |pair: Pair| !unread_traffic::may_explain(evidence, pair);
+        self.slow.retain(|slow| is_read(slow.cell.pair));
+        self.group.pairs.retain(|pair| is_read(*pair));
+        (!self.slow.is_empty()).then_some(self)
+    }
+
+    /// Returns true if a change of the machine explains the copies.
+    pub(super) fn has_cause(&self) -> bool {
+        !self.causes.is_empty()
+    }
+
+    /// Returns true if a copy is below what every healthy machine reaches.
+    pub(super) fn is_low(&self, evidence: &Evidence<'_>) -> bool {
+        let is_low = |slow: &Slow<'_>| links::is_slow(evidence, slow.cell) == Some(true);
+        self.slow.iter().any(is_low)
+    }
+
+    /// Returns the copy that is slowest beside its other direction, and the rate of that, if all are slow in one direction
+    /// only.
+    pub(super) fn one_way(&self, evidence: &Evidence<'_>) -> Option<Slow<'a>> {
+        let pairs = self.group.pair_set();
+        let beside_other = |slow: &Slow<'a>| {
+            let back = slow.cell.pair.reversed();
+            let other = evidence.reference_of(Path::Direct, back)?.achieved_gbps?;
+            (!pairs.contains(&back)).then(|| Slow::of(slow.cell, other.0))?
+        };
+        let all: Option<Vec<Slow<'a>>> = self.slow.iter().map(beside_other).collect();
+        all?.into_iter().min_by(worst_first)
+    }
+}
