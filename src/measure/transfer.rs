@@ -111,6 +111,11 @@ impl Transfer {
         self
     }
 
+    /// Returns the same flow with another number of copies in a row.
+    pub(super) const fn with_copies(self, copies: u32) -> Self {
+        Self { copies, ..self }
+    }
+
     /// Returns true if the processor takes part in the copies, which the host then waits for.
     pub(super) const fn is_pageable(&self) -> bool {
         self.from.is_pageable() || self.to.is_pageable()

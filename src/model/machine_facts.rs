@@ -33,11 +33,11 @@ pub const PEER_ACCESS: &str = "peer_access";
 pub const CLASS: &str = "class";
 
 /// Readings that differ from run to run, that another reading repeats, or that identify a part instead of describing it.
-const CHANGING: &str = "address aer_correctable aer_fatal aer_nonfatal answers bars class container_made_by \
+const CHANGING: &str = "address aer_correctable aer_fatal aer_nonfatal answers bars busy_tasks class container_made_by \
     control_group ecc_uncorrected generation hostname index iommu_group kernel_module_version \
     memory_clock_mhz memory_free_bytes minor mps_daemon mps_pipe_directory nccl_variables nvlinks \
     nvml_version parent pci pcie_generation pcie_replays power_state processes runtime_status \
-    serial sm_clock_mhz temperature_c throttle_reasons uuid width xids";
+    serial sm_clock_mhz temperature_c throttle_reasons up_seconds uuid width xids";
 
 /// Settings of PCI functions that a summary counts. Their other facts are those of a place, not of a machine.
 const SETTINGS: &[&str] = &[
@@ -194,8 +194,12 @@ mod tests {
         let (mut then, mut now) = (h200_vm(2), h200_vm(2));
         let ecc = |on| Reading::Known(on);
         (then.gpus[1].ecc, now.gpus[1].ecc) = (ecc(true), ecc(false));
+        then.host.busy_tasks = Reading::Known(0);
+        then.host.up_seconds = Reading::Known(7);
         (then.gpus[0].ecc, now.gpus[0].ecc) = (Reading::unsupported(), ecc(true));
         now.gpus[0].temperature_c = Reading::Known(71);
+        now.host.busy_tasks = Reading::Known(3);
+        now.host.up_seconds = Reading::Known(100);
         let graph = Topology::default();
         let [then, now] = [then, now].map(|machine| machine_facts(&machine, &graph));
         let found: Vec<_> = differences(&then, &now).map(|(key, ..)| key).collect();

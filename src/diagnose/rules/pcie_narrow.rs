@@ -77,8 +77,8 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
         suspect(Cause::SlotSettings, [Step::BoardSetting]),
         suspect(Cause::RisersAlike, [Step::BoardSlot, Step::CheckAgain]),
     ];
-    // Risers of all ports do not age alike.
-    let all = gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2;
+    // Risers of all ports do not age alike. Extenders are alike by design.
+    let all = !one_lane && gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2;
     if all {
         suspects.insert(
             0,

@@ -9,8 +9,8 @@ use super::held::Held;
 use super::place::{self, Mapping};
 use super::session::{CudaDriver, unknown};
 use super::startup;
+use super::words::Words;
 use hardware::limits::{self, Scarce};
-use hardware::pattern::{pattern, poison};
 use hardware::{
     Buffer, Device, Driver, ErrorKind, HardwareError, HostDriver, HostRoom, Location, PatternCheck,
     ProcessMemory, WORDS_LOOKED_AT,
@@ -40,61 +40,14 @@ fn explained(error: HardwareError) -> HardwareError {
 }
 
 impl CudaDriver {
-    /// Returns the address of the first `bytes` bytes, as words, of a buffer of the host.
-    fn words(&self, buffer: Buffer, bytes: u64) -> Result<*mut u64, HardwareError> {
-        match buffer.location {
-            Location::Host { .. } => self.address(buffer, bytes).map(<*mut c_void>::cast),
-            Location::Device(_) => Err(unknown("buffer of the host", buffer.id)),
-        }
-    }
-
-    /// Writes `word(index)` to every word of the first `bytes` bytes.
-    pub(super) fn write_words(
-        &self,
-        buffer: Buffer,
-        bytes: u64,
-        word: impl Fn(u64) -> u64,
-    ) -> Result<(), HardwareError> {
-        let words = self.words(buffer, bytes)?;
-        for index in 0..bytes / 8 {
-            // SAFETY: the buffer has these words, aligned to a page. Devices may read it, so that no reference to it is
-            // made.
-            unsafe { words.add(index as usize).write_volatile(word(index)) };
-        }
-        Ok(())
-    }
-
-    /// Compares these words of the first `bytes` bytes with a pattern, one after the other.
-    pub(super) fn compare(
-        &self,
-        buffer: Buffer,
-        bytes: u64,
-        indices: impl Iterator<Item = u64>,
-        seed: u64,
-    ) -> Result<PatternCheck, HardwareError> {
-        let words = self.words(buffer, bytes)?;
-        let mut found = PatternCheck {
-            words: 0,
-            wrong: 0,
-            poisoned: 0,
-            first_wrong: None,
+    /// Returns the first `bytes` bytes of a buffer of the host, as words.
+    pub(super) fn words(&self, buffer: Buffer, bytes: u64) -> Result<Words, HardwareError> {
+        let Location::Host { .. } = buffer.location else {
+            return Err(unknown("buffer of the host", buffer.id));
         };
-        for index in indices.filter(|index| *index < bytes / 8) {
-            // SAFETY: the buffer has these words, aligned to a page. A device may still write it: then the read
-            // returns the old or the new word, which is counted as it is.
-            let word = unsafe { words.add(index as usize).read_volatile() };
-            found.words += 1;
-            if word != pattern(seed, index) {
-                found.wrong += 1;
-                found.poisoned += u64::from(word == poison(seed, index));
-                found.first_wrong = Some(
-                    found
-                        .first_wrong
-                        .map_or(index * 8, |first: u64| first.min(index * 8)),
-                );
-            }
-        }
-        Ok(found)
+        let first = self.address(buffer, bytes)?.cast();
+        // SAFETY: the buffer has these bytes, aligned to a page, until it is freed, which takes this driver.
+        Ok(unsafe { Words::new(first, addressable(bytes)? / 8) })
     }
 
     /// Returns the address under which kernels reach a buffer.
@@ -236,9 +189,10 @@ impl HostDriver for CudaDriver {
         bytes: u64,
         seed: u64,
     ) -> Result<PatternCheck, HardwareError> {
-        let words = bytes / 8;
-        let step = usize::try_from(words / WORDS_LOOKED_AT).unwrap_or(1).max(1);
-        self.compare(buffer, bytes, (0..words).rev().step_by(step), seed)
+        let words = addressable(bytes)? / 8;
+        let step = addressable(bytes / 8 / WORDS_LOOKED_AT)?.max(1);
+        let some = (0..words).rev().step_by(step);
+        Ok(self.words(buffer, bytes)?.compare_some(some, seed))
     }
 
     fn copy_engines(&self, device: Device) -> Result<u32, HardwareError> {

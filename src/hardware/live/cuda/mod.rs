@@ -11,6 +11,7 @@ mod place;
 mod session;
 mod startup;
 mod table;
+mod words;
 
 use std::ffi::c_int;
 use std::ptr::without_provenance_mut;
@@ -357,7 +358,11 @@ impl Driver for CudaDriver {
                     kernels.fill(self.table, words, bytes, seed)
                 })
             }
-            Location::Host { .. } => self.write_words(buffer, bytes, |index| pattern(seed, index)),
+            Location::Host { .. } => {
+                let words = self.words(buffer, bytes)?;
+                words.write(|index| pattern(seed, index));
+                Ok(())
+            }
         }
     }
 
@@ -369,7 +374,11 @@ impl Driver for CudaDriver {
                     kernels.poison(self.table, words, bytes, seed)
                 })
             }
-            Location::Host { .. } => self.write_words(buffer, bytes, |index| poison(seed, index)),
+            Location::Host { .. } => {
+                let words = self.words(buffer, bytes)?;
+                words.write(|index| poison(seed, index));
+                Ok(())
+            }
         }
     }
 
@@ -394,7 +403,7 @@ impl Driver for CudaDriver {
         }
         let counted = |(buffer, seed): &(Buffer, u64)| match buffer.location {
             Location::Device(device) => self.counted(device, bytes),
-            Location::Host { .. } => self.compare(*buffer, bytes, 0..bytes / 8, *seed),
+            Location::Host { .. } => Ok(self.words(*buffer, bytes)?.compare(*seed)),
         };
         buffers.iter().map(counted).collect()
     }

@@ -80,7 +80,7 @@ impl Mapping {
     pub(super) fn new(bytes: usize) -> Result<Self, HardwareError> {
         let (access, kind) = (
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
         );
         // SAFETY: a new mapping at an address that the system chooses.
         let pointer = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
@@ -95,6 +95,7 @@ impl Mapping {
             });
         }
         let mapping = Self { pointer, bytes };
+        // The system has populated them, far faster than one fault each would, unless something was in its way.
         for offset in (0..bytes).step_by(rustix::param::page_size()) {
             // SAFETY: a byte of the mapping above, which nobody else knows yet.
             unsafe { pointer.cast::<u8>().add(offset).write_volatile(1) };

@@ -132,6 +132,14 @@ impl Tree<'_> {
             "proc/meminfo",
             format!("MemAvailable:   {} kB\n", room.available.0 / KIB),
         )?;
+        let busy = host.busy_tasks;
+        self.file(
+            "proc/loadavg",
+            format!("{busy}.00 {busy}.00 {busy}.00 1/100 4711\n"),
+        )?;
+        if let Some(up) = host.up_seconds {
+            self.file("proc/uptime", format!("{up}.00 0.00\n"))?;
+        }
         self.file("proc/self/cgroup", format!("0::{}\n", host.control_group))?;
         if let Some(left) = room.group_leaves {
             let folder = format!("sys/fs/cgroup{}", host.control_group.trim_end_matches('/'));

@@ -1,6 +1,6 @@
 //! Facts of the simulated machine, read again at every call.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -136,9 +136,13 @@ pub(crate) fn index(device: *mut c_void) -> Result<u32, u32> {
 }
 
 fn read(index: u32, group: GpuGroup) -> Result<Gpu, u32> {
+    Ok(read_from(telemetry()?.as_ref(), index, group))
+}
+
+fn read_from(telemetry: &dyn Telemetry, index: u32, group: GpuGroup) -> Gpu {
     let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
-    telemetry()?.read_gpu(group, &mut gpu);
-    Ok(gpu)
+    telemetry.read_gpu(group, &mut gpu);
+    gpu
 }
 
 /// Returns one group of facts of a GPU.
@@ -397,6 +401,40 @@ pub(crate) fn moved(index: u32) -> Moved {
         .unwrap_or_default()
 }
 
+/// A counter of errors of an NVLink.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Errors {
+    Crc,
+    Replay,
+    Recovery,
+}
+
+/// Returns a counter of errors of an NVLink. Copies add errors between the first reading of a counter and the second:
+/// `check` takes the first while copies may already run.
+pub(crate) fn link_errors(index: u32, number: u32, of: Errors) -> Result<u64, u32> {
+    static READ: Mutex<Option<HashSet<(u32, u32, Errors)>>> = Mutex::new(None);
+    static AT_REST: OnceLock<Option<Arc<dyn Telemetry>>> = OnceLock::new();
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_first = read.get_or_insert_default().insert((index, number, of));
+    let telemetry = if is_first {
+        let at_rest = AT_REST.get_or_init(|| fake_machine::machine().ok().map(sim::telemetry));
+        at_rest.clone().ok_or(code::UNKNOWN)?
+    } else {
+        telemetry()?
+    };
+    let mut gpu = read_from(telemetry.as_ref(), index, GpuGroup::NvLink);
+    telemetry.read_gpu(GpuGroup::LinkErrors, &mut gpu);
+    let link = known(&gpu.nvlinks)?
+        .into_iter()
+        .find(|link| u32::from(link.link) == number)
+        .ok_or(code::INVALID_ARGUMENT)?;
+    known(match of {
+        Errors::Crc => &link.crc_errors,
+        Errors::Replay => &link.replay_errors,
+        Errors::Recovery => &link.recovery_errors,
+    })
+}
+
 /// Returns a field value, that of a link if `scope` is one.
 pub(crate) fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
     let link = || {
@@ -413,21 +451,11 @@ pub(crate) fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
         197 => over_pcie(index, 0),
         198 => over_pcie(index, 1),
         91 => Ok(links(index)?.len() as u64),
-        161 => known(&link()?.replay_errors),
+        161 => link_errors(index, scope, Errors::Replay),
         // NVLink 5 and later count recoveries in another field, and have no other counter of errors.
-        162 => {
-            let link = link()?;
-            known(&link.crc_errors)?;
-            known(&link.recovery_errors)
-        }
-        215 => {
-            let link = link()?;
-            match link.crc_errors.get() {
-                Some(_) => Err(code::NOT_SUPPORTED),
-                None => known(&link.recovery_errors),
-            }
-        }
-        163 => known(&link()?.crc_errors),
+        162 if link()?.crc_errors.get().is_some() => link_errors(index, scope, Errors::Recovery),
+        215 if link()?.crc_errors.get().is_none() => link_errors(index, scope, Errors::Recovery),
+        163 => link_errors(index, scope, Errors::Crc),
         164 => Ok(known(&link()?.speed_mbps)?.into()),
         165 => Ok(known(&link()?.active)?.into()),
         166 => {

@@ -20,7 +20,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlProcessInfo_v1_t, nvmlUtilization_t,
 };
 
-use crate::answers::{self, code, gpu, host, known, link, pair};
+use crate::answers::{self, Errors, code, gpu, host, known, link, pair};
 use crate::numbers;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("nvml", FUNCTIONS));
@@ -285,13 +285,14 @@ exports! {
     }
 
     fn nvmlDeviceGetNvLinkErrorCounter(device: Handle, number: c_uint, counter: c_uint, to: *mut c_ulonglong) {
-        let link = link(device, number)?;
-        put(to, match counter {
-            0 => known(&link.replay_errors)?,
-            1 => known(&link.crc_errors).and_then(|_| known(&link.recovery_errors))?,
-            2 => known(&link.crc_errors)?,
+        let errors = match counter {
+            0 => Errors::Replay,
+            // NVLink 5 and later count recoveries in a field alone.
+            1 if link(device, number)?.crc_errors.get().is_some() => Errors::Recovery,
+            2 => Errors::Crc,
             _ => return Err(code::NOT_SUPPORTED),
-        })
+        };
+        put(to, answers::link_errors(answers::index(device)?, number, errors)?)
     }
 
     fn nvmlDeviceGetGpuFabricInfoV(device: Handle, to: *mut nvmlGpuFabricInfo_v2_t) {
