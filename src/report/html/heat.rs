@@ -112,10 +112,7 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &MapContext) -
 fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
     let figures: Vec<Figure> = cells.values().map(|cell| Figure::of(Some(cell))).collect();
     let said = |known: Mark| format!("; {}: {}", known.mark, known.meaning);
-    marks_of(&figures)
-        .into_iter()
-        .map(said)
-        .collect()
+    marks_of(&figures).into_iter().map(said).collect()
 }
 
 /// Compares copies through the host with their median: their expected rate depends mostly on the processors.
@@ -202,10 +199,9 @@ fn latency(measurements: &Measurements) -> Map {
     let median =
         Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
     let cells = direct().map(|cell| {
-        let text = cell.latency_us.map_or_else(
-            || word(cell.ending.status).to_owned(),
-            short,
-        );
+        let text = cell
+            .latency_us
+            .map_or_else(|| word(cell.ending.status).to_owned(), short);
         let share = median
             .zip(cell.latency_us)
             .filter(|(_, us)| *us > 0.0)
