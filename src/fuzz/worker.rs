@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::stages::Stages;
 use hardware::{ErrorKind, HardwareError, Machine};
 use measure::{Outcome, assemble};
-use model::measurement::{CudaPeerAccess, Status};
+use model::measurement::{CudaPeerAccess, Probe, Status};
 use model::placement::Pair;
 use model::report::Report;
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
@@ -197,7 +197,7 @@ fn the_replies_to_start_from_are_valid() {
     let rounds: Vec<_> = ROUNDS.iter().map(|(round, _)| round.clone()).collect();
     let measurements = assemble(&rounds, &measured, &REPORT.topology);
     let probes: BTreeSet<_> = measurements.each().map(|one| one.probe()).collect();
-    assert_eq!(probes.len(), 12, "{probes:?}");
+    assert_eq!(probes.len(), Probe::ALL.len(), "{probes:?}");
     for reply in REPLIES.iter() {
         serde_json::from_value::<Reply>(reply.clone()).unwrap();
         receive(reply.to_string().as_bytes()).unwrap();
