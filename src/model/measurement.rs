@@ -19,7 +19,7 @@ pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 pub use super::probe::Probe;
-use super::probe::Scope;
+use super::probe::{Scope, probes};
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
     AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded,
@@ -120,10 +120,17 @@ pub struct Measurements {
     pub absent: u32,
 }
 
-/// Lists the tables of measurements, in the order of the report, and everything else. A table that is in neither list does
-/// not compile.
+/// Declares the tables of measurements, of the probes in their list, and of everything else. A table that is in neither list
+/// does not compile.
 macro_rules! tables {
-    ($($table:ident: $cell:ident),* $(,)?; other $($other:ident),* $(,)?) => {
+    ($($(#[$about:meta])* $probe:ident $word:literal in $scope:ident: $table:ident of $cell:ident;)*) => {
+        tables! {
+            $($table: $cell),*;
+            other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load,
+            background, impossible, broken_off, problems, limited, left_out, thinned_out, interrupted, cut_off, absent
+        }
+    };
+    ($($table:ident: $cell:ident),*; other $($other:ident),*) => {
         /// The tables of measurements. Code that lists all of them takes it apart, so that a new one does not compile there.
         #[derive(Debug, Clone, Copy)]
         pub struct Tables<'a> {
@@ -164,12 +171,7 @@ macro_rules! tables {
     };
 }
 
-tables!(
-    peer: PeerBandwidth, overlap: Overlap, latency: Latency, local: LocalCopy, host: HostCopy, pinning: Pinning,
-    pipeline: Pipeline, engines: Engines, calls: HostCall, launch_loop: LaunchLoop, hazard: Hazard, load: LoadPattern;
-    other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load, background,
-    impossible, broken_off, problems, limited, left_out, thinned_out, interrupted, cut_off, absent
-);
+probes!(tables);
 
 impl Measurements {
     /// Returns the cells of every planned measurement, in the order of the report.

@@ -56,12 +56,18 @@ impl Caveat {
 
     /// Returns the caveat as a sentence without its full stop, or `None` if it does not apply to this report.
     fn sentence(self, report: &Report) -> Option<String> {
+        let parts = self.parts(report);
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// Returns the parts of that sentence: one, or one for each thing that was left out.
+    pub(super) fn parts(self, report: &Report) -> Vec<String> {
         let measured = report.measurements.as_ref();
-        match self {
+        let only = match self {
             Self::Simulated => report
                 .is_simulated()
                 .then(|| format!("SIMULATED machine {}: no figure below comes from real hardware", report.machine)),
-            Self::Interrupted => measured?.interrupted.then(|| {
+            Self::Interrupted => measured.filter(|measured| measured.interrupted).map(|_| {
                 "INTERRUPTED: this report is partial and has what was measured before the interruption".to_owned()
             }),
             Self::Recovered => measured.filter(|measured| measured.cut_off).map(|measured| {
@@ -69,14 +75,17 @@ impl Caveat {
                 format!("RECOVERED: the run was cut off, and this report was made from its journal, which holds {held}")
             }),
             Self::Partial => {
-                let left_out = partial::left_out(report);
-                (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
+                let mut parts = partial::left_out(report);
+                if let Some(first) = parts.first_mut() {
+                    first.insert_str(0, "PARTIAL: ");
+                }
+                return parts;
             }
-            Self::Silenced => {
-                let rules = partial::silenced(&report.request)?;
-                Some(format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration")))
-            }
-        }
+            Self::Silenced => partial::silenced(&report.request).map(|rules| {
+                format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration"))
+            }),
+        };
+        only.into_iter().collect()
     }
 }
 

@@ -238,8 +238,8 @@ impl<'a> Matrices<'a> {
             cell,
         ));
         below(page);
-        for (mark, meaning) in legend(figures.iter().map(|(_, figure)| figure)) {
-            page.item(2, 8, mark, Paint::Strong, meaning);
+        for known in legend(figures.iter().map(|(_, figure)| figure)) {
+            page.item(2, 8, known.mark, Paint::Strong, &known.in_full());
         }
     }
 
