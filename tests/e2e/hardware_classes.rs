@@ -76,6 +76,40 @@ fn gpus_without_kernels_are_told_so_and_not_to_update_the_driver() {
     );
 }
 
+/// Returns whether every copy of two GPUs was verified, and why the kernels were not loaded if they were not.
+fn kernels(case: &str, cuda_version: &str, environment: &[(&str, &str)]) -> (bool, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = folder.path().join("machine.toml");
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases");
+    let text = std::fs::read_to_string(format!("{cases}/{case}.toml")).unwrap();
+    let text = text.replace("\"bases", &format!("\"{cases}/bases"));
+    let host = format!("host = {{ cuda_version = \"{cuda_version}\" }}\ngpus = [");
+    std::fs::write(&machine, text.replace("gpus = [", &host)).unwrap();
+    let fake = Fake::new(machine.to_str().unwrap());
+    let args = ["check", "--profile", "quick", "--format", "json"];
+    let report = finish(fake.command(&args).envs(environment.iter().copied())).json();
+    let peers = list(&report["measurements"]["peer"]);
+    (
+        !peers.is_empty() && peers.iter().all(|cell| cell["verified"] == "ok"),
+        report["measurements"]["driver"]["kernels_failure"].clone(),
+    )
+}
+
+#[test]
+fn native_images_need_no_compiler_and_ptx_is_the_fallback() {
+    let (no_jit, no_native) = (("CUDA_DISABLE_PTX_JIT", "1"), ("CUDA_FORCE_PTX_JIT", "1"));
+    let pair = "healthy-p100-pair";
+    assert_eq!(kernels(pair, "12.2", &[no_jit]), (true, Value::Null));
+    assert_eq!(kernels(pair, "12.2", &[no_native]), (true, Value::Null));
+    // Drivers before CUDA 12 are given the PTX alone.
+    assert_eq!(kernels(pair, "11.4", &[]), (true, Value::Null));
+    for (version, without) in [("11.4", &[no_jit][..]), ("12.2", &[no_jit, no_native])] {
+        let (verified, why) = kernels(pair, version, without);
+        assert!(!verified, "{version}");
+        assert!(why.as_str().unwrap().contains("JIT"), "{why}");
+    }
+}
+
 #[test]
 fn a_mig_instance_is_not_measured_as_its_gpu() {
     let ran = live("a100-cuda-shows-one-instance", "standard", &[]);

@@ -10,6 +10,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 
 use super::error::code;
 use super::gate::Words;
+use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
@@ -102,11 +103,12 @@ pub(super) fn kernels(
     places: Vec<(CUdevice, Context, Words)>,
     limit: Duration,
 ) -> Vec<Answer<Loaded>> {
+    let native = images::loads_native(table);
     in_parallel(
         places,
         limit,
         "the GPU kernels were not loaded onto it",
-        move |(device, context, words)| load_kernels(table, device, context, words),
+        move |(device, context, words)| load_kernels(table, device, context, native, words),
     )
 }
 
@@ -115,6 +117,7 @@ fn load_kernels(
     table: &Table,
     device: CUdevice,
     context: Context,
+    native: bool,
     gate: Words,
 ) -> Result<Loaded, HardwareError> {
     // SAFETY: the context was retained and is never released; this thread ends after the call.
@@ -124,7 +127,7 @@ fn load_kernels(
     let multiprocessors = attribute(table, device, ATTRIBUTE_MULTIPROCESSORS)?;
     let [major, minor] = CAPABILITY.map(|part| attribute(table, device, part));
     let capability = (major?, minor?);
-    let kernels = Kernels::load(table, capability, multiprocessors)?;
+    let kernels = Kernels::load(table, capability, native, multiprocessors)?;
     let counts = allocate(table, 3 * 8)?;
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;

@@ -18,6 +18,7 @@ use hardware::{Driver, HostDriver};
 use model::placement::Engine;
 
 use crate::host::Address;
+use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::state::{self, code, code_of, current, with};
 use crate::words;
@@ -150,6 +151,10 @@ exports! {
         // SAFETY: the caller gives room for `length` characters.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
+    }
+
+    fn cuDriverGetVersion(version: *mut c_int) {
+        with(|fake| put(version, fake.cuda_version))
     }
 
     fn cuDeviceGetUuid(to: *mut CUuuid, device: c_int) { uuid(to, device, false) }
@@ -334,8 +339,8 @@ exports! {
     }
 
     fn cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
-        let image = text(image.cast())?;
-        with(|fake| put(module, fake.load(image)?))
+        let image = Image::at(image)?;
+        with(|fake| put(module, fake.load(&image)?))
     }
 
     fn cuModuleGetFunction(function: *mut *mut c_void, module: *mut c_void, name: *const c_char) {

@@ -143,7 +143,7 @@ exports! {
     }
 
     fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) {
-        put(to, numbers::cuda_version(&known(&host()?.cuda_version)?).ok_or(code::UNKNOWN)?)
+        put(to, fake_machine::cuda_version(&known(&host()?.cuda_version)?).ok_or(code::UNKNOWN)?)
     }
 
     fn nvmlDeviceGetCount_v2(to: *mut c_uint) { put(to, answers::count()?) }
