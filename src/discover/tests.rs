@@ -34,6 +34,10 @@ fn link(errors: &Reading<u64>) -> NvLink {
         crc_errors,
         replay_errors,
         recovery_errors,
+        failed_recoveries: errors.clone(),
+        packet_errors: errors.clone(),
+        effective_errors: errors.clone(),
+        effective_ber: errors.clone().map(|_| 0.0),
         ..link
     }
 }

@@ -179,12 +179,15 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
             crc: rise(|link| &link.crc_errors)?,
             replay: rise(|link| &link.replay_errors)?,
             recovery: rise(|link| &link.recovery_errors)?,
+            failed_recovery: rise(|link| &link.failed_recoveries)?,
+            packet: rise(|link| &link.packet_errors)?,
+            effective: rise(|link| &link.effective_errors)?,
         };
         // An inactive link has no counters either.
         if counters == 0 && after.active.get() != Some(false) {
             return None;
         }
-        if (link.crc, link.replay, link.recovery) != (0, 0, 0) {
+        if link.all() > 0 {
             added.push(link);
         }
     }

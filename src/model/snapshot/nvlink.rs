@@ -27,6 +27,14 @@ facts! {
             replay_errors: u64,
             /// Recoveries.
             recovery_errors: u64,
+            /// Recoveries that failed, after which the link was down. NVLink 5 and later count them.
+            failed_recoveries: u64,
+            /// Packets that were malformed, did not fit the buffer, or were discarded. NVLink 5 and later count them.
+            packet_errors: u64,
+            /// Errors that forward error correction did not correct. NVLink 5 and later count them.
+            effective_errors: u64,
+            /// Share of bits that are wrong after forward error correction. NVLink 5 and later report it.
+            effective_ber: f64,
         }
     }
 }

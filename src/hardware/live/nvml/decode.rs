@@ -61,6 +61,14 @@ pub(super) fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
         .map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
+/// Returns a bit error rate: a mantissa of 15 bits above an exponent of ten of 8 bits, which is negative (nvml.h,
+/// `NVML_NVLINK_BER_*`). Its lowest value stands for no error at all.
+#[allow(clippy::cast_precision_loss, reason = "15 bits")]
+pub(super) fn bit_error_rate(value: u64) -> f64 {
+    let (mantissa, exponent) = (value >> 8 & 0x7fff, value & 0xff);
+    mantissa as f64 * 10_f64.powi(-i32::try_from(exponent).unwrap_or(0))
+}
+
 /// Returns the NVLink version from its enumeration, which begins with 1.
 pub(super) fn nvlink_version(value: u64) -> Result<String, Unknown> {
     const VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
@@ -238,6 +246,14 @@ mod tests {
             field_value(7, low(1)),
             Err(Unknown::Failed("NVML: value type 7 is not listed".into()))
         );
+    }
+
+    #[test]
+    fn bit_error_rates_have_a_mantissa_and_an_exponent() {
+        let near = |value, rate: f64| (bit_error_rate(value) / rate - 1.0).abs() < 1e-9;
+        assert!(near(3 << 8 | 12, 3e-12));
+        assert!(near(15 << 8 | 255, 1.5e-254));
+        assert_eq!(bit_error_rate(0), 0.0);
     }
 
     #[test]

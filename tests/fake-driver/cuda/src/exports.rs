@@ -128,6 +128,19 @@ exports! {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
                 put(value, c_int::try_from(engines).unwrap_or(0))
             }
+            // Integrated, coherent access to pageable memory, registered memory.
+            18 | 88 | 99 | 100 => {
+                let device = fake.device(device)?;
+                let info = fake.driver().devices().iter().find(|info| info.device == device);
+                let attributes = &info.ok_or(code::INVALID_DEVICE)?.attributes;
+                let said = match attribute {
+                    18 => &attributes.integrated,
+                    88 => &attributes.pageable_access,
+                    100 => &attributes.host_page_tables,
+                    _ => &attributes.registers_memory,
+                };
+                put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
+            }
             // GPUDirect RDMA and dma-buf.
             116 | 124 => {
                 let rdma = fake.driver().rdma(fake.device(device)?).ok_or(code::INVALID_VALUE)?;

@@ -427,6 +427,12 @@ pub(crate) fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
                 None => known(&link.recovery_errors),
             }
         }
+        206 => known(&link()?.packet_errors),
+        207 | 212 => known(&link()?.packet_errors).map(|_| 0),
+        214 => known(&link()?.failed_recoveries),
+        219 => known(&link()?.effective_errors),
+        // The lowest bit error rate: mantissa 15, exponent 255.
+        220 => known(&link()?.effective_ber).map(|_| 15 << 8 | 255),
         163 => known(&link()?.crc_errors),
         164 => Ok(known(&link()?.speed_mbps)?.into()),
         165 => Ok(known(&link()?.active)?.into()),

@@ -186,6 +186,11 @@ exports! {
         put(to, nvmlMemory_v2_t { version, total, reserved: 0, free, used: total.saturating_sub(free) })
     }
 
+    fn nvmlDeviceGetVirtualizationMode(device: Handle, to: *mut c_uint) {
+        // NVML_GPU_VIRTUALIZATION_MODE_NONE and …_VGPU
+        put(to, if known(&gpu(device, GpuGroup::State)?.vgpu)? { 2 } else { 0 })
+    }
+
     fn nvmlDeviceGetMemoryInfo(device: Handle, to: *mut nvmlMemory_t) {
         let gpu = gpu(device, GpuGroup::Identity)?;
         let (total, free) = (known(&gpu.memory_total_bytes)?.0, known(&gpu.memory_free_bytes)?.0);

@@ -26,7 +26,9 @@ pub(crate) fn architecture(name: &str) -> u32 {
         "Blackwell",
     ];
     let listed = place_in(&NAMES, &name).map(|place| place + 2);
+    let rubin = (name == "Rubin").then_some(13);
     listed
+        .or(rubin)
         .or_else(|| name.strip_prefix("architecture ")?.parse().ok())
         .unwrap_or(u32::MAX)
 }
