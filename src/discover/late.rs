@@ -234,10 +234,7 @@ fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
         crc_errors: unknown(),
         replay_errors: unknown(),
         recovery_errors: unknown(),
-        failed_recoveries: unknown(),
-        packet_errors: unknown(),
-        effective_errors: unknown(),
-        effective_ber: Reading::Unknown(why.clone()),
+        packet_errors: Reading::Unknown(why.clone()),
         ..link
     };
     gpu.nvlinks

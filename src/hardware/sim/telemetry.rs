@@ -15,8 +15,8 @@ use hardware::{
 use model::flow::Flow;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{
-    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus,
-    PcieErrors, RemappedRows, SlowFact,
+    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkPacketErrors,
+    NvLinkRemote, P2pStatus, PcieErrors, RemappedRows, SlowFact,
 };
 
 use super::counts::{Counters, each_link};
@@ -25,8 +25,8 @@ use super::routes::nvlink_mbps;
 use super::sampler::Clocked;
 use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkTarget, uuid};
 
-/// The lowest bit error rate that NVML can report.
-const LOWEST_BIT_ERROR_RATE: f64 = 1.5e-254;
+/// Decimal logarithm of the lowest bit error rate that NVML reports, 15e-255.
+const LOWEST_BIT_ERROR_RATE: f64 = -253.8239;
 
 /// Wait for answers of a simulated machine: chosen, longer than any host needs.
 const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
@@ -159,10 +159,7 @@ impl SimTelemetry {
                 link.crc_errors = Reading::Unknown(later.clone());
                 link.replay_errors = Reading::Unknown(later.clone());
                 link.recovery_errors = Reading::Unknown(later.clone());
-                link.failed_recoveries = Reading::Unknown(later.clone());
-                link.packet_errors = Reading::Unknown(later.clone());
-                link.effective_errors = Reading::Unknown(later.clone());
-                link.effective_ber = Reading::Unknown(later);
+                link.packet_errors = Reading::Unknown(later);
             }
             link
         });
@@ -239,18 +236,21 @@ impl SimTelemetry {
             };
             // nvml.h: the counters of flits and replays are "unsupported for Blackwell+", which has others.
             let newer = matches!(links.version.as_str(), "5.0" | "6.0");
-            let only_if = |has: bool, errors| match has {
-                true => errors,
-                false => Reading::unsupported(),
+            let of_flits = |errors| match newer {
+                true => Reading::unsupported(),
+                false => errors,
             };
-            link.crc_errors = only_if(!newer, sum(|errors| errors.crc));
-            link.replay_errors = only_if(!newer, sum(|errors| errors.replay));
+            link.crc_errors = of_flits(sum(|errors| errors.crc));
+            link.replay_errors = of_flits(sum(|errors| errors.replay));
             link.recovery_errors = sum(|errors| errors.recovery);
-            link.failed_recoveries = only_if(newer, sum(|errors| errors.failed_recovery));
-            link.packet_errors = only_if(newer, sum(|errors| errors.packet));
-            link.effective_errors = only_if(newer, sum(|errors| errors.effective));
-            link.effective_ber = match newer {
-                true => Reading::Known(LOWEST_BIT_ERROR_RATE),
+            let count = |figure| sum(figure).get();
+            link.packet_errors = match newer {
+                true => Reading::Known(NvLinkPacketErrors {
+                    failed_recoveries: count(|errors| errors.failed_recovery),
+                    lost_packets: count(|errors| errors.packet),
+                    uncorrected: count(|errors| errors.effective),
+                    bit_error_rate_log10: Some(LOWEST_BIT_ERROR_RATE),
+                }),
                 false => Reading::unsupported(),
             };
         }

@@ -61,12 +61,12 @@ pub(super) fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
         .map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
-/// Returns a bit error rate: a mantissa of 15 bits above an exponent of ten of 8 bits, which is negative (nvml.h,
-/// `NVML_NVLINK_BER_*`). Its lowest value stands for no error at all.
-#[allow(clippy::cast_precision_loss, reason = "15 bits")]
-pub(super) fn bit_error_rate(value: u64) -> f64 {
+/// Returns the decimal logarithm of a bit error rate: a mantissa of 15 bits above an exponent of ten of 8 bits, which is
+/// negative (nvml.h, `NVML_NVLINK_BER_*`). Returns none for no error at all.
+#[allow(clippy::cast_precision_loss, reason = "both are small")]
+pub(super) fn bit_error_rate(value: u64) -> Option<f64> {
     let (mantissa, exponent) = (value >> 8 & 0x7fff, value & 0xff);
-    mantissa as f64 * 10_f64.powi(-i32::try_from(exponent).unwrap_or(0))
+    (mantissa > 0).then(|| (mantissa as f64).log10() - exponent as f64)
 }
 
 /// Returns the NVLink version from its enumeration, which begins with 1.
@@ -250,10 +250,10 @@ mod tests {
 
     #[test]
     fn bit_error_rates_have_a_mantissa_and_an_exponent() {
-        let near = |value, rate: f64| (bit_error_rate(value) / rate - 1.0).abs() < 1e-9;
-        assert!(near(3 << 8 | 12, 3e-12));
-        assert!(near(15 << 8 | 255, 1.5e-254));
-        assert_eq!(bit_error_rate(0), 0.0);
+        let rounded = |value| bit_error_rate(value).map(|log10| (log10 * 1e4).round() / 1e4);
+        assert_eq!(rounded(3 << 8 | 12), Some(-11.5229));
+        assert_eq!(rounded(15 << 8 | 255), Some(-253.8239));
+        assert_eq!(rounded(0), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use nvml_wrapper::error::NvmlError;
 use super::raw::{Field, Raw};
 use super::{decode, error};
 use model::reading::{Reading, Unknown};
-use model::snapshot::{NvLink, SlowFact};
+use model::snapshot::{NvLink, NvLinkPacketErrors, SlowFact};
 
 /// Most NVLinks of any GPU. Only drivers that cannot count are asked for every link.
 const MOST_LINKS: u32 = 36;
@@ -198,10 +198,7 @@ fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -
         crc_errors: errors_later(),
         replay_errors: errors_later(),
         recovery_errors: errors_later(),
-        failed_recoveries: errors_later(),
         packet_errors: errors_later(),
-        effective_errors: errors_later(),
-        effective_ber: errors_later(),
     }
 }
 
@@ -226,20 +223,33 @@ pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
         link.replay_errors = errors(REPLAY, ErrorCounter::DlReplay);
         link.recovery_errors = errors(RECOVERY, ErrorCounter::DlRecovery);
         if link.recovery_errors != Reading::unsupported() {
-            link.failed_recoveries = Reading::unsupported();
             link.packet_errors = Reading::unsupported();
-            link.effective_errors = Reading::unsupported();
-            link.effective_ber = Reading::unsupported();
             continue;
         }
         let read = || Values::read(raw, numbers.iter().copied(), &EVENTS_PER_LINK);
         let events = events.get_or_insert_with(read);
         let of = |id| events.get(id, number, || Err(Unknown::Unsupported));
         link.recovery_errors = of(RECOVERY_EVENTS).into();
-        link.failed_recoveries = of(FAILED_RECOVERIES).into();
-        link.packet_errors = sum(PACKETS.map(of)).into();
-        link.effective_errors = of(EFFECTIVE_ERRORS).into();
-        link.effective_ber = of(EFFECTIVE_BER).map(decode::bit_error_rate).into();
+        link.packet_errors = packet_errors(of).into();
+    }
+}
+
+/// Returns the errors that NVLink 5 and later count beside recoveries.
+fn packet_errors(of: impl Fn(u32) -> Result<u64, Unknown>) -> Result<NvLinkPacketErrors, Unknown> {
+    let optional = |counter| match counter {
+        Ok(count) => Ok(Some(count)),
+        Err(Unknown::Unsupported) => Ok(None),
+        Err(unknown) => Err(unknown),
+    };
+    let errors = NvLinkPacketErrors {
+        failed_recoveries: optional(of(FAILED_RECOVERIES))?,
+        lost_packets: optional(sum(PACKETS.map(&of)))?,
+        uncorrected: optional(of(EFFECTIVE_ERRORS))?,
+        bit_error_rate_log10: optional(of(EFFECTIVE_BER))?.and_then(decode::bit_error_rate),
+    };
+    match errors == NvLinkPacketErrors::default() {
+        true => Err(Unknown::Unsupported),
+        false => Ok(errors),
     }
 }
 

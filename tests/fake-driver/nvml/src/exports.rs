@@ -228,9 +228,10 @@ exports! {
         if values.is_null() {
             return Err(code::INVALID_ARGUMENT);
         }
+        let mut links = None;
         // SAFETY: the caller has `count` values.
         for value in unsafe { std::slice::from_raw_parts_mut(values, count) } {
-            match answers::field(device, value.fieldId, value.scopeId) {
+            match answers::field(device, value.fieldId, value.scopeId, &mut links) {
                 Ok(number) => {
                     value.valueType = numbers::UNSIGNED_LONG_LONG;
                     value.value.ullVal = number;
