@@ -186,7 +186,10 @@ fn a_placeholder_of_a_pcie_link_is_not_judged_where_cuda_or_nvml_know_it() {
         let ran = live(case, "standard", &["--only", "host"]);
         assert_eq!(ran.code, Some(0), "{case}: {ran:?}");
         let report = ran.json();
-        assert_eq!(codes(&report), [""; 0], "{case}");
+        let judged = codes(&report)
+            .into_iter()
+            .find(|code| code.starts_with("pcie"));
+        assert_eq!(judged, None, "{case}");
         let attributes = &report["measurements"]["driver"]["devices"][0]["attributes"];
         assert_eq!(attributes["integrated"], integrated, "{case}");
         assert_eq!(attributes["host_page_tables"], !integrated, "{case}");

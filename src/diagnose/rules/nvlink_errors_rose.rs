@@ -203,6 +203,7 @@ mod tests {
             crc,
             replay: 20,
             recovery: 1,
+            ..NvLinkErrorsAdded::default()
         };
         let load = LinkUnderLoad {
             index: 6,
