@@ -148,6 +148,7 @@ impl<'a> Bench<'a> {
                     .as_ref()
                     .ok()
                     .map(|open_gpu| Bytes(2 * open_gpu.send.bytes)),
+                attributes: info.map(|info| info.attributes.clone()),
                 rdma: open_gpu
                     .as_ref()
                     .ok()
@@ -194,12 +195,20 @@ impl<'a> Bench<'a> {
     ) -> Result<OpenGpu, HardwareError> {
         let size = open_gpus::buffer(self.driver.memory(device)?, wanted, limit)?;
         let gate = self.driver.create_stream(device)?;
+        let send = self.driver.allocate(device, size)?;
+        let receive = match self.driver.allocate(device, size) {
+            Err(error) => {
+                self.driver.free(send)?;
+                return Err(error);
+            }
+            receive => receive?,
+        };
         Ok(OpenGpu {
             device,
             confidential: wanted.confidential,
             processors: wanted.processors.clone(),
-            send: self.driver.allocate(device, size)?,
-            receive: self.driver.allocate(device, size)?,
+            send,
+            receive,
             side: self.driver.create_stream(device)?,
             gate,
             opened: self.driver.create_event(device)?,

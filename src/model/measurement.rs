@@ -9,7 +9,8 @@ pub use super::cell::Cell;
 use super::cell::Measurement;
 use super::collective::AllReduce;
 pub use super::cuda::{
-    CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport,
+    CudaAttributes, CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess,
+    RdmaSupport,
 };
 use super::host::{HostCopy, Pinning};
 pub use super::latency::Latency;

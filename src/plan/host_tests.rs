@@ -28,6 +28,56 @@ fn host(name: Name, gpus: &[u32], budget: Option<u64>) -> Vec<Round> {
 }
 
 #[test]
+fn buffers_of_all_gpus_at_once_exceed_the_caches_where_everything_is_measured() {
+    let sizes = |name, caches| {
+        let profile = Profile::load(name).unwrap();
+        let driver = DriverFacts {
+            host_budget_bytes: Some(Bytes(64 * GIB)),
+            ..driver()
+        };
+        let planned = rounds(&Request {
+            gpus: &GPUS,
+            driver: &driver,
+            topology: &topology(),
+            profile: &profile.beyond_caches(caches, GPUS.len()),
+            groups: &[Group::Host].into(),
+            overlap_bytes: None,
+            deadline: None,
+            serial: false,
+        });
+        let at_once = |round: &&Round| {
+            round.flows.len() > 1
+                && round
+                    .flows
+                    .iter()
+                    .all(|flow| !round.flows.contains(&flow.reversed()))
+        };
+        let (at_once, others): (Vec<_>, Vec<_>) = planned.iter().partition(at_once);
+        let most = |rounds: &[&Round]| {
+            rounds
+                .iter()
+                .map(|round| round.task.setup.bytes.0 / MIB)
+                .max()
+        };
+        (most(&at_once), most(&others))
+    };
+    // 3 GPUs: 2 x 384 MiB are 256 MiB each.
+    assert_eq!(
+        sizes(Name::Full, Some(Bytes(384 * MIB))),
+        (Some(256), Some(64))
+    );
+    assert_eq!(
+        sizes(Name::Full, Some(Bytes(16 * MIB))),
+        (Some(64), Some(64))
+    );
+    assert_eq!(sizes(Name::Full, None), (Some(64), Some(64)));
+    assert_eq!(
+        sizes(Name::Standard, Some(Bytes(384 * MIB))),
+        (Some(32), Some(32))
+    );
+}
+
+#[test]
 fn host_copies_come_last_and_their_way_by_itself_first() {
     // The probes on one GPU use the same buffers and come after the host copies.
     let rounds = plan(

@@ -8,6 +8,7 @@ pub mod load;
 mod network;
 pub mod nvlink;
 pub mod pcie;
+mod placeholder;
 pub mod refute;
 mod routes;
 pub mod shares;

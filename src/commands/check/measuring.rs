@@ -309,11 +309,13 @@ impl<'a> Run<'a> {
     ) -> Option<Worker> {
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let topology = topology::with_cuda(topology::build(snapshot), &facts);
+        let caches = snapshot.host.last_level_cache_bytes.get();
+        let profile = self.scope.profile.clone().beyond_caches(caches, gpus.len());
         let request = plan::Request {
             gpus: &gpus,
             driver: &facts,
             topology: &topology,
-            profile: &self.scope.profile,
+            profile: &profile,
             groups: &self.scope.groups,
             overlap_bytes: self.args.overlap_bytes,
             deadline: self.args.deadline,

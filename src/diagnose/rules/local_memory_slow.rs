@@ -65,10 +65,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .into_iter()
         .flat_map(|measurements| &measurements.local)
     {
-        let name = evidence
-            .snapshot
-            .gpu(cell.gpu)
-            .and_then(|gpu| gpu.name.known());
+        // A vGPU has a share of the memory's rate.
+        let gpu = evidence.snapshot.gpu(cell.gpu);
+        let gpu = gpu.filter(|gpu| gpu.vgpu.get() != Some(true));
+        let name = gpu.and_then(|gpu| gpu.name.known());
         if let Some((name, rate)) = name.zip(cell.achieved_gbps.filter(|_| cell.cell().tested())) {
             models.entry(name).or_default().push((cell, rate));
         }
