@@ -226,11 +226,8 @@ fn peer_access_missing_across_sockets_or_everywhere_is_one_warning() {
         "peer-access-one-way",
         Severity::Error,
     );
-    assert!(
-        found.message.contains("CUDA was not asked"),
-        "{}",
-        found.message
-    );
+    // A source that was not asked says nothing.
+    assert!(!found.message.contains("CUDA"), "{}", found.message);
 }
 
 #[test]

@@ -78,6 +78,9 @@ pub(crate) fn headline(fleet: &Fleet) -> String {
     text
 }
 
+/// Most files of other names that the page names.
+const SHOWN_LEFT_OUT: usize = 3;
+
 fn what_was_read(fleet: &Fleet) -> String {
     let read = &fleet.read;
     let mut text = format!(
@@ -91,8 +94,20 @@ fn what_was_read(fleet: &Fleet) -> String {
             read.superseded
         );
     }
+    if read.again > 0 {
+        text += &format!("; {} read twice", count(read.again, "report"));
+    }
     if read.left_out > 0 {
-        text += &format!("; {} of other names not read", count(read.left_out, "file"));
+        let names: Vec<&str> = (read.left_out_files.iter())
+            .take(SHOWN_LEFT_OUT)
+            .map(|file| file.rsplit('/').next().unwrap_or(file))
+            .collect();
+        let more = if names.len() < read.left_out { ", ..." } else { "" };
+        text += &format!(
+            "; {} of other names not read ({}{more})",
+            count(read.left_out, "file"),
+            names.join(", ")
+        );
     }
     if !read.broken.is_empty() {
         text += &format!("; {} unreadable", count(read.broken.len(), "file"));

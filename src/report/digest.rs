@@ -142,22 +142,27 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// Returns the reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
-    pub(super) fn headline(&self) -> String {
-        let verdict = &self.report.verdict;
+    /// Counts the errors and warnings: `2 errors, 1 warning`. `None` if there are none.
+    pub(super) fn found(&self) -> Option<String> {
         let found: Vec<_> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
             .map(|(severity, name)| (self.count_of(severity), name))
             .into_iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, name)| count(number, name))
             .collect();
-        let found = match (found.is_empty(), verdict.verdict, verdict.tested) {
-            (false, ..) => format!("{}; ", found.join(", ")),
-            (true, Conclusion::Healthy, _) if !self.less().is_empty() => {
+        (!found.is_empty()).then(|| found.join(", "))
+    }
+
+    /// Returns the reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
+    pub(super) fn headline(&self) -> String {
+        let verdict = &self.report.verdict;
+        let found = match (self.found(), verdict.verdict, verdict.tested) {
+            (Some(found), ..) => format!("{found}; "),
+            (None, Conclusion::Healthy, _) if !self.less().is_empty() => {
                 "nothing is at fault in what was judged; ".to_owned()
             }
-            (true, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
-            (true, Conclusion::Inconclusive, 1..) => {
+            (None, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
+            (None, Conclusion::Inconclusive, 1..) => {
                 "no fault was found, but not everything was tested; ".to_owned()
             }
             _ => String::new(),
@@ -241,10 +246,23 @@ impl<'a> Digest<'a> {
             let said = &measured.driver.peer_access;
             said.is_empty() || said.iter().any(|said| said.possible == Some(true))
         };
+        // The line names what the command line left out.
+        let chosen = self.report.request.probes_left_out.iter();
+        let chosen = chosen.clone().any(|group| group == "load");
         match measured.filter(|_| missing) {
             None => "",
-            Some(measured) if has_access(measured) => "; load not measured",
-            Some(_) => "; load not measured, since no two GPUs have peer access",
+            Some(_) if chosen => "; load not measured",
+            Some(measured) if measured.profile == "quick" => {
+                "; load not measured, since the profile quick has none"
+            }
+            Some(measured) if measured.interrupted || measured.cut_off => "; load not measured",
+            Some(measured) if !has_access(measured) => {
+                "; load not measured, since no two GPUs have peer access"
+            }
+            Some(measured) if measured.load.is_empty() => {
+                "; load not measured, since no two direct copies between these GPUs can run at once"
+            }
+            Some(_) => "; load not measured",
         }
     }
 

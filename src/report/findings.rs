@@ -11,7 +11,6 @@ use model::placement::Pair;
 use model::report::Report;
 use model::snapshot::{Gpu, Snapshot};
 use model::step;
-use model::units::PciAddress;
 use topology::pcie;
 
 /// Most findings of one rule that are shown in full; the rest is listed by subject.
@@ -193,13 +192,14 @@ pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
 
 /// Identifies the suspected parts if they are few: model, slot and what is printed on them.
 pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
-    let behind = finding
-        .evidence
-        .into_iter()
-        .find_map(|(key, fact)| match fact {
-            Fact::Gpus(gpus) if key == "gpus_behind" => Some(gpus.clone()),
+    let of_finding = |name: &str| {
+        let mut facts = finding.evidence.into_iter();
+        facts.find_map(|(key, fact)| match fact {
+            Fact::Gpus(gpus) if key == name => Some(gpus.clone()),
             _ => None,
-        });
+        })
+    };
+    let behind = of_finding("gpus_behind");
     let gpus = match finding.subject {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
         Subject::Pair(Pair {
@@ -207,7 +207,9 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
             destination,
         }) => vec![source, destination],
         Subject::PcieLink { .. } => behind.unwrap_or_default(),
-        Subject::Machine | Subject::PciFunction { .. } => Vec::new(),
+        // A few GPUs, such as both ends of a bridge.
+        Subject::Machine => of_finding("gpus").unwrap_or_default(),
+        Subject::PciFunction { .. } => Vec::new(),
     };
     if finding.severity == Severity::Info || gpus.len() > SHOWN_PARTS {
         return Vec::new();
@@ -239,26 +241,4 @@ fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
             known.join(", ")
         }
     )
-}
-
-/// Returns the subject's place in the chassis: its PCI address, and its slot if the firmware names it.
-pub(super) fn place(subject: &Subject, snapshot: &Snapshot) -> Vec<String> {
-    let of = |address: Option<PciAddress>| -> Vec<String> {
-        let slot = address.and_then(|address| pcie::slot(snapshot, address));
-        let address = address.map(|address| address.to_string());
-        let slot = slot.map(|slot| format!("slot {slot}"));
-        address.into_iter().chain(slot).collect()
-    };
-    match *subject {
-        Subject::Machine => Vec::new(),
-        Subject::PcieLink { address } | Subject::PciFunction { address } => of(Some(address)),
-        Subject::Gpu { index } | Subject::Link { index, .. } => of(snapshot.address_of(index)),
-        Subject::Pair(pair) => {
-            let ends = [pair.source, pair.destination].map(|gpu| of(snapshot.address_of(gpu)));
-            match ends.iter().any(Vec::is_empty) {
-                true => Vec::new(),
-                false => vec![ends.map(|end| end.join(", ")).join(" → ")],
-            }
-        }
-    }
 }
