@@ -2,7 +2,7 @@
 //! findings by severity, and the figures that pairs are judged by.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::figures::{Spread, count};
 use super::pair_figures::{Figures, sound_latencies};
@@ -246,6 +246,12 @@ impl<'a> Digest<'a> {
             let said = &measured.driver.peer_access;
             said.is_empty() || said.iter().any(|said| said.possible == Some(true))
         };
+        let has_one_pair = |measured: &Measurements| {
+            let said = measured.driver.peer_access.iter();
+            let possible = said.filter(|said| said.possible == Some(true));
+            let pairs: BTreeSet<_> = possible.map(|said| said.pair.unordered()).collect();
+            pairs.len() == 1 && self.gpus().len() > 2
+        };
         // The line names what the command line left out.
         let chosen = self.report.request.probes_left_out.iter();
         let chosen = chosen.clone().any(|group| group == "load");
@@ -259,8 +265,8 @@ impl<'a> Digest<'a> {
             Some(measured) if !has_access(measured) => {
                 "; load not measured, since no two GPUs have peer access"
             }
-            Some(measured) if measured.load.is_empty() => {
-                "; load not measured, since no two direct copies between these GPUs can run at once"
+            Some(measured) if has_one_pair(measured) => {
+                "; load not measured, since only one pair of these GPUs has peer access"
             }
             Some(_) => "; load not measured",
         }

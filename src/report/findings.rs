@@ -77,8 +77,15 @@ const USUAL: [&str; 4] = [
 ];
 
 /// Returns true for information that nearly every healthy machine gets.
-pub(super) fn is_usual(alike: &Alike<'_>) -> bool {
-    alike.severity == Severity::Info && USUAL.iter().any(|code| **alike.code == **code)
+pub(super) fn is_usual(finding: &Finding) -> bool {
+    finding.severity == Severity::Info && USUAL.iter().any(|code| *finding.code == **code)
+}
+
+impl Alike<'_> {
+    /// Returns true for information that nearly every healthy machine gets.
+    pub(super) fn is_usual(&self) -> bool {
+        self.findings.iter().any(|finding| is_usual(finding))
+    }
 }
 
 /// Writes the information, with its first steps, except what nearly every machine gets.
@@ -88,7 +95,7 @@ pub(super) fn notes(page: &mut Page, report: &Report) {
         report,
         by_rule(report)
             .into_iter()
-            .filter(|alike| alike.severity == Severity::Info && !is_usual(alike))
+            .filter(|alike| alike.severity == Severity::Info && !alike.is_usual())
             .collect(),
         in_short,
     );
@@ -116,16 +123,17 @@ fn these(
             write(page, finding, &report.snapshot);
         }
         if shown < alike.len() {
-            let subjects: Vec<_> = alike[shown..]
-                .iter()
-                .map(|finding| finding.subject.to_string())
-                .collect();
-            let text = format!(
-                "{} more like this: {} [{}]",
-                subjects.len(),
-                subjects.join(", "),
-                code
-            );
+            let rest = &alike[shown..];
+            let subjects = rest.iter().map(|finding| match finding.subject {
+                Subject::Machine => None,
+                ref subject => Some(subject.to_string()),
+            });
+            // A list of nothing but "machine" says nothing.
+            let which = match subjects.collect::<Option<Vec<_>>>() {
+                Some(subjects) => format!(": {}", subjects.join(", ")),
+                None => ", which --format json lists".to_owned(),
+            };
+            let text = format!("{} more like this{which} [{code}]", rest.len());
             page.finding(label(severity), &text, Vec::new());
         }
     }

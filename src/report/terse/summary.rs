@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::digest::Digest;
 use super::super::escape::clean;
-use super::super::findings::{Alike, by_rule, is_usual, label};
+use super::super::findings::{Alike, by_rule, label};
 use super::super::page::Page;
 use model::finding::Severity;
 
@@ -31,7 +31,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
     let mut all = by_rule(digest.report);
     all.retain(|alike| match of {
         Of::EachRule => alike.severity > Severity::Info,
-        Of::EachFinding => !is_usual(alike),
+        Of::EachFinding => !alike.is_usual(),
     });
     let number: usize = all.iter().map(|alike| alike.findings.len()).sum();
     if number == 0 || (of == Of::EachRule && number == 1) {
@@ -69,7 +69,7 @@ pub(super) fn usual(digest: &Digest<'_>) -> Option<String> {
     let codes = by_rule(digest.report);
     let codes: Vec<_> = codes
         .iter()
-        .filter(|alike| is_usual(alike))
+        .filter(|alike| alike.is_usual())
         .map(|alike| clean(alike.code).into_owned())
         .collect();
     (!codes.is_empty()).then(|| codes.join(", "))
