@@ -71,7 +71,10 @@ fn again(newest: &[&Digest], older: &[&Digest]) -> usize {
         (digest.node.clone(), digest.started_at.clone(), gpus)
     };
     let known: BTreeSet<_> = newest.iter().map(|digest| key(digest)).collect();
-    older.iter().filter(|digest| known.contains(&key(digest))).count()
+    older
+        .iter()
+        .filter(|digest| known.contains(&key(digest)))
+        .count()
 }
 
 /// Returns a sort key by which `n9` comes before `n10`.
@@ -140,7 +143,10 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
             simulated: digests.iter().any(|digest| digest.is_simulated()),
             others: gathered.others,
             left_out: gathered.left_out.len(),
-            left_out_files: (gathered.left_out.iter()).take(MOST_LEFT_OUT).cloned().collect(),
+            left_out_files: (gathered.left_out.iter())
+                .take(MOST_LEFT_OUT)
+                .cloned()
+                .collect(),
             broken: gathered.broken.clone(),
         },
         codes: patterns::codes(&of_rules, &names),

@@ -102,7 +102,11 @@ fn what_was_read(fleet: &Fleet) -> String {
             .take(SHOWN_LEFT_OUT)
             .map(|file| file.rsplit('/').next().unwrap_or(file))
             .collect();
-        let more = if names.len() < read.left_out { ", ..." } else { "" };
+        let more = if names.len() < read.left_out {
+            ", ..."
+        } else {
+            ""
+        };
         text += &format!(
             "; {} of other names not read ({}{more})",
             count(read.left_out, "file"),

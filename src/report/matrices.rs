@@ -68,9 +68,8 @@ impl<'a> Matrices<'a> {
 
     /// Returns the rates of healthy machines on these routes.
     fn expected(&self) -> Option<String> {
-        let of = |peer: &PeerBandwidth| {
-            Some((peer.theoretical_gbps?.0, Figures::of([peer]).expected?))
-        };
+        let of =
+            |peer: &PeerBandwidth| Some((peer.theoretical_gbps?.0, Figures::of([peer]).expected?));
         let arrived = self
             .of_setup(Setup::REFERENCE)
             .filter(|peer| !peer.verified.is_wrong());

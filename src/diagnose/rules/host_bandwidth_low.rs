@@ -38,10 +38,12 @@
 //! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured; nvbandwidth: 55.1 to 55.5). PCIe 4 x16: 25 to 27 of 31.5 GB/s
 //! (published).
 
+use super::bandwidth;
 use super::host::{self, Explained};
 use super::prelude::*;
 use crate::expected_host;
 use model::host::HostDirection;
+use model::node::NodeId;
 
 const HALF: Parameter = Parameter {
     name: "error_below_percent",
@@ -161,9 +163,13 @@ enum Shared {
     Nothing,
 }
 
-/// Returns true if these are all GPUs of one NUMA node: their slots share its memory, and hardly an uplink besides.
+/// Returns true if these are all GPUs of one NUMA node, no link that is seen carries the copies of all of them, and their
+/// copies to other GPUs, which an uplink would slow too, are not slow.
 fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
-    let nodes: BTreeSet<_> = gpus.iter().map(|gpu| host::own_node(evidence, *gpu)).collect();
+    let nodes: BTreeSet<_> = gpus
+        .iter()
+        .map(|gpu| host::own_node(evidence, *gpu))
+        .collect();
     let [Some(node)] = nodes.into_iter().collect::<Vec<_>>()[..] else {
         return false;
     };
@@ -171,7 +177,16 @@ fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
     let of_node: BTreeSet<u32> = all
         .filter(|gpu| host::own_node(evidence, *gpu) == Some(node))
         .collect();
-    of_node.iter().all(|gpu| gpus.contains(gpu))
+    let mut ways = gpus.iter().map(|gpu| {
+        let way = evidence.topology.way_up(NodeId::Gpu(*gpu)).into_iter();
+        way.filter(|node| matches!(node, NodeId::Pci(_)))
+            .collect::<BTreeSet<_>>()
+    });
+    let first = ways.next().unwrap_or_default();
+    let shared = ways.fold(first, |shared, way| &shared & &way);
+    let slow = bandwidth::low_pairs(evidence);
+    let is_slow = |pair: &Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
+    of_node.iter().all(|gpu| gpus.contains(gpu)) && shared.is_empty() && !slow.iter().any(is_slow)
 }
 
 /// Returns true if nothing but the way of these GPUs explains how slow their copies are: the memory of their node serves
@@ -253,7 +268,7 @@ mod tests {
         );
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
         for text in [
-            "from the host to GPU 0",
+            "between the host and GPU 0 (0000:00:06.0), in each direction, reach only",
             "25.0 GB/s",
             "Gen5 x16",
             "copies with the other GPUs are not slow",

@@ -14,12 +14,12 @@
 //! over NVLink according to NVML. Links that are down on all GPUs of a model are not wired: they are reported as
 //! information and not as a fault of any GPU. If the machine should have them, only its specification shows it. But
 //! NVSwitches connect all links of a module (A100 twelve, H100, H200, GB200 and GB300 eighteen), and fewer on all of
-//! them is a warning. A bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and fewer of them between
-//! two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came up. A link between
-//! two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and several others, are
-//! one finding. All GPUs that lost every link are also one finding, with the other ends of these links. Fewer links on
-//! one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without the switches of its
-//! rack has no links (`fabric-not-ready`).
+//! them is a warning. A bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and
+//! fewer of them between two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came
+//! up. A link between two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and
+//! several others, are one finding. All GPUs that lost every link are also one finding, with the other ends of these
+//! links. Fewer links on one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without
+//! the switches of its rack has no links (`fabric-not-ready`).
 //!
 //! # Why it matters
 //!

@@ -286,7 +286,9 @@ pub(super) fn found(
     plan: impl Into<Plan>,
 ) -> Finding {
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
-    let cuda = routes.iter().filter_map(|route| cuda_word(&route.peer_access));
+    let cuda = routes
+        .iter()
+        .filter_map(|route| cuda_word(&route.peer_access));
     let cuda = Some(words::distinct(cuda)).filter(|said| !said.is_empty());
     let rates = staged_rates(evidence);
     let (lowest, highest) = links::range(
@@ -306,7 +308,10 @@ pub(super) fn found(
     let asked = cuda.as_ref().map(|cuda| format!(", CUDA {cuda}"));
     rule.finding(
         subject,
-        format!("{message}. NVML says {nvml}{}{measured}", asked.unwrap_or_default()),
+        format!(
+            "{message}. NVML says {nvml}{}{measured}",
+            asked.unwrap_or_default()
+        ),
         plan,
     )
     .fact("nvml_read_write", nvml)

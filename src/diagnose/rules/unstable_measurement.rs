@@ -199,10 +199,7 @@ pub(crate) fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     };
     let mut figures: BTreeMap<(u32, u32), Vec<&PeerBandwidth>> = BTreeMap::new();
     for cell in evidence.peer().iter().filter(scatters) {
-        figures
-            .entry(cell.pair.unordered())
-            .or_default()
-            .push(cell);
+        figures.entry(cell.pair.unordered()).or_default().push(cell);
     }
     figures
         .into_values()
@@ -238,7 +235,11 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
         let slow_rows: u32 = of_group.clone().filter_map(|cell| cell.slow_rows).sum();
         let most = RULE.parameter(evidence, &STALLS);
         let wide = of_group.filter(|cell| cell.spread_percent.is_some_and(|spread| spread > most));
-        let ways = if wide.count() >= LEAST_FIGURES { ", in several ways of copying" } else { "" };
+        let ways = if wide.count() >= LEAST_FIGURES {
+            ", in several ways of copying"
+        } else {
+            ""
+        };
         let alone = group.common != cluster::Common::Everything
             && suspects::busy(evidence, &group.pairs).is_empty();
         let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
@@ -395,5 +396,19 @@ mod tests {
             }
         }
         assert_eq!(findings(&machine, Some(&measurements)), []);
+    }
+
+    #[test]
+    fn several_slow_rows_of_one_figure_are_enough_and_one_is_a_link_that_wakes_up() {
+        let machine = h200_vm(4);
+        let found = |slow_rows: u32| {
+            let mut measurements = measured(&machine, 0.88);
+            let cell = &mut measurements.peer[0];
+            (cell.samples, cell.slow_rows) = (100, Some(slow_rows));
+            findings(&machine, Some(&measurements))
+        };
+        assert_eq!(found(1), []);
+        let stalls = only(&found(2), "unstable-measurement", Severity::Error);
+        assert!(matches!(stalls.subject, Subject::Pair(_)), "{stalls:#?}");
     }
 }

@@ -271,8 +271,9 @@ fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
         let rates = Figures::of(cells.iter().copied()).rates?;
         let pairs_of: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
         let all_below = of_copies(cells).is_some_and(|of| of.number_below == cells.len());
-        let of = (pairs_of.len() < pairs || !all_below && of_copies(cells).is_some_and(|of| !of.is_fine()))
-            .then(|| count(pairs_of.len(), "pair"));
+        let of = (pairs_of.len() < pairs
+            || !all_below && of_copies(cells).is_some_and(|of| !of.is_fine()))
+        .then(|| count(pairs_of.len(), "pair"));
         let below = of_copies(cells)
             .filter(|standing| !standing.is_fine())
             .map(|standing| {

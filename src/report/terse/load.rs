@@ -80,7 +80,10 @@ fn patterns(kinds: &[PatternFigures<'_>], slowest: Option<(Flow, f64)>) -> Optio
     let parts: Vec<String> = kinds.iter().filter_map(part).collect();
     let standing = match (standing, slowest) {
         (_, Some((flow, least))) => {
-            format!(", as the links allow as they are; lowest {}, {flow}", rate(least))
+            format!(
+                ", as the links allow as they are; lowest {}, {flow}",
+                rate(least)
+            )
         }
         (Some(standing), None) => format!(", {}", standing.words()),
         (None, None) => String::new(),

@@ -2,8 +2,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::super::format::Style;
 use super::super::findings::is_usual;
+use super::super::format::Style;
 use super::super::{named, render};
 use model::finding::{Scope, Severity, Subject};
 use model::flow::Setup;
@@ -146,7 +146,10 @@ fn a_finding_is_described_once_and_has_a_line_of_its_own_only_beside_others() {
         let page = text(report, &STYLE);
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         let begin: String = message(report).split(" (").next().unwrap().to_owned();
-        (page.matches(&begin).count(), page.matches(&message(report)).count())
+        (
+            page.matches(&begin).count(),
+            page.matches(&message(report)).count(),
+        )
     };
     assert_eq!(count(&report), (2, 1));
     report.findings.truncate(1);
