@@ -30,9 +30,10 @@ pub(crate) fn page(fleet: &Fleet, verbose: bool) -> Page {
     let (word, paint) = conclusion(fleet.verdict.verdict);
     page.verdict(word, paint, &headline(fleet));
     page.line(Paint::Faint, &what_was_read(fleet));
+    // The nodes that somebody must go to come before what is odd about many.
+    nodes(&mut page, fleet);
     findings(&mut page, fleet);
     codes(&mut page, fleet);
-    nodes(&mut page, fleet);
     heat(&mut page, fleet);
     list(&mut page, fleet);
     changes(&mut page, fleet);
@@ -127,6 +128,7 @@ fn findings(page: &mut Page, fleet: &Fleet) {
             None => by_code.push((finding.code, vec![finding])),
         }
     }
+    by_code.sort_by_key(|(code, _)| is_about_the_list(code));
     for (code, alike) in by_code {
         let shown = if page.verbose() || alike.len() <= SHOWN + 1 {
             alike.len()
@@ -150,6 +152,16 @@ fn findings(page: &mut Page, fleet: &Fleet) {
             page.finding(label(worst), &text, Vec::new());
         }
     }
+}
+
+/// Returns true for findings about reports and versions, which follow those about machines.
+fn is_about_the_list(code: &str) -> bool {
+    [
+        "fleet-node-missing",
+        "fleet-file-broken",
+        "fleet-inventory-odd",
+    ]
+    .contains(&code)
 }
 
 fn one(page: &mut Page, finding: &Finding) {
@@ -479,7 +491,9 @@ fn cohorts(page: &mut Page, fleet: &Fleet) {
 fn figures(page: &mut Page, cohort: &Cohort) {
     page.heading(&format!("What cohort {} reaches", cohort.cohort));
     let mut table = Table::of_figures(8);
-    table.captions(["", "nodes", "median", "min", "max", "spread", "unit", "odd"]);
+    table.captions([
+        "", "nodes", "median", "min", "max", "scatter", "unit", "odd",
+    ]);
     for figures in &cohort.figures {
         let class = figures
             .class
@@ -514,6 +528,10 @@ fn figures(page: &mut Page, cohort: &Cohort) {
         ]);
     }
     page.table(table);
+    page.note(
+        Paint::Faint,
+        "scatter: what most nodes differ from the median by, and 1% of it at least",
+    );
 }
 
 fn history(page: &mut Page, fleet: &Fleet) {

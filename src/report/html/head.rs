@@ -70,7 +70,7 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
             groups.join("; ")
         },
     ));
-    facts.push(("Software", machine::software(host)));
+    facts.push(("Software", machine::software(report)));
     facts
 }
 
