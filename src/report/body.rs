@@ -174,15 +174,19 @@ fn summary_of(
         "{} of {pairs} pairs copy {how} at {achieved} GB/s",
         rates.count
     );
-    if let Some(spread) = figures.percents {
+    let standing = of_copies(cells);
+    let below = standing.is_some_and(|standing| !standing.is_fine());
+    // A share of what a narrow link carries looks as good as any, and the matrix has it.
+    let share = figures
+        .percents
+        .filter(|_| expected == Expected::Said || !below);
+    if let Some(spread) = share {
         text += &format!(
             ", {}% of theoretical",
             range(spread.min, spread.max, percent, " to ")
         );
     }
-    // A share of what a narrow link carries looks as good as any.
-    let standing = of_copies(cells);
-    if expected == Expected::Said || standing.is_some_and(|standing| !standing.is_fine()) {
+    if expected == Expected::Said || below {
         text += &after_comma(standing);
     }
     Some(text)

@@ -167,7 +167,7 @@ impl<'a> Digest<'a> {
             }
             _ => String::new(),
         };
-        found + &self.tested() + self.without_load() + &self.less()
+        found + &self.tested() + &self.without_load() + &self.less()
     }
 
     /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.
@@ -229,12 +229,19 @@ impl<'a> Digest<'a> {
     fn is_whole(&self) -> bool {
         !self.is(Caveat::Partial)
             && !self.is(Caveat::Silenced)
-            && self.without_load().is_empty()
+            && self.no_load().is_none()
             && self.gpus().len() > 1
     }
 
     /// Returns a suffix of what was tested if the load of several flows was not measured, else an empty text.
-    pub(super) fn without_load(&self) -> &'static str {
+    pub(super) fn without_load(&self) -> String {
+        self.no_load()
+            .map_or_else(String::new, |why| format!("; load not measured{why}"))
+    }
+
+    /// Returns why the load of several flows was not measured, worded to follow that; it may be empty. `None` if it was
+    /// measured, or nothing was.
+    pub(super) fn no_load(&self) -> Option<&'static str> {
         let measured = self
             .report
             .measurements
@@ -255,21 +262,15 @@ impl<'a> Digest<'a> {
         // The line names what the command line left out.
         let chosen = self.report.request.probes_left_out.iter();
         let chosen = chosen.clone().any(|group| group == "load");
-        match measured.filter(|_| missing) {
-            None => "",
-            Some(_) if chosen => "; load not measured",
-            Some(measured) if measured.profile == "quick" => {
-                "; load not measured, since the profile quick has none"
-            }
-            Some(measured) if measured.interrupted || measured.cut_off => "; load not measured",
-            Some(measured) if !has_access(measured) => {
-                "; load not measured, since no two GPUs have peer access"
-            }
-            Some(measured) if has_one_pair(measured) => {
-                "; load not measured, since only one pair of these GPUs has peer access"
-            }
-            Some(_) => "; load not measured",
-        }
+        let measured = measured.filter(|_| missing)?;
+        Some(match measured {
+            _ if chosen => "",
+            quick if quick.profile == "quick" => " by the profile quick",
+            partial if partial.interrupted || partial.cut_off => "",
+            without if !has_access(without) => ", since no two GPUs have peer access",
+            few if has_one_pair(few) => ", since only one pair has peer access",
+            _ => "",
+        })
     }
 
     /// Returns how many of the requested measurements were made.

@@ -151,15 +151,14 @@ fn in_short(page: &mut Page, finding: &Finding, _: &Snapshot) {
 
 fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     let text = format!("{} [{}]", finding.message, finding.code);
-    let mut below: Vec<(&'static str, String)> = Vec::new();
+    // The next step comes first: the reader must see it without scrolling.
+    let mut below = vec![("do", finding.next_step.clone())];
     // A location that only repeats the subject is already in the message.
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below.push(("where", finding.location.clone()));
     }
     let parts = parts(finding, snapshot);
     below.extend(parts.iter().map(|part| ("part", part.clone())));
-    // The next step comes before the evidence: the reader must see it without scrolling.
-    below.push(("do", finding.next_step.clone()));
     below.push(("seen", evidence::text(finding)));
     let effects = evidence::effects(finding);
     let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 {
@@ -223,12 +222,13 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
         return Vec::new();
     }
     gpus.into_iter()
-        .filter_map(|index| Some(part(snapshot.gpu(index)?, snapshot)))
+        .filter_map(|index| part(snapshot.gpu(index)?, snapshot))
         .collect()
 }
 
-/// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`
-fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
+/// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`; `None` if nothing is known that is
+/// printed on it.
+fn part(gpu: &Gpu, snapshot: &Snapshot) -> Option<String> {
     let address = gpu.pci.get();
     let known = [
         gpu.name.known().cloned(),
@@ -240,13 +240,5 @@ fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
         gpu.uuid.known().map(|uuid| format!("UUID {uuid}")),
     ];
     let known: Vec<String> = known.into_iter().flatten().collect();
-    format!(
-        "GPU {}: {}",
-        gpu.index,
-        if known.is_empty() {
-            "not known".to_owned()
-        } else {
-            known.join(", ")
-        }
-    )
+    (!known.is_empty()).then(|| format!("GPU {}: {}", gpu.index, known.join(", ")))
 }
