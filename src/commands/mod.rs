@@ -315,6 +315,11 @@ impl Judging {
         if let Some(path) = &args.expect {
             let name = path.display();
             let text = written_text(path)?;
+            if text.trim_start().starts_with(['{', '<']) {
+                return Err(Failure::from(format!(
+                    "{name} is a report: 'peerscope expect {name}' makes expectations of it, and --baseline compares with it"
+                )));
+            }
             let expectations = Expectations::parse(&text).map_err(|why| {
                 Failure::because(&format!("the expectations {name} are not usable"), &why)
             })?;
@@ -393,8 +398,9 @@ fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
             "{name} is longer than {most} MiB, so it is no such file"
         ));
     }
-    let text = String::from_utf8(bytes).map_err(|_| format!("{name} is no text"))?;
-    Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
+    let bytes = read::unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{name} is no text"))?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned())
 }
 
 /// Returns the current time in RFC 3339, UTC.

@@ -105,8 +105,8 @@ const STAGED: Expected = row(
     "staged",
     58.0,
     65.0,
-    Some([56.0, 60.0]),
-    "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)",
+    None,
+    "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured); no figure of others is known",
 );
 
 /// Copies between a GPU and page-locked memory of the host, as a share of the narrowest PCIe link between them. The
@@ -316,7 +316,8 @@ pub fn of(
         share.margin_percent = share.margin_percent.max(margin_percent);
         reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
     };
-    if cell.setup.engine == Engine::Kernel {
+    let by_kernel = cell.setup.engine == Engine::Kernel;
+    if by_kernel {
         take(
             KERNEL_OF_COPY_PERCENT,
             KERNEL_MARGIN_PERCENT,
@@ -335,6 +336,10 @@ pub fn of(
             Path::Direct => (BOTH_WAYS, BOTH_WAYS_REACHED_PCIE),
         };
         take(left.percent, BOTH_WAYS.margin_percent, range);
+    }
+    // What kernels reach was measured over NVLink only: over PCIe no range is known.
+    if by_kernel && over_pcie && set.is_none() {
+        reached = None;
     }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
     Some(Expectation {

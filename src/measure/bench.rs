@@ -63,6 +63,8 @@ pub struct Bench<'a> {
     pub(super) pace: RefCell<Map<(Pair, Setup), f64>>,
     /// Latest extra nanoseconds of a copy in another placement, from any pair, by setup of any size.
     pub(super) placement_ns: RefCell<Map<Setup, f64>>,
+    /// Times that this run looked again at a row that took far longer than others.
+    pub(super) looks_again: Cell<u32>,
     pub(super) seeds: Seeds,
     /// The seeds of the patterns that buffers hold, by the buffer's number.
     pub(super) seeds_in: RefCell<Map<u32, u64>>,
@@ -115,6 +117,7 @@ impl<'a> Bench<'a> {
             released: Cell::default(),
             pace: RefCell::default(),
             placement_ns: RefCell::default(),
+            looks_again: Cell::default(),
             seeds: Seeds::new(),
             seeds_in: RefCell::default(),
             at_once: RefCell::default(),

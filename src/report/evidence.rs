@@ -39,8 +39,15 @@ pub(super) fn sentences(finding: &Finding) -> Vec<String> {
 
 /// Phrases the facts. A fact without a phrase, such as one of a later version, appears by its name.
 fn said(evidence: &Facts) -> Vec<String> {
+    let is_empty = |key: &str, fact: &Fact| match fact {
+        Fact::Gpus(gpus) => gpus.is_empty(),
+        Fact::Pairs(pairs) => pairs.is_empty(),
+        Fact::Count(0) => key == "gpus",
+        _ => false,
+    };
     let shown = |(key, fact): &(&String, &Fact)| {
-        !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_))
+        let said = !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_));
+        said && !is_empty(key, fact)
     };
     let mut left: BTreeMap<&str, (&str, &Fact)> = BTreeMap::new();
     for (key, fact) in evidence.into_iter().filter(shown) {

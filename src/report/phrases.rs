@@ -120,6 +120,7 @@ pub(super) const PHRASES: &[&str] = &[
     "a call took {then_us} us, now {now_us} us",
     "repeats differ by {spread}, where {usual} is usual",
     "repeats differ by {spread}",
+    "rows that took far longer than others: {slow_rows}",
     // Links.
     "the link has {width} of {width_possible} lanes",
     "the link has {width} lanes",

@@ -256,6 +256,27 @@ pub(super) fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirec
     }
 }
 
+/// Returns words such as [`way_of`], for copies in several directions.
+pub(super) fn ways_of(
+    evidence: &Evidence<'_>,
+    gpus: &[u32],
+    directions: &BTreeSet<HostDirection>,
+) -> String {
+    let mut each = directions.iter();
+    match (each.next(), each.next()) {
+        (Some(only), None) => way_of(evidence, gpus, *only),
+        _ if ONE_WAY.iter().all(|way| directions.contains(way)) => {
+            let names = words::named(evidence.snapshot, gpus);
+            format!("between the host and {names}, in each direction,")
+        }
+        // Both directions at once are slow because one of them is.
+        _ => {
+            let alone = ONE_WAY.into_iter().find(|way| directions.contains(way));
+            way_of(evidence, gpus, alone.unwrap_or(HostDirection::BothWays))
+        }
+    }
+}
+
 /// Returns what else may slow copies between host and GPU beside the link itself, as far as the facts show.
 pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     let busy = used_among(evidence, gpus);
