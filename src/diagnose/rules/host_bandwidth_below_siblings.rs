@@ -73,7 +73,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let (rated, healthy) = (worst.rated, worst.healthy);
     let unplaced = host::has_several_nodes(evidence) && rated.copy.numa_node.is_none();
     let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
-    if rated.below_percent(healthy) <= margin {
+    if rated.below_percent(healthy) <= margin.max(evidence.scatter_percent()) {
         return None;
     }
     let gpus = explained.gpus();

@@ -44,6 +44,7 @@ pub(crate) const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
+    let margin = margin.max(evidence.scatter_percent());
     let mut slower: Vec<(Rated<'_>, Rated<'_>)> = Vec::new();
     for direction in host::ONE_WAY {
         let pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
