@@ -16,6 +16,9 @@ use super::{Cause, Suspect};
 /// Most looks of a run. A budget: each takes as long as one host copy of the plan.
 const MOST_LOOKS: usize = 8;
 
+/// Most GPUs that are copied to together with the first of those that seem to share a hop.
+const MOST_BESIDE_ONE: usize = 3;
+
 /// Copies that would tell explanations of the same figures apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
@@ -62,20 +65,21 @@ fn of_suspect(cause: &Cause, suspect: &Suspect) -> Option<Look> {
 }
 
 /// Returns copies of two GPUs at once, if they seem to share a hop that no file shows: links of their own that are equally
-/// slow would explain their figures, too, and carry twice as much together.
-fn of_hidden_hop(problem: &Problem<'_>, cause: &Cause) -> Option<Look> {
-    let gpus = cause.hidden_below()?;
-    let [one, other, ..] = gpus.as_slice() else {
-        return None;
+/// slow carry twice as much together. Copies of all GPUs at once do not show that where the memory of the host is the limit.
+fn of_hidden_hop(problem: &Problem<'_>, cause: &Cause) -> Vec<Look> {
+    let gpus = cause.hidden_below().unwrap_or_default();
+    let Some((first, others)) = gpus.split_first() else {
+        return Vec::new();
     };
     let down = |gpu: u32| Flow::from_host(problem.state.node(gpu), HostMemory::Pinned, gpu);
-    Some(Look {
-        flows: vec![down(*one), down(*other)],
+    let look = |other: &u32| Look {
+        flows: vec![down(*first), down(*other)],
         between: [
             words(&cause.parts),
-            format!("links of GPU {one} and GPU {other} that are equally slow"),
+            format!("links of GPU {first} and GPU {other} that are equally slow"),
         ],
-    })
+    };
+    others.iter().take(MOST_BESIDE_ONE).map(look).collect()
 }
 
 /// Returns copies of a GPU whose copies with the host are slow with the memory of other nodes than the stated one: that

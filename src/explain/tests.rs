@@ -14,6 +14,7 @@ use model::units::{Bytes, GIB, GbPerSecond};
 use super::*;
 
 mod kinds;
+mod looks;
 
 /// Floors of the classes of links, as shares.
 struct Usual;

@@ -207,7 +207,7 @@ mod tests {
         for words in ["listed on NUMA node 0", "26.0 GB/s with the memory of node 1"] {
             assert!(found.message.contains(words), "{}", found.message);
         }
-        assert_eq!(fact(&found, "near_node"), 1.into());
+        assert_eq!(fact(&found, "near_node"), serde_json::json!(1));
     }
 
     #[test]
