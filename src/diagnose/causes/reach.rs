@@ -216,11 +216,6 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let Some(measurements) = evidence.measurements else {
         return false;
     };
-    // Without any other GPU the driver does not start.
-    let mut all = evidence.snapshot.gpus.iter();
-    if !gpus.is_empty() && all.all(|gpu| gpus.contains(&gpu.index)) {
-        return true;
-    }
     let summary = coverage(measurements);
     summary.untested > 0
         && summary.unverified == 0

@@ -5,8 +5,8 @@
 //! # How it is detected
 //!
 //! The explanation of all figures ([docs/explanation.md](../explanation.md)) looks for the fewest changes that account
-//! for every figure. These figures fit none, and each of them fits by `least_bits` or more too badly, where three per
-//! cent of a rate count as one bit. Figures of GPUs that another warning or error is about are left out. The finding
+//! for every figure. These figures fit none, and each of them misfits by eight bits or more, where three per cent of
+//! a rate count as one. Figures of GPUs that another warning or error is about are left out. The finding
 //! also mentions it if the search ended before it had tried everything.
 //!
 //! # Why it matters
@@ -26,26 +26,21 @@ use super::prelude::*;
 use explain::Figure;
 use model::flow::{Endpoint, Flow};
 
-const BITS: Parameter = Parameter {
-    name: "least_bits",
-    default: 6.0,
-    about: "how badly a figure must fit, in bits; chosen: what a change must gain to count as a cause",
-};
+/// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
+const LEAST_BITS: f64 = 8.0;
 
 pub(crate) const RULE: Rule = Rule::new(
     "not-explained",
     Severity::Info,
     include_str!("not_explained.rs"),
     judge,
-)
-.with(&[BITS]);
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(explanation) = evidence.explanation() else {
         return Vec::new();
     };
-    let least = RULE.parameter(evidence, &BITS);
-    let is_open = |figure: &&Figure| figure.is_low && figure.misfit_bits >= least;
+    let is_open = |figure: &&Figure| figure.is_low && figure.misfit_bits >= LEAST_BITS;
     let mut open: Vec<&Figure> = explanation.unexplained.iter().filter(is_open).collect();
     open.sort_by(|one, other| other.misfit_bits.total_cmp(&one.misfit_bits));
     let Some(worst) = open.first() else {
@@ -95,4 +90,37 @@ fn flows(evidence: &Evidence<'_>) -> BTreeMap<String, Flow> {
         }
     }
     flows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::of_no_known_model;
+    use crate::testing::prelude::*;
+
+    /// Returns what is found if copies from GPU 0 to GPU 2 have this part of the rate of all others.
+    fn found(part: f64) -> Vec<Finding> {
+        let machine = of_no_known_model(h200_vm(4));
+        let mut measurements = measured(&machine, 0.9);
+        for cell in &mut measurements.peer {
+            if (cell.pair.source, cell.pair.destination) == (0, 2) {
+                cell.achieved_gbps = cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * part));
+            }
+        }
+        findings(&machine, Some(&measurements))
+    }
+
+    #[test]
+    fn a_figure_that_does_not_pay_for_a_cause_is_information_and_a_small_loss_is_not() {
+        let all = found(0.855);
+        assert_advice(&RULE, &all, &["check-again-idle"], &[]);
+        let one = only(&all, "not-explained", Severity::Info);
+        assert!(one.message.contains("GPU 0 → GPU 2"), "{}", one.message);
+        assert_eq!(fact(&one, "gpus"), serde_json::json!([0, 2]));
+        assert_eq!(found(0.93), []);
+        // Another finding on the same GPUs says more.
+        let more = found(0.5);
+        assert!(more.iter().all(|one| one.code != RULE.id), "{more:#?}");
+        assert!(!more.is_empty());
+    }
 }

@@ -202,7 +202,8 @@ mod tests {
         let (machine, measurements) = measured([[19.0, 26.0], [26.0, 19.0], [19.0, 26.0], [19.0, 26.0]]);
         let found = findings(&machine, Some(&measurements));
         assert_advice(&RULE, &found, &["numa-bind", "update-firmware"], &[]);
-        let found = only(&found, "numa-label-wrong", Severity::Warning);
+        let found = found.into_iter().find(|one| one.code == RULE.id).unwrap();
+        assert_eq!(found.severity, Severity::Warning);
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
         for words in ["listed on NUMA node 0", "26.0 GB/s with the memory of node 1"] {
             assert!(found.message.contains(words), "{}", found.message);
