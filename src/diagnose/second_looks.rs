@@ -40,7 +40,11 @@ pub(super) fn name(evidence: &Evidence<'_>, findings: &mut [Finding]) {
             let mut of_look = ends.filter_map(Endpoint::gpu);
             gpus.is_empty() || of_look.any(|gpu| gpus.contains(&gpu))
         };
-        let words: Vec<String> = looks.iter().filter(is_of).map(|look| look.words()).collect();
+        let words: Vec<String> = looks
+            .iter()
+            .filter(is_of)
+            .map(|look| look.words())
+            .collect();
         if !words.is_empty() {
             *finding = finding
                 .clone()

@@ -98,7 +98,9 @@ fn of_other_nodes(problem: &Problem<'_>, cause: &Cause) -> Vec<Look> {
         .filter(|item| item.mode == Mode::Host)
         .filter_map(|item| Some((gpu_of(problem, item)?, item)))
         .collect();
-    let slow = with_host.iter().filter(|(_, item)| names.contains(item.name.as_str()));
+    let slow = with_host
+        .iter()
+        .filter(|(_, item)| names.contains(item.name.as_str()));
     let slow: BTreeSet<u32> = slow.map(|(gpu, _)| *gpu).collect();
     // The other direction of one GPU is worth less than another GPU.
     let both = slow.len() == 1;

@@ -208,11 +208,17 @@ mod tests {
         assert_eq!(of(&pairs(0.5)), 0.0, "every machine scatters as much");
         let (three, nine) = (of(&pairs(4.5)), of(&pairs(9.0)));
         // The figures of each pair are neighbours of a kind, so they differ less than chance would have it.
-        assert!((6.0..30.0).contains(&three) && (18.0..50.0).contains(&nine), "{three} {nine}");
+        assert!(
+            (6.0..30.0).contains(&three) && (18.0..50.0).contains(&nine),
+            "{three} {nine}"
+        );
         assert_eq!(of(&pairs(9.0)[..3]), 0.0, "too few to know");
         // One of two GPUs has half of its rate in a third of the groups.
         let mut faulty = pairs(0.5);
-        faulty.iter_mut().step_by(3).for_each(|group| group[0] *= 0.5);
+        faulty
+            .iter_mut()
+            .step_by(3)
+            .for_each(|group| group[0] *= 0.5);
         assert_eq!(of(&faulty), 0.0);
     }
 

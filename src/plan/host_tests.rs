@@ -57,9 +57,15 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
     let [Some(alone), None, Some(both)] = &planned(&[Group::Host], false)[..] else {
         panic!("one look for each set of flows that can be measured")
     };
-    assert_eq!((alone.flows.as_slice(), both.flows.as_slice()), (&[far][..], &two[..]));
+    assert_eq!(
+        (alone.flows.as_slice(), both.flows.as_slice()),
+        (&[far][..], &two[..])
+    );
     assert_eq!(both.id, alone.id + 1);
-    assert!(matches!(alone.task.action, Action::Host { .. }), "{alone:?}");
+    assert!(
+        matches!(alone.task.action, Action::Host { .. }),
+        "{alone:?}"
+    );
     let pattern = model::load::Pattern::SecondLook;
     assert!(
         matches!(both.task.action, Action::Load { pattern: of, rows: 2, .. } if of == pattern),
@@ -67,7 +73,10 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
     );
     assert_eq!(both.name, "GPU 0 and GPU 1");
     let serial = planned(&[Group::Host], true);
-    assert!(serial[0].is_some() && serial[2].is_none(), "one flow at a time");
+    assert!(
+        serial[0].is_some() && serial[2].is_none(),
+        "one flow at a time"
+    );
     assert_eq!(planned(&[Group::Peers], false), [None, None, None]);
 }
 

@@ -5,7 +5,14 @@ use serde_json::Value;
 use crate::common::{Ran, finish, list, peerscope};
 
 fn check(machine: &str, more: &[&str]) -> Ran {
-    let args = ["check", "--no-journal", "--format", "json", "--machine", machine];
+    let args = [
+        "check",
+        "--no-journal",
+        "--format",
+        "json",
+        "--machine",
+        machine,
+    ];
     finish(peerscope(&args).args(more))
 }
 
@@ -51,7 +58,10 @@ fn gpus_that_may_share_a_hop_are_copied_to_at_once() {
     let ran = check(&machine, &["--profile", "standard"]);
     let report = ran.json();
     let flows = |look: &Value| list(&look["flows"]).len();
-    assert!(looks(&report).iter().any(|look| flows(look) == 2), "{ran:?}");
+    assert!(
+        looks(&report).iter().any(|look| flows(look) == 2),
+        "{ran:?}"
+    );
     let patterns = list(&report["measurements"]["load"]).iter();
     let looked = patterns.filter(|load| load["pattern"] == "second-look");
     let looked: Vec<&Value> = looked.collect();

@@ -133,9 +133,8 @@ impl Slow<'_> {
             evidence.snapshot,
             &evidence.settings.shares,
         );
-        expected.is_some_and(|expected| {
-            self.rated.rate < evidence.less_scatter(expected.floor_gbps())
-        })
+        expected
+            .is_some_and(|expected| self.rated.rate < evidence.less_scatter(expected.floor_gbps()))
     }
 
     /// Returns true if it is low even by more than its rows spread.

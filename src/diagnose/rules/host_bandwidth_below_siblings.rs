@@ -218,17 +218,29 @@ mod tests {
         let machine = h200_vm(4);
         let found = |pageable: f64, pinned: f64| {
             let mut measurements = with_host(&machine, &[55.3, 55.2, pinned, 55.3]);
-            with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 9.0);
+            with_memory(
+                &mut measurements,
+                HostMemory::Pageable,
+                Allocation::Reused,
+                9.0,
+            );
             for copy in &mut measurements.host {
                 if copy.gpu == 2 && copy.memory == HostMemory::Pageable {
                     copy.achieved_gbps = Some(GbPerSecond(pageable));
                 }
             }
             let all = findings(&machine, Some(&measurements));
-            all.into_iter().filter(|one| one.code == RULE.id).collect::<Vec<_>>()
+            all.into_iter()
+                .filter(|one| one.code == RULE.id)
+                .collect::<Vec<_>>()
         };
         let slow = found(4.5, 55.2);
-        assert_advice(&RULE, &slow, &["end-programs", "check-again"], &["processor"]);
+        assert_advice(
+            &RULE,
+            &slow,
+            &["end-programs", "check-again"],
+            &["processor", "ask-host"],
+        );
         assert_eq!(slow[0].subject, Subject::Gpu { index: 2 });
         assert!(slow[0].message.contains("50% less"), "{}", slow[0].message);
         // 8 x H200 differ by up to 28%.

@@ -65,9 +65,7 @@ impl Judged<'_> {
     /// Returns the lowest rate that the flows at these indices must reach together, GB/s.
     pub(super) fn floor(&self, flows: &[usize]) -> f64 {
         let together = Self::sum(&self.explained, flows);
-        together
-            * self.least()
-            * self.of_bytes(together / flows.len() as f64)
+        together * self.least() * self.of_bytes(together / flows.len() as f64)
     }
 
     /// Returns true if a flow has clearly more than its share.
@@ -100,9 +98,10 @@ impl Judged<'_> {
         let explained = Self::sum(&self.explained, flows);
         let best = self.best_alone(flows).map(|best| best.min(explained));
         let sum = Self::sum(&self.achieved, flows);
-        flows.len() > 1 && best.is_some_and(|best| {
-            sum < best * (1.0 - below_percent.max(self.scatter_percent) / 100.0)
-        })
+        flows.len() > 1
+            && best.is_some_and(|best| {
+                sum < best * (1.0 - below_percent.max(self.scatter_percent) / 100.0)
+            })
     }
 
     /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one

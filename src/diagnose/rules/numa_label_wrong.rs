@@ -113,7 +113,10 @@ fn mislabelled<'a>(evidence: &Evidence<'a>) -> Vec<Mislabelled<'a>> {
     let margin = RULE.parameter(evidence, &ABOVE);
     let mut rated: Vec<Rated<'a>> = Vec::new();
     for direction in host::ONE_WAY {
-        rated.extend(host::rated(evidence, HostWay::PINNED.with_direction(direction)));
+        rated.extend(host::rated(
+            evidence,
+            HostWay::PINNED.with_direction(direction),
+        ));
     }
     let gpus: BTreeSet<u32> = rated.iter().map(|one| one.copy.gpu).collect();
     let nodes: BTreeSet<u32> = rated.iter().filter_map(|one| one.copy.numa_node).collect();
@@ -136,26 +139,30 @@ fn mislabelled<'a>(evidence: &Evidence<'a>) -> Vec<Mislabelled<'a>> {
         let Some(stated) = host::own_node(evidence, gpu) else {
             continue;
         };
-        let best = nodes.iter().filter(|node| **node != stated).filter_map(|node| {
-            let both: Vec<[Rated<'a>; 2]> = of(gpu, *node)
-                .filter_map(|near| {
-                    let mut stated = of(gpu, stated);
-                    let of_stated =
-                        stated.find(|one| one.copy.direction == near.copy.direction)?;
-                    Some([*of_stated, *near])
-                })
-                .collect();
-            let is_faster = |[of_stated, near]: &[Rated<'a>; 2]| {
-                let needed = margin.max(of_stated.spread() + near.spread());
-                near.rate.percent_of(of_stated.rate) - 100.0 > needed
-            };
-            let all = both.iter().all(is_faster);
-            let worst = both.into_iter().max_by(|one, other| {
-                let times = |[of_stated, near]: &[Rated<'a>; 2]| near.rate.percent_of(of_stated.rate);
-                times(one).total_cmp(&times(other))
-            })?;
-            (all && is_sound(stated, gpu, &worst[1])).then_some((*node, worst))
-        });
+        let best = nodes
+            .iter()
+            .filter(|node| **node != stated)
+            .filter_map(|node| {
+                let both: Vec<[Rated<'a>; 2]> = of(gpu, *node)
+                    .filter_map(|near| {
+                        let mut stated = of(gpu, stated);
+                        let of_stated =
+                            stated.find(|one| one.copy.direction == near.copy.direction)?;
+                        Some([*of_stated, *near])
+                    })
+                    .collect();
+                let is_faster = |[of_stated, near]: &[Rated<'a>; 2]| {
+                    let needed = margin.max(of_stated.spread() + near.spread());
+                    near.rate.percent_of(of_stated.rate) - 100.0 > needed
+                };
+                let all = both.iter().all(is_faster);
+                let worst = both.into_iter().max_by(|one, other| {
+                    let times =
+                        |[of_stated, near]: &[Rated<'a>; 2]| near.rate.percent_of(of_stated.rate);
+                    times(one).total_cmp(&times(other))
+                })?;
+                (all && is_sound(stated, gpu, &worst[1])).then_some((*node, worst))
+            });
         let best = best.max_by(|one, other| one.1[1].rate.0.total_cmp(&other.1[1].rate.0));
         found.extend(best.map(|(near, worst)| Mislabelled {
             gpu,
@@ -199,13 +206,17 @@ mod tests {
 
     #[test]
     fn a_gpu_that_is_near_another_node_is_reported_with_that_node() {
-        let (machine, measurements) = measured([[19.0, 26.0], [26.0, 19.0], [19.0, 26.0], [19.0, 26.0]]);
+        let (machine, measurements) =
+            measured([[19.0, 26.0], [26.0, 19.0], [19.0, 26.0], [19.0, 26.0]]);
         let found = findings(&machine, Some(&measurements));
         assert_advice(&RULE, &found, &["numa-bind", "update-firmware"], &[]);
         let found = found.into_iter().find(|one| one.code == RULE.id).unwrap();
         assert_eq!(found.severity, Severity::Warning);
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
-        for words in ["listed on NUMA node 0", "26.0 GB/s with the memory of node 1"] {
+        for words in [
+            "listed on NUMA node 0",
+            "26.0 GB/s with the memory of node 1",
+        ] {
             assert!(found.message.contains(words), "{}", found.message);
         }
         assert_eq!(fact(&found, "near_node"), serde_json::json!(1));
@@ -222,9 +233,18 @@ mod tests {
     #[test]
     fn slow_memory_of_a_node_and_small_differences_are_no_wrong_labels() {
         // Every GPU is slow with node 0.
-        assert_eq!(codes([[19.0, 26.0], [19.0, 26.0], [19.0, 26.0], [19.0, 26.0]]), Vec::<String>::new());
+        assert_eq!(
+            codes([[19.0, 26.0], [19.0, 26.0], [19.0, 26.0], [19.0, 26.0]]),
+            Vec::<String>::new()
+        );
         // 8% is what repeats differ by.
-        assert_eq!(codes([[24.0, 26.0], [26.0, 19.0], [19.0, 26.0], [19.0, 26.0]]), Vec::<String>::new());
-        assert_eq!(codes([[26.0, 19.0], [26.0, 19.0], [19.0, 26.0], [19.0, 26.0]]), Vec::<String>::new());
+        assert_eq!(
+            codes([[24.0, 26.0], [26.0, 19.0], [19.0, 26.0], [19.0, 26.0]]),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            codes([[26.0, 19.0], [26.0, 19.0], [19.0, 26.0], [19.0, 26.0]]),
+            Vec::<String>::new()
+        );
     }
 }
