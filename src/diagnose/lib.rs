@@ -28,6 +28,7 @@ pub mod manual;
 mod models;
 mod rule;
 mod rules;
+mod second_looks;
 mod settings;
 mod shortfalls;
 mod steps;
@@ -43,6 +44,7 @@ pub use judge::{judge, silenced};
 pub use manual::explain;
 pub use rules::ALL as RULES;
 pub use rules::gpu_not_listed::missing;
+pub use second_looks::second_looks;
 pub use settings::Settings;
 pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 

@@ -161,6 +161,23 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     planned
 }
 
+/// Plans copies of one flow alone, with the sizes of the profile; `None` if a buffer would be too small.
+pub(super) fn again(request: &Request<'_>, flow: Flow) -> Option<Slot> {
+    let bytes = bytes(request, 1)?;
+    let profile = &request.profile.host;
+    let profile = &Host {
+        rows: profile.rows.max(1),
+        copies: profile.copies.max(ALONE_COPIES),
+        ..profile.clone()
+    };
+    let plan = Plan {
+        request,
+        profile,
+        bytes,
+    };
+    Some(plan.slot(vec![flow], Engine::Copy, Allocation::Reused))
+}
+
 /// Returns the bytes of a copy. All buffers together stay within the memory that may be used on the host and on a
 /// GPU.
 pub(super) fn bytes(request: &Request<'_>, gpus: usize) -> Option<Bytes> {

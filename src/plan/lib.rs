@@ -16,6 +16,7 @@ mod patterns;
 mod peers;
 mod pipeline;
 pub mod profile;
+mod second_looks;
 mod task;
 mod wanted;
 
@@ -31,6 +32,7 @@ pub use self::load::{AREA_STEP, TRIAL_COPIES};
 pub use self::many::{left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 pub use self::profile::Profile;
+pub use self::second_looks::second_looks;
 pub use self::task::{Action, LOCAL_COPIES, Task};
 use self::wanted::{Slot, Wanted, numbered};
 use model::flow::{Endpoint, Flow, Place};

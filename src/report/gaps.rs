@@ -74,6 +74,8 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
         .iter()
         .chain(&measurements.thinned_out);
     lines.extend(planned.map(|what| ("plan".into(), what.clone())));
+    let looks = measurements.second_looks.iter();
+    lines.extend(looks.map(|look| ("second look".into(), look.words())));
     let missing = missing(measurements);
     let shown = if all { missing.len() } else { SHOWN_REASONS };
     lines.extend(missing.iter().take(shown).cloned());

@@ -46,6 +46,7 @@ mod provisioning;
 mod recorded;
 mod removed_rows;
 mod scale;
+mod second_looks;
 mod second_reading;
 mod selection;
 mod surroundings;

@@ -11,7 +11,8 @@
 //! of the payload rate of the narrowest link between the GPU and the host. Share and margin may be set with
 //! `--config` (`[expected.host]`). Copies below that which no change explains are a finding too.
 //!
-//! The best of several NUMA nodes counts; `host-memory-far` reports what the others lose. A slot that is narrow, as
+//! Memory of the GPU's own NUMA node counts, the best of several where that is not known. `host-memory-far` reports what
+//! the others lose, `numa-label-wrong` a GPU that is near another one. A slot that is narrow, as
 //! built or as it trained, does not cause this finding: the copies are compared with the link's own rate. A figure
 //! may lie lower by what its rows spread and by what the scatter of its siblings allows
 //! (docs/measurement.md, "Scatter of figures that should be equal"). With confidential computing copies are encrypted, and

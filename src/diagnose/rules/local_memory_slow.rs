@@ -93,7 +93,7 @@ fn of_model(
         .copied()
         .map_or(GbPerSecond(0.0), GbPerSecond);
     let known = models::local(name);
-    let scatter = scatter::allowance(rates.iter().copied());
+    let scatter = scatter::allowance(rates.iter().copied()).max(evidence.scatter_percent());
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
         let margin = RULE

@@ -45,6 +45,7 @@ pub(crate) const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
+    let margin = margin.max(evidence.scatter_percent());
     let is_coherent = |gpu: u32| {
         let driver = evidence
             .measurements
