@@ -5,6 +5,7 @@ mod calibrate;
 mod candidates;
 mod distinguish;
 mod fit;
+mod foresight;
 mod hypothesis;
 mod item;
 mod observation;
@@ -16,6 +17,7 @@ mod search;
 mod state;
 
 pub use self::distinguish::Test;
+pub use self::foresight::Foresight;
 pub use self::hypothesis::Effect;
 pub use self::item::{Floors, Modes};
 pub use self::observation::name_of_flow;

@@ -51,6 +51,8 @@ pub enum Pattern {
     AllToHost,
     /// Neighbours copy to each other while one of them copies from the host.
     NeighboursBesideHost,
+    /// The flows that the user gave.
+    Given,
 }
 
 impl fmt::Display for Pattern {
@@ -70,6 +72,7 @@ impl fmt::Display for Pattern {
             Self::HostToAll => "host to all",
             Self::AllToHost => "all to host",
             Self::NeighboursBesideHost => "neighbours beside host",
+            Self::Given => "as given",
         })
     }
 }

@@ -1,0 +1,17 @@
+//! A report → decisions: which GPUs to take, in which order, what a change of the machine would bring, and what NCCL
+//! should know of it. Nothing here measures, judges or prints. `docs/decisions.md` describes it.
+
+mod outlook;
+mod place;
+mod ring;
+mod order;
+mod pick;
+mod whatif;
+
+pub use self::order::{Order, Sequence, order};
+pub use self::outlook::{Outlook, causes};
+pub use self::pick::{Binding, Choice, Job, LeftOut, Pick, Wanted, pick};
+pub use self::whatif::{Change, Effects, Figure, Moved, WhatIf, fill, what_if};
+
+#[cfg(test)]
+mod testing;
