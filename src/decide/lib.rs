@@ -4,11 +4,12 @@
 mod outlook;
 mod place;
 mod ring;
+pub mod nccl;
 mod order;
 mod pick;
 mod whatif;
 
-pub use self::order::{Order, Sequence, order};
+pub use self::order::{Groups, Order, Sequence, order};
 pub use self::outlook::{Outlook, causes};
 pub use self::pick::{Binding, Choice, Job, LeftOut, Pick, Wanted, pick};
 pub use self::whatif::{Change, Effects, Figure, Moved, WhatIf, fill, what_if};

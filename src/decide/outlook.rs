@@ -54,7 +54,6 @@ impl<'a> Outlook<'a> {
     /// Creates the outlook of a report; `None` if nothing was measured. `causes` are those of [`causes`].
     pub fn of(report: &'a Report, causes: &'a [Cause], settings: &'a Settings) -> Option<Self> {
         let measurements = report.measurements.as_ref()?;
-        let ways = Ways::of(&report.snapshot, &report.topology);
         let (snapshot, topology) = (&report.snapshot, &report.topology);
         let mut outlook = Self {
             report,

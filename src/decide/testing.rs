@@ -258,6 +258,7 @@ fn judged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
+        against: None,
         verdict: Verdict::default(),
         timing: Timing::default(),
     };

@@ -15,6 +15,7 @@ pub mod comparison;
 mod crowd;
 mod csv;
 mod ctrf;
+pub mod decisions;
 mod digest;
 mod dot;
 pub mod escape;

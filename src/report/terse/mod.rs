@@ -55,6 +55,7 @@ pub(super) fn advice(digest: &Digest<'_>) -> Page {
             "There is no advice: no figure that it would follow from was measured.",
         );
     }
+    super::decisions::against_nccl(&mut page, digest.report);
     advice::write(&mut page, digest.report);
     page
 }
