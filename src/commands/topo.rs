@@ -50,7 +50,7 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Res
 fn facts(
     cli: &Cli,
     machine: &Arc<dyn Machine>,
-    slow: &[SlowFact],
+    slow: &'static [SlowFact],
     judging: &Judging,
 ) -> Result<Report, Failure> {
     let (started, started_at) = (Instant::now(), timestamp());

@@ -49,8 +49,8 @@ pub struct Groups {
     pub across_gbps: Option<f64>,
 }
 
-/// Finds the best orders of all GPUs with figures; `None` if there are fewer than two.
-pub fn order(outlook: &Outlook<'_>) -> Option<Order> {
+/// Splits the GPUs into those with figures and those without.
+fn measured(outlook: &Outlook<'_>) -> (Vec<u32>, Vec<u32>) {
     let all = outlook.gpus();
     let has_figure = |gpu: &u32| {
         let others = all.iter().filter(|other| *other != gpu);
@@ -59,7 +59,20 @@ pub fn order(outlook: &Outlook<'_>) -> Option<Order> {
             flows.iter().all(|flow| outlook.alone(*flow).is_some())
         })
     };
-    let (gpus, left_out): (Vec<u32>, Vec<u32>) = all.iter().partition(|gpu| has_figure(gpu));
+    all.iter().partition(|gpu| has_figure(gpu))
+}
+
+/// Returns the predicted bus bandwidth of an all-reduce over all GPUs with figures by their best ring, GB/s; `None` if there
+/// are fewer than two.
+pub(crate) fn best_ring(outlook: &Outlook<'_>) -> Option<f64> {
+    let (gpus, _) = measured(outlook);
+    let table = (gpus.len() > 1).then(|| Between::of(outlook, &gpus))?;
+    Some(table.best(&table.places(&gpus), Shape::Ring, 0.0).gbps)
+}
+
+/// Finds the best orders of all GPUs with figures; `None` if there are fewer than two.
+pub fn order(outlook: &Outlook<'_>) -> Option<Order> {
+    let (gpus, left_out) = measured(outlook);
     if gpus.len() < 2 {
         return None;
     }

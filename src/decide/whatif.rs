@@ -81,23 +81,32 @@ fn apply(
     Some(effects)
 }
 
+/// Most GPUs, and most findings, for which [`fill`] computes: each finding takes the predictions of all pairs twice. The
+/// findings are in the order of their severity.
+const MOST_FILLED_GPUS: usize = 16;
+const MOST_FILLED: usize = 12;
+
 /// Writes beside each finding of a loss what its repair would bring, in a line.
 pub fn fill(report: &mut Report, settings: &Settings) {
     let counts = |finding: &Finding| finding.severity > Severity::Info;
-    if report.measurements.is_none() || !report.findings.iter().any(counts) {
+    report.findings.iter_mut().for_each(|finding| finding.would_bring = None);
+    if report.measurements.is_none()
+        || report.snapshot.gpus.len() > MOST_FILLED_GPUS
+        || !report.findings.iter().any(counts)
+    {
         return;
     }
     let causes = super::causes(report, settings);
-    let lines: Vec<Option<String>> = report
-        .findings
-        .iter()
-        .map(|finding| {
-            let mut changed = Changed::of(report, &causes);
-            let repaired = counts(finding) && changed.repair(finding);
-            let effects = repaired.then(|| apply(report, &causes, &mut changed, settings))??;
-            effects.line()
-        })
-        .collect();
+    let mut left = MOST_FILLED;
+    let mut line = |finding: &Finding| {
+        let mut changed = Changed::of(report, &causes);
+        if left == 0 || !counts(finding) || !changed.repair(finding) {
+            return None;
+        }
+        left -= 1;
+        apply(report, &causes, &mut changed, settings)?.line()
+    };
+    let lines: Vec<Option<String>> = report.findings.iter().map(&mut line).collect();
     for (finding, line) in report.findings.iter_mut().zip(lines) {
         finding.would_bring = line;
     }

@@ -140,8 +140,8 @@ fn place(job: &Job) -> String {
     let nodes = count(job.numa_nodes, "NUMA node");
     match job.shared_uplinks {
         0 => format!("{nodes}; no PCIe link above is shared"),
-        1 => format!("{nodes}; one shares a PCIe link above with another"),
-        more => format!("{nodes}; {more} times a PCIe link above is shared"),
+        1 => format!("{nodes}; 1 shares a PCIe link above with another"),
+        more => format!("{nodes}; {more} share a PCIe link above with another"),
     }
 }
 
@@ -165,7 +165,7 @@ fn against(worst: &Choice, best: &Choice) -> String {
 }
 
 fn ranks(ranks: &[Binding]) -> Table {
-    let mut table = Table::new(5, vec![Align::Right, Align::Right, Align::Left, Align::Left, Align::Left]);
+    let mut table = Table::new(2, vec![Align::Right, Align::Right, Align::Left, Align::Left, Align::Left]);
     table.captions(["rank", "GPU", "PCI address", "bind to", "adapters"]);
     for (rank, binding) in ranks.iter().enumerate() {
         let plain = |text: String| Cell::new(clean(&text), Paint::Plain);
@@ -314,11 +314,11 @@ pub fn what_if(found: &WhatIf, report: &Report, style: &Style) -> String {
     if pairs.is_empty() && effects.host.is_empty() && effects.load.is_empty() && before == after {
         page.note(Paint::Plain, "no figure changes by more than noise");
     }
+    for sentence in &found.assumed {
+        page.note(Paint::Faint, &format!("Assumed: {sentence}."));
+    }
     findings(&mut page, "Findings that this answers", &found.answers);
     findings(&mut page, "Findings that this brings", &found.raises);
-    for sentence in &found.assumed {
-        item(&mut page, "assumed", sentence);
-    }
     lay_out(&page, style)
 }
 

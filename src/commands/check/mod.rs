@@ -17,7 +17,7 @@ use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp, written_text};
 use crate::cli::{CheckArgs, Cli};
 use decide::nccl;
-use hardware::Machine;
+use hardware::{Lock, Machine};
 use model::report::Report;
 use model::timeline::Timeline;
 use recording::{Journal, Recorded};

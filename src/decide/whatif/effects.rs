@@ -8,7 +8,7 @@ use model::rounding::{four_places, rate};
 use model::units::GbPerSecond;
 use serde::Serialize;
 
-use super::super::order;
+use super::super::order::best_ring;
 use super::super::outlook::Outlook;
 
 /// Change above which a figure is listed. Chosen: repeated runs differ by less (docs/measurement.md).
@@ -134,14 +134,13 @@ impl Effects {
             let pairs = Pair::ordered(&outlook.gpus()).into_iter();
             pairs.filter_map(|pair| outlook.alone(pair.into())).reduce(f64::min)
         };
-        let all_reduce = |outlook: &Outlook<'_>| Some(order(outlook)?.ring.ring_bus_gbps);
         Self {
             pairs: pairs.filter(|moved| moved.figure.changes()).collect(),
             host: host.filter(|moved| moved.figure.changes()).collect(),
             load: load.into_iter().filter(|moved| moved.figure.changes()).collect(),
             gpus: [before.gpus().len(), after.gpus().len()],
             slowest_pair: Figure::of(slowest(before), slowest(after)),
-            all_reduce: Figure::of(all_reduce(before), all_reduce(after)),
+            all_reduce: Figure::of(best_ring(before), best_ring(after)),
             flows,
         }
     }

@@ -11,7 +11,7 @@ use diagnose::expected;
 use explain::Foresight;
 use model::cell::Measurement;
 use model::flow::{Flow, HostMemory, Setup};
-use model::host::{Allocation, HostDirection};
+use model::host::{Allocation, HostDirection, HostWay};
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Pair, Path};
 use model::report::Report;
@@ -93,7 +93,7 @@ impl<'a> Prediction<'a> {
         let mut typical_host: BTreeMap<HostDirection, Vec<f64>> = BTreeMap::new();
         for copy in &measurements.host {
             if let (Some(rate), Some(theory), 1) = (copy.rate(), copy.theoretical_gbps, copy.at_once)
-                && copy.way() == model::host::HostWay::PINNED.with_direction(copy.direction)
+                && copy.way() == HostWay::PINNED.with_direction(copy.direction)
             {
                 typical_host.entry(copy.direction).or_default().push(rate.0 / theory.0);
             }
@@ -221,6 +221,15 @@ impl<'a> Prediction<'a> {
         let ways = [&self.before.topology, &self.changed.report.topology];
         let snapshots = [&self.before.snapshot, &self.changed.report.snapshot];
         let ways = [0, 1].map(|at| Ways::of(snapshots[at], ways[at]));
+        // What the better ones reach of each way of copying, whatever their link.
+        let mut of_way: BTreeMap<HostWay, Vec<f64>> = BTreeMap::new();
+        for copy in figures.host.iter().filter(|copy| copy.at_once == 1) {
+            of_way.entry(copy.way()).or_default().extend(copy.rate().map(|rate| rate.0));
+        }
+        let of_way: BTreeMap<HostWay, f64> = of_way
+            .into_iter()
+            .filter_map(|(way, rates)| Some((way, high(rates)?)))
+            .collect();
         for copy in figures.host.iter_mut().filter(|copy| copy.at_once == 1) {
             let flow = copy.flow();
             let [was, now] = [&ways[0], &ways[1]].map(|ways| ways.way(flow));
@@ -228,20 +237,23 @@ impl<'a> Prediction<'a> {
                 let rates = way.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0));
                 rates.reduce(f64::min)
             };
-            let (Some(old), Some(before), Some(after)) =
-                (copy.achieved_gbps, narrowest(&was), narrowest(&now))
-            else {
+            let (Some(old), Some(before), Some(after), Some(typical)) = (
+                copy.achieved_gbps,
+                narrowest(&was),
+                narrowest(&now),
+                self.typical_host.get(&copy.direction).copied(),
+            ) else {
                 continue;
             };
-            let direction = copy.direction;
-            let typical = self.typical_host.get(&direction).copied();
-            // The processor limits pageable memory, and page-locking copies that do it anew.
+            let changes = self.changed.moved.contains(&copy.gpu)
+                || self.changed.healed_gpus.contains(&copy.gpu);
             let by_link = copy.memory == HostMemory::Pinned && copy.allocation == Allocation::Reused;
-            let Some(typical) = typical.filter(|_| by_link) else {
-                continue;
-            };
-            let moved = self.changed.moved.contains(&copy.gpu);
-            let rate = if moved || self.changed.healed_gpus.contains(&copy.gpu) {
+            let rate = if !by_link {
+                // The processor limits these, and the link if it carries less.
+                let most = of_way.get(&copy.way()).copied().unwrap_or(old.0);
+                let is_same = !changes && (before - after).abs() < 1e-9;
+                if is_same { old.0 } else { most.min(typical * after) }
+            } else if changes {
                 self.limited(flow, typical * after)
             } else {
                 changed_rate(old.0, before, after, typical)
