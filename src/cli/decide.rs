@@ -168,9 +168,7 @@ fn parse_link(text: &str) -> Result<Change, String> {
 }
 
 fn parse_bridge(text: &str) -> Result<Change, String> {
-    let (one, other) = text
-        .split_once(',')
-        .ok_or("give two GPUs, such as 0,1")?;
+    let (one, other) = text.split_once(',').ok_or("give two GPUs, such as 0,1")?;
     Ok(Change::Bridge(gpu(one)?, gpu(other)?))
 }
 

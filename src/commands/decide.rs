@@ -81,7 +81,11 @@ fn picked(cli: &Cli, machine: &Arc<dyn Machine>, args: &PickArgs) -> Result<u8, 
     let gpus = usize::from(args.number);
     let there = explained.report.snapshot.gpus.len();
     if gpus > there {
-        return Err(format!("-k {gpus}: the machine has {}", report::figures::count(there, "GPU")).into());
+        return Err(format!(
+            "-k {gpus}: the machine has {}",
+            report::figures::count(there, "GPU")
+        )
+        .into());
     }
     let wanted = Wanted {
         gpus,
@@ -111,7 +115,11 @@ fn picked(cli: &Cli, machine: &Arc<dyn Machine>, args: &PickArgs) -> Result<u8, 
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub(super) fn order(cli: &Cli, machine: &Arc<dyn Machine>, args: &OrderArgs) -> Result<u8, Failure> {
+pub(super) fn order(
+    cli: &Cli,
+    machine: &Arc<dyn Machine>,
+    args: &OrderArgs,
+) -> Result<u8, Failure> {
     let explained = Explained::of(cli, machine, args.report.as_deref())?;
     let Some(outlook) = explained.outlook() else {
         return Ok(without_figures(cli, &explained.report));
@@ -137,7 +145,11 @@ pub(super) fn order(cli: &Cli, machine: &Arc<dyn Machine>, args: &OrderArgs) -> 
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub(super) fn what_if(cli: &Cli, machine: &Arc<dyn Machine>, args: &WhatIfArgs) -> Result<u8, Failure> {
+pub(super) fn what_if(
+    cli: &Cli,
+    machine: &Arc<dyn Machine>,
+    args: &WhatIfArgs,
+) -> Result<u8, Failure> {
     let explained = Explained::of(cli, machine, Some(&args.report))?;
     if explained.outlook().is_none() {
         return Ok(without_figures(cli, &explained.report));
@@ -160,7 +172,11 @@ pub(super) fn what_if(cli: &Cli, machine: &Arc<dyn Machine>, args: &WhatIfArgs) 
 /// # Errors
 ///
 /// The failure to report on stderr.
-pub(super) fn export(cli: &Cli, machine: &Arc<dyn Machine>, args: &ExportArgs) -> Result<u8, Failure> {
+pub(super) fn export(
+    cli: &Cli,
+    machine: &Arc<dyn Machine>,
+    args: &ExportArgs,
+) -> Result<u8, Failure> {
     let report = match &args.report {
         Some(path) => saved(cli, path)?,
         None => topo::read(cli, machine)?,
@@ -176,7 +192,10 @@ pub(super) fn export(cli: &Cli, machine: &Arc<dyn Machine>, args: &ExportArgs) -
 
 /// Reports that there is nothing to decide by. Returns the exit code.
 fn without_figures(cli: &Cli, report: &Report) -> u8 {
-    let driver = report.measurements.as_ref().and_then(|all| all.driver.failure.clone());
+    let driver = report
+        .measurements
+        .as_ref()
+        .and_then(|all| all.driver.failure.clone());
     let why = match (&report.measurements, driver) {
         (None, _) => "the report is one of 'topo'; run 'peerscope check'".to_owned(),
         (Some(_), Some(failure)) => failure,

@@ -89,9 +89,7 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             | Command::Pick(_)
             | Command::Order(_)
             | Command::Export(_)
-            | Command::Worker(_) => {
-                ("this command", "it does not use it")
-            }
+            | Command::Worker(_) => ("this command", "it does not use it"),
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }

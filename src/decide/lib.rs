@@ -1,12 +1,12 @@
 //! A report → decisions: which GPUs to take, in which order, what a change of the machine would bring, and what NCCL
 //! should know of it. Nothing here measures, judges or prints. `docs/decisions.md` describes it.
 
-mod outlook;
-mod place;
-mod ring;
 pub mod nccl;
 mod order;
+mod outlook;
 mod pick;
+mod place;
+mod ring;
 mod whatif;
 
 pub use self::order::{Groups, Order, Sequence, order};

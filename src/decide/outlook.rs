@@ -70,7 +70,11 @@ impl<'a> Outlook<'a> {
     /// Collects what the patterns of a report show.
     fn look(&self, measurements: &Measurements) -> Seen {
         let mut seen = Seen::default();
-        for pattern in measurements.load.iter().filter(|load| load.rate().is_some()) {
+        for pattern in measurements
+            .load
+            .iter()
+            .filter(|load| load.rate().is_some())
+        {
             let flows: Vec<Flow> = pattern.flows.iter().map(LoadFlow::flow).collect();
             let load = Load::of(&self.ways, flows.iter().copied());
             let predicted = self.at_once(&flows).unwrap_or_default();
@@ -168,7 +172,12 @@ impl<'a> Outlook<'a> {
             let (Some(healthy), Some(capacity)) =
                 (predicted.carries(step, near), step.0.capacity_gbps)
             else {
-                return self.seen.full.get(&hop).copied().filter(|_| !is_no_limit(step));
+                return self
+                    .seen
+                    .full
+                    .get(&hop)
+                    .copied()
+                    .filter(|_| !is_no_limit(step));
             };
             Some(healthy.max(capacity.0 * self.seen.part(step.1.kind)))
         };
@@ -176,7 +185,11 @@ impl<'a> Outlook<'a> {
         let mut joint = predicted.host_memory.clone();
         joint.extend(self.foresight.limits(flows));
         Table {
-            caps: caps.into_iter().zip(kept).map(|(cap, kept)| cap * kept).collect(),
+            caps: caps
+                .into_iter()
+                .zip(kept)
+                .map(|(cap, kept)| cap * kept)
+                .collect(),
             hops,
             joint,
         }

@@ -109,12 +109,21 @@ pub fn pick(outlook: &Outlook<'_>, wanted: Wanted) -> Result<Pick, String> {
     } else {
         vec![sets.best(&usable)]
     };
-    let mut jobs: Vec<Job> = chosen.iter().map(|gpus| job(outlook, &sets, gpus)).collect();
+    let mut jobs: Vec<Job> = chosen
+        .iter()
+        .map(|gpus| job(outlook, &sets, gpus))
+        .collect();
     if jobs.len() > 1 {
         beside_others(outlook, &mut jobs);
     }
-    let measured: Vec<u32> = all.iter().copied().filter(|gpu| sets.is_measured(*gpu)).collect();
-    let worst = sets.worst(&measured).map(|gpus| choice(outlook, &sets, &gpus));
+    let measured: Vec<u32> = all
+        .iter()
+        .copied()
+        .filter(|gpu| sets.is_measured(*gpu))
+        .collect();
+    let worst = sets
+        .worst(&measured)
+        .map(|gpus| choice(outlook, &sets, &gpus));
     let is_in_a_job = |gpu: &u32| jobs.iter().any(|job| job.choice.gpus.contains(gpu));
     Ok(Pick {
         unused: usable.into_iter().filter(|gpu| !is_in_a_job(gpu)).collect(),
@@ -139,7 +148,9 @@ fn choice(outlook: &Outlook<'_>, sets: &Sets<'_>, gpus: &[u32]) -> Choice {
     let host = host.reduce(|one, other| Some(one?.min(other?))).flatten();
     let rounded = |rate: f64| model::rounding::four_places(rate);
     Choice {
-        gpus: ring.as_ref().map_or(gpus.to_vec(), |(order, _)| order.clone()),
+        gpus: ring
+            .as_ref()
+            .map_or(gpus.to_vec(), |(order, _)| order.clone()),
         slowest_pair: slowest.map(|(pair, _)| pair),
         slowest_pair_gbps: slowest.map(|(_, rate)| rounded(rate)),
         all_reduce_bus_gbps: ring.map(|(_, rate)| rounded(rate)),
@@ -153,7 +164,11 @@ fn job(outlook: &Outlook<'_>, sets: &Sets<'_>, gpus: &[u32]) -> Job {
         all_reduce_beside_others_gbps: None,
         numa_nodes: nodes(outlook, gpus).len(),
         shared_uplinks: shared_uplinks(outlook.report(), gpus),
-        ranks: choice.gpus.iter().map(|gpu| binding(outlook, *gpu)).collect(),
+        ranks: choice
+            .gpus
+            .iter()
+            .map(|gpu| binding(outlook, *gpu))
+            .collect(),
         choice,
     }
 }
@@ -163,7 +178,9 @@ fn beside_others(outlook: &Outlook<'_>, jobs: &mut [Job]) {
     let ring = |gpus: &[u32]| {
         let next = gpus.iter().skip(1).chain(gpus.first());
         let flows = gpus.iter().zip(next).filter(|(from, to)| from != to);
-        flows.map(|(from, to)| between(*from, *to)).collect::<Vec<_>>()
+        flows
+            .map(|(from, to)| between(*from, *to))
+            .collect::<Vec<_>>()
     };
     let rings: Vec<_> = jobs.iter().map(|job| ring(&job.choice.gpus)).collect();
     let Some(rates) = outlook.at_once(&rings.concat()) else {
@@ -183,7 +200,10 @@ fn left_out(outlook: &Outlook<'_>, wanted: Wanted) -> Vec<LeftOut> {
     let report = outlook.report();
     let all = outlook.gpus();
     let none = DriverFacts::default();
-    let driver = report.measurements.as_ref().map_or(&none, |all| &all.driver);
+    let driver = report
+        .measurements
+        .as_ref()
+        .map_or(&none, |all| &all.driver);
     let why = |gpu: u32| {
         let accuses = |finding: &&Finding| {
             finding.severity >= wanted.leave_out && accused(finding, all.len()).contains(&gpu)
@@ -207,7 +227,12 @@ fn left_out(outlook: &Outlook<'_>, wanted: Wanted) -> Vec<LeftOut> {
         };
         (!is_measured).then(|| "its copies were not measured, or failed".to_owned())
     };
-    let out = all.iter().filter_map(|gpu| Some(LeftOut { gpu: *gpu, why: why(*gpu)? }));
+    let out = all.iter().filter_map(|gpu| {
+        Some(LeftOut {
+            gpu: *gpu,
+            why: why(*gpu)?,
+        })
+    });
     out.collect()
 }
 
@@ -218,7 +243,11 @@ fn accused(finding: &Finding, all: usize) -> Vec<u32> {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![*index],
         Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {
             let gpus = &finding.scope.gpus;
-            if gpus.len() < all { gpus.clone() } else { Vec::new() }
+            if gpus.len() < all {
+                gpus.clone()
+            } else {
+                Vec::new()
+            }
         }
         Subject::Pair(_) => Vec::new(),
     }

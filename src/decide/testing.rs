@@ -91,7 +91,11 @@ impl Machine {
     }
 
     fn bus_of_switch(&self, switch: usize) -> usize {
-        let base = if self.switches[switch].0 == 0 { 0x10 } else { 0x90 };
+        let base = if self.switches[switch].0 == 0 {
+            0x10
+        } else {
+            0x90
+        };
         base + switch * 0x10
     }
 
@@ -103,7 +107,11 @@ impl Machine {
                 format!("0000:{bus:02x}:00.0")
             }
             None => {
-                let base = if self.slots[slot].node == 0 { 0x60 } else { 0xe0 };
+                let base = if self.slots[slot].node == 0 {
+                    0x60
+                } else {
+                    0xe0
+                };
                 format!("0000:{:02x}:00.0", base + slot)
             }
         }
@@ -189,8 +197,8 @@ impl Machine {
 
 /// Checks a machine: the copies that decisions are made of, as the profile `standard` makes them.
 pub(crate) fn check(description: &str) -> Report {
-    let spec = sim::load::parse(description)
-        .unwrap_or_else(|error| panic!("{error}\n{description}"));
+    let spec =
+        sim::load::parse(description).unwrap_or_else(|error| panic!("{error}\n{description}"));
     let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, LIMIT);
     let driver = sim::driver(spec).unwrap();
     let select = |gpu: &model::snapshot::Gpu| Selection {

@@ -251,9 +251,8 @@ impl<'a> Predicted<'a> {
     /// rate if it was not measured.
     pub fn caps_reached(&self) -> Vec<f64> {
         let measured = self.alone.iter().zip(&self.opposed).zip(&self.kept);
-        let measured = measured.map(|((alone, opposed), kept)| {
-            opposed.or_else(|| alone.map(|alone| alone * kept))
-        });
+        let measured = measured
+            .map(|((alone, opposed), kept)| opposed.or_else(|| alone.map(|alone| alone * kept)));
         measured
             .zip(&self.caps)
             .map(|(measured, healthy)| measured.unwrap_or(*healthy))

@@ -88,7 +88,7 @@ impl<'a> Foresight<'a> {
         };
         self.causes
             .iter()
-            .filter_map(|cause| factor(cause))
+            .filter_map(factor)
             .fold(1.0, f64::min)
     }
 }

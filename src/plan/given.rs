@@ -63,12 +63,10 @@ impl FromStr for GivenFlow {
             to: end(to).ok_or_else(refused)?,
         };
         match (flow.from, flow.to) {
-            (End::Host(_), End::Host(_)) => {
-                Err(format!("{text}: one end of a flow must be a GPU"))
-            }
-            (one, other) if one == other => {
-                Err(format!("{text}: the two ends of a flow must be different GPUs"))
-            }
+            (End::Host(_), End::Host(_)) => Err(format!("{text}: one end of a flow must be a GPU")),
+            (one, other) if one == other => Err(format!(
+                "{text}: the two ends of a flow must be different GPUs"
+            )),
             _ => Ok(flow),
         }
     }
@@ -173,8 +171,22 @@ mod tests {
         }
         assert_eq!(" 0 > 1 ".parse(), "0>1".parse::<GivenFlow>());
         for text in [
-            "", ">", "0", "0-1", "0>", ">1", "0>1>2", "a>1", "+0>1", "host>host", "host0>host1", "3>3",
-            "Host>1", "hostx>1", "99999999999>1", "0→1",
+            "",
+            ">",
+            "0",
+            "0-1",
+            "0>",
+            ">1",
+            "0>1>2",
+            "a>1",
+            "+0>1",
+            "host>host",
+            "host0>host1",
+            "3>3",
+            "Host>1",
+            "hostx>1",
+            "99999999999>1",
+            "0→1",
         ] {
             let why = text.parse::<GivenFlow>().unwrap_err();
             assert!(why.contains(text) && !why.contains('\n'), "{why}");

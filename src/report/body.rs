@@ -5,7 +5,9 @@ use super::digest::{Caveat, Digest};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::pair_figures::Figures;
-use super::{advice, decisions, findings, gaps, host, load, machine, partial, streams, tables, topo};
+use super::{
+    advice, decisions, findings, gaps, host, load, machine, partial, streams, tables, topo,
+};
 use model::measurement::{Measurements, Status, Tables};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};

@@ -85,7 +85,11 @@ pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
         page.line(Paint::Strong, &who);
         reached(&mut page, &job.choice);
         if let Some(beside) = job.all_reduce_beside_others_gbps {
-            item(&mut page, "beside others", &format!("{} while all jobs have one", gbps(beside)));
+            item(
+                &mut page,
+                "beside others",
+                &format!("{} while all jobs have one", gbps(beside)),
+            );
         }
         item(&mut page, "place", &place(job));
     }
@@ -94,13 +98,21 @@ pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
         item(&mut page, "worst choice", &against(worst, &best.choice));
     }
     for out in &pick.left_out {
-        item(&mut page, "left out", &format!("GPU {}: {}", out.gpu, out.why));
+        item(
+            &mut page,
+            "left out",
+            &format!("GPU {}: {}", out.gpu, out.why),
+        );
     }
     if !pick.unused.is_empty() && pick.jobs.len() > 1 {
         item(&mut page, "in no job", &named(&pick.unused));
     }
     if !pick.exact {
-        item(&mut page, "note", "not all choices were compared: a better one may exist");
+        item(
+            &mut page,
+            "note",
+            "not all choices were compared: a better one may exist",
+        );
     }
     for (number, job) in pick.jobs.iter().enumerate() {
         page.heading(&match pick.jobs.len() {
@@ -125,14 +137,29 @@ pub fn pick(pick: &Pick, report: &Report, style: &Style) -> String {
 
 fn reached(page: &mut Page, choice: &Choice) {
     if let Some((pair, rate)) = choice.slowest_pair.zip(choice.slowest_pair_gbps) {
-        item(page, "slowest pair", &format!("{} ({pair}), measured", gbps(rate)));
+        item(
+            page,
+            "slowest pair",
+            &format!("{} ({pair}), measured", gbps(rate)),
+        );
     }
     if let Some(bus) = choice.all_reduce_bus_gbps {
-        let text = format!("at most {} bus bandwidth by ring {}, predicted", gbps(bus), list(&choice.gpus));
+        let text = format!(
+            "at most {} bus bandwidth by ring {}, predicted",
+            gbps(bus),
+            list(&choice.gpus)
+        );
         item(page, "all-reduce", &text);
     }
     if let Some(host) = choice.host_gbps {
-        item(page, "host", &format!("{} at least with the memory near each, measured", gbps(host)));
+        item(
+            page,
+            "host",
+            &format!(
+                "{} at least with the memory near each, measured",
+                gbps(host)
+            ),
+        );
     }
 }
 
@@ -165,7 +192,16 @@ fn against(worst: &Choice, best: &Choice) -> String {
 }
 
 fn ranks(ranks: &[Binding]) -> Table {
-    let mut table = Table::new(2, vec![Align::Right, Align::Right, Align::Left, Align::Left, Align::Left]);
+    let mut table = Table::new(
+        2,
+        vec![
+            Align::Right,
+            Align::Right,
+            Align::Left,
+            Align::Left,
+            Align::Left,
+        ],
+    );
     table.captions(["rank", "GPU", "PCI address", "bind to", "adapters"]);
     for (rank, binding) in ranks.iter().enumerate() {
         let plain = |text: String| Cell::new(clean(&text), Paint::Plain);
@@ -198,26 +234,47 @@ fn adapters(binding: &Binding) -> String {
 /// Returns the GPUs as CUDA_VISIBLE_DEVICES takes them: UUIDs, or indices by PCI address if one is not known.
 fn devices(ranks: &[Binding], between: &str) -> String {
     let uuids: Option<Vec<String>> = ranks.iter().map(|binding| binding.uuid.clone()).collect();
-    let is_plain = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_plain = |name: &String| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
     let uuids = uuids.filter(|uuids| uuids.iter().all(is_plain));
-    let names = uuids.unwrap_or_else(|| ranks.iter().map(|binding| binding.gpu.to_string()).collect());
+    let names = uuids.unwrap_or_else(|| {
+        ranks
+            .iter()
+            .map(|binding| binding.gpu.to_string())
+            .collect()
+    });
     names.join(between)
 }
 
 /// Returns the pick for a shell to evaluate.
 pub fn pick_shell(pick: &Pick) -> String {
     let mut text = String::from("export CUDA_DEVICE_ORDER=PCI_BUS_ID\n");
-    let word = |binding: &Binding| binding.numa_node.map_or("-".to_owned(), |node| node.to_string());
+    let word = |binding: &Binding| {
+        binding
+            .numa_node
+            .map_or("-".to_owned(), |node| node.to_string())
+    };
     let nodes = |job: &Job| job.ranks.iter().map(word).collect::<Vec<_>>().join(",");
     if let [job] = pick.jobs.as_slice() {
-        text.push_str(&format!("export CUDA_VISIBLE_DEVICES={}\n", devices(&job.ranks, ",")));
+        text.push_str(&format!(
+            "export CUDA_VISIBLE_DEVICES={}\n",
+            devices(&job.ranks, ",")
+        ));
         text.push_str(&format!("export PEERSCOPE_NUMA_NODES={}\n", nodes(job)));
         return text;
     }
     text.push_str(&format!("export PEERSCOPE_JOBS={}\n", pick.jobs.len()));
     for (number, job) in pick.jobs.iter().enumerate() {
-        text.push_str(&format!("export PEERSCOPE_JOB_{number}={}\n", devices(&job.ranks, ",")));
-        text.push_str(&format!("export PEERSCOPE_JOB_{number}_NUMA_NODES={}\n", nodes(job)));
+        text.push_str(&format!(
+            "export PEERSCOPE_JOB_{number}={}\n",
+            devices(&job.ranks, ",")
+        ));
+        text.push_str(&format!(
+            "export PEERSCOPE_JOB_{number}_NUMA_NODES={}\n",
+            nodes(job)
+        ));
     }
     text
 }
@@ -241,17 +298,37 @@ pub fn order(order: &Order, report: &Report, style: &Style) -> String {
     if !same {
         item(&mut page, "this order", &bus(&order.ring));
     }
-    item(&mut page, "natural order", &format!("{}: {}", list(&order.natural.gpus), bus(&order.natural)));
+    item(
+        &mut page,
+        "natural order",
+        &format!("{}: {}", list(&order.natural.gpus), bus(&order.natural)),
+    );
     if order.tree.gpus != order.ring.gpus {
-        item(&mut page, "for a tree", &format!("{}: {}", list(&order.tree.gpus), bus(&order.tree)));
+        item(
+            &mut page,
+            "for a tree",
+            &format!("{}: {}", list(&order.tree.gpus), bus(&order.tree)),
+        );
     }
     if !order.left_out.is_empty() {
-        item(&mut page, "left out", &format!("{}: not measured", named(&order.left_out)));
+        item(
+            &mut page,
+            "left out",
+            &format!("{}: not measured", named(&order.left_out)),
+        );
     }
     if !(order.ring.exact && order.tree.exact) {
-        item(&mut page, "note", "not all orders were looked at: a better one may exist");
+        item(
+            &mut page,
+            "note",
+            "not all orders were looked at: a better one may exist",
+        );
     }
-    item(&mut page, "predicted", "from rates measured pair by pair and with several flows at once; NCCL reaches less");
+    item(
+        &mut page,
+        "predicted",
+        "from rates measured pair by pair and with several flows at once; NCCL reaches less",
+    );
     if !order.groups.is_empty() {
         page.heading("Groups of neighbours: tensor parallelism within, a pipeline across");
         page.table(groups(&order.groups));
@@ -262,7 +339,10 @@ pub fn order(order: &Order, report: &Report, style: &Style) -> String {
 }
 
 fn groups(groups: &[Groups]) -> Table {
-    let mut table = Table::new(1, vec![Align::Right, Align::Right, Align::Right, Align::Left]);
+    let mut table = Table::new(
+        1,
+        vec![Align::Right, Align::Right, Align::Right, Align::Left],
+    );
     table.captions(["ranks", "within, GB/s", "across, GB/s", "groups"]);
     for group in groups {
         let plain = |text: String| Cell::new(text, Paint::Plain);
@@ -284,22 +364,45 @@ pub fn what_if(found: &WhatIf, report: &Report, style: &Style) -> String {
     let [before, after] = effects.gpus;
     let head = match before == after {
         true => "The machine as it would be (predicted)".to_owned(),
-        false => format!("The machine as it would be, with {} instead of {before} (predicted)", count(after, "GPU")),
+        false => format!(
+            "The machine as it would be, with {} instead of {before} (predicted)",
+            count(after, "GPU")
+        ),
     };
     page.line(Paint::Strong, &head);
     let mut table = Table::of_figures(4);
     table.captions(["GB/s", "now", "then", "change"]);
     row(&mut table, "slowest pair", &effects.slowest_pair);
-    row(&mut table, "all-reduce by the best ring", &effects.all_reduce);
+    row(
+        &mut table,
+        "all-reduce by the best ring",
+        &effects.all_reduce,
+    );
     // A GPU that is gone takes its pairs with it: that needs no list.
-    let stays = |pair: &Pair| before == after || ![pair.source, pair.destination].iter().any(|gpu| gone(report, found, *gpu));
-    let pairs: Vec<_> = effects.pairs.iter().filter(|moved| stays(&moved.of)).collect();
+    let stays = |pair: &Pair| {
+        before == after
+            || ![pair.source, pair.destination]
+                .iter()
+                .any(|gpu| gone(report, found, *gpu))
+    };
+    let pairs: Vec<_> = effects
+        .pairs
+        .iter()
+        .filter(|moved| stays(&moved.of))
+        .collect();
     for moved in pairs.iter().take(MOST_PAIRS) {
         row(&mut table, &moved.of.to_string(), &moved.figure);
     }
     for moved in &effects.host {
         if moved.figure.after_gbps.is_some() {
-            let (gpu, way) = (moved.of.gpu, if moved.of.to_device { "host to" } else { "to host from" });
+            let (gpu, way) = (
+                moved.of.gpu,
+                if moved.of.to_device {
+                    "host to"
+                } else {
+                    "to host from"
+                },
+            );
             row(&mut table, &format!("{way} GPU {gpu}"), &moved.figure);
         }
     }
@@ -309,7 +412,10 @@ pub fn what_if(found: &WhatIf, report: &Report, style: &Style) -> String {
     page.table(table);
     if pairs.len() > MOST_PAIRS {
         let more = pairs.len() - MOST_PAIRS;
-        page.note(Paint::Faint, &format!("and {} more; --format json has all", count(more, "pair")));
+        page.note(
+            Paint::Faint,
+            &format!("and {} more; --format json has all", count(more, "pair")),
+        );
     }
     if pairs.is_empty() && effects.host.is_empty() && effects.load.is_empty() && before == after {
         page.note(Paint::Plain, "no figure changes by more than noise");
@@ -324,10 +430,17 @@ pub fn what_if(found: &WhatIf, report: &Report, style: &Style) -> String {
 
 /// Returns true if the changed machine lacks a GPU: all of its pairs are gone.
 fn gone(report: &Report, found: &WhatIf, gpu: u32) -> bool {
-    let of_gpu = found.effects.pairs.iter().filter(|moved| moved.of.touches(gpu));
+    let of_gpu = found
+        .effects
+        .pairs
+        .iter()
+        .filter(|moved| moved.of.touches(gpu));
     let others = report.snapshot.gpus.len().saturating_sub(1);
-    let lost = of_gpu.filter(|moved| moved.figure.after_gbps.is_none()).count();
-    lost > 0 && lost >= 2 * others.saturating_sub(report.snapshot.gpus.len() - found.effects.gpus[1])
+    let lost = of_gpu
+        .filter(|moved| moved.figure.after_gbps.is_none())
+        .count();
+    lost > 0
+        && lost >= 2 * others.saturating_sub(report.snapshot.gpus.len() - found.effects.gpus[1])
 }
 
 fn findings(page: &mut Page, heading: &str, findings: &[Finding]) {
@@ -336,17 +449,27 @@ fn findings(page: &mut Page, heading: &str, findings: &[Finding]) {
     }
     page.heading(heading);
     for finding in findings {
-        let text = format!("{}: {} [{}]", finding.severity, finding.message, finding.code);
+        let text = format!(
+            "{}: {} [{}]",
+            finding.severity, finding.message, finding.code
+        );
         page.note(Paint::Plain, &text);
     }
 }
 
 fn row(table: &mut Table, label: &str, figure: &Figure) {
     let text = |value: Option<f64>| value.map_or("-".to_owned(), rate);
-    let change = figure.before_gbps.zip(figure.after_gbps).map(|(before, after)| {
-        let percent = 100.0 * (after / before - 1.0);
-        if percent.abs() < 0.5 { "none".to_owned() } else { format!("{percent:+.0}%") }
-    });
+    let change = figure
+        .before_gbps
+        .zip(figure.after_gbps)
+        .map(|(before, after)| {
+            let percent = 100.0 * (after / before - 1.0);
+            if percent.abs() < 0.5 {
+                "none".to_owned()
+            } else {
+                format!("{percent:+.0}%")
+            }
+        });
     let plain = |text: String| Cell::new(text, Paint::Plain);
     table.row([
         Cell::new(clean(label), Paint::Plain),
@@ -363,7 +486,13 @@ pub(super) fn against_nccl(page: &mut Page, report: &Report) {
     };
     page.heading(&format!("NCCL's file {} beside this machine", against.file));
     if against.differences.is_empty() {
-        page.note(Paint::Plain, &format!("{} compared: no difference", count(against.compared as usize, "statement")));
+        page.note(
+            Paint::Plain,
+            &format!(
+                "{} compared: no difference",
+                count(against.compared as usize, "statement")
+            ),
+        );
     }
     for difference in &against.differences {
         page.note(Paint::Warning, &difference.of);

@@ -153,7 +153,12 @@ fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     below.extend(parts.iter().map(|part| ("part", part.clone())));
     // The next step comes before the evidence: the reader must see it without scrolling.
     below.push(("do", finding.next_step.clone()));
-    below.extend(finding.would_bring.iter().map(|gain| ("brings", gain.clone())));
+    below.extend(
+        finding
+            .would_bring
+            .iter()
+            .map(|gain| ("brings", gain.clone())),
+    );
     below.push(("seen", evidence::text(finding)));
     let effects = evidence::effects(finding);
     let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 {

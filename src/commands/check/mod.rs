@@ -88,6 +88,10 @@ pub(super) fn measured(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, 
 }
 
 /// A run that has ended.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one, and it is taken apart at once"
+)]
 enum Conducted {
     /// The machine was locked.
     Nothing(Box<Report>),
@@ -133,7 +137,8 @@ fn conduct(
         }
     };
     let journal = journal::begin(args, &began, stop)?;
-    let (mut run, worker) = Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
+    let (mut run, worker) =
+        Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
     unlocked.iter().for_each(|problem| run.problem(problem));
     let last_worker = run.measure(worker);
     let exclusive = run.is_exclusive();

@@ -25,7 +25,10 @@ impl Scope {
         profile.load.give(args.flows.clone());
         let groups = groups(args, &profile)?;
         if !args.flows.is_empty() && !groups.contains(&Group::Load) {
-            return Err("--flows: --only or --skip leave the probe group load out, which measures it".into());
+            return Err(
+                "--flows: --only or --skip leave the probe group load out, which measures it"
+                    .into(),
+            );
         }
         Ok(Self { profile, groups })
     }

@@ -40,7 +40,9 @@ pub fn read(text: &str) -> Result<File, String> {
         "system" => AgainstKind::Topology,
         "graphs" => AgainstKind::Graphs,
         other => {
-            return Err(format!("its first element is '{other}', where NCCL's is 'system' or 'graphs'"));
+            return Err(format!(
+                "its first element is '{other}', where NCCL's is 'system' or 'graphs'"
+            ));
         }
     };
     match root.get("version") {
@@ -117,14 +119,27 @@ impl Found<'_> {
                 (Some(gpu), of_file) => {
                     there.insert(gpu.index);
                     self.gpu(gpu, address, of_file, &above);
-                    self.link(element, NodeId::Gpu(gpu.index), &format!("GPU {} ({address})", gpu.index));
+                    self.link(
+                        element,
+                        NodeId::Gpu(gpu.index),
+                        &format!("GPU {} ({address})", gpu.index),
+                    );
                 }
                 (None, Some(_)) => {
                     let lost = "NCCL fails or leaves it out".to_owned();
-                    self.state(&address.to_string(), "a GPU", "no GPU that NVML lists", Some(lost));
+                    self.state(
+                        &address.to_string(),
+                        "a GPU",
+                        "no GPU that NVML lists",
+                        Some(lost),
+                    );
                 }
                 (None, None) => {
-                    let is_switch = self.report.topology.link_above(NodeId::Pci(address)).is_some();
+                    let is_switch = self
+                        .report
+                        .topology
+                        .link_above(NodeId::Pci(address))
+                        .is_some();
                     if is_switch {
                         self.link(element, NodeId::Pci(address), &address.to_string());
                     }
@@ -134,14 +149,23 @@ impl Found<'_> {
         for gpu in &self.report.snapshot.gpus {
             if !there.contains(&gpu.index) {
                 let of = format!("GPU {}", gpu.index);
-                self.state(&of, "not in the file", "there", Some("NCCL reads it from the machine".into()));
+                self.state(
+                    &of,
+                    "not in the file",
+                    "there",
+                    Some("NCCL reads it from the machine".into()),
+                );
             }
         }
     }
 
     /// Compares what a link carries.
     fn link(&mut self, element: &Element, lower: NodeId, of: &str) {
-        let link = self.report.topology.link_above(lower).and_then(|link| link.pcie.as_ref());
+        let link = self
+            .report
+            .topology
+            .link_above(lower)
+            .and_then(|link| link.pcie.as_ref());
         let Some(now) = link.and_then(|link: &Connection| link.now.link()) else {
             return;
         };
@@ -159,10 +183,20 @@ impl Found<'_> {
         let costs = planned.zip(machine).map(|(planned, machine)| {
             if planned > machine {
                 let measured = self.measured(lower);
-                let reached = measured.map_or(String::new(), |rate| format!(", of which copies reach {}", words(rate)));
-                format!("NCCL plans with {} GB/s where the link carries {}{reached}", words(planned), words(machine))
+                let reached = measured.map_or(String::new(), |rate| {
+                    format!(", of which copies reach {}", words(rate))
+                });
+                format!(
+                    "NCCL plans with {} GB/s where the link carries {}{reached}",
+                    words(planned),
+                    words(machine)
+                )
             } else {
-                format!("NCCL plans with {} GB/s where the link carries {}, and may avoid it", words(planned), words(machine))
+                format!(
+                    "NCCL plans with {} GB/s where the link carries {}, and may avoid it",
+                    words(planned),
+                    words(machine)
+                )
             }
         });
         self.state(&format!("link above {of}"), &file, &machine_words, costs);
@@ -176,37 +210,75 @@ impl Found<'_> {
         self.outlook.as_ref()?.with_host(gpu)
     }
 
-    fn gpu(&mut self, gpu: &Gpu, address: PciAddress, of_file: Option<&Element>, above: &[&Element]) {
+    fn gpu(
+        &mut self,
+        gpu: &Gpu,
+        address: PciAddress,
+        of_file: Option<&Element>,
+        above: &[&Element],
+    ) {
         let of = format!("GPU {} ({address})", gpu.index);
         let Some(of_file) = of_file else {
-            self.state(&of, "no GPU", "a GPU", Some("NCCL reads it from the machine".into()));
+            self.state(
+                &of,
+                "no GPU",
+                "a GPU",
+                Some("NCCL reads it from the machine".into()),
+            );
             return;
         };
         if let Some(dev) = of_file.get("dev") {
             let costs = "the graphs that NCCL dumps name another GPU".to_owned();
-            self.state(&of, &format!("number {dev}"), &format!("number {}", gpu.index), Some(costs));
+            self.state(
+                &of,
+                &format!("number {dev}"),
+                &format!("number {}", gpu.index),
+                Some(costs),
+            );
         }
         let snapshot = &self.report.snapshot;
         let way = chain(snapshot, address);
-        let switches = way.iter().rev().filter(|function| function.kind == PciKind::SwitchUpstream);
-        let switches: Vec<String> = switches.map(|function| function.address.to_string()).collect();
+        let switches = way
+            .iter()
+            .rev()
+            .filter(|function| function.kind == PciKind::SwitchUpstream);
+        let switches: Vec<String> = switches
+            .map(|function| function.address.to_string())
+            .collect();
         let in_file = above.iter().filter(|element| element.name == "pci");
         let in_file = in_file.filter_map(|element| element.get("busid"));
-        let in_file: Vec<String> = in_file.map(|busid| {
-            busid.parse::<PciAddress>().map_or(busid.to_owned(), |address| address.to_string())
-        }).collect();
+        let in_file: Vec<String> = in_file
+            .map(|busid| {
+                busid
+                    .parse::<PciAddress>()
+                    .map_or(busid.to_owned(), |address| address.to_string())
+            })
+            .collect();
         let below = |switches: &[String]| match switches.is_empty() {
             true => "below no switch".to_owned(),
             false => format!("below {}", switches.join(", ")),
         };
         let costs = "NCCL takes the wrong GPUs and adapters for near ones".to_owned();
         if !way.is_empty() {
-            self.state(&of, &below(&in_file), &below(&switches), Some(costs.clone()));
+            self.state(
+                &of,
+                &below(&in_file),
+                &below(&switches),
+                Some(costs.clone()),
+            );
         }
         let cpu = above.iter().find(|element| element.name == "cpu");
-        let node = self.outlook.as_ref().and_then(|outlook| outlook.node(gpu.index));
+        let node = self
+            .outlook
+            .as_ref()
+            .and_then(|outlook| outlook.node(gpu.index));
         if let (Some(node), Some(said)) = (node, cpu.and_then(|cpu| cpu.get("numaid"))) {
-            self.state(&of, &format!("NUMA node {said}"), &format!("NUMA node {node}"), Some(costs));
+            self.state(
+                &of,
+                &format!("NUMA node {said}"),
+                &format!("NUMA node {node}"),
+                Some(costs),
+            );
         }
         self.nvlinks(&of, gpu, of_file);
     }
@@ -216,7 +288,9 @@ impl Found<'_> {
         let partners = |target: &str| {
             let address = target.parse::<PciAddress>().ok();
             let gpus = self.report.snapshot.gpus.iter();
-            let gpu = gpus.into_iter().find(|gpu| address.is_some() && gpu.pci.get() == address);
+            let gpu = gpus
+                .into_iter()
+                .find(|gpu| address.is_some() && gpu.pci.get() == address);
             gpu.map_or("NVSwitches".to_owned(), |gpu| format!("GPU {}", gpu.index))
         };
         let counted = |all: &mut dyn Iterator<Item = (String, f64)>| {
@@ -224,7 +298,11 @@ impl Found<'_> {
             all.for_each(|(target, count)| *by.entry(partners(&target)).or_default() += count);
             let words = by.iter().map(|(to, count)| format!("{count} to {to}"));
             let words: Vec<String> = words.collect();
-            if words.is_empty() { "no NVLinks".to_owned() } else { format!("NVLinks: {}", words.join(", ")) }
+            if words.is_empty() {
+                "no NVLinks".to_owned()
+            } else {
+                format!("NVLinks: {}", words.join(", "))
+            }
         };
         let in_file = of_file.all("nvlink").map(|link| {
             let hidden = link.get("tclass") == Some(NVSWITCH);
@@ -232,10 +310,13 @@ impl Found<'_> {
             (target.to_owned(), link.number("count").unwrap_or(1.0))
         });
         let mut in_file: Vec<(String, f64)> = in_file.collect();
-        let mut here = nvlinks(self.report, gpu).into_iter().map(|(to, count)| (to, f64::from(count)));
+        let mut here = nvlinks(self.report, gpu)
+            .into_iter()
+            .map(|(to, count)| (to, f64::from(count)));
         let (file, machine) = (counted(&mut in_file.drain(..)), counted(&mut here));
         if known {
-            let costs = "NCCL plans its rings over links that are not there, or leaves links out".to_owned();
+            let costs = "NCCL plans its rings over links that are not there, or leaves links out"
+                .to_owned();
             self.state(of, &file, &machine, Some(costs));
         }
     }
@@ -250,7 +331,13 @@ impl Found<'_> {
     }
 
     fn ring(&mut self, graph: &Element, of: &str) {
-        let all: BTreeSet<u32> = self.report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let all: BTreeSet<u32> = self
+            .report
+            .snapshot
+            .gpus
+            .iter()
+            .map(|gpu| gpu.index)
+            .collect();
         let mut slowest: Option<(f64, Vec<u32>)> = None;
         let mut seen = BTreeSet::new();
         for channel in graph.all("channel") {
@@ -263,7 +350,12 @@ impl Found<'_> {
             }
             let distinct: BTreeSet<u32> = order.iter().copied().collect();
             if !distinct.is_subset(&all) || distinct.len() < order.len() {
-                self.state(of, &format!("GPUs {}", list(&order)), &format!("GPUs {}", list(&Vec::from_iter(all.clone()))), None);
+                self.state(
+                    of,
+                    &format!("GPUs {}", list(&order)),
+                    &format!("GPUs {}", list(&Vec::from_iter(all.clone()))),
+                    None,
+                );
                 continue;
             }
             self.compared += 1;
@@ -300,7 +392,10 @@ impl Found<'_> {
                     of: of.to_owned(),
                     file: format!("{} GB/s planned", words(planned)),
                     machine: format!("at most {} by measured rates", words(rate)),
-                    costs: Some("NCCL may choose this algorithm and these channels where others are faster".into()),
+                    costs: Some(
+                        "NCCL may choose this algorithm and these channels where others are faster"
+                            .into(),
+                    ),
                 });
             }
         }

@@ -36,7 +36,10 @@ impl Element {
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.attributes.get(key).map(String::as_str).filter(|value| !value.is_empty())
+        self.attributes
+            .get(key)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     /// Returns a number, as NCCL reads it.
@@ -46,11 +49,17 @@ impl Element {
 
     /// Returns the elements of this name directly below.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
-        self.below.iter().filter(move |element| element.name == name)
+        self.below
+            .iter()
+            .filter(move |element| element.name == name)
     }
 
     /// Calls `each` for this element and all below, with the elements above, the nearest last.
-    pub(crate) fn walk<'a>(&'a self, above: &mut Vec<&'a Self>, each: &mut dyn FnMut(&'a Self, &[&'a Self])) {
+    pub(crate) fn walk<'a>(
+        &'a self,
+        above: &mut Vec<&'a Self>,
+        each: &mut dyn FnMut(&'a Self, &[&'a Self]),
+    ) {
         each(self, above);
         above.push(self);
         for element in &self.below {
@@ -65,7 +74,10 @@ impl Element {
         to.push_str(&format!("{indent}<{}", self.name));
         for (key, value) in &self.attributes {
             // NCCL knows no entities; these characters are in no value that it needs.
-            let value: String = value.chars().filter(|c| !"<>&\"'".contains(*c) && !c.is_control()).collect();
+            let value: String = value
+                .chars()
+                .filter(|c| !"<>&\"'".contains(*c) && !c.is_control())
+                .collect();
             to.push_str(&format!(" {key}=\"{value}\""));
         }
         if self.below.is_empty() {
@@ -73,7 +85,9 @@ impl Element {
             return;
         }
         to.push_str(">\n");
-        self.below.iter().for_each(|element| element.write(level + 1, to));
+        self.below
+            .iter()
+            .for_each(|element| element.write(level + 1, to));
         to.push_str(&format!("{indent}</{}>\n", self.name));
     }
 }
@@ -88,7 +102,9 @@ pub(crate) fn parse(text: &str) -> Result<Element, String> {
     let mut open: Vec<Element> = Vec::new();
     let mut read = 0_usize;
     loop {
-        let event = reader.read_event().map_err(|error| format!("it is no XML: {error}"))?;
+        let event = reader
+            .read_event()
+            .map_err(|error| format!("it is no XML: {error}"))?;
         let closed = match event {
             Event::Start(start) => {
                 open.push(element(&start)?);
@@ -101,7 +117,9 @@ pub(crate) fn parse(text: &str) -> Result<Element, String> {
         };
         read += 1;
         if read > 2 * MOST || open.len() > DEEPEST {
-            return Err(format!("it has more than {MOST} elements, or more than {DEEPEST} levels"));
+            return Err(format!(
+                "it has more than {MOST} elements, or more than {DEEPEST} levels"
+            ));
         }
         let Some(closed) = closed else {
             continue;
@@ -117,8 +135,11 @@ fn element(start: &BytesStart<'_>) -> Result<Element, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut element = Element::new(&text(start.name().as_ref()));
     for attribute in start.attributes() {
-        let attribute = attribute.map_err(|error| format!("an attribute cannot be read: {error}"))?;
-        element.attributes.insert(text(attribute.key.as_ref()), text(&attribute.value));
+        let attribute =
+            attribute.map_err(|error| format!("an attribute cannot be read: {error}"))?;
+        element
+            .attributes
+            .insert(text(attribute.key.as_ref()), text(&attribute.value));
     }
     Ok(element)
 }

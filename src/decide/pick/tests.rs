@@ -27,14 +27,22 @@ fn orders(gpus: &[u32]) -> Vec<Vec<u32>> {
     if rest.is_empty() {
         return vec![vec![*first]];
     }
-    tails.map(|tail| [&[*first], tail.as_slice()].concat()).collect()
+    tails
+        .map(|tail| [&[*first], tail.as_slice()].concat())
+        .collect()
 }
 
 fn ring(outlook: &Outlook<'_>, order: &[u32]) -> f64 {
     let next = order.iter().skip(1).chain(order.first());
-    let flows: Vec<Flow> = order.iter().zip(next).map(|(from, to)| between(*from, *to)).collect();
+    let flows: Vec<Flow> = order
+        .iter()
+        .zip(next)
+        .map(|(from, to)| between(*from, *to))
+        .collect();
     let rates = outlook.at_once(&flows);
-    rates.and_then(|rates| rates.into_iter().reduce(f64::min)).unwrap_or(0.0)
+    rates
+        .and_then(|rates| rates.into_iter().reduce(f64::min))
+        .unwrap_or(0.0)
 }
 
 fn slowest(outlook: &Outlook<'_>, gpus: &[u32]) -> f64 {
@@ -47,10 +55,19 @@ fn slowest(outlook: &Outlook<'_>, gpus: &[u32]) -> f64 {
 fn brute(outlook: &Outlook<'_>, of: &[u32], size: usize) -> (f64, f64) {
     let sets = (0_u32..1 << of.len()).filter(|mask| mask.count_ones() as usize == size);
     let members = |mask: u32| (0..of.len()).filter(move |at| mask & (1 << at) != 0);
-    let sets: Vec<Vec<u32>> = sets.map(|mask| members(mask).map(|at| of[at]).collect()).collect();
-    let most = sets.iter().map(|set| slowest(outlook, set)).fold(0.0, f64::max);
-    let best = sets.iter().filter(|set| slowest(outlook, set) * 1.01 >= most);
-    let rings = best.flat_map(|set| orders(set)).map(|order| ring(outlook, &order));
+    let sets: Vec<Vec<u32>> = sets
+        .map(|mask| members(mask).map(|at| of[at]).collect())
+        .collect();
+    let most = sets
+        .iter()
+        .map(|set| slowest(outlook, set))
+        .fold(0.0, f64::max);
+    let best = sets
+        .iter()
+        .filter(|set| slowest(outlook, set) * 1.01 >= most);
+    let rings = best
+        .flat_map(|set| orders(set))
+        .map(|order| ring(outlook, &order));
     (most, rings.fold(0.0, f64::max))
 }
 
@@ -77,9 +94,17 @@ fn the_pick_is_the_best_of_all_sets_and_orders() {
             let own = slowest(&outlook, &choice.gpus);
             assert!(own * 1.011 >= most, "{own} of {most}: {}", context());
             let own = ring(&outlook, &choice.gpus);
-            assert!(own * 1.021 >= fastest, "ring {own} of {fastest}: {}", context());
+            assert!(
+                own * 1.021 >= fastest,
+                "ring {own} of {fastest}: {}",
+                context()
+            );
             let said = choice.all_reduce_bus_gbps.unwrap();
-            assert!((said / own - 1.0).abs() < 0.02, "said {said}, {own}: {}", context());
+            assert!(
+                (said / own - 1.0).abs() < 0.02,
+                "said {said}, {own}: {}",
+                context()
+            );
             compared += 1;
         }
     }

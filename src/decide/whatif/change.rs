@@ -132,7 +132,9 @@ impl Changed {
             Some((code, gpu)) => {
                 let number = gpu.trim().parse::<u32>();
                 let gpu = number.map_err(|_| {
-                    format!("--fix {wanted}: behind the colon stands the index of a GPU, as in {code}:5")
+                    format!(
+                        "--fix {wanted}: behind the colon stands the index of a GPU, as in {code}:5"
+                    )
                 })?;
                 (code, Some(gpu))
             }
@@ -171,7 +173,10 @@ impl Changed {
         self.report.snapshot.gpu(index).ok_or_else(|| {
             let gpus = self.report.snapshot.gpus.iter();
             let gpus: Vec<String> = gpus.map(|gpu| gpu.index.to_string()).collect();
-            format!("{option}: there is no GPU {index}; the report has {}", gpus.join(", "))
+            format!(
+                "{option}: there is no GPU {index}; the report has {}",
+                gpus.join(", ")
+            )
         })
     }
 
@@ -188,13 +193,18 @@ impl Changed {
         let is_there = |other: &&Gpu| {
             let address = other.pci.get();
             let label = address.and_then(|address| topology::pcie::slot(snapshot, address));
-            label == Some(slot) || slot.parse::<PciAddress>().is_ok_and(|slot| Some(slot) == address)
+            label == Some(slot)
+                || slot
+                    .parse::<PciAddress>()
+                    .is_ok_and(|slot| Some(slot) == address)
         };
         let mut there = snapshot.gpus.iter().filter(is_there);
         let other = match (there.next(), there.next()) {
             (Some(one), None) => one.index,
             (Some(_), Some(_)) => {
-                return Err(format!("{option}: several slots have that label; give a PCI address"));
+                return Err(format!(
+                    "{option}: several slots have that label; give a PCI address"
+                ));
             }
             (None, _) => {
                 return Err(format!(
@@ -221,7 +231,10 @@ impl Changed {
         let topology = &self.report.topology;
         let now = |gpu| topology.pcie_link_of(gpu).and_then(|link| link.now.link());
         let shapes = [one, other].map(|(gpu, at)| SlotShape::of(snapshot, at, now(gpu)));
-        let ends = [(one, other.1, &shapes[1], &shapes[0]), (other, one.1, &shapes[0], &shapes[1])];
+        let ends = [
+            (one, other.1, &shapes[1], &shapes[0]),
+            (other, one.1, &shapes[0], &shapes[1]),
+        ];
         let node = |snapshot: &Snapshot, gpu| snapshot.gpu(gpu).map(|gpu| gpu.numa_node.clone());
         let nodes = [node(snapshot, other.0), node(snapshot, one.0)];
         for (((gpu, _), address, there, card), node) in ends.into_iter().zip(nodes) {
@@ -244,17 +257,22 @@ impl Changed {
             let possible = least(card.device, there.port);
             // The generation of a GPU's link is taken for the one that both ends support.
             let generation = now.map(|now| now.generation);
-            let possible = possible.zip(generation).map(|(possible, generation)| PcieLink {
-                generation,
-                ..possible
-            });
+            let possible = possible
+                .zip(generation)
+                .map(|(possible, generation)| PcieLink {
+                    generation,
+                    ..possible
+                });
             set_gpu(known, now, possible);
         }
         // NVLinks stay with their cards.
-        let links = snapshot.gpus.iter_mut().filter_map(|gpu| match &mut gpu.nvlinks {
-            Reading::Known(links) => Some(links),
-            Reading::Unknown(_) => None,
-        });
+        let links = snapshot
+            .gpus
+            .iter_mut()
+            .filter_map(|gpu| match &mut gpu.nvlinks {
+                Reading::Known(links) => Some(links),
+                Reading::Unknown(_) => None,
+            });
         for link in links.flatten() {
             if link.remote_pci.get() == Some(one.1) {
                 link.remote_pci = Reading::Known(other.1);
@@ -268,7 +286,8 @@ impl Changed {
                 pair.common_ancestor = Reading::failed("the card is in another slot");
             }
         }
-        self.links.extend([NodeId::Gpu(one.0), NodeId::Gpu(other.0)]);
+        self.links
+            .extend([NodeId::Gpu(one.0), NodeId::Gpu(other.0)]);
     }
 
     fn train(&mut self, hop: &str, to: PcieLink) -> Result<(), String> {
@@ -294,8 +313,7 @@ impl Changed {
                 ));
             }
         };
-        let lower = lower
-            .ok_or_else(|| format!("{option}: the report has no PCIe link there"))?;
+        let lower = lower.ok_or_else(|| format!("{option}: the report has no PCIe link there"))?;
         self.set_link(lower, to);
         Ok(())
     }
@@ -346,8 +364,7 @@ impl Changed {
         let is_bridged = |gpu: &&Gpu| {
             let links = gpu.nvlinks.known().into_iter().flatten();
             let mut up = links.filter(|link| link.active.get() == Some(true));
-            name(gpu) == name(first)
-                && up.any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+            name(gpu) == name(first) && up.any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
         };
         let like = self.report.snapshot.gpus.iter().find(is_bridged);
         let like = like.map_or_else(|| first.nvlinks.known(), |gpu| gpu.nvlinks.known());
@@ -386,8 +403,8 @@ impl Changed {
     /// Lets NVML report that two GPUs reach each other over NVLink.
     fn join(&mut self, pair: Pair) {
         let pairs = self.report.snapshot.pairs.iter_mut();
-        let mut same =
-            pairs.filter(|known| (known.source, known.destination) == (pair.source, pair.destination));
+        let mut same = pairs
+            .filter(|known| (known.source, known.destination) == (pair.source, pair.destination));
         if let Some(known) = same.next() {
             known.p2p_nvlink = Reading::Known(P2pStatus::Ok);
         }
@@ -402,7 +419,10 @@ impl Changed {
             let Reading::Known(links) = &mut known.nvlinks else {
                 continue;
             };
-            for link in links.iter_mut().filter(|link| link.active.get() == Some(false)) {
+            for link in links
+                .iter_mut()
+                .filter(|link| link.active.get() == Some(false))
+            {
                 let remote = link.remote_pci.get();
                 if is_own || (remote.is_some() && remote == address) {
                     link.active = Reading::Known(true);
@@ -452,7 +472,9 @@ impl Changed {
         self.gpu(gpu, &format!("--without {gpu}"))?;
         let snapshot = &mut self.report.snapshot;
         snapshot.gpus.retain(|known| known.index != gpu);
-        snapshot.pairs.retain(|pair| ![pair.source, pair.destination].contains(&gpu));
+        snapshot
+            .pairs
+            .retain(|pair| ![pair.source, pair.destination].contains(&gpu));
         Ok(())
     }
 
@@ -460,8 +482,9 @@ impl Changed {
     pub(super) fn redraw(&mut self) {
         let Self { report, links, .. } = self;
         let known = &report.topology;
-        let is_changed =
-            |link: &model::topology::Link| link.kind != LinkKind::NvLink && links.contains(&link.lower);
+        let is_changed = |link: &model::topology::Link| {
+            link.kind != LinkKind::NvLink && links.contains(&link.lower)
+        };
         let drawn = topology::redraw(&report.snapshot, known, is_changed);
         report.topology = match &report.measurements {
             Some(measurements) => topology::with_cuda(drawn, &measurements.driver),
@@ -469,7 +492,9 @@ impl Changed {
         };
         // What a changed link showed under load it showed before.
         if let Some(measurements) = &mut report.measurements {
-            measurements.links.retain(|load| !links.contains(&NodeId::Gpu(load.index)));
+            measurements
+                .links
+                .retain(|load| !links.contains(&NodeId::Gpu(load.index)));
         }
     }
 }
@@ -545,7 +570,10 @@ fn most(one: PcieLink, other: PcieLink) -> PcieLink {
 }
 
 fn function_mut(snapshot: &mut Snapshot, address: PciAddress) -> Option<&mut PciFunction> {
-    snapshot.pci.iter_mut().find(|function| function.address == address)
+    snapshot
+        .pci
+        .iter_mut()
+        .find(|function| function.address == address)
 }
 
 fn parent_of(snapshot: &Snapshot, address: PciAddress) -> Option<PciAddress> {

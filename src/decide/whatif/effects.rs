@@ -109,7 +109,11 @@ impl Effects {
         let (mut load, mut flows) = (Vec::new(), BTreeMap::new());
         let measured = after.report().measurements.iter().flat_map(|all| &all.load);
         for pattern in measured.filter(|pattern| pattern.rate().is_some()) {
-            let of: Vec<_> = pattern.flows.iter().map(model::load::LoadFlow::flow).collect();
+            let of: Vec<_> = pattern
+                .flows
+                .iter()
+                .map(model::load::LoadFlow::flow)
+                .collect();
             let achieved = pattern.flows.iter().map(|flow| Some(flow.achieved_gbps?.0));
             let known = achieved.collect::<Option<Vec<f64>>>();
             let rates = before.at_once(&of).zip(after.at_once(&of)).zip(known);
@@ -118,7 +122,11 @@ impl Effects {
             };
             // The prediction's own error is in both, so it cancels out.
             let factors = was.iter().zip(&will).map(|(was, will)| will / was);
-            let rates: Vec<f64> = known.iter().zip(factors).map(|(rate, factor)| rate * factor).collect();
+            let rates: Vec<f64> = known
+                .iter()
+                .zip(factors)
+                .map(|(rate, factor)| rate * factor)
+                .collect();
             let sums = [known.iter().sum::<f64>(), rates.iter().sum::<f64>()];
             let total = pattern.achieved_gbps.map(|total| total.0);
             let figure = Figure::of(total, total.map(|total| total * sums[1] / sums[0]));
@@ -132,12 +140,17 @@ impl Effects {
         }
         let slowest = |outlook: &Outlook<'_>| {
             let pairs = Pair::ordered(&outlook.gpus()).into_iter();
-            pairs.filter_map(|pair| outlook.alone(pair.into())).reduce(f64::min)
+            pairs
+                .filter_map(|pair| outlook.alone(pair.into()))
+                .reduce(f64::min)
         };
         Self {
             pairs: pairs.filter(|moved| moved.figure.changes()).collect(),
             host: host.filter(|moved| moved.figure.changes()).collect(),
-            load: load.into_iter().filter(|moved| moved.figure.changes()).collect(),
+            load: load
+                .into_iter()
+                .filter(|moved| moved.figure.changes())
+                .collect(),
             gpus: [before.gpus().len(), after.gpus().len()],
             slowest_pair: Figure::of(slowest(before), slowest(after)),
             all_reduce: Figure::of(best_ring(before), best_ring(after)),
@@ -157,7 +170,9 @@ impl Effects {
                 all.get(all.len() / 2).copied()
             };
             let (before, after) = (of(|one| one.before_gbps), of(|one| one.after_gbps));
-            before.zip(after).map(|(before, after)| format!("{} to {}", rate(before), rate(after)))
+            before
+                .zip(after)
+                .map(|(before, after)| format!("{} to {}", rate(before), rate(after)))
         };
         if let Some(rates) = middle(pairs.iter().map(|one| &one.figure).collect()) {
             parts.push(format!("{} {rates}", who(&pairs)));
@@ -166,10 +181,19 @@ impl Effects {
         if let Some(rates) = middle(host.iter().map(|one| &one.figure).collect()) {
             let gpus: BTreeSet<u32> = host.iter().map(|one| one.of.gpu).collect();
             let gpus: Vec<String> = gpus.iter().map(u32::to_string).collect();
-            parts.push(match gpus.as_slice() {
-                [gpu] => format!("GPU {gpu} with the host {rates}"),
-                gpus => format!("{} GPUs with the host {rates}", gpus.len()),
-            });
+            let who = match gpus.as_slice() {
+                // The GPU was named already.
+                [gpu]
+                    if parts
+                        .first()
+                        .is_some_and(|first| first.starts_with(&format!("GPU {gpu} "))) =>
+                {
+                    String::new()
+                }
+                [gpu] => format!("GPU {gpu} "),
+                gpus => format!("{} GPUs ", gpus.len()),
+            };
+            parts.push(format!("{who}with the host {rates}"));
         }
         let gain = |one: &&Moved<Named>| {
             let figures = one.figure.before_gbps.zip(one.figure.after_gbps);
@@ -207,7 +231,9 @@ fn who(pairs: &[&Moved<Pair>]) -> String {
 
 /// Returns how many GPUs the common one has a pair with.
 fn partners(pairs: &[&Moved<Pair>]) -> usize {
-    let ends = pairs.iter().flat_map(|one| [one.of.source, one.of.destination]);
+    let ends = pairs
+        .iter()
+        .flat_map(|one| [one.of.source, one.of.destination]);
     ends.collect::<BTreeSet<u32>>().len().saturating_sub(1)
 }
 
@@ -220,7 +246,10 @@ pub(super) fn write(report: &mut Report, effects: &Effects) {
         let Some(rates) = effects.flows.get(&pattern.name()) else {
             continue;
         };
-        let known = pattern.flows.iter().filter_map(|flow| Some(flow.achieved_gbps?.0));
+        let known = pattern
+            .flows
+            .iter()
+            .filter_map(|flow| Some(flow.achieved_gbps?.0));
         let before: f64 = known.sum();
         let after: f64 = rates.iter().sum();
         for (flow, rate) in pattern.flows.iter_mut().zip(rates) {

@@ -38,21 +38,39 @@ pub(super) fn fill(before: &Report, changed: &mut Changed, settings: &Settings) 
         Some(measurements) => measurements.driver.clone(),
         None => old.driver.clone(),
     };
-    let links = changed.report.measurements.as_ref().map(|all| all.links.clone());
+    let links = changed
+        .report
+        .measurements
+        .as_ref()
+        .map(|all| all.links.clone());
     figures.links = links.unwrap_or_default();
     let there = |flow: &Flow| {
-        let gpus = flow.ends().into_iter().filter_map(model::flow::Endpoint::gpu);
-        gpus.into_iter().all(|gpu| changed.report.snapshot.gpu(gpu).is_some())
+        let gpus = flow
+            .ends()
+            .into_iter()
+            .filter_map(model::flow::Endpoint::gpu);
+        gpus.into_iter()
+            .all(|gpu| changed.report.snapshot.gpu(gpu).is_some())
     };
     figures.peer.retain(|cell| there(&cell.pair.into()));
     figures.host.retain(|copy| there(&copy.flow()));
     figures.local.retain(|copy| there(&Flow::inside(copy.gpu)));
     figures.latency.retain(|cell| there(&cell.pair.into()));
     figures.overlap.retain(|cell| there(&cell.pair.into()));
-    figures.load.retain(|load| load.flows.iter().all(|flow| there(&flow.flow())));
-    figures.counted.retain(|counted| there(&Flow::inside(counted.gpu)));
-    figures.driver.devices.retain(|device| there(&Flow::inside(device.index)));
-    figures.driver.peer_access.retain(|said| there(&said.pair.into()));
+    figures
+        .load
+        .retain(|load| load.flows.iter().all(|flow| there(&flow.flow())));
+    figures
+        .counted
+        .retain(|counted| there(&Flow::inside(counted.gpu)));
+    figures
+        .driver
+        .devices
+        .retain(|device| there(&Flow::inside(device.index)));
+    figures
+        .driver
+        .peer_access
+        .retain(|said| there(&said.pair.into()));
     let mut prediction = Prediction::of(before, changed, settings, old);
     prediction.pairs(&mut figures);
     prediction.host(&mut figures);
@@ -92,10 +110,14 @@ impl<'a> Prediction<'a> {
         let shares = old.iter().filter_map(|(at, rate)| shares(at, rate));
         let mut typical_host: BTreeMap<HostDirection, Vec<f64>> = BTreeMap::new();
         for copy in &measurements.host {
-            if let (Some(rate), Some(theory), 1) = (copy.rate(), copy.theoretical_gbps, copy.at_once)
+            if let (Some(rate), Some(theory), 1) =
+                (copy.rate(), copy.theoretical_gbps, copy.at_once)
                 && copy.way() == HostWay::PINNED.with_direction(copy.direction)
             {
-                typical_host.entry(copy.direction).or_default().push(rate.0 / theory.0);
+                typical_host
+                    .entry(copy.direction)
+                    .or_default()
+                    .push(rate.0 / theory.0);
             }
         }
         Self {
@@ -164,7 +186,14 @@ impl<'a> Prediction<'a> {
 
     fn pairs(&mut self, figures: &mut Measurements) {
         let mut cells: Vec<PeerBandwidth> = Vec::new();
-        let gpus: Vec<u32> = self.changed.report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let gpus: Vec<u32> = self
+            .changed
+            .report
+            .snapshot
+            .gpus
+            .iter()
+            .map(|gpu| gpu.index)
+            .collect();
         for pair in Pair::ordered(&gpus) {
             for path in [Path::Direct, Path::Staged] {
                 let now = self.pair(pair, path);
@@ -224,7 +253,10 @@ impl<'a> Prediction<'a> {
         // What the better ones reach of each way of copying, whatever their link.
         let mut of_way: BTreeMap<HostWay, Vec<f64>> = BTreeMap::new();
         for copy in figures.host.iter().filter(|copy| copy.at_once == 1) {
-            of_way.entry(copy.way()).or_default().extend(copy.rate().map(|rate| rate.0));
+            of_way
+                .entry(copy.way())
+                .or_default()
+                .extend(copy.rate().map(|rate| rate.0));
         }
         let of_way: BTreeMap<HostWay, f64> = of_way
             .into_iter()
@@ -247,12 +279,17 @@ impl<'a> Prediction<'a> {
             };
             let changes = self.changed.moved.contains(&copy.gpu)
                 || self.changed.healed_gpus.contains(&copy.gpu);
-            let by_link = copy.memory == HostMemory::Pinned && copy.allocation == Allocation::Reused;
+            let by_link =
+                copy.memory == HostMemory::Pinned && copy.allocation == Allocation::Reused;
             let rate = if !by_link {
                 // The processor limits these, and the link if it carries less.
                 let most = of_way.get(&copy.way()).copied().unwrap_or(old.0);
                 let is_same = !changes && (before - after).abs() < 1e-9;
-                if is_same { old.0 } else { most.min(typical * after) }
+                if is_same {
+                    old.0
+                } else {
+                    most.min(typical * after)
+                }
             } else if changes {
                 self.limited(flow, typical * after)
             } else {
@@ -269,7 +306,9 @@ impl<'a> Prediction<'a> {
             copy.theoretical_gbps = Some(GbPerSecond(after));
         }
         // What all carry together depends on each of them.
-        figures.host.retain(|copy| copy.at_once == 1 || self.is_untouched());
+        figures
+            .host
+            .retain(|copy| copy.at_once == 1 || self.is_untouched());
     }
 
     fn is_untouched(&self) -> bool {
@@ -321,7 +360,9 @@ fn of_kinds(shares: impl Iterator<Item = (Kind, f64)>) -> BTreeMap<Kind, f64> {
         all.entry(kind).or_default().push(share);
     }
     let typical = all.into_iter();
-    typical.filter_map(|(kind, shares)| Some((kind, high(shares)?))).collect()
+    typical
+        .filter_map(|(kind, shares)| Some((kind, high(shares)?)))
+        .collect()
 }
 
 /// Returns what the better ones reach: the best of two, the second best of up to twelve, else the tenth part from above, as

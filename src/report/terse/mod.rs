@@ -32,6 +32,7 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
         None => topo::write(&mut page, report),
         Some(measurements) => measured(&mut page, digest, measurements),
     }
+    super::decisions::against_nccl(&mut page, digest.report);
     end(&mut page, digest);
     page
 }
@@ -55,7 +56,6 @@ pub(super) fn advice(digest: &Digest<'_>) -> Page {
             "There is no advice: no figure that it would follow from was measured.",
         );
     }
-    super::decisions::against_nccl(&mut page, digest.report);
     advice::write(&mut page, digest.report);
     page
 }
