@@ -86,10 +86,7 @@ impl<'a> Foresight<'a> {
             }
             _ => None,
         };
-        self.causes
-            .iter()
-            .filter_map(factor)
-            .fold(1.0, f64::min)
+        self.causes.iter().filter_map(factor).fold(1.0, f64::min)
     }
 }
 

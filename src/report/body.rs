@@ -5,9 +5,7 @@ use super::digest::{Caveat, Digest};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::pair_figures::Figures;
-use super::{
-    advice, decisions, findings, gaps, host, load, machine, partial, streams, tables, topo,
-};
+use super::{advice, against, findings, gaps, host, load, machine, partial, streams, tables, topo};
 use model::measurement::{Measurements, Status, Tables};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
@@ -32,7 +30,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
         topo::theoretical(&mut page, report, &gpus);
     }
     measured(&mut page, digest, measurements, &gpus);
-    decisions::against_nccl(&mut page, report);
+    against::write(&mut page, report);
     advice::write(&mut page, report);
     timing(&mut page, report);
     page

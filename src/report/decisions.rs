@@ -478,28 +478,3 @@ fn row(table: &mut Table, label: &str, figure: &Figure) {
         plain(change.unwrap_or_else(|| "-".into())),
     ]);
 }
-
-/// Writes where a file of NCCL and the machine differ.
-pub(super) fn against_nccl(page: &mut Page, report: &Report) {
-    let Some(against) = &report.against else {
-        return;
-    };
-    page.heading(&format!("NCCL's file {} beside this machine", against.file));
-    if against.differences.is_empty() {
-        page.note(
-            Paint::Plain,
-            &format!(
-                "{} compared: no difference",
-                count(against.compared as usize, "statement")
-            ),
-        );
-    }
-    for difference in &against.differences {
-        page.note(Paint::Warning, &difference.of);
-        page.item(4, 13, "file", Paint::Faint, &difference.file);
-        page.item(4, 13, "machine", Paint::Faint, &difference.machine);
-        if let Some(costs) = &difference.costs {
-            page.item(4, 13, "costs", Paint::Faint, costs);
-        }
-    }
-}

@@ -10,6 +10,7 @@ use model::report::Report;
 use model::timeline::Timeline;
 
 mod advice;
+mod against;
 mod body;
 pub mod comparison;
 mod crowd;
