@@ -213,6 +213,7 @@ fn unjudged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
+        against: None,
         verdict: Verdict::default(),
         timing: Timing::default(),
     }

@@ -2,6 +2,7 @@
 
 mod check;
 mod compare;
+mod decide;
 mod devices;
 mod diagnose;
 mod expect;
@@ -85,6 +86,10 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Compare(args) => compare::run(cli, args),
         Command::Fleet(args) => fleet::run(cli, args),
         Command::Expect(args) => Ok(expect::run(args)?),
+        Command::Pick(args) => decide::pick(cli, &machine, args),
+        Command::Order(args) => decide::order(cli, &machine, args),
+        Command::WhatIf(args) => decide::what_if(cli, &machine, args),
+        Command::Export(args) => decide::export(cli, &machine, args),
         Command::Explain(args) => Ok(explain::run(cli, args)?),
         Command::Machines(args) => Ok(machines::run(args)?),
         Command::Completions(args) => Ok(installed::completions(args)?),
@@ -248,6 +253,7 @@ impl Observed {
             measurements,
             findings: Vec::new(),
             advice: Vec::new(),
+            against: None,
             verdict: Verdict::default(),
             timing,
         };
@@ -367,6 +373,8 @@ impl Judging {
         let findings = ::diagnose::judge(&evidence);
         report.verdict = ::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
+        ::decide::fill(report, &self.settings);
+        let measurements = report.measurements.as_ref();
         report.advice = measurements.map(::diagnose::advise).unwrap_or_default();
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }

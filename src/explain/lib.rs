@@ -5,6 +5,7 @@ mod calibrate;
 mod candidates;
 mod distinguish;
 mod fit;
+mod foresight;
 mod hypothesis;
 mod item;
 mod looks;
@@ -17,6 +18,7 @@ mod search;
 mod state;
 
 pub use self::distinguish::Test;
+pub use self::foresight::Foresight;
 pub use self::hypothesis::Effect;
 pub use self::item::{Floors, Modes};
 pub use self::looks::Look;

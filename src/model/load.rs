@@ -53,6 +53,8 @@ pub enum Pattern {
     NeighboursBesideHost,
     /// Flows that tell explanations of other figures apart (`second_looks`).
     SecondLook,
+    /// The flows that the user gave.
+    Given,
 }
 
 impl fmt::Display for Pattern {
@@ -73,6 +75,7 @@ impl fmt::Display for Pattern {
             Self::AllToHost => "all to host",
             Self::NeighboursBesideHost => "neighbours beside host",
             Self::SecondLook => "second look",
+            Self::Given => "as given",
         })
     }
 }

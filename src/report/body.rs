@@ -6,7 +6,7 @@ use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
-use super::{advice, findings, gaps, host, load, machine, partial, streams, tables, topo};
+use super::{advice, against, findings, gaps, host, load, machine, partial, streams, tables, topo};
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
@@ -31,6 +31,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
         topo::theoretical(&mut page, report, &gpus);
     }
     measured(&mut page, digest, measurements, &gpus);
+    against::write(&mut page, report);
     advice::write(&mut page, report);
     timing(&mut page, report);
     page

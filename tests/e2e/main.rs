@@ -14,6 +14,7 @@ mod common;
 mod as_expected;
 mod blocked;
 mod browser;
+mod decisions;
 mod demo;
 mod descriptions;
 mod exit_codes;

@@ -32,6 +32,7 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
         None => topo::write(&mut page, report),
         Some(measurements) => measured(&mut page, digest, measurements),
     }
+    super::against::write(&mut page, digest.report);
     end(&mut page, digest);
     page
 }
