@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{applicable, causes, links, rules, second_looks, words};
+use super::{applicable, causes, links, looked_again, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, Status};
 use model::placement::Pair;
@@ -71,7 +71,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.collect(), evidence);
     without_known(&mut findings);
-    second_looks::name(evidence, &mut findings);
+    looked_again::name(evidence, &mut findings);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }

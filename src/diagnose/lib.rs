@@ -24,6 +24,7 @@ pub mod figures;
 mod host_figures;
 mod judge;
 mod links;
+mod looked_again;
 pub mod manual;
 mod models;
 mod rule;
