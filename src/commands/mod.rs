@@ -40,6 +40,7 @@ use ::diagnose::{
 use hardware::{DRIVER_START_LIMIT, Machine, limits};
 use live::Live;
 use model::measurement::Measurements;
+use model::pasted::Pasted;
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
 use model::snapshot::Snapshot;
@@ -196,6 +197,8 @@ struct Observed {
     started_at: String,
     machine: String,
     request: Request,
+    /// The input, if the observations were read from the output of other tools.
+    read_from: Option<Pasted>,
     snapshot: Snapshot,
     topology: Topology,
     measurements: Option<Measurements>,
@@ -218,6 +221,7 @@ impl Observed {
             started_at,
             machine,
             request,
+            read_from: None,
             snapshot,
             topology,
             measurements: Some(measurements),
@@ -232,6 +236,7 @@ impl Observed {
             started_at,
             machine,
             request,
+            read_from,
             snapshot,
             topology,
             measurements,
@@ -243,6 +248,7 @@ impl Observed {
             started_at,
             machine,
             request,
+            read_from,
             snapshot,
             topology,
             measurements,

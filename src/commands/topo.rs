@@ -45,6 +45,7 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Res
         started_at,
         machine,
         request,
+        read_from: None,
         snapshot,
         topology,
         measurements: None,

@@ -116,6 +116,8 @@ rules! {
     payload_below_siblings
     software_restricts
     copy_failed_once
+    pasted_incomplete
+    pasted_contradicts
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -140,6 +140,7 @@ impl Serialize for Report {
             started_at,
             machine,
             request,
+            read_from,
             snapshot,
             topology,
             measurements,
@@ -148,12 +149,15 @@ impl Serialize for Report {
             verdict,
             timing,
         } = self;
-        let mut to = to.serialize_struct("Report", 13)?;
+        let mut to = to.serialize_struct("Report", 14)?;
         to.serialize_field("schema", schema)?;
         to.serialize_field("tool", tool)?;
         to.serialize_field("started_at", started_at)?;
         to.serialize_field("machine", machine)?;
         to.serialize_field("request", request)?;
+        if let Some(read_from) = read_from {
+            to.serialize_field("read_from", read_from)?;
+        }
         to.serialize_field("summary", &Summary::of(self))?;
         to.serialize_field("snapshot", snapshot)?;
         to.serialize_field("topology", topology)?;

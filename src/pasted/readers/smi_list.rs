@@ -1,0 +1,49 @@
+//! `nvidia-smi -L`: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
+
+use super::Reader;
+use crate::scan::Ahead;
+use crate::told::{Key, Notes};
+use model::reading::Reading;
+
+pub(crate) const READER: Reader = Reader {
+    kind: "smi-list",
+    tool: "nvidia-smi -L",
+    begins: |line| line.starts_with("GPU ") && line.contains("(UUID: GPU-"),
+    read,
+};
+
+/// Takes index, name and UUID from a line that names a GPU.
+pub(super) fn named(text: &str, line: u32, notes: &mut Notes) -> Option<Key> {
+    let (index, rest) = text.trim().strip_prefix("GPU ")?.split_once(": ")?;
+    let (name, uuid) = rest.split_once(" (UUID: ")?;
+    let uuid = uuid.split(')').next().filter(|uuid| uuid.len() > 8)?;
+    let key = Key::Index(index.parse().ok()?);
+    // Identifiers that were blanked do not tell GPUs apart.
+    if uuid
+        .bytes()
+        .any(|byte| byte.is_ascii_hexdigit() && byte != b'0')
+        && !uuid.contains(['X', 'x', '*'])
+    {
+        notes.same(line, key.clone(), Key::Uuid(uuid.to_owned()));
+        notes.gpu(line, &key, |gpu| gpu.uuid = Reading::Known(uuid.to_owned()));
+    }
+    notes.gpu(line, &key, |gpu| gpu.name = Reading::Known(name.to_owned()));
+    Some(key)
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    // With links below, it is the output of `nvidia-smi nvlink`.
+    let mut below = ahead
+        .lines
+        .iter()
+        .skip(1)
+        .filter(|line| !line.text.is_empty());
+    if below
+        .next()
+        .is_some_and(|line| line.text.trim_start().starts_with("Link "))
+    {
+        return None;
+    }
+    let line = ahead.lines.first()?;
+    named(&line.text, line.number, notes).map(|_| 1)
+}
