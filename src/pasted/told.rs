@@ -47,6 +47,8 @@ pub(crate) enum What {
     Local(Key, Bytes, Figure),
     HostCopy(Key, HostWay, Bytes, Figure),
     Latency(Key, Key, Path, Figure),
+    /// The list of this GPU's NVLinks ends with the input.
+    CutLinks(Key),
     /// Something that could not be read, in the tool's words.
     Problem(String),
     /// How the output was read where it leaves room.

@@ -62,6 +62,9 @@ const CHANGES: &[&str] = &[
     "nccl_variables",
 ];
 
+/// Xid of a GPU that has fallen off the bus.
+const OFF_THE_BUS: u32 = 79;
+
 /// Most contradictions that are named.
 const MOST_CONTRADICTIONS: usize = 50;
 
@@ -112,6 +115,8 @@ struct Joined {
     links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
     tree: Tree,
     xids: Vec<Xid>,
+    /// GPUs whose links may not all be there.
+    cut: BTreeSet<u32>,
     /// Number of GPUs that NVML lists.
     listed: Option<u32>,
     has_log: bool,
@@ -147,6 +152,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Machine {
         links: BTreeMap::new(),
         tree: Tree::default(),
         xids: Vec::new(),
+        cut: BTreeSet::new(),
         listed: None,
         has_log: false,
         problems: Vec::new(),
@@ -154,10 +160,14 @@ pub(crate) fn assemble(read: &[Scanned]) -> Machine {
     };
     let mut ledger = Ledger::default();
     joined.functions(&told, &mut ledger);
-    // Without any other list of GPUs, the display functions on the bus are the GPUs.
-    let displays: Vec<(PciAddress, What)> = joined
-        .tree
-        .displays()
+    // Without any other list of GPUs, those on the bus or in the kernel's log are the GPUs.
+    let of_log = told.iter().filter_map(|(_, what)| match what {
+        What::Xid(xid) => Some(xid.pci),
+        _ => None,
+    });
+    let mut bus: BTreeSet<PciAddress> = joined.tree.displays().into_iter().collect();
+    bus.extend(of_log);
+    let displays: Vec<(PciAddress, What)> = bus
         .into_iter()
         .filter(|_| told.iter().all(|(_, what)| names::keys(what).is_empty()))
         .map(|address| {
@@ -167,7 +177,11 @@ pub(crate) fn assemble(read: &[Scanned]) -> Machine {
         })
         .collect();
     for (address, what) in &displays {
-        let is_it = |what: &What| matches!(what, What::Function(function) if function.facts.address == *address);
+        let is_it = |what: &What| match what {
+            What::Function(function) => function.facts.address == *address,
+            What::Xid(xid) => xid.pci == *address,
+            _ => false,
+        };
         let at = told.iter().find(|(_, what)| is_it(what)).map(|(at, _)| *at);
         told.extend(at.map(|at| (at, what)));
     }
@@ -278,6 +292,7 @@ impl Joined {
                         ledger.origin(format!("host.xids[{}, {}]", xid.pci, xid.code), *at);
                     }
                 }
+                What::CutLinks(key) => self.cut.extend(names.gpu(key, at)),
                 What::Listed(number) => self.listed = self.listed.or(Some(*number)),
                 What::KernelLog => self.has_log = true,
                 What::Problem(problem) => {
@@ -311,6 +326,24 @@ impl Joined {
         };
         self.bonds.entry((source, destination)).or_insert(links);
         ledger.taken(&of, "links", how, at);
+    }
+
+    /// Marks GPUs that the driver calls lost and that no output describes otherwise.
+    fn lost(&mut self, gpus: &mut [Gpu]) {
+        for xid in self.xids.iter().filter(|xid| xid.code == OFF_THE_BUS) {
+            let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(xid.pci));
+            if let Some(gpu) = gpu.filter(|gpu| gpu.power_state.known().is_none()) {
+                let why = "it has fallen off the bus, says the kernel's log (Xid 79)";
+                gpu.power_state = Reading::failed(why);
+                gpu.memory_total_bytes = Reading::failed(why);
+            }
+        }
+        for xid in &self.xids {
+            self.remarks.push(format!(
+                "the kernel's log has Xid {} of {}, {} times: {}",
+                xid.code, xid.pci, xid.times, xid.text
+            ));
+        }
     }
 
     /// Adds an Xid to those of its GPU and code. The log is read backwards: the first one is the last.
@@ -356,7 +389,16 @@ impl Joined {
                 fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
             }
         }
-        let links = std::mem::take(&mut self.links);
+        let mut links = std::mem::take(&mut self.links);
+        let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
+        for gpu in &self.cut {
+            if links.get(gpu).is_some_and(|own| own.len() < most) {
+                links.remove(gpu);
+                self.remarks.push(format!(
+                    "the list of NVLinks of GPU {gpu} ends with the input and is shorter than others: it was cut, and is not used"
+                ));
+            }
+        }
         let bonds = links::settle(&mut gpus, links, &self.bonds, &mut self.remarks);
         let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let pairs = Pair::ordered(&indices).into_iter().map(|pair| {
@@ -365,6 +407,7 @@ impl Joined {
         });
         let pairs = pairs.collect();
         let mut host = self.host.clone();
+        self.lost(&mut gpus);
         if self.has_log {
             host.xids = Reading::Known(std::mem::take(&mut self.xids));
         }

@@ -66,7 +66,11 @@ impl Group {
 /// Returns the keys of the GPUs that a statement is about.
 pub(super) fn keys(what: &What) -> Vec<&Key> {
     match what {
-        What::Gpu(key, _) | What::Link(key, _) | What::Local(key, ..) | What::HostCopy(key, ..) => {
+        What::Gpu(key, _)
+        | What::CutLinks(key)
+        | What::Link(key, _)
+        | What::Local(key, ..)
+        | What::HostCopy(key, ..) => {
             vec![key]
         }
         What::Same(one, other)

@@ -62,6 +62,8 @@ struct Counts {
     translates: Option<u32>,
     has_group: bool,
     sxids: usize,
+    /// The GPU that a message of several lines is about.
+    of: Option<PciAddress>,
 }
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
@@ -101,7 +103,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 
 fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
     if let Some(rest) = said.strip_prefix("NVRM: ") {
-        nvrm(rest, seconds, line, notes);
+        nvrm(rest, seconds, line, notes, &mut counts.of);
     } else if let Some((_, rest)) = said.split_once("SXid (PCI:") {
         counts.sxids += 1;
         if let Some((address, text)) = rest
@@ -145,7 +147,13 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
 }
 
 /// Takes a message of the NVIDIA driver, without `NVRM: `.
-fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes) {
+fn nvrm(
+    said: &str,
+    seconds: Option<f64>,
+    line: u32,
+    notes: &mut Notes,
+    of: &mut Option<PciAddress>,
+) {
     let at = |text: &str| -> Option<PciAddress> {
         let text = text.trim().trim_start_matches("PCI:");
         text.parse()
@@ -183,9 +191,11 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes) {
         let address = said
             .split(' ')
             .find_map(|word| at(word.trim_end_matches(':')));
-        if let Some(pci) = address {
+        if let Some(pci) = address.or_else(|| of.take()) {
             xid(pci, 79, "GPU has fallen off the bus");
         }
+    } else if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
+        *of = rest.split_whitespace().next().and_then(at);
     } else if let Some((address, uuid)) = said
         .strip_prefix("GPU at PCI:")
         .and_then(|rest| rest.split_once(": "))

@@ -19,6 +19,7 @@ pub(crate) const READER: Reader = Reader {
             || line.starts_with("CUDA Runtime Version:")
             || line.starts_with("Driver Version:")
             || test_of(line).is_some()
+            || is_description(line)
             || device(line).is_some()
     },
     read,
@@ -202,7 +203,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         add_device(notes, head.number, device);
         return Some(1);
     }
-    let name = test_of(text)?;
+    let Some(name) = test_of(text) else {
+        return without_name(ahead, notes);
+    };
     let mut used = 1;
     // Versions of bidirectional tests print up to three matrices.
     for _ in 0..3 {
@@ -216,6 +219,30 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         if let Some(test) = test(name) {
             add_all(notes, test, description, &matrix);
         }
+    }
+    Some(used)
+}
+
+/// Returns true for the sentence above a matrix.
+fn is_description(line: &str) -> bool {
+    line.starts_with("memcpy ") && line.contains("(row)") && line.contains("bandwidth (GB/s)")
+}
+
+/// Reads a matrix whose first line is missing. The name of its test comes again in the line with the sum.
+fn without_name(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let description = ahead.lines.first()?.text.trim();
+    let matrix = matrix::numbered(ahead.lines.get(1..)?, None)?;
+    let used = matrix.used + 1;
+    let mut below = ahead.lines.iter().skip(used).take(3);
+    let name = below.find_map(|line| line.text.trim().strip_prefix("SUM ")?.split(' ').next());
+    match name.and_then(test) {
+        Some(test) => add_all(notes, test, description, &matrix),
+        None => notes.add(
+            ahead.lines.first()?.number,
+            What::Remark(
+                "a matrix of nvbandwidth without the name of its test was left out".to_owned(),
+            ),
+        ),
     }
     Some(used)
 }

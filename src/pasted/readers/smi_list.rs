@@ -8,7 +8,7 @@ use model::reading::Reading;
 pub(crate) const READER: Reader = Reader {
     kind: "smi-list",
     tool: "nvidia-smi -L",
-    begins: |line| line.starts_with("GPU ") && line.contains("(UUID: GPU-"),
+    begins: |line| line.starts_with("GPU ") && line.contains("(UUID: "),
     read,
 };
 
@@ -16,12 +16,14 @@ pub(crate) const READER: Reader = Reader {
 pub(super) fn named(text: &str, line: u32, notes: &mut Notes) -> Option<Key> {
     let (index, rest) = text.trim().strip_prefix("GPU ")?.split_once(": ")?;
     let (name, uuid) = rest.split_once(" (UUID: ")?;
-    let uuid = uuid.split(')').next().filter(|uuid| uuid.len() > 8)?;
+    let uuid = uuid.split(')').next()?;
     let key = Key::Index(index.parse().ok()?);
     // Identifiers that were blanked do not tell GPUs apart.
-    if uuid
-        .bytes()
-        .any(|byte| byte.is_ascii_hexdigit() && byte != b'0')
+    let is_whole = uuid.starts_with("GPU-") && uuid.len() > 8;
+    if is_whole
+        && uuid
+            .bytes()
+            .any(|byte| byte.is_ascii_hexdigit() && byte != b'0')
         && !uuid.contains(['X', 'x', '*'])
     {
         notes.same(line, key.clone(), Key::Uuid(uuid.to_owned()));

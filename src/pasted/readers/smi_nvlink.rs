@@ -3,7 +3,7 @@
 use super::Reader;
 use super::smi_list::named;
 use crate::scan::Ahead;
-use crate::told::{Key, Notes};
+use crate::told::{Key, Notes, What};
 use model::reading::Reading;
 
 pub(crate) const STATUS: Reader = Reader {
@@ -47,6 +47,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
             break;
         }
         (used, found) = (place + 1, found + 1);
+    }
+    let rest = ahead.lines.iter().skip(used);
+    if rest.clone().all(|line| line.text.trim().is_empty()) {
+        notes.add(head.number, What::CutLinks(gpu));
     }
     (found > 0).then_some(used)
 }
