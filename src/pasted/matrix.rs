@@ -86,6 +86,10 @@ pub(crate) fn named<'a>(
             cells.push((word.text, word.line));
             matrix.used = word.place + 1;
         }
+        // The input was cut: its last word may be a part of one.
+        if cells.len() < matrix.columns.len() && words.peek().is_none() {
+            cells.pop();
+        }
         if cells.is_empty() {
             break;
         }
@@ -107,8 +111,43 @@ pub(crate) fn named<'a>(
     (!matrix.rows.is_empty()).then_some(matrix)
 }
 
-/// Reads a matrix whose header of numbers starts in the first of these lines, after `label` if there is one.
+/// Reads a matrix whose header of numbers starts in the first of these lines, after `label` if there is one. If rows are
+/// not whole, a terminal may have broken them.
 pub(crate) fn numbered(lines: &[Line<'_>], label: Option<&str>) -> Option<Numbered> {
+    let plain = one(lines, label);
+    let cells = |matrix: &Numbered| matrix.rows.iter().map(Vec::len).sum::<usize>();
+    if plain
+        .as_ref()
+        .is_some_and(|matrix| cells(matrix) == matrix.columns * matrix.columns)
+    {
+        return plain;
+    }
+    let mut filled = lines.iter().take(MOST_LINES);
+    let end = filled
+        .position(|line| line.text.is_empty())
+        .unwrap_or(lines.len());
+    let rejoined = joined(&lines[..end]);
+    let Some(matrix) = one(&rejoined, label) else {
+        return plain;
+    };
+    let is_whole = matrix.rows.iter().all(|row| row.len() == matrix.columns);
+    if !is_whole
+        || plain
+            .as_ref()
+            .is_some_and(|plain| cells(plain) >= cells(&matrix))
+    {
+        return plain;
+    }
+    // The number of lines of the input, not of what was joined.
+    let behind = rejoined.get(matrix.used).map(|line| line.number);
+    let used = behind.and_then(|behind| lines.iter().position(|line| line.number == behind));
+    Some(Numbered {
+        used: used.unwrap_or(end),
+        ..matrix
+    })
+}
+
+fn one(lines: &[Line<'_>], label: Option<&str>) -> Option<Numbered> {
     let mut words = words(lines).peekable();
     if let Some(label) = label {
         words.next_if(|word| word.text.ends_with(label))?;
@@ -145,6 +184,9 @@ pub(crate) fn numbered(lines: &[Line<'_>], label: Option<&str>) -> Option<Number
             };
             cells.push((value(word.text).flatten(), word.line));
             used = word.place + 1;
+        }
+        if cells.len() < columns && words.peek().is_none() {
+            cells.pop();
         }
         if cells.is_empty() {
             break;
@@ -198,10 +240,12 @@ mod tests {
     fn rows_are_read_whole_wrapped_and_cut() {
         let whole = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tNV4\t0-15\nGPU1\tNV4\tX\t0-15\n";
         let wrapped = " GPU0 GPU1 CPU\nAffinity\nGPU0 X\nNV4 0-15\nGPU1 NV4\nX 0-15\n";
-        let cut = " GPU0 GPU1\nGPU0 X NV4\nGPU1 NV";
+        let cut = " GPU0 GPU1 GPU2\nGPU0 X NV4 NV4\nGPU1 NV4 X NV1";
+        let torn = " GPU0 GPU1 GPU2\nGPU0 X NV4 NV4\nGPU1 NV4 NV1";
         assert_eq!(names(whole), Some((2, vec![2, 2])));
         assert_eq!(names(wrapped), Some((2, vec![2, 2])));
-        assert_eq!(names(cut), Some((2, vec![2, 1])));
+        assert_eq!(names(cut), Some((3, vec![3, 3])));
+        assert_eq!(names(torn), Some((3, vec![3, 1])));
         assert_eq!(names("GPU0 is hot"), None);
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Ahead<'a> {
 /// Most lines between a command and its output.
 const NEAR: usize = 4;
 
+/// Most lines between parts of one output: notes and sums that are not read.
+const NEAR_LINES: u32 = 6;
+
 /// Most sections of one input. A bug report has some hundred.
 const MOST_SECTIONS: usize = 10_000;
 
@@ -105,12 +108,12 @@ impl Scanned {
     fn add(&mut self, section: Section) {
         if let Some(before) = self.sections.last_mut()
             && before.shown.kind == section.shown.kind
-            && before.shown.version == section.shown.version
+            && (section.shown.version.is_none() || before.shown.version == section.shown.version)
             && section
                 .shown
                 .first_line
                 .saturating_sub(before.shown.last_line)
-                <= 2
+                <= NEAR_LINES
         {
             before.shown.last_line = section.shown.last_line;
             before.shown.facts += section.shown.facts;

@@ -153,6 +153,17 @@ impl Figure {
     }
 }
 
+/// Returns true for a whole UUID of a GPU. One that was blanked does not tell GPUs apart.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("GPU-") else {
+        return false;
+    };
+    let is_hex = rest
+        .bytes()
+        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    is_hex && rest.len() > 8 && rest.bytes().any(|byte| byte != b'0' && byte != b'-')
+}
+
 /// Reads a rate or a time. Text that is no number, or a number that cannot be one, is none.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let value: f64 = text.trim_end_matches(',').parse().ok()?;

@@ -81,7 +81,13 @@ pub fn is_report(bytes: &[u8]) -> bool {
     };
     let text = without_mark(text);
     let head = text.get(..HEAD).unwrap_or(text);
-    html::embed::is_page(text)
+    let is_page = html::embed::is_page(text) && {
+        let head = head.to_ascii_lowercase();
+        // Other tools write XML.
+        memchr::memmem::find(&head, b"<!doctype html").is_some()
+            || memchr::memmem::find(&head, b"<html").is_some()
+    };
+    is_page
         || (head.trim_ascii_start().starts_with(b"{")
             && memchr::memmem::find(head, b"\"schema\"").is_some())
 }

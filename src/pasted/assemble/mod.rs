@@ -16,6 +16,7 @@ use links::Bonds;
 use model::pasted::{Origin, Pasted, PastedInput};
 use model::placement::Pair;
 use model::reading::{Reading, Taken};
+use model::report::MOST_GPUS;
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, Snapshot, Xid};
 use model::units::{Generation, PciAddress};
 use names::Names;
@@ -125,7 +126,11 @@ struct Joined {
 }
 
 /// Joins everything that was read.
-pub(crate) fn assemble(read: &[Scanned]) -> Machine {
+///
+/// # Errors
+///
+/// A sentence if there are more GPUs than a report can have.
+pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
     let sections = read.iter().enumerate().flat_map(|(input, scanned)| {
         scanned
             .sections
@@ -186,6 +191,12 @@ pub(crate) fn assemble(read: &[Scanned]) -> Machine {
         told.extend(at.map(|at| (at, what)));
     }
     let mut names = Names::of(&told);
+    let gpus = names.all().len();
+    if gpus > MOST_GPUS {
+        return Err(format!(
+            "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
+        ));
+    }
     joined.remarks.append(&mut names.remarks);
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
@@ -207,7 +218,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Machine {
             remarks.push(remark);
         }
     }
-    Machine {
+    Ok(Machine {
         snapshot,
         measurements,
         pasted: Pasted {
@@ -217,7 +228,7 @@ pub(crate) fn assemble(read: &[Scanned]) -> Machine {
             remarks,
             missing,
         },
-    }
+    })
 }
 
 impl Joined {
@@ -240,7 +251,7 @@ impl Joined {
         // Of several starts in a log, the last one counts.
         let of_log = told.iter().rev().filter(|(at, _)| at.kind == "kernel-log");
         let others = told.iter().filter(|(at, _)| at.kind != "kernel-log");
-        let mut seen: BTreeSet<(String, u64, u32, PciAddress)> = BTreeSet::new();
+        let mut seen: BTreeSet<(String, Option<u64>, u32, PciAddress)> = BTreeSet::new();
         for (at, what) in others.chain(of_log) {
             match what {
                 What::Host(host) => {
@@ -287,7 +298,7 @@ impl Joined {
                 What::Xid(xid) => {
                     // A bug report has the kernel's log several times.
                     let once = (xid.text.clone(), xid.seconds_since_boot, xid.code, xid.pci);
-                    if xid.seconds_since_boot == 0 || seen.insert(once) {
+                    if xid.seconds_since_boot.is_none() || seen.insert(once) {
                         self.xid(xid);
                         ledger.origin(format!("host.xids[{}, {}]", xid.pci, xid.code), *at);
                     }

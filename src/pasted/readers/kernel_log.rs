@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Reader;
 use crate::scan::Ahead;
-use crate::told::{Function, Key, NOT_THERE, Notes, What};
+use crate::told::{Function, Key, NOT_THERE, Notes, What, is_uuid};
 use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind, Xid};
 use model::units::PciAddress;
@@ -102,8 +102,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 }
 
 fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
-    if let Some(rest) = said.strip_prefix("NVRM: ") {
-        nvrm(rest, seconds, line, notes, &mut counts.of);
+    if said.starts_with("NVRM: ") {
+        nvrm(said, seconds, line, notes, &mut counts.of);
     } else if let Some((_, rest)) = said.split_once("SXid (PCI:") {
         counts.sxids += 1;
         if let Some((address, text)) = rest
@@ -146,7 +146,7 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
     }
 }
 
-/// Takes a message of the NVIDIA driver, without `NVRM: `.
+/// Takes a message of the NVIDIA driver.
 fn nvrm(
     said: &str,
     seconds: Option<f64>,
@@ -160,39 +160,35 @@ fn nvrm(
             .ok()
             .or_else(|| format!("{text}.0").parse().ok())
     };
-    let mut xid = |pci: PciAddress, code: u32, text: &str| {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "not negative; `as` saturates"
-        )]
-        let seconds_since_boot = seconds.unwrap_or(0.0) as u64;
-        notes.add(
-            line,
-            What::Xid(Box::new(Xid {
-                pci,
-                code,
-                text: shortened(text),
-                times: 1,
-                seconds_since_boot,
-            })),
-        );
-    };
-    if let Some((address, rest)) = said
-        .strip_prefix("Xid (")
-        .and_then(|rest| rest.split_once("): "))
-    {
-        let (code, text) = rest.split_once(", ").unwrap_or((rest, ""));
-        if let (Some(pci), Ok(code)) = (at(address), code.trim().parse()) {
-            xid(pci, code, without_process(text));
-        }
-    } else if said.contains("fallen off the bus") {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative; `as` saturates"
+    )]
+    let seconds_since_boot = seconds.map(|seconds| seconds as u64);
+    if let Some(xid) = hardware::kernel_log::xid(said) {
+        let xid = Xid {
+            seconds_since_boot,
+            ..xid
+        };
+        notes.add(line, What::Xid(Box::new(xid)));
+        return;
+    }
+    let said = said.strip_prefix("NVRM: ").unwrap_or(said);
+    if said.contains("fallen off the bus") {
         // The driver also says it without a number: the same event as Xid 79.
         let address = said
             .split(' ')
             .find_map(|word| at(word.trim_end_matches(':')));
         if let Some(pci) = address.or_else(|| of.take()) {
-            xid(pci, 79, "GPU has fallen off the bus");
+            let xid = Xid {
+                pci,
+                code: 79,
+                text: "GPU has fallen off the bus".to_owned(),
+                times: 1,
+                seconds_since_boot,
+            };
+            notes.add(line, What::Xid(Box::new(xid)));
         }
     } else if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
         *of = rest.split_whitespace().next().and_then(at);
@@ -200,7 +196,7 @@ fn nvrm(
         .strip_prefix("GPU at PCI:")
         .and_then(|rest| rest.split_once(": "))
     {
-        if let Some(pci) = at(address).filter(|_| uuid.starts_with("GPU-")) {
+        if let Some(pci) = at(address).filter(|_| is_uuid(uuid.trim())) {
             notes.same(line, Key::Pci(pci), Key::Uuid(uuid.trim().to_owned()));
         }
     } else if said.starts_with("loading NVIDIA UNIX") {
@@ -218,17 +214,6 @@ fn nvrm(
         let text = shortened(said);
         notes.add(line, What::Problem(format!("the driver's log: {text}")));
     }
-}
-
-/// Removes the process from the text of an Xid: `pid=1234, name=python, `.
-fn without_process(text: &str) -> &str {
-    let mut text = text.trim();
-    for label in ["pid=", "name="] {
-        if text.starts_with(label) {
-            text = text.split_once(", ").map_or("", |(_, rest)| rest);
-        }
-    }
-    text
 }
 
 /// `pcieport 0000:3a:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)`

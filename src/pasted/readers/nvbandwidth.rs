@@ -16,7 +16,7 @@ pub(crate) const READER: Reader = Reader {
     tool: "nvbandwidth",
     begins: |line| {
         line.starts_with("nvbandwidth Version:")
-            || line.starts_with("CUDA Runtime Version:")
+            || line.starts_with("CUDA Driver Version:")
             || line.starts_with("Driver Version:")
             || test_of(line).is_some()
             || is_description(line)
@@ -172,7 +172,7 @@ pub(super) fn add_device(
 }
 
 /// Adds the driver's CUDA version, `12080` for 12.8.
-pub(super) fn add_cuda(notes: &mut Notes, line: u32, version: &str) {
+fn add_cuda(notes: &mut Notes, line: u32, version: &str) {
     if let Ok(version) = version.trim().parse::<u32>()
         && (1000..100_000).contains(&version)
     {
@@ -188,7 +188,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         notes.version = Some(version.trim().trim_start_matches('v').to_owned());
         return Some(1);
     }
-    if let Some(version) = text.strip_prefix("CUDA Runtime Version:") {
+    if let Some(version) = text.strip_prefix("CUDA Driver Version:") {
         add_cuda(notes, head.number, version);
         return Some(1);
     }

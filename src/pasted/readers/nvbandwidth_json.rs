@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Reader;
-use super::nvbandwidth::{add, add_cuda, add_device, device, test};
+use super::nvbandwidth::{add, add_device, device, test};
 use crate::lines::Line;
 use crate::scan::Ahead;
 use crate::told::{Notes, number};
@@ -24,8 +24,6 @@ struct Document {
 
 #[derive(Deserialize)]
 struct Root {
-    #[serde(rename = "CUDA Runtime Version")]
-    cuda: Option<Value>,
     #[serde(rename = "Driver Version")]
     driver: Option<String>,
     #[serde(rename = "GPU Device list", default)]
@@ -93,13 +91,11 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             .map_or(0, |line| line.number)
     };
     let first = ahead.lines.first()?.number;
-    notes.version.clone_from(&root.version);
+    let version = root.version.as_deref();
+    notes.version = version.map(|version| version.trim_start_matches('v').to_owned());
     if let Some(driver) = root.driver {
         let line = line_of("Driver Version");
         notes.host(line, |host| host.driver_version = Reading::Known(driver));
-    }
-    if let Some(cuda) = root.cuda {
-        add_cuda(notes, line_of("CUDA Runtime Version"), &cuda.to_string());
     }
     for text in &root.devices {
         if let Some(device) = device(text) {

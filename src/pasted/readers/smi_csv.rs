@@ -3,7 +3,7 @@
 use super::Reader;
 use super::smi_facts::{State, plain};
 use crate::scan::Ahead;
-use crate::told::{Key, Notes};
+use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
 use model::units::PciAddress;
 
@@ -46,7 +46,8 @@ const FIELDS: &[(&str, &str, &str)] = &[
 /// Returns the columns, if this line names some of them.
 fn fields(line: &str) -> Option<Vec<&'static (&'static str, &'static str, &'static str)>> {
     static OTHER: (&str, &str, &str) = ("", "", "");
-    if !line.contains(',') || line.len() > 4000 {
+    // A command that asks for the fields names them too.
+    if !line.contains(',') || line.len() > 4000 || line.contains("--") {
         return None;
     }
     let columns = line.split(',').map(|name| {
@@ -81,7 +82,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             .and_then(|index| index.parse().ok())
             .map(Key::Index);
         let address = value("bus_id").and_then(|address| address.parse::<PciAddress>().ok());
-        let uuid = value("gpu_uuid").map(|uuid| Key::Uuid(uuid.to_owned()));
+        let uuid = value("gpu_uuid")
+            .filter(|uuid| is_uuid(uuid))
+            .map(|uuid| Key::Uuid(uuid.to_owned()));
         let Some(key) = index.clone().or(address.map(Key::Pci)).or(uuid) else {
             break;
         };

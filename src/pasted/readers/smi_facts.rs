@@ -1,6 +1,6 @@
 //! The facts of `nvidia-smi -q`, by heading and key, as its text and its XML have them.
 
-use crate::told::{Key, Notes, What};
+use crate::told::{Key, Notes, What, is_uuid};
 use model::reading::Reading;
 use model::snapshot::{
     ComputeMode, ConfidentialComputing, Fabric, FabricState, Gpu, GpuProcess, RemappedRows,
@@ -135,7 +135,7 @@ impl State {
         match (near, key) {
             (_, "product_name") => facts.name = text(),
             (_, "product_architecture") => facts.architecture = text(),
-            (_, "gpu_uuid" | "uuid") => {
+            (_, "gpu_uuid" | "uuid") if is_uuid(value) => {
                 facts.uuid = text();
                 notes.same(line, gpu.clone(), Key::Uuid(value.to_owned()));
             }

@@ -2,7 +2,7 @@
 
 use super::Reader;
 use crate::scan::Ahead;
-use crate::told::{Key, Notes};
+use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
 
 pub(crate) const READER: Reader = Reader {
@@ -18,14 +18,7 @@ pub(super) fn named(text: &str, line: u32, notes: &mut Notes) -> Option<Key> {
     let (name, uuid) = rest.split_once(" (UUID: ")?;
     let uuid = uuid.split(')').next()?;
     let key = Key::Index(index.parse().ok()?);
-    // Identifiers that were blanked do not tell GPUs apart.
-    let is_whole = uuid.starts_with("GPU-") && uuid.len() > 8;
-    if is_whole
-        && uuid
-            .bytes()
-            .any(|byte| byte.is_ascii_hexdigit() && byte != b'0')
-        && !uuid.contains(['X', 'x', '*'])
-    {
+    if is_uuid(uuid) {
         notes.same(line, key.clone(), Key::Uuid(uuid.to_owned()));
         notes.gpu(line, &key, |gpu| gpu.uuid = Reading::Known(uuid.to_owned()));
     }
