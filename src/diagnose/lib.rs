@@ -26,6 +26,7 @@ mod judge;
 mod links;
 pub mod manual;
 mod models;
+mod origin;
 mod rule;
 mod rules;
 mod settings;

@@ -399,6 +399,20 @@ P2P=Enabled Latency (P2P Writes) Matrix (us)
      2   6.00   2.00   3.00 
 ";
 
+pub(crate) const TRANSFER_BENCH: &str = "\
+TransferBench v1.50
+Bytes Per Direction 67108864
+Unidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: DMA)
+ SRC+EXE\\DST    CPU 00       GPU 00    GPU 01
+  CPU 00  ->     15.54         9.88      8.77
+
+  GPU 00  ->     23.83       108.95     21.50
+  GPU 00 min     23.00       100.00     20.00
+  GPU 01  ->     24.05        21.70    109.00
+
+Averages (During UniDir):  15.54     9.30     23.90     21.60
+";
+
 /// All samples.
 pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-topo", TOPO),
@@ -419,5 +433,6 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("simple-p2p", SIMPLE_P2P),
     ("bandwidth-test", BANDWIDTH_TEST),
     ("dcgm-diag", DCGM),
+    ("transfer-bench", TRANSFER_BENCH),
     ("p2p-bandwidth", P2P_BANDWIDTH),
 ];

@@ -598,6 +598,8 @@ fn samples_of_cuda_have_units_and_verified_bytes() {
         (host[1].achieved_gbps.unwrap().0, host[1].direction),
         (6.5, HostDirection::ToHost)
     );
+    let machine = of(TRANSFER_BENCH);
+    assert_eq!(rates(&machine, |_| true), [(0, 1, 21.5), (1, 0, 21.7)]);
     let machine = of(DCGM);
     assert!(machine.pasted.remarks[0].contains("PCIe: fail on GPU 3: bandwidth below the minimum"));
 }

@@ -177,7 +177,7 @@ fn print_all(machine: &str, folder: &Path) -> Value {
         "--machine",
         machine,
         "--profile",
-        "quick",
+        "standard",
         "--format",
         "json",
     ]);
@@ -187,7 +187,7 @@ fn print_all(machine: &str, folder: &Path) -> Value {
         "--machine",
         machine,
         "--profile",
-        "quick",
+        "standard",
         "--format",
         "nvbandwidth",
     ]);

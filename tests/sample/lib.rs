@@ -40,6 +40,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let request = Request::default();
     let evidence = Evidence {
         request: &request,
+        read_from: None,
         snapshot: &snapshot,
         topology: &topology,
         measurements: Some(&measurements),

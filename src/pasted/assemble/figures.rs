@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::ledger::{At, Ledger};
 use super::names::Names;
-use super::{At, Ledger};
 use crate::told::{Figure, What};
 use model::cell::Subject;
 use model::host::HostCopy;

@@ -1,19 +1,20 @@
 //! Statements of all sections → one machine: facts with their origins, figures, and what contradicts.
 
 mod figures;
+mod ledger;
 mod links;
 mod missing;
 mod names;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::Machine;
 use crate::scan::Scanned;
 use crate::told::{Key, NOT_THERE, What};
+use ledger::{At, Ledger};
 use links::Bonds;
-use model::pasted::{Origin, Pasted, PastedInput};
+use model::pasted::{Pasted, PastedInput};
 use model::placement::Pair;
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
@@ -22,90 +23,8 @@ use model::units::{Generation, PciAddress};
 use names::Names;
 use tree::Tree;
 
-/// The place of a statement.
-#[derive(Debug, Clone, Copy)]
-struct At<'a> {
-    /// Number of the input.
-    input: usize,
-    name: &'a str,
-    kind: &'a str,
-    line: u32,
-}
-
-impl fmt::Display for At<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {} of {}", self.line, self.name)
-    }
-}
-
-/// Facts that change while a machine runs: two outputs may differ.
-const CHANGES: &[&str] = &[
-    "pcie_generation",
-    "pcie_replays",
-    "generation",
-    "temperature_c",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "memory_free_bytes",
-    "memory_total_bytes",
-    "power_state",
-    "processes",
-    "throttle_reasons",
-    "crc_errors",
-    "replay_errors",
-    "recovery_errors",
-    "aer_correctable",
-    "aer_nonfatal",
-    "aer_fatal",
-    "kernel_version",
-    "kernel_module_version",
-    "iommu_parameters",
-    "nccl_variables",
-];
-
 /// Xid of a GPU that has fallen off the bus.
 const OFF_THE_BUS: u32 = 79;
-
-/// Most contradictions that are named.
-const MOST_CONTRADICTIONS: usize = 50;
-
-/// Origins and contradictions, as facts are joined.
-#[derive(Default)]
-struct Ledger {
-    origins: Vec<Origin>,
-    /// Line and input of each origin, by fact.
-    first: BTreeMap<String, String>,
-    contradictions: Vec<String>,
-}
-
-impl Ledger {
-    fn origin(&mut self, of: String, at: At<'_>) {
-        self.first.insert(of.clone(), at.to_string());
-        self.origins.push(Origin {
-            of,
-            input: at.name.to_owned(),
-            line: at.line,
-        });
-    }
-
-    fn taken(&mut self, of: &str, key: &'static str, how: Taken, at: At<'_>) {
-        let of = format!("{of}.{key}");
-        match how {
-            Taken::New => self.origin(of, at),
-            Taken::Same => {}
-            Taken::Other { kept, refused } => {
-                // One tool cuts names that another one prints whole.
-                let same =
-                    CHANGES.contains(&key) || kept.contains(&refused) || refused.contains(&kept);
-                if !same && self.contradictions.len() < MOST_CONTRADICTIONS {
-                    let first = self.first.get(&of).map_or("", String::as_str);
-                    self.contradictions
-                        .push(format!("{of} is {kept} ({first}) and {refused} ({at})"));
-                }
-            }
-        }
-    }
-}
 
 /// What was joined so far.
 struct Joined {

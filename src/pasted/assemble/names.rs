@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::At;
+use super::ledger::At;
 use crate::told::{Key, What};
 use model::units::PciAddress;
 

@@ -21,6 +21,7 @@ mod smi_query;
 mod smi_table;
 mod smi_topo;
 mod smi_xml;
+mod transfer_bench;
 
 use super::scan::Ahead;
 use super::told::Notes;
@@ -65,6 +66,7 @@ static READERS: &[Reader] = &[
     simple_p2p::READER,
     bandwidth_test::READER,
     dcgm::READER,
+    transfer_bench::READER,
 ];
 
 /// Returns each kind and the command that prints it.
