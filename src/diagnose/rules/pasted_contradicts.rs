@@ -66,8 +66,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
     use crate::testing::prelude::*;
     use model::pasted::Pasted;
+    use model::topology::Topology;
 
     #[test]
     fn contradictions_are_a_gap_and_no_fault() {
@@ -85,9 +87,9 @@ mod tests {
         };
         assert_eq!(report(0), []);
         let found = report(5);
-        let found = only(&found, "pasted-contradicts", Severity::Warning);
-        assert!(found.message.ends_with("line 0; line 1; line 2; 2 more"));
-        assert_advice(&RULE, found, &["one-machine"], &[]);
+        let one = only(&found, "pasted-contradicts", Severity::Warning);
+        assert!(one.message.ends_with("line 0; line 1; line 2; 2 more"));
+        assert_advice(&RULE, &found, &["one-machine"], &[]);
         assert!(crate::is_gap(&RULE.id));
     }
 }

@@ -74,8 +74,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
     use crate::testing::prelude::*;
     use model::pasted::{Missing, Pasted};
+    use model::topology::Topology;
 
     fn pasted(missing: &[(&str, &str)]) -> Vec<Finding> {
         let snapshot = model::testing::empty();
@@ -101,12 +103,12 @@ mod tests {
             ("the kernel's log", "dmesg"),
             ("the rate between host and GPUs", "nvbandwidth"),
         ]);
-        let found = only(&found, "pasted-incomplete", Severity::Info);
-        assert!(found.message.ends_with(
+        let one = only(&found, "pasted-incomplete", Severity::Info);
+        assert!(one.message.ends_with(
             "it lacks the rate of any pair, the kernel's log, the rate between host and GPUs"
         ));
-        assert_advice(&RULE, found, &["more-output", "peerscope-check"], &[]);
-        assert!(found.next_step.contains("'nvbandwidth' and 'dmesg'"));
+        assert_advice(&RULE, &found, &["more-output", "peerscope-check"], &[]);
+        assert!(one.next_step.contains("'nvbandwidth' and 'dmesg'"));
         assert!(crate::is_gap(&RULE.id));
         assert_eq!(pasted(&[]), []);
     }
