@@ -303,6 +303,11 @@ pub struct ReportArgs {
     pub prometheus_pairs: bool,
 }
 
+/// Returns the kinds of output that `diagnose` reads, with the commands that print them.
+fn kinds() -> impl Iterator<Item = PossibleValue> {
+    pasted::kinds().map(|(kind, tool)| PossibleValue::new(kind).help(tool))
+}
+
 /// Options of `diagnose`.
 #[derive(Debug, Args)]
 pub struct DiagnoseArgs {
@@ -312,8 +317,8 @@ pub struct DiagnoseArgs {
     #[arg(required = true, value_name = "FILE")]
     pub inputs: Vec<PathBuf>,
 
-    /// Read the input as the output of one tool [kinds: see docs/reading.md].
-    #[arg(long = "as", value_name = "KIND")]
+    /// Read the input as the output of one tool.
+    #[arg(long = "as", value_name = "KIND", value_parser = PossibleValuesParser::new(kinds()))]
     pub kind: Option<String>,
 
     /// Options for the report.

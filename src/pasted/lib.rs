@@ -1,6 +1,6 @@
 //! The output of other tools → the facts and figures of one machine.
 //!
-//! Text comes in as [`Input`]s. [`text`] makes lines of it, [`scan`] finds the output of tools in them by what it says, and
+//! Text comes in as [`Input`]s. [`lines`] makes lines of it, [`scan`] finds the output of tools in them by what it says, and
 //! a reader for each kind of output ([`readers`]) takes it apart into statements with their lines. [`assemble`] joins the
 //! statements of all inputs into a [`Snapshot`] and [`Measurements`], and names what contradicts. What no input says stays
 //! unknown.
@@ -9,6 +9,7 @@ mod assemble;
 mod file;
 mod lines;
 mod matrix;
+mod reader;
 mod readers;
 mod scan;
 mod told;

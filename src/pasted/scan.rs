@@ -1,8 +1,8 @@
 //! Finds the output of tools in the lines of an input.
 
 use super::file::Input;
-use super::lines::{Line, command, lines};
-use super::readers::Reader;
+use super::lines::{command, lines};
+use super::reader::{Ahead, Reader};
 use super::told::{Notes, Told};
 use model::pasted::PastedSection;
 
@@ -19,16 +19,6 @@ pub(crate) struct Scanned {
 pub(crate) struct Section {
     pub shown: PastedSection,
     pub told: Vec<Told>,
-}
-
-/// The lines that a reader sees: from the first line of its section to the end of the input, and the command before them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ahead<'a> {
-    pub lines: &'a [Line<'a>],
-    /// The command that a shell printed shortly before.
-    pub command: Option<&'a str>,
-    /// True if this kind was asked for, so that less is enough to recognise it.
-    pub forced: bool,
 }
 
 /// Most lines between a command and its output.

@@ -333,7 +333,7 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
         (&["diagnose", &report], "is not a complete report"),
         (
             &["diagnose", "--as", "topo", &letter],
-            "is no kind of output",
+            "invalid value 'topo' for '--as <KIND>'",
         ),
     ] {
         let ran = run(args);

@@ -1,7 +1,6 @@
 //! `bandwidthTest` of the CUDA samples: copies between the host and one GPU, and within it.
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Figure, Key, Notes, What, number};
 use model::flow::HostMemory;
 use model::host::{HostDirection, HostWay};

@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::Reader;
 use super::nvbandwidth_json::{has_key, json_text};
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Notes, What};
 use model::reading::Reading;
 

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, NOT_THERE, Notes, What, is_uuid};
 use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind, Xid};

@@ -1,7 +1,6 @@
 //! `lspci -vv` (or `-v`, `-nn`, `-k`): PCI functions, the links of each end, and what the kernel says about them.
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Function, NOT_THERE, Notes, What};
 use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind};

@@ -1,7 +1,6 @@
 //! `lspci -t`, `-tv`: the tree of buses. It shows which bridge is above each function.
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Function, NOT_THERE, Notes, What};
 use model::snapshot::{PciFunction, PciKind};
 use model::units::PciAddress;

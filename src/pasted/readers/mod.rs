@@ -23,21 +23,7 @@ mod smi_topo;
 mod smi_xml;
 mod transfer_bench;
 
-use super::scan::Ahead;
-use super::told::Notes;
-
-/// A kind of output.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    /// Its name, for `--as`.
-    pub kind: &'static str,
-    /// The command that prints it.
-    pub tool: &'static str,
-    /// True if a section may begin with this line, whose leading spaces are removed. It is asked for every line.
-    pub begins: fn(&str) -> bool,
-    /// Reads a section from its first line on. Returns the number of its lines, or `None` if it is another.
-    pub read: fn(Ahead<'_>, &mut Notes) -> Option<usize>,
-}
+use super::reader::Reader;
 
 /// All kinds, the more specific ones first.
 static READERS: &[Reader] = &[

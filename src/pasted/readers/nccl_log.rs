@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, What};
 use model::reading::Reading;
 use model::units::PciAddress;

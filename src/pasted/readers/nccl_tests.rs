@@ -1,7 +1,6 @@
 //! Tables of nccl-tests (`all_reduce_perf` and so on): the GPUs, the highest bus bandwidth, and wrong values.
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, What, number};
 use model::reading::Reading;
 use model::units::PciAddress;

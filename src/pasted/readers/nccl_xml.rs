@@ -3,9 +3,8 @@
 use quick_xml::Reader as Xml;
 use quick_xml::events::{BytesStart, Event};
 
-use super::Reader;
 use super::smi_xml::Document;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes};
 use model::reading::Reading;
 use model::snapshot::NvLinkRemote;

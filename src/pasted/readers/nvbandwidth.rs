@@ -1,8 +1,7 @@
 //! `nvbandwidth` as text, versions 0.2 to 0.10: devices, and a matrix for each test.
 
-use super::Reader;
 use crate::matrix::{self, Numbered};
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Figure, Key, Notes, What};
 use model::flow::{HostMemory, Setup};
 use model::host::{Allocation, HostDirection, HostWay};

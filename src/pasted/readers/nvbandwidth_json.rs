@@ -3,10 +3,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Reader;
 use super::nvbandwidth::{add, add_device, device, test};
 use crate::lines::Line;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Notes, number};
 use model::reading::Reading;
 

@@ -1,8 +1,7 @@
 //! `p2pBandwidthLatencyTest` of the CUDA samples: devices, access, and matrices of rates and latencies.
 
-use super::Reader;
 use crate::matrix::{self, Numbered};
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Figure, Key, Notes, What};
 use model::flow::Setup;
 use model::placement::{Direction, Path, Side};

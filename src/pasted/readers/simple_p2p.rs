@@ -1,7 +1,6 @@
 //! `simpleP2P` of the CUDA samples: access, the rate between two GPUs, and whether the bytes were right.
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Figure, Key, Notes, What, number};
 use model::flow::Setup;
 use model::measurement::Verified;

@@ -1,8 +1,7 @@
 //! `nvidia-smi --query-gpu=… --format=csv`: a line of names, then one of values for each GPU.
 
-use super::Reader;
 use super::smi_facts::{State, plain};
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
 use model::units::PciAddress;

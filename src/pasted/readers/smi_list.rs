@@ -1,7 +1,6 @@
 //! `nvidia-smi -L`: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
 

@@ -1,8 +1,7 @@
 //! `nvidia-smi nvlink -s` (status) and `-e` (error counters): the links below the line of each GPU.
 
-use super::Reader;
 use super::smi_list::named;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, What};
 use model::reading::Reading;
 

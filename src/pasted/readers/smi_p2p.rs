@@ -1,8 +1,7 @@
 //! `nvidia-smi topo -p2p r|w|n|a|p`: access of GPUs to each other's memory. Only the command shows which kind.
 
-use super::Reader;
 use super::smi_topo::{gpu, is_name, matrix_of};
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::Notes;
 use model::reading::Reading;
 use model::snapshot::{GpuPair, P2pStatus};

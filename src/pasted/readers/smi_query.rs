@@ -1,8 +1,7 @@
 //! `nvidia-smi -q` as text: headings and `key : value`, deeper ones indented.
 
-use super::Reader;
 use super::smi_facts::{State, plain};
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::Notes;
 use model::units::PciAddress;
 

@@ -1,8 +1,7 @@
 //! The table that `nvidia-smi` prints without options: driver, and of each GPU its index, name, address and state.
 
-use super::Reader;
 use super::smi_facts::of_host;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, What};
 use model::reading::Reading;
 use model::units::{Bytes, MIB, PciAddress};

@@ -1,8 +1,7 @@
 //! `nvidia-smi topo -m`: how GPUs are connected, and the NUMA node of each.
 
-use super::Reader;
 use crate::matrix::{self, Named};
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, What};
 use model::reading::Reading;
 use model::snapshot::CommonAncestor;

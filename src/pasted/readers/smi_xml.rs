@@ -3,10 +3,9 @@
 use quick_xml::Reader as Xml;
 use quick_xml::events::Event;
 
-use super::Reader;
 use super::smi_facts::{State, plain};
 use crate::lines::Line;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::Notes;
 
 pub(crate) const READER: Reader = Reader {

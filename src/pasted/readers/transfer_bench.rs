@@ -1,7 +1,6 @@
 //! `TransferBench p2p`: rates between GPUs. The source's kernel, or its copy engine, writes to the destination.
 
-use super::Reader;
-use crate::scan::Ahead;
+use crate::reader::{Ahead, Reader};
 use crate::told::{Figure, Key, Notes, What, number};
 use model::flow::Setup;
 use model::placement::{Engine, Side};
