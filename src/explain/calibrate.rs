@@ -20,9 +20,6 @@ const UNMEASURED: f64 = 0.80;
 /// Largest tolerance that scatter may bring. Chosen: a figure that lost more is low whatever the others do.
 const MOST_SCATTER: f64 = 0.30;
 
-/// The same if all figures of the run scatter.
-const MOST_SCATTER_OF_RUN: f64 = 0.45;
-
 /// Part by which copies between NUMA nodes of one machine differ if it has more than two. An A40 machine with four nodes
 /// per socket: 20 GB/s between sockets, 25 within one (nccl-tests issue 74).
 const UNEVEN: f64 = 0.25;
@@ -56,12 +53,10 @@ struct Eta {
     level: f64,
 }
 
-/// Sets the healthy rate of every figure. Returns how far below it any figure of the run may lie because all of them scatter,
-/// per cent.
-pub(crate) fn calibrate(observations: &mut [Observation]) -> f64 {
+/// Sets the healthy rate of every figure.
+pub(crate) fn calibrate(observations: &mut [Observation]) {
     let etas = levels(observations);
-    let of_run = of_run(observations);
-    set_alone(observations, &etas, of_run / 100.0);
+    set_alone(observations, &etas);
     for observation in observations.iter_mut() {
         let Observation {
             items,
@@ -90,30 +85,7 @@ pub(crate) fn calibrate(observations: &mut [Observation]) -> f64 {
             item.group.tenths = tenths;
         }
     }
-    set_reached(observations, of_run / 100.0);
-    of_run
-}
-
-/// Returns the scatter of the run, from the figures that differ little between healthy siblings.
-fn of_run(observations: &[Observation]) -> f64 {
-    let is_even = |item: &&Item| {
-        let mode = matches!(
-            item.mode,
-            Mode::Copy
-                | Mode::Read
-                | Mode::KernelWrite
-                | Mode::KernelRead
-                | Mode::BothWays
-                | Mode::Staged
-                | Mode::Host
-                | Mode::HostBothWays
-                | Mode::Local
-        );
-        mode && !item.group.uneven && !item.group.lost && item.spread_percent <= UNSTEADY_PERCENT
-    };
-    let even = singles(observations).filter(is_even);
-    let groups = scatter::grouped(even.map(|item| (item.group, relative(item))));
-    scatter::of_run(groups.values().map(Vec::as_slice))
+    set_reached(observations);
 }
 
 /// Returns the rate of each flow if all run at once, GB/s: max-min fair shares of what the links carry, of what each
@@ -222,7 +194,7 @@ impl Alike {
     }
 }
 
-fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>, of_run: f64) {
+fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
     let figures = singles(observations).map(|item| (item.group, relative(item)));
     let mut groups: BTreeMap<Group, Alike> = scatter::grouped(figures)
         .into_iter()
@@ -276,8 +248,7 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>, of_r
         };
         item.healthy = Healthy {
             rate,
-            tolerance: tolerance(item, alike).max(of_run.min(MOST_SCATTER_OF_RUN)),
-            excused: of_run.min(MOST_SCATTER_OF_RUN),
+            tolerance: tolerance(item, alike),
             log_per_bit: if item.mode == Mode::Small {
                 LOG_PER_BIT_OF_SMALL
             } else {
@@ -370,7 +341,7 @@ fn eta_of_flow(etas: &BTreeMap<Group, Eta>, group: &Group) -> Option<Eta> {
 }
 
 /// Compares flows of loads with those alike: the part of their share that they reach, within bounds.
-fn set_reached(observations: &mut [Observation], of_run: f64) {
+fn set_reached(observations: &mut [Observation]) {
     let in_loads = |observations: &mut [Observation], act: &mut dyn FnMut(&mut Item)| {
         let loads = observations.iter_mut().filter(|one| one.load.is_some());
         loads.flat_map(|one| &mut one.items).for_each(act);
@@ -397,8 +368,7 @@ fn set_reached(observations: &mut [Observation], of_run: f64) {
         };
         item.healthy.reached = usual.clamp(least, 1.1);
         let least = if item.group.uneven { UNEVEN } else { 0.13 };
-        let of_siblings = scatter.clamp(least, MOST_SCATTER) + of_spread(item);
-        item.healthy.tolerance = of_siblings.max(of_run.min(MOST_SCATTER_OF_RUN));
+        item.healthy.tolerance = scatter.clamp(least, MOST_SCATTER) + of_spread(item);
         item.healthy.carries = item.healthy.alone;
         item.healthy.log_per_bit = LOG_PER_BIT;
         item.healthy.steady_percent = f64::INFINITY;

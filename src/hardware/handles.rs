@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorKind, HardwareError};
 use model::flow::HostMemory;
-use model::measurement::CudaAttributes;
 use model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
@@ -12,7 +10,7 @@ use model::units::PciAddress;
 pub struct Device(pub u32);
 
 /// The facts that CUDA reports about a device before a context exists.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// CUDA's ordinal.
     pub device: Device,
@@ -22,21 +20,6 @@ pub struct DeviceInfo {
     pub instance: Option<String>,
     /// PCI address, if CUDA reports one.
     pub pci: Option<PciAddress>,
-    /// What CUDA says that it can do.
-    pub attributes: CudaAttributes,
-}
-
-impl DeviceInfo {
-    /// Fails if CUDA says that memory of a process cannot be registered for this device.
-    pub fn may_register(&self) -> Result<(), HardwareError> {
-        match self.attributes.registers_memory.get() {
-            Some(false) => Err(HardwareError::new(
-                ErrorKind::Impossible,
-                "memory of a process cannot be registered on this platform, as CUDA says: pin it by cuMemHostAlloc",
-            )),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Memory of a device in bytes.

@@ -37,10 +37,6 @@ impl Subject for Latency {
     }
 
     fn what(&self) -> String {
-        format!("{}, {}", self.what_of_any_size(), self.bytes)
-    }
-
-    fn what_of_any_size(&self) -> String {
-        self.setup().to_string()
+        format!("{}, {}", self.setup(), self.bytes)
     }
 }

@@ -92,10 +92,7 @@ fn coverage(digest: &Digest<'_>) -> String {
     } else {
         String::new()
     };
-    let load = match digest.no_load() {
-        Some(_) => ", load not measured",
-        None => "",
-    };
+    let load = digest.without_load().replace("; ", ", ");
     format!(
         "{gpus}, {} measurements{missing}{}{load}",
         verdict.tested,

@@ -223,7 +223,11 @@ fn not_tested(page: &mut String, report: &Report) -> std::fmt::Result {
 fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(page, "| what | is |\n|---|---|")?;
     writeln!(page, "| host | {} |", cell(&machine::host_text(report)))?;
-    writeln!(page, "| software | {} |", cell(&machine::software(report)))?;
+    writeln!(
+        page,
+        "| software | {} |",
+        cell(&machine::software(&report.snapshot.host))
+    )?;
     let groups = machine::gpu_groups(report);
     if groups.is_empty() {
         writeln!(page, "| GPUs | none found |")?;

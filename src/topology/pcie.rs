@@ -164,7 +164,6 @@ fn connection(
         narrow: Vec::new(),
         notes,
         refuted: Vec::new(),
-        placeholder: false,
     };
     Connection {
         narrow: narrow(&link),

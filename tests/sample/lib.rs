@@ -67,7 +67,6 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         measurements: Some(measurements),
         findings,
         advice,
-        against: None,
         verdict,
         timing: Timing {
             discover: 0.093,

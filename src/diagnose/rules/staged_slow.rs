@@ -83,8 +83,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
             .fact("expected_from", expected.class.source)
     } else {
         let below = worst.below_percent();
-        let margin = RULE.parameter(evidence, &BELOW);
-        if below <= margin.max(evidence.scatter_percent()) {
+        if below <= RULE.parameter(evidence, &BELOW) {
             return None;
         }
         let message = format!(

@@ -145,11 +145,10 @@ impl Serialize for Report {
             measurements,
             findings,
             advice,
-            against,
             verdict,
             timing,
         } = self;
-        let mut to = to.serialize_struct("Report", 14)?;
+        let mut to = to.serialize_struct("Report", 13)?;
         to.serialize_field("schema", schema)?;
         to.serialize_field("tool", tool)?;
         to.serialize_field("started_at", started_at)?;
@@ -162,9 +161,6 @@ impl Serialize for Report {
         to.serialize_field("findings", findings)?;
         if !advice.is_empty() {
             to.serialize_field("advice", advice)?;
-        }
-        if let Some(against) = against {
-            to.serialize_field("against", against)?;
         }
         to.serialize_field("verdict", verdict)?;
         to.serialize_field("timing", timing)?;

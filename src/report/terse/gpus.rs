@@ -8,12 +8,11 @@ use super::super::pair_figures::{local_rates, over};
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
-use model::asynchrony::{Call, Hazard, HostCall, LaunchLoop};
+use model::asynchrony::{Call, HostCall};
 use model::finding::Severity;
 use model::flow::HostMemory;
-use model::host::{Allocation, Pinning};
-use model::measurement::{Measurements, Tables};
-use model::pipeline::Engines;
+use model::host::Allocation;
+use model::measurement::Measurements;
 use model::placement::{Engine, HostMode};
 use model::rounding::{percent, range, rate, short};
 
@@ -30,28 +29,13 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     } else {
         copies(measurements)
     };
-    // The other tables are between GPUs.
-    let Tables {
-        peer: _,
-        overlap: _,
-        latency: _,
-        local: _,
-        host: _,
-        pinning: nodes,
-        pipeline: _,
-        engines,
-        calls: all_calls,
-        launch_loop,
-        hazard,
-        load: _,
-    } = measurements.tables();
     let all = [
         copies,
         local(measurements),
-        pinning(nodes),
-        pipelines(measurements, engines),
-        calls(all_calls, launch_loop),
-        hazards(hazard),
+        pinning(measurements),
+        pipelines(measurements),
+        calls(measurements),
+        hazards(measurements),
     ];
     if all.iter().any(|lines| !lines.is_empty()) {
         page.heading("Each GPU, and the memory of the host");
@@ -142,8 +126,10 @@ fn local(measurements: &Measurements) -> Lines {
     line.into_iter().collect()
 }
 
-fn pinning(nodes: &[Pinning]) -> Lines {
-    let times = |figure: fn(&Pinning) -> Option<f64>| Spread::of(nodes.iter().filter_map(figure));
+fn pinning(measurements: &Measurements) -> Lines {
+    let times = |figure: fn(&model::host::Pinning) -> Option<f64>| {
+        Spread::of(measurements.pinning.iter().filter_map(figure))
+    };
     let parts = [
         (times(|node| node.allocate_ms_per_gib), "to allocate"),
         (times(|node| node.free_ms_per_gib), "to free"),
@@ -162,7 +148,7 @@ fn pinning(nodes: &[Pinning]) -> Lines {
 }
 
 /// Returns the gain of several streams, and the copy engines observed at work.
-fn pipelines(measurements: &Measurements, all: &[Engines]) -> Lines {
+fn pipelines(measurements: &Measurements) -> Lines {
     let speed = Spread::of(
         streams::speed_ups(measurements)
             .iter()
@@ -174,6 +160,7 @@ fn pipelines(measurements: &Measurements, all: &[Engines]) -> Lines {
             range(of.min, of.max, short, " to ")
         )
     });
+    let all = &measurements.engines;
     let engines = over(all, |cell| cell.observed.map(f64::from)).map(|seen| {
         let of = over(all, |cell| cell.reported.map(f64::from));
         let of = of
@@ -193,19 +180,21 @@ fn pipelines(measurements: &Measurements, all: &[Engines]) -> Lines {
 }
 
 /// Returns how long asynchronous calls block the host.
-fn calls(all: &[HostCall], loops: &[LaunchLoop]) -> Lines {
+fn calls(measurements: &Measurements) -> Lines {
     let of = |call: Call, memory: Option<HostMemory>| {
         let is_meant = |cell: &HostCall| {
             (cell.call, cell.memory, cell.host) == (call, memory, HostMode::NonBlocking)
         };
-        over(all, |cell| cell.host_blocked_us.filter(|_| is_meant(cell)))
+        over(&measurements.calls, |cell| {
+            cell.host_blocked_us.filter(|_| is_meant(cell))
+        })
     };
     let parts = [
         (of(Call::Launch, None), "launch"),
         (of(Call::Copy, Some(HostMemory::Pinned)), "pinned copy"),
         (of(Call::Copy, Some(HostMemory::Pageable)), "pageable"),
     ];
-    let turns = over(loops, |cell| {
+    let turns = over(&measurements.launch_loop, |cell| {
         cell.turn_us.filter(|_| cell.gpu == cell.synchronized)
     });
     let part = |(spread, what): (Option<Spread>, &str)| {
@@ -224,12 +213,12 @@ fn calls(all: &[HostCall], loops: &[LaunchLoop]) -> Lines {
     }
 }
 
-fn hazards(all: &[Hazard]) -> Lines {
-    let stale = over(all, |cell| cell.stale_percent);
+fn hazards(measurements: &Measurements) -> Lines {
+    let stale = over(&measurements.hazard, |cell| cell.stale_percent);
     let Some(stale) = stale.filter(|stale| stale.max > 0.0) else {
         return Lines::new();
     };
-    let after = over(all, |cell| cell.stale_after_wait_percent);
+    let after = over(&measurements.hazard, |cell| cell.stale_after_wait_percent);
     let after = after
         .map(|after| format!(", after a wait {}%", percent(after.max)))
         .unwrap_or_default();

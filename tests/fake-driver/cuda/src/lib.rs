@@ -10,7 +10,6 @@
 
 mod exports;
 mod host;
-mod image;
 mod kernel;
 mod state;
 mod words;

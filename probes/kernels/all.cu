@@ -1,6 +1,0 @@
-// All kernels as one program, so that a GPU loads one module.
-
-#include "copy.cu"
-#include "gate.cu"
-#include "pattern.cu"
-#include "spin.cu"
