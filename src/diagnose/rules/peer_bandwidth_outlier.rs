@@ -12,7 +12,8 @@
 //! connected alike: by more than `below_median_percent`, or by more than `gpu_below_median_percent` if the change is of a
 //! GPU. The second margin is narrower, because a GPU's row or column of the matrix is several figures that agree.
 //!
-//! Single pairs that share one GPU or one link are one finding. `unstable-measurement` covers those whose rows scatter by
+//! Single pairs that share one GPU or one link are one finding; three or more slow copies of one GPU are one even if no
+//! change explains them. `unstable-measurement` covers those whose rows scatter by
 //! more than is usual.
 //!
 //! If six or more such figures scatter among themselves, a figure must also lie below what their scatter allows
@@ -63,11 +64,20 @@ pub(crate) const RULE: Rule = Rule::new(
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();
     let below = explained.filter(|one| {
-        one.has_cause()
+        (one.has_cause() || is_of_one_gpu(one))
             && !one.is_low(evidence)
             && peer_bandwidth_asymmetric::shown_by(evidence, one).is_none()
     });
     below.filter_map(|one| finding(evidence, &one)).collect()
+}
+
+/// Fewest copies of one GPU that agree so that no other figure has to show it.
+const ENOUGH: usize = 3;
+
+/// Returns true if several slow copies have one GPU in common. They name it although few figures do not pay for a change
+/// of the machine (docs/explanation.md).
+fn is_of_one_gpu(explained: &Explained<'_>) -> bool {
+    matches!(explained.group.common, Common::Gpu(_)) && explained.slow.len() >= ENOUGH
 }
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
