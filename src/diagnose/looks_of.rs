@@ -1,30 +1,12 @@
-//! Copies after the plan that tell explanations apart: which are worth it, and the findings that they were measured for.
+//! The findings for which copies after the plan were measured.
 
 use std::collections::BTreeSet;
 
 use super::evidence::Evidence;
-use super::judge;
 use model::finding::{Finding, Severity};
 use model::flow::Endpoint;
 use model::measurement::SecondLook;
 use model::placement::Pair;
-
-/// Most GPUs of a machine that gets a second look. A budget: the figures are explained once more for it.
-const MOST_GPUS: usize = 16;
-
-/// Returns the copies that would tell apart what the figures leave open, none if these have one explanation each.
-pub fn second_looks(evidence: &Evidence<'_>) -> Vec<SecondLook> {
-    if evidence.snapshot.gpus.len() > MOST_GPUS {
-        return Vec::new();
-    }
-    let explanation = judge::explained(evidence);
-    let looks = explanation.into_iter().flat_map(|one| one.looks);
-    let look = |look: explain::Look| SecondLook {
-        flows: look.flows,
-        between: look.between.into(),
-    };
-    looks.map(look).collect()
-}
 
 /// Adds to each finding on figures what was measured to tell its explanations apart.
 pub(super) fn name(evidence: &Evidence<'_>, findings: &mut [Finding]) {
