@@ -450,7 +450,7 @@ fn a_gpu_on_the_bus_that_nvml_does_not_list_is_named() {
         .filter(|line| !line.contains("|   1 ") && !line.contains("35C"))
         .map(|line| format!("{line}\n"))
         .collect();
-    let bus = LSPCI.replace("3b:00.0 3D", "3b:00.0 3D")
+    let bus = LSPCI.to_owned()
         + &LSPCI
             .lines()
             .skip(11)

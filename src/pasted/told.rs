@@ -167,5 +167,5 @@ pub(crate) fn is_uuid(text: &str) -> bool {
 /// Reads a rate or a time. Text that is no number, or a number that cannot be one, is none.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let value: f64 = text.trim_end_matches(',').parse().ok()?;
-    (value.is_finite() && value >= 0.0 && value < 1e6).then_some(value)
+    (0.0..1e6).contains(&value).then_some(value)
 }

@@ -80,7 +80,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
                 }
             }
             Event::End(_) => {
-                if path.pop().is_some_and(|name| name == "gpu") {
+                let ended = path.pop();
+                if ended.is_some_and(|name| name == "gpu") {
                     state.end(notes);
                 }
             }
