@@ -77,8 +77,8 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]
         suspect(Cause::SlotSettings, [Step::BoardSetting]),
         suspect(Cause::RisersAlike, [Step::BoardSlot, Step::CheckAgain]),
     ];
-    // Risers of all ports do not age alike.
-    let all = gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2;
+    // Risers of all ports do not age alike. Extenders have one lane from the start.
+    let all = gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2 && !one_lane;
     if all {
         suspects.insert(
             0,
