@@ -1,7 +1,7 @@
 //! Memory of the host, word by word, by several processors: one fills 32 MiB in 32 ms, eight in 4.6 (docs/facts.md).
 //!
-//! What is written bypasses the caches. Lines that are left dirty in the caches of several cores slow the next copy of a
-//! device: an H200 read 32 MiB that eight threads of a Xeon had filled at 41 to 54 instead of 55 GB/s.
+//! Stores bypass the caches. Copies by a device slow down if several cores keep dirty lines of the memory: an H200 read
+//! 32 MiB that eight threads of a Xeon had filled through their caches at 41 to 54 instead of 55 GB/s.
 
 use std::ops::Range;
 use std::thread;
