@@ -1,5 +1,6 @@
 //! Defines every flag and its help; does no work.
 
+mod decide;
 mod fleet;
 mod installed;
 mod values;
@@ -11,13 +12,16 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::decide::{
+    DecisionFormat, ExportArgs, Exported, OrderArgs, PickArgs, WhatIfArgs,
+};
 pub(crate) use self::fleet::FleetArgs;
 pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
 use self::values::{parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait};
 use diagnose::{Contract, Terms};
 use model::finding::Severity;
 use model::units::Bytes;
-use plan::{Group, profile};
+use plan::{GivenFlow, Group, profile};
 use report::{self, Format, Of};
 
 /// Check whether the paths between the GPUs of this server are as fast as they should be. If not, report
@@ -119,6 +123,14 @@ pub enum Command {
     Fleet(FleetArgs),
     /// Write the expectations for machines like the one in a report (JSON), for 'check --expect'.
     Expect(ExpectArgs),
+    /// Pick the best GPUs for a job, by measured figures.
+    Pick(PickArgs),
+    /// Find the order of ranks in which a ring over all GPUs is fastest.
+    Order(OrderArgs),
+    /// Show what a change of the machine would bring, from a report (JSON).
+    WhatIf(WhatIfArgs),
+    /// Write what another program reads of this machine: NCCL's topology file.
+    Export(ExportArgs),
     /// Explain what a finding means and what to do; without a code, list all rules.
     Explain(ExplainArgs),
     /// List the built-in simulated machines, or print one as a template for your own.
@@ -186,6 +198,21 @@ pub struct CheckArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS")]
     pub skip: Vec<Group>,
 
+    /// Also copy these flows at once: GPUs by index, 'host' for the memory near the GPU at the other end, or 'host0' for
+    /// that of a NUMA node; such as "0>1, 2>3, host0>4".
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        conflicts_with = "serial"
+    )]
+    pub flows: Vec<GivenFlow>,
+
+    /// Compare this machine with NCCL's topology (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE) or graphs
+    /// (NCCL_GRAPH_DUMP_FILE) in a file.
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
+
     /// Maximum memory to use on each GPU, 64MiB or more.
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Bytes,
@@ -227,6 +254,30 @@ pub struct CheckArgs {
     /// Options for the report.
     #[command(flatten)]
     pub out: ReportArgs,
+}
+
+impl CheckArgs {
+    /// Returns the options of a run that measures what decisions are made of.
+    ///
+    /// # Errors
+    ///
+    /// None of them is refused, which a test rules out.
+    pub(crate) fn of_decisions() -> Result<Self, String> {
+        let line = [
+            "peerscope",
+            "check",
+            "--only",
+            "peers,host,load",
+            "--no-journal",
+        ];
+        match Cli::try_parse_from(line)
+            .map_err(|error| error.to_string())?
+            .command
+        {
+            Command::Check(args) => Ok(args),
+            _ => Err("not a check".into()),
+        }
+    }
 }
 
 /// Options of `compare`.

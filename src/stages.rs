@@ -49,6 +49,20 @@ impl Stages {
         Self::by(machine, profile::Name::Standard)
     }
 
+    /// Checks a machine by the profile `full`, in this process.
+    #[cfg(test)]
+    pub(crate) fn full(machine: &Arc<dyn Machine>) -> Result<Self, String> {
+        Self::by(machine, profile::Name::Full)
+    }
+
+    /// Returns the rounds with their outcomes.
+    #[cfg(test)]
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = (&Round, &Outcome)> {
+        let outcomes = &self.outcomes;
+        let rounds = self.rounds.iter();
+        rounds.filter_map(|round| Some((round, outcomes.get(&round.id)?)))
+    }
+
     fn by(machine: &Arc<dyn Machine>, profile: profile::Name) -> Result<Self, String> {
         let said = |error: HardwareError| error.to_string();
         let telemetry = discover::open(machine, READING_LIMIT).map_err(said)?;
@@ -199,6 +213,7 @@ fn unjudged(
         measurements: Some(measurements),
         findings: Vec::new(),
         advice: Vec::new(),
+        against: None,
         verdict: Verdict::default(),
         timing: Timing::default(),
     }

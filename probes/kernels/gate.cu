@@ -4,14 +4,7 @@
 // them. Without it the launch overhead is measured together with the copy, and streams that
 // should run side by side start one after another.
 
-// Nanoseconds of a clock that all SMs of a GPU share. clock64() is no substitute: it counts
-// cycles, and the clock rate changes as a GPU wakes up. Volatile, because a second reading must
-// not be taken for a repetition of the first.
-static __device__ __forceinline__ unsigned long long nanoseconds() {
-    unsigned long long now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
+#include "clock.cuh"
 
 /// Stores `generation` to `*arrived`, then waits until `*flag` reaches `generation`, or `timeout_ns`
 /// nanoseconds have passed; in the latter case it stores 1 to `*expired`, which it otherwise leaves

@@ -4,13 +4,7 @@
 // for nothing but its place in the stream. Arithmetic on a tensor would compete for bandwidth
 // too, and would take a different time on every GPU.
 
-// The same clock as in gate.cu, for the same reason. The asm is volatile: this is also what keeps
-// the compiler from removing a loop without a result.
-static __device__ __forceinline__ unsigned long long nanoseconds() {
-    unsigned long long now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
+#include "clock.cuh"
 
 /// Every thread waits `duration_ns` nanoseconds, counted from its own first instruction.
 ///

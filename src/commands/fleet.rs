@@ -51,7 +51,7 @@ fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         paths.extend(
             text.split(end)
                 .map(|line| line.trim_end_matches('\r'))
-                .filter(|line| !line.is_empty())
+                .filter(|line| !line.trim().is_empty())
                 .map(PathBuf::from),
         );
     }

@@ -2,6 +2,7 @@
 
 mod check;
 mod compare;
+mod decide;
 mod devices;
 mod diagnose;
 mod expect;
@@ -85,6 +86,10 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Compare(args) => compare::run(cli, args),
         Command::Fleet(args) => fleet::run(cli, args),
         Command::Expect(args) => Ok(expect::run(args)?),
+        Command::Pick(args) => decide::pick(cli, &machine, args),
+        Command::Order(args) => decide::order(cli, &machine, args),
+        Command::WhatIf(args) => decide::what_if(cli, &machine, args),
+        Command::Export(args) => decide::export(cli, &machine, args),
         Command::Explain(args) => Ok(explain::run(cli, args)?),
         Command::Machines(args) => Ok(machines::run(args)?),
         Command::Completions(args) => Ok(installed::completions(args)?),
@@ -248,6 +253,7 @@ impl Observed {
             measurements,
             findings: Vec::new(),
             advice: Vec::new(),
+            against: None,
             verdict: Verdict::default(),
             timing,
         };
@@ -315,6 +321,11 @@ impl Judging {
         if let Some(path) = &args.expect {
             let name = path.display();
             let text = written_text(path)?;
+            if text.trim_start().starts_with(['{', '<']) {
+                return Err(Failure::from(format!(
+                    "{name} is a report: 'peerscope expect {name}' makes expectations of it, and --baseline compares with it"
+                )));
+            }
             let expectations = Expectations::parse(&text).map_err(|why| {
                 Failure::because(&format!("the expectations {name} are not usable"), &why)
             })?;
@@ -362,6 +373,8 @@ impl Judging {
         let findings = ::diagnose::judge(&evidence);
         report.verdict = ::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
+        ::decide::fill(report, &self.settings);
+        let measurements = report.measurements.as_ref();
         report.advice = measurements.map(::diagnose::advise).unwrap_or_default();
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
@@ -393,8 +406,9 @@ fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
             "{name} is longer than {most} MiB, so it is no such file"
         ));
     }
-    let text = String::from_utf8(bytes).map_err(|_| format!("{name} is no text"))?;
-    Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
+    let bytes = read::unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{name} is no text"))?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned())
 }
 
 /// Returns the current time in RFC 3339, UTC.

@@ -9,12 +9,20 @@ use worker::protocol::SUBCOMMAND;
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
 /// command's output and exit code.
 const EFFECTS: [(&str, &[&str]); 4] = [
-    ("machine", &["topo", "check", SUBCOMMAND]),
-    ("gpus", &["topo", "check"]),
-    ("driver_deadline", &["topo", "check", SUBCOMMAND]),
+    (
+        "machine",
+        &["topo", "check", "pick", "order", "export", SUBCOMMAND],
+    ),
+    ("gpus", &["topo", "check", "pick", "order", "export"]),
+    (
+        "driver_deadline",
+        &["topo", "check", "pick", "order", "export", SUBCOMMAND],
+    ),
     (
         "config",
-        &["topo", "check", "diagnose", "recover", "compare"],
+        &[
+            "topo", "check", "diagnose", "recover", "compare", "pick", "order", "what-if", "export",
+        ],
     ),
 ];
 
@@ -75,9 +83,13 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             Command::Machines(_) => ("machines", "it lists the simulated machines"),
             Command::Completions(_) => ("completions", "it writes what a shell reads"),
             Command::Manual(_) => ("manual", "it writes manual pages"),
-            Command::Topo(_) | Command::Check(_) | Command::Worker(_) => {
-                ("this command", "it does not use it")
-            }
+            Command::WhatIf(_) => ("what-if", "it reads a saved report"),
+            Command::Topo(_)
+            | Command::Check(_)
+            | Command::Pick(_)
+            | Command::Order(_)
+            | Command::Export(_)
+            | Command::Worker(_) => ("this command", "it does not use it"),
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }

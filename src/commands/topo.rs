@@ -8,10 +8,20 @@ use super::output;
 use super::{Failure, Judging, Observed, select, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs};
 use hardware::Machine;
-use model::report::Timing;
+use model::report::{Report, Timing};
 use model::snapshot::SlowFact;
 use report::{Of, Style};
 use std::sync::Arc;
+
+/// Reads all facts and judges them.
+///
+/// # Errors
+///
+/// The failure to report on stderr.
+pub(super) fn read(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, Failure> {
+    let judging = Judging::of(cli, FailOn::Error)?;
+    facts(cli, machine, SlowFact::ALL, &judging)
+}
 
 /// Runs `topo`.
 ///
@@ -19,10 +29,8 @@ use std::sync::Arc;
 ///
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Result<u8, Failure> {
-    let started = Instant::now();
     let files = Files::prepare(&args.output, Of::Topology)?;
     let judging = Judging::of(cli, FailOn::Error)?;
-    let started_at = timestamp();
     // A person waits for the text, so slow facts are left out. A file or JSON is kept, and contains everything.
     let format = args.format();
     let kept = args.verbose || !format.is_looked_at || !args.output.is_empty();
@@ -31,6 +39,21 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Res
     } else {
         discover::JUDGED
     };
+    let report = facts(cli, machine, slow, &judging)?;
+    let style = Style {
+        brief: args.brief,
+        ..output::style(cli.color, args.verbose)
+    };
+    Ok(output::publish(&report, format, &style, &files)?)
+}
+
+fn facts(
+    cli: &Cli,
+    machine: &Arc<dyn Machine>,
+    slow: &'static [SlowFact],
+    judging: &Judging,
+) -> Result<Report, Failure> {
+    let (started, started_at) = (Instant::now(), timestamp());
     let snapshot = Facts::open(machine, cli.driver_deadline).read(slow);
     let (snapshot, request) = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
@@ -50,10 +73,5 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Res
         measurements: None,
         timing,
     };
-    let report = observed.conclude(&judging);
-    let style = Style {
-        brief: args.brief,
-        ..output::style(cli.color, args.verbose)
-    };
-    Ok(output::publish(&report, format, &style, &files)?)
+    Ok(observed.conclude(judging))
 }

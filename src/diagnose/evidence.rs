@@ -16,6 +16,7 @@ use model::report::Report;
 use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::{LinkClass, Topology};
+use model::units::GbPerSecond;
 use topology::belief::Beliefs;
 
 /// All facts that a rule may look at.
@@ -84,6 +85,11 @@ impl<'a> Index<'a> {
             siblings: BTreeMap::new(),
             explanation: None,
         }
+    }
+
+    /// Returns the explanation alone.
+    pub(crate) fn into_explanation(self) -> Option<Explanation> {
+        self.explanation
     }
 
     /// Explains the figures of the evidence.
@@ -221,6 +227,7 @@ impl<'a> Evidence<'a> {
             .and_then(|index| index.siblings.get(expected.class.key));
         Some(Expectation {
             siblings: siblings.copied(),
+            scatter_percent: self.scatter_percent(),
             ..expected
         })
     }
@@ -228,6 +235,16 @@ impl<'a> Evidence<'a> {
     /// Returns the explanation of all figures; `None` outside of a judgement.
     pub(crate) fn explanation(&self) -> Option<&'a Explanation> {
         self.index?.explanation.as_ref()
+    }
+
+    /// Returns how far below its rate any figure may lie because all figures of this machine scatter, per cent.
+    pub(crate) fn scatter_percent(&self) -> f64 {
+        self.explanation().map_or(0.0, |one| one.scatter_percent)
+    }
+
+    /// Returns a rate less what the scatter of this machine's figures allows.
+    pub(crate) fn less_scatter(&self, rate: GbPerSecond) -> GbPerSecond {
+        GbPerSecond(rate.0 * (1.0 - self.scatter_percent() / 100.0))
     }
 
     /// Returns all copies between host and GPUs.

@@ -105,8 +105,8 @@ const STAGED: Expected = row(
     "staged",
     58.0,
     65.0,
-    Some([56.0, 60.0]),
-    "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)",
+    None,
+    "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured); no figure of others is known",
 );
 
 /// Copies between a GPU and page-locked memory of the host, as a share of the narrowest PCIe link between them. The
@@ -254,6 +254,8 @@ pub struct Expectation {
     pub reached: Option<[GbPerSecond; 2]>,
     /// Figures of the same class; `None` if they are not known.
     pub siblings: Option<Siblings>,
+    /// How far below its floor a figure may lie because all figures of this machine scatter, per cent.
+    pub scatter_percent: f64,
 }
 
 impl Expectation {
@@ -262,16 +264,17 @@ impl Expectation {
         GbPerSecond(self.gbps.0 * (1.0 - self.share.margin_percent / 100.0))
     }
 
-    /// Returns true if a figure lies below the floor by more than its rows scatter, and its siblings do not excuse it. If single rows may have reached the
-    /// floor, the path is not steady, and it is chance on which side the median falls. Returns `None` if there is no
-    /// figure.
+    /// Returns true if a figure lies below the floor by more than its rows and all figures of the machine scatter, and its
+    /// siblings do not excuse it. If single rows may have reached the floor, the path is not steady, and it is chance on which
+    /// side the median falls. Returns `None` if there is no figure.
     pub(crate) fn is_missed_by(&self, cell: &PeerBandwidth) -> Option<bool> {
         let fastest = 1.0 + cell.spread_percent.unwrap_or(0.0) / 100.0;
         let (achieved, floor) = (cell.achieved_gbps?, self.floor_gbps());
         let excused = self.siblings.is_some_and(|siblings| {
             siblings.excuse(achieved.percent_of(self.gbps), floor.percent_of(self.gbps))
         });
-        Some(achieved.0 * fastest < floor.0 && !excused)
+        let least = floor.0 * (1.0 - self.scatter_percent / 100.0);
+        Some(achieved.0 * fastest < least && !excused)
     }
 }
 
@@ -316,7 +319,8 @@ pub fn of(
         share.margin_percent = share.margin_percent.max(margin_percent);
         reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
     };
-    if cell.setup.engine == Engine::Kernel {
+    let by_kernel = cell.setup.engine == Engine::Kernel;
+    if by_kernel {
         take(
             KERNEL_OF_COPY_PERCENT,
             KERNEL_MARGIN_PERCENT,
@@ -336,6 +340,10 @@ pub fn of(
         };
         take(left.percent, BOTH_WAYS.margin_percent, range);
     }
+    // What kernels reach was measured over NVLink only: over PCIe no range is known.
+    if by_kernel && over_pcie && set.is_none() {
+        reached = None;
+    }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
     Some(Expectation {
         class,
@@ -343,6 +351,7 @@ pub fn of(
         gbps: rate(share.percent),
         reached: reached.map(|reached| reached.map(rate)),
         siblings: None,
+        scatter_percent: 0.0,
     })
 }
 

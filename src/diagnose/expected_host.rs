@@ -48,6 +48,7 @@ pub fn of(
         gbps: rate(share.percent),
         reached: reached.map(|range| range.map(rate)),
         siblings: None,
+        scatter_percent: 0.0,
     })
 }
 

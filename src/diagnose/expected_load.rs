@@ -31,7 +31,7 @@ const BESIDE_HOST_PERCENT: f64 = 97.2;
 
 /// Rates of each flow alone, GB/s, by pair or by GPU and direction.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Alone {
+pub struct Alone {
     /// Sum over all GPUs that copied with the host at once, if several did.
     host_together: BTreeMap<HostDirection, f64>,
     direct: BTreeMap<Pair, f64>,
@@ -42,7 +42,7 @@ pub(crate) struct Alone {
 
 impl Alone {
     /// Collects the rates of these measurements.
-    pub(crate) fn of(measurements: &Measurements) -> Self {
+    pub fn of(measurements: &Measurements) -> Self {
         let rates = |setup: Setup| -> BTreeMap<Pair, f64> {
             let sound = |cell: &PeerBandwidth| cell.cell().tested() && !cell.verified.is_wrong();
             let cells = measurements
@@ -99,7 +99,7 @@ impl Alone {
     }
 
     /// Returns the rate of this flow alone.
-    pub(crate) fn rate(&self, flow: Flow, path: Path) -> Option<f64> {
+    pub fn rate(&self, flow: Flow, path: Path) -> Option<f64> {
         match (flow.pair(), flow.from, flow.to) {
             (Some(pair), ..) if path == Path::Direct => self.direct.get(&pair).copied(),
             (Some(pair), ..) => self.staged.get(&pair).copied(),
@@ -111,7 +111,7 @@ impl Alone {
 }
 
 /// A pattern with the predictions for its flows.
-pub(crate) struct Predicted<'a> {
+pub struct Predicted<'a> {
     /// The prediction of how its flows share the graph.
     pub load: Load<'a>,
     /// The share of theory that each flow reaches alone without an obstacle.
@@ -125,12 +125,12 @@ pub(crate) struct Predicted<'a> {
     /// Part of the rate of each flow alone that is left beside the other work of its GPUs.
     kept: Vec<f64>,
     /// Limits that flows with the host share, which no link shows.
-    host_memory: Vec<Together>,
+    pub host_memory: Vec<Together>,
 }
 
 impl<'a> Predicted<'a> {
     /// Predicts this pattern.
-    pub(crate) fn of(
+    pub fn of(
         pattern: &LoadPattern,
         (ways, topology, snapshot): (&Ways<'a>, &Topology, &Snapshot),
         alone: &Alone,
@@ -247,6 +247,18 @@ impl<'a> Predicted<'a> {
             .collect()
     }
 
+    /// Returns the highest rate of each flow: what it reached alone, less what its GPUs' other work takes; the healthy
+    /// rate if it was not measured.
+    pub fn caps_reached(&self) -> Vec<f64> {
+        let measured = self.alone.iter().zip(&self.opposed).zip(&self.kept);
+        let measured = measured
+            .map(|((alone, opposed), kept)| opposed.or_else(|| alone.map(|alone| alone * kept)));
+        measured
+            .zip(&self.caps)
+            .map(|(measured, healthy)| measured.unwrap_or(*healthy))
+            .collect()
+    }
+
     /// Returns the lowest rate of all flows together in whatever order they take turns: that of the slowest flow. Some
     /// hop is always full.
     pub(crate) fn in_any_order(&self) -> f64 {
@@ -254,7 +266,7 @@ impl<'a> Predicted<'a> {
     }
 
     /// Returns the expected rate of all flows over a hop together, GB/s.
-    fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
+    pub fn carries(&self, step: &Step<'a>, near: Share) -> Option<f64> {
         let (from, to) = passage(step);
         let passing = |way: &&Vec<Step<'a>>| way.iter().any(|other| passage(other) == (from, to));
         let of_flows = self

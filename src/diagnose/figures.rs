@@ -237,7 +237,7 @@ pub(crate) fn table(measurements: &Measurements) -> Table {
         };
         let kind = Kind::Other {
             probe: one.probe(),
-            what: of_any_size(one),
+            what: one.what_of_any_size(),
             unit,
         };
         let spread = figures.iter().find(|figure| figure.key == "spread_percent");
@@ -254,16 +254,6 @@ pub(crate) fn table(measurements: &Measurements) -> Table {
 /// Returns the same of a run that may have measured nothing.
 pub(crate) fn table_of(measurements: Option<&Measurements>) -> Table {
     measurements.map(table).unwrap_or_default()
-}
-
-/// Describes the setup without the size, as figures of all sizes are compared.
-fn of_any_size(one: &dyn Measurement) -> String {
-    let (what, size) = (one.what(), one.setup().bytes.to_string());
-    match what.strip_suffix(&size) {
-        Some("") => "copies".to_owned(),
-        Some(setup) => setup.trim_end_matches([',', ' ']).to_owned(),
-        None => what,
-    }
 }
 
 /// Returns true for the probes whose figures have a kind that is more than words.

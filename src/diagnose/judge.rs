@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{applicable, causes, links, rules, words};
+use super::{applicable, causes, links, looked_again, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, Status};
 use model::placement::Pair;
@@ -29,6 +29,25 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
     Some(sound)
 }
 
+/// Returns the index of these measurements, with the explanation of their figures.
+fn index<'a>(evidence: &Evidence<'_>, measurements: Option<&'a Measurements>) -> Option<Index<'a>> {
+    let mut index = measurements.map(Index::of)?;
+    let sound = Evidence {
+        measurements,
+        ..*evidence
+    };
+    index.take_siblings(&sound);
+    index.explain(&sound);
+    Some(index)
+}
+
+/// Explains the figures that no other program disturbed.
+pub(crate) fn explained(evidence: &Evidence<'_>) -> Option<explain::Explanation> {
+    let sound = evidence.measurements.and_then(without_disturbed);
+    let measurements = sound.as_ref().or(evidence.measurements);
+    index(evidence, measurements)?.into_explanation()
+}
+
 /// Returns the findings of all rules: effects attributed to their causes, each with its place; the worst first, then by
 /// subject.
 ///
@@ -38,15 +57,7 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
-    let mut index = measurements.map(Index::of);
-    if let Some(index) = &mut index {
-        let sound = Evidence {
-            measurements,
-            ..*evidence
-        };
-        index.take_siblings(&sound);
-        index.explain(&sound);
-    }
+    let index = index(evidence, measurements);
     let evidence = &Evidence {
         measurements,
         index: index.as_ref(),
@@ -59,6 +70,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.collect(), evidence);
+    without_known(&mut findings);
+    looked_again::name(evidence, &mut findings);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
@@ -75,6 +88,19 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         key(one).cmp(&key(other))
     });
     findings
+}
+
+/// Removes the account of figures that nothing explains if other findings are on their GPUs: these say more.
+fn without_known(findings: &mut Vec<Finding>) {
+    let is_open = |finding: &Finding| finding.code == rules::not_explained::RULE.id;
+    let known: Vec<BTreeSet<u32>> = findings.iter().filter_map(gpus_of).collect();
+    findings.retain(|finding| {
+        let gpus = &finding.scope.gpus;
+        let is_known = |known: &BTreeSet<u32>| {
+            known.is_empty() || gpus.is_empty() || gpus.iter().any(|gpu| known.contains(gpu))
+        };
+        !is_open(finding) || !known.iter().any(is_known)
+    });
 }
 
 /// Removes the advice to see the other findings on GPUs that have none.

@@ -166,6 +166,12 @@ pub(crate) fn rows() -> impl Iterator<Item = Expected> {
     (0..NVLINKS.len()).filter(first).map(|at| NVLINKS[at].row)
 }
 
+/// Returns the number of NVLinks that NVSwitches connect on a GPU of this name, if its boards are all made alike.
+pub(crate) fn switched_links(name: &str) -> Option<u8> {
+    let fits = |model: &&Model| is_of(name, model.words) && !has_any(name, model.without);
+    NVLINKS.iter().filter(fits).map(|model| model.links).max()
+}
+
 /// Returns the expected rate of copies between these two GPUs over this many NVLinks, if both are of one known model.
 pub(crate) fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expected> {
     let name = |gpu: u32| snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());

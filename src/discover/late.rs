@@ -234,6 +234,7 @@ fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
         crc_errors: unknown(),
         replay_errors: unknown(),
         recovery_errors: unknown(),
+        packet_errors: Reading::Unknown(why.clone()),
         ..link
     };
     gpu.nvlinks

@@ -2,7 +2,9 @@ use std::sync::Mutex;
 
 use super::*;
 use hardware::{LinkSample, Moved};
-use model::snapshot::{BoundDriver, DeviceFile, NvLink, NvLinkRemote, P2pStatus};
+use model::snapshot::{
+    BoundDriver, DeviceFile, NvLink, NvLinkPacketErrors, NvLinkRemote, P2pStatus,
+};
 use model::testing::{lanes, nvlinks};
 
 /// The call at which a fake machine blocks.
@@ -34,6 +36,7 @@ fn link(errors: &Reading<u64>) -> NvLink {
         crc_errors,
         replay_errors,
         recovery_errors,
+        packet_errors: errors.clone().map(|_| NvLinkPacketErrors::default()),
         ..link
     }
 }

@@ -20,6 +20,9 @@ const UNMEASURED: f64 = 0.80;
 /// Largest tolerance that scatter may bring. Chosen: a figure that lost more is low whatever the others do.
 const MOST_SCATTER: f64 = 0.30;
 
+/// The same if all figures of the run scatter.
+const MOST_SCATTER_OF_RUN: f64 = 0.45;
+
 /// Part by which copies between NUMA nodes of one machine differ if it has more than two. An A40 machine with four nodes
 /// per socket: 20 GB/s between sockets, 25 within one (nccl-tests issue 74).
 const UNEVEN: f64 = 0.25;
@@ -53,10 +56,12 @@ struct Eta {
     level: f64,
 }
 
-/// Sets the healthy rate of every figure.
-pub(crate) fn calibrate(observations: &mut [Observation]) {
+/// Sets the healthy rate of every figure. Returns how far below it any figure of the run may lie because all of them scatter,
+/// per cent.
+pub(crate) fn calibrate(observations: &mut [Observation]) -> f64 {
     let etas = levels(observations);
-    set_alone(observations, &etas);
+    let of_run = of_run(observations);
+    set_alone(observations, &etas, of_run / 100.0);
     for observation in observations.iter_mut() {
         let Observation {
             items,
@@ -85,7 +90,30 @@ pub(crate) fn calibrate(observations: &mut [Observation]) {
             item.group.tenths = tenths;
         }
     }
-    set_reached(observations);
+    set_reached(observations, of_run / 100.0);
+    of_run
+}
+
+/// Returns the scatter of the run, from the figures that differ little between healthy siblings.
+fn of_run(observations: &[Observation]) -> f64 {
+    let is_even = |item: &&Item| {
+        let mode = matches!(
+            item.mode,
+            Mode::Copy
+                | Mode::Read
+                | Mode::KernelWrite
+                | Mode::KernelRead
+                | Mode::BothWays
+                | Mode::Staged
+                | Mode::Host
+                | Mode::HostBothWays
+                | Mode::Local
+        );
+        mode && !item.group.uneven && !item.group.lost && item.spread_percent <= UNSTEADY_PERCENT
+    };
+    let even = singles(observations).filter(is_even);
+    let groups = scatter::grouped(even.map(|item| (item.group, relative(item))));
+    scatter::of_run(groups.values().map(Vec::as_slice))
 }
 
 /// Returns the rate of each flow if all run at once, GB/s: max-min fair shares of what the links carry, of what each
@@ -194,7 +222,7 @@ impl Alike {
     }
 }
 
-fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
+fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>, of_run: f64) {
     let figures = singles(observations).map(|item| (item.group, relative(item)));
     let mut groups: BTreeMap<Group, Alike> = scatter::grouped(figures)
         .into_iter()
@@ -248,7 +276,8 @@ fn set_alone(observations: &mut [Observation], etas: &BTreeMap<Group, Eta>) {
         };
         item.healthy = Healthy {
             rate,
-            tolerance: tolerance(item, alike),
+            tolerance: tolerance(item, alike).max(of_run.min(MOST_SCATTER_OF_RUN)),
+            excused: of_run.min(MOST_SCATTER_OF_RUN),
             log_per_bit: if item.mode == Mode::Small {
                 LOG_PER_BIT_OF_SMALL
             } else {
@@ -341,7 +370,7 @@ fn eta_of_flow(etas: &BTreeMap<Group, Eta>, group: &Group) -> Option<Eta> {
 }
 
 /// Compares flows of loads with those alike: the part of their share that they reach, within bounds.
-fn set_reached(observations: &mut [Observation]) {
+fn set_reached(observations: &mut [Observation], of_run: f64) {
     let in_loads = |observations: &mut [Observation], act: &mut dyn FnMut(&mut Item)| {
         let loads = observations.iter_mut().filter(|one| one.load.is_some());
         loads.flat_map(|one| &mut one.items).for_each(act);
@@ -368,7 +397,8 @@ fn set_reached(observations: &mut [Observation]) {
         };
         item.healthy.reached = usual.clamp(least, 1.1);
         let least = if item.group.uneven { UNEVEN } else { 0.13 };
-        item.healthy.tolerance = scatter.clamp(least, MOST_SCATTER) + of_spread(item);
+        let of_siblings = scatter.clamp(least, MOST_SCATTER) + of_spread(item);
+        item.healthy.tolerance = of_siblings.max(of_run.min(MOST_SCATTER_OF_RUN));
         item.healthy.carries = item.healthy.alone;
         item.healthy.log_per_bit = LOG_PER_BIT;
         item.healthy.steady_percent = f64::INFINITY;

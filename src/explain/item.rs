@@ -236,6 +236,8 @@ pub(crate) struct Healthy {
     pub rate: f64,
     /// Part of the rate by which the figure may lie below it.
     pub tolerance: f64,
+    /// Part of it that the scatter of the whole run allows, even if its whole group is low.
+    pub excused: f64,
     /// Loss that counts as one bit, as a natural logarithm.
     pub log_per_bit: f64,
     /// Part of the healthy rate that its whole group reaches: below 1, all alike are slow.

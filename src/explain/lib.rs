@@ -5,8 +5,10 @@ mod calibrate;
 mod candidates;
 mod distinguish;
 mod fit;
+mod foresight;
 mod hypothesis;
 mod item;
+mod looks;
 mod observation;
 mod predict;
 mod problem;
@@ -16,8 +18,10 @@ mod search;
 mod state;
 
 pub use self::distinguish::Test;
+pub use self::foresight::Foresight;
 pub use self::hypothesis::Effect;
 pub use self::item::{Floors, Modes};
+pub use self::looks::Look;
 pub use self::observation::name_of_flow;
 pub use self::resource::{Class, Part, Way};
 
@@ -58,8 +62,12 @@ pub struct Explanation {
     pub causes: Vec<Cause>,
     /// The figures that are lower or higher than all changes together predict.
     pub unexplained: Vec<Figure>,
+    /// Copies that were not measured and would tell apart what the figures leave open.
+    pub looks: Vec<Look>,
     /// True if the search ended because its budget was spent: a better explanation may exist.
     pub gave_up: bool,
+    /// How far below its healthy rate any figure may lie because all figures of this machine scatter, per cent.
+    pub scatter_percent: f64,
     /// Number of figures that were looked at.
     pub figures: usize,
     /// Number of predictions of single figures.
@@ -90,6 +98,18 @@ pub struct Cause {
     pub by_design: bool,
 }
 
+impl Cause {
+    /// Returns the GPUs below a hop that no file shows, if the limit of such a hop is the change.
+    pub fn hidden_below(&self) -> Option<Vec<u32>> {
+        let gpus = self.parts.iter().map(|part| match part {
+            Part::Exit(gpu) => Some(*gpu),
+            _ => None,
+        });
+        let gpus: Vec<u32> = gpus.collect::<Option<_>>()?;
+        (gpus.len() > 1 && matches!(self.effect, Effect::Capacity(_))).then_some(gpus)
+    }
+}
+
 /// A figure of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
@@ -97,14 +117,20 @@ pub struct Figure {
     pub name: String,
     /// Rate on this machine if nothing is wrong, GB/s.
     pub healthy_gbps: f64,
+    /// How badly the figure fits what is known without the change, or at all if none explains it.
+    pub misfit_bits: f64,
+    /// True if it is lower than it should be.
+    pub is_low: bool,
 }
 
 impl Figure {
-    fn of(problem: &Problem<'_>, at: problem::At) -> Option<Self> {
+    fn of(problem: &Problem<'_>, (at, misfit_bits): (problem::At, f64)) -> Option<Self> {
         let item = problem.item(at)?;
         Some(Self {
             name: item.name.clone(),
             healthy_gbps: item.healthy.rate,
+            misfit_bits,
+            is_low: item.is_low(),
         })
     }
 }
@@ -137,12 +163,15 @@ pub fn explain(
         .collect();
     share_out(&problem, &mut search, &set, &mut causes);
     let unexplained = search.unexplained(&set);
+    let looks = looks::looks(&problem, &causes);
     let items = |one: &item::Observation| one.items.len();
     Explanation {
         causes,
-        unexplained: (unexplained.keys())
-            .filter_map(|at| Figure::of(&problem, *at))
+        unexplained: (unexplained.into_iter())
+            .filter_map(|one| Figure::of(&problem, one))
             .collect(),
+        looks,
+        scatter_percent: problem.scatter_percent,
         gave_up: search.gave_up,
         figures: problem.observations.iter().map(items).sum(),
         predictions: search.predictions,
@@ -162,8 +191,8 @@ fn cause(
     let is_better = |(at, bits): &(&problem::At, &f64)| {
         after.get(at).is_none_or(|left| *left < EXPLAINED * **bits)
     };
-    let explains = before.iter().filter(is_better).map(|(at, _)| at);
-    let explains = explains.filter_map(|at| Figure::of(problem, *at));
+    let explains = before.iter().filter(is_better);
+    let explains = explains.filter_map(|(at, bits)| Figure::of(problem, (*at, *bits)));
     let support = change
         .parts
         .iter()
@@ -195,7 +224,7 @@ fn share_out(problem: &Problem<'_>, search: &mut Search<'_, '_>, set: &Set, caus
     let known = causes.iter().flat_map(|cause| &cause.explains);
     let known: BTreeSet<String> = known.map(|figure| figure.name.clone()).collect();
     let mut open: BTreeMap<problem::At, Figure> = explained
-        .filter_map(|(at, _)| Some((*at, Figure::of(problem, *at)?)))
+        .filter_map(|(at, bits)| Some((*at, Figure::of(problem, (*at, *bits))?)))
         .filter(|(_, figure)| !known.contains(&figure.name))
         .collect();
     for (change, cause) in set.changes.iter().zip(causes) {

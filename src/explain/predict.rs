@@ -167,7 +167,7 @@ fn alone(item: &Item, changes: &[&Hypothesis]) -> Interval {
     let tolerance = if is_leveled || touched {
         healthy.tolerance
     } else {
-        healthy.tolerance.min(BELOW_RANGE)
+        healthy.tolerance.min(BELOW_RANGE.max(healthy.excused))
     };
     Interval {
         low: low * (1.0 - tolerance),

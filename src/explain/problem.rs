@@ -31,6 +31,8 @@ pub(crate) struct Problem<'a> {
     pub resources: Resources,
     pub observations: Vec<Observation>,
     pub costs: Costs,
+    /// How far below its healthy rate any figure may lie because all of them scatter, per cent.
+    pub scatter_percent: f64,
     /// Observations that each resource touches, sorted.
     touches: Vec<Vec<usize>>,
     /// The same of figures beside their rates.
@@ -43,7 +45,7 @@ impl<'a> Problem<'a> {
     pub(crate) fn of(state: State<'a>, measurements: &Measurements, floors: &dyn Floors) -> Self {
         let mut resources = Resources::default();
         let mut observations = observation::all(&state, measurements, floors, &mut resources);
-        calibrate(&mut observations);
+        let scatter_percent = calibrate(&mut observations);
         let mut touches = vec![Vec::new(); resources.len()];
         let mut passed: BTreeMap<Number, Vec<At>> = BTreeMap::new();
         for (at, observation) in observations.iter().enumerate() {
@@ -73,6 +75,7 @@ impl<'a> Problem<'a> {
         let stands_for = series(&resources, &passed);
         Self {
             costs: Costs::of(&state),
+            scatter_percent,
             state,
             resources,
             observations,

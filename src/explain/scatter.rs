@@ -24,12 +24,71 @@ pub fn allowance(figures: impl IntoIterator<Item = f64>) -> f64 {
         return 0.0;
     }
     logs.sort_by(f64::total_cmp);
-    let half = logs.len().div_ceil(2);
-    let widths = logs.windows(half).map(|range| range[half - 1] - range[0]);
-    let narrowest = widths.fold(f64::INFINITY, f64::min);
+    let narrowest = shortest_half(&logs).map_or(0.0, |(_, width)| width);
     #[allow(clippy::cast_precision_loss, reason = "a number of figures")]
     let factor = (3.5 + 70.0 / logs.len() as f64).min(10.0);
     (100.0 * (1.0 - (-factor * narrowest).exp())).min(MOST_PERCENT)
+}
+
+/// Returns where the narrowest range that holds half of these sorted figures begins, and its width. Two figures make one range.
+fn shortest_half(sorted: &[f64]) -> Option<(f64, f64)> {
+    let half = match sorted.len() {
+        2 => 2,
+        more => more.div_ceil(2),
+    };
+    let ranges = sorted.windows(half.max(1));
+    let ranges = ranges.filter_map(|range| Some((*range.first()?, range.last()? - range.first()?)));
+    ranges.min_by(|one, other| one.1.total_cmp(&other.1))
+}
+
+/// Fewest figures of a run whose scatter says something of the whole machine.
+const LEAST_OF_RUN: usize = 8;
+/// Standard deviation that every machine has, as a natural logarithm: tolerances and floors know it. Chosen: repeats of one
+/// machine differ by less than 1% (docs/measurement.md).
+const USUAL: f64 = 0.01;
+/// Standard deviations beyond that by which a figure may be low. Chosen: the deviation is known from few figures, and a run
+/// has hundreds.
+const OF_RUN: f64 = 5.0;
+/// The distance of a figure from the closer half of its siblings is less than its deviation, the more so the fewer these are;
+/// so is the narrowest range of few figures. Both found by simulation with normally distributed figures: with these, nine of
+/// ten machines show their deviation or more.
+const FEW_SIBLINGS: f64 = 4.0;
+const FEW_FIGURES: f64 = 16.0;
+/// Ratio of the shortest half of normally distributed figures to their standard deviation.
+const HALF_OF_NORMAL: f64 = 1.349;
+
+/// Returns how far below its rate any figure of a run may lie because all figures of this machine scatter, per cent. Groups
+/// too small to show their own scatter show it together. Each group has figures that should be equal. A fault that slows less
+/// than half of the figures beside their siblings does not count.
+pub(crate) fn of_run<'a>(groups: impl IntoIterator<Item = &'a [f64]>) -> f64 {
+    let mut residuals: Vec<f64> = Vec::new();
+    for group in groups.into_iter().filter(|group| group.len() > 1) {
+        let mut logs: Vec<f64> = group.iter().map(|figure| figure.ln()).collect();
+        logs.retain(|log| log.is_finite());
+        logs.sort_by(f64::total_cmp);
+        let number = logs.len();
+        // Half of the figures may be low: the middle of all would then lie between both kinds.
+        let Some((from, width)) = shortest_half(&logs) else {
+            continue;
+        };
+        let middle = from + width / 2.0;
+        #[allow(clippy::cast_precision_loss, reason = "a number of figures")]
+        let bias = match number {
+            2 => std::f64::consts::SQRT_2,
+            more => 1.0 + FEW_SIBLINGS / more as f64,
+        };
+        residuals.extend(logs.iter().map(|log| (log - middle) * bias));
+    }
+    if residuals.len() < LEAST_OF_RUN {
+        return 0.0;
+    }
+    residuals.sort_by(f64::total_cmp);
+    let width = shortest_half(&residuals).map_or(0.0, |(_, width)| width);
+    #[allow(clippy::cast_precision_loss, reason = "a number of figures")]
+    let few = 1.0 + FEW_FIGURES / residuals.len() as f64;
+    let deviation = few * width / HALF_OF_NORMAL;
+    let beyond = (deviation - USUAL).max(0.0);
+    (100.0 * (1.0 - (-OF_RUN * beyond).exp())).min(MOST_PERCENT)
 }
 
 /// Returns the same for several groups of figures, each of which should be equal within itself.
@@ -137,6 +196,30 @@ mod tests {
         let all_slow = Siblings::of(&[slow]).unwrap();
         assert!(!all_slow.excuse(89.0, 93.0), "most are below the floor");
         assert_eq!(Siblings::of(&[]), None);
+    }
+
+    #[test]
+    fn small_groups_show_the_scatter_of_a_machine_together() {
+        let pairs = |percent: f64| {
+            let figures = spread(40, percent);
+            figures.chunks(2).map(<[f64]>::to_vec).collect::<Vec<_>>()
+        };
+        let of = |groups: &[Vec<f64>]| of_run(groups.iter().map(Vec::as_slice));
+        assert_eq!(of(&pairs(0.5)), 0.0, "every machine scatters as much");
+        let (three, nine) = (of(&pairs(4.5)), of(&pairs(9.0)));
+        // The figures of each pair are neighbours of a kind, so they differ less than chance would have it.
+        assert!(
+            (6.0..30.0).contains(&three) && (18.0..50.0).contains(&nine),
+            "{three} {nine}"
+        );
+        assert_eq!(of(&pairs(9.0)[..3]), 0.0, "too few to know");
+        // One of two GPUs has half of its rate in a third of the groups.
+        let mut faulty = pairs(0.5);
+        faulty
+            .iter_mut()
+            .step_by(3)
+            .for_each(|group| group[0] *= 0.5);
+        assert_eq!(of(&faulty), 0.0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use model::units::{Bytes, GIB, GbPerSecond};
 use super::*;
 
 mod kinds;
+mod looks;
 
 /// Floors of the classes of links, as shares.
 struct Usual;
@@ -68,6 +69,7 @@ fn peer(pair: Pair, setup: Setup, gbps: f64) -> PeerBandwidth {
         expected_percent: None,
         samples: 5,
         spread_percent: Some(0.5),
+        slow_rows: None,
         fixed_cost_us: None,
         asymptotic_gbps: None,
         host_blocked_us: None,

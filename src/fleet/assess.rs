@@ -60,6 +60,23 @@ pub(crate) fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
     (newest, older)
 }
 
+/// Most files of other names that are listed.
+const MOST_LEFT_OUT: usize = 100;
+
+/// Returns the number of reports that were read before: of the same node and moment as its newest.
+fn again(newest: &[&Digest], older: &[&Digest]) -> usize {
+    let key = |digest: &Digest| {
+        let gpus = digest.summary.gpus.iter();
+        let gpus: Vec<_> = gpus.map(|gpu| gpu.uuid.clone()).collect();
+        (digest.node.clone(), digest.started_at.clone(), gpus)
+    };
+    let known: BTreeSet<_> = newest.iter().map(|digest| key(digest)).collect();
+    older
+        .iter()
+        .filter(|digest| known.contains(&key(digest)))
+        .count()
+}
+
 /// Returns a sort key by which `n9` comes before `n10`.
 fn sortable(name: &str) -> (String, u64) {
     let head = names::head(name);
@@ -112,6 +129,7 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
     findings.extend(compared.positions.iter().cloned());
     findings.extend(inventory::odd(&inventory));
     findings.extend(outliers.iter().cloned());
+    let again = again(&digests, &older);
     let verdict = verdict(&nodes, &findings, list.as_ref(), question.terms);
     Fleet {
         schema: SCHEMA,
@@ -120,10 +138,15 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
         verdict,
         read: Read {
             reports: gathered.digests.len(),
-            superseded: older.len(),
+            superseded: older.len() - again,
+            again,
             simulated: digests.iter().any(|digest| digest.is_simulated()),
             others: gathered.others,
-            left_out: gathered.left_out,
+            left_out: gathered.left_out.len(),
+            left_out_files: (gathered.left_out.iter())
+                .take(MOST_LEFT_OUT)
+                .cloned()
+                .collect(),
             broken: gathered.broken.clone(),
         },
         codes: patterns::codes(&of_rules, &names),

@@ -75,12 +75,16 @@ pub struct Read {
     pub reports: usize,
     /// Number of reports that a newer one of the same node replaces.
     pub superseded: usize,
+    /// Number of reports that were read twice: of the same node and moment as another.
+    pub again: usize,
     /// True if a report is of a simulated machine.
     pub simulated: bool,
     /// Number of files of peerscope that are not reports.
     pub others: usize,
     /// Number of files in folders that were not read, since their names are not those of reports.
     pub left_out: usize,
+    /// The first hundred of these files.
+    pub left_out_files: Vec<String>,
     /// Files that cannot be read.
     pub broken: Vec<Broken>,
 }

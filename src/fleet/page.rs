@@ -30,9 +30,10 @@ pub(crate) fn page(fleet: &Fleet, verbose: bool) -> Page {
     let (word, paint) = conclusion(fleet.verdict.verdict);
     page.verdict(word, paint, &headline(fleet));
     page.line(Paint::Faint, &what_was_read(fleet));
+    // The nodes that somebody must go to come before what is odd about many.
+    nodes(&mut page, fleet);
     findings(&mut page, fleet);
     codes(&mut page, fleet);
-    nodes(&mut page, fleet);
     heat(&mut page, fleet);
     list(&mut page, fleet);
     changes(&mut page, fleet);
@@ -78,6 +79,9 @@ pub(crate) fn headline(fleet: &Fleet) -> String {
     text
 }
 
+/// Most files of other names that the page names.
+const SHOWN_LEFT_OUT: usize = 3;
+
 fn what_was_read(fleet: &Fleet) -> String {
     let read = &fleet.read;
     let mut text = format!(
@@ -91,8 +95,24 @@ fn what_was_read(fleet: &Fleet) -> String {
             read.superseded
         );
     }
+    if read.again > 0 {
+        text += &format!("; {} read twice", count(read.again, "report"));
+    }
     if read.left_out > 0 {
-        text += &format!("; {} of other names not read", count(read.left_out, "file"));
+        let names: Vec<&str> = (read.left_out_files.iter())
+            .take(SHOWN_LEFT_OUT)
+            .map(|file| file.rsplit('/').next().unwrap_or(file))
+            .collect();
+        let more = if names.len() < read.left_out {
+            ", ..."
+        } else {
+            ""
+        };
+        text += &format!(
+            "; {} of other names not read ({}{more})",
+            count(read.left_out, "file"),
+            names.join(", ")
+        );
     }
     if !read.broken.is_empty() {
         text += &format!("; {} unreadable", count(read.broken.len(), "file"));
@@ -108,6 +128,7 @@ fn findings(page: &mut Page, fleet: &Fleet) {
             None => by_code.push((finding.code, vec![finding])),
         }
     }
+    by_code.sort_by_key(|(code, _)| is_about_the_list(code));
     for (code, alike) in by_code {
         let shown = if page.verbose() || alike.len() <= SHOWN + 1 {
             alike.len()
@@ -131,6 +152,16 @@ fn findings(page: &mut Page, fleet: &Fleet) {
             page.finding(label(worst), &text, Vec::new());
         }
     }
+}
+
+/// Returns true for findings about reports and versions, which follow those about machines.
+fn is_about_the_list(code: &str) -> bool {
+    [
+        "fleet-node-missing",
+        "fleet-file-broken",
+        "fleet-inventory-odd",
+    ]
+    .contains(&code)
 }
 
 fn one(page: &mut Page, finding: &Finding) {
@@ -460,7 +491,9 @@ fn cohorts(page: &mut Page, fleet: &Fleet) {
 fn figures(page: &mut Page, cohort: &Cohort) {
     page.heading(&format!("What cohort {} reaches", cohort.cohort));
     let mut table = Table::of_figures(8);
-    table.captions(["", "nodes", "median", "min", "max", "spread", "unit", "odd"]);
+    table.captions([
+        "", "nodes", "median", "min", "max", "scatter", "unit", "odd",
+    ]);
     for figures in &cohort.figures {
         let class = figures
             .class
@@ -495,6 +528,10 @@ fn figures(page: &mut Page, cohort: &Cohort) {
         ]);
     }
     page.table(table);
+    page.note(
+        Paint::Faint,
+        "scatter: what most nodes differ from the median by, and 1% of it at least",
+    );
 }
 
 fn history(page: &mut Page, fleet: &Fleet) {

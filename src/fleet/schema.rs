@@ -47,7 +47,7 @@ fn full() -> Value {
         digests,
         broken,
         others: 1,
-        left_out: 1,
+        left_out: vec!["notes.txt".into()],
     };
     let asked = || Question {
         list: Some(vec!["node001".into(), "nodeX".into()]),

@@ -28,8 +28,8 @@ pub struct Gathered {
     pub broken: Vec<Broken>,
     /// Number of files of peerscope that are not reports.
     pub others: usize,
-    /// Number of files in folders whose names are not those of reports.
-    pub left_out: usize,
+    /// Files in folders whose names are not those of reports.
+    pub left_out: Vec<String>,
 }
 
 /// A file that cannot be read.
@@ -114,7 +114,7 @@ fn within(
         if kind.is_dir() || (is_report && is_file) {
             list(&path, depth + 1, files, gathered);
         } else if is_file && !is_hidden(&path) {
-            gathered.left_out += 1;
+            gathered.left_out.push(shown(&path));
         }
     }
 }
@@ -372,7 +372,11 @@ mod tests {
         std::fs::write(folder.path().join(".hidden"), "").unwrap();
         std::os::unix::fs::symlink("/nonexistent/b.json", folder.path().join("b.json")).unwrap();
         let gathered = gather(&[folder.path().to_owned()]);
-        assert_eq!((nodes(&gathered), gathered.left_out), (vec!["a"], 1));
+        assert_eq!(nodes(&gathered), ["a"]);
+        let [page] = &gathered.left_out[..] else {
+            panic!("{gathered:?}")
+        };
+        assert!(page.ends_with("a.html"), "{page}");
         let [broken] = &gathered.broken[..] else {
             panic!("{gathered:?}")
         };

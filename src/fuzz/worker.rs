@@ -1,24 +1,44 @@
 //! Replies of a broken worker, and the parent's handling of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::mem::discriminant;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use hardware::{ErrorKind, HardwareError};
-use measure::{Check, Outcome, OverlapSample, Row, Span, assemble};
-use model::measurement::{CudaPeerAccess, Measurements, Status};
-use model::placement::{Pair, StreamKind};
+use crate::stages::Stages;
+use hardware::{ErrorKind, HardwareError, Machine};
+use measure::{Outcome, assemble};
+use model::measurement::{CudaPeerAccess, Probe, Status};
+use model::placement::Pair;
 use model::report::Report;
 use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 use plan::profile::Name;
 use plan::{self, Group, Profile, Round};
 use report::{Style, named, render};
+use sim::Simulated;
 use topology::with_cuda;
 use trace::{self, About};
 use worker::protocol::{Reply, Request};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
+
+/// A run of every probe on a simulated machine of two GPUs.
+static RUN: LazyLock<Stages> = LazyLock::new(|| {
+    let machine: Arc<dyn Machine> = Arc::new(Simulated::find("h200x2").unwrap());
+    Stages::full(&machine).unwrap()
+});
+
+/// A round of each action with its outcome.
+static ROUNDS: LazyLock<Vec<(Round, Outcome)>> = LazyLock::new(|| {
+    let mut seen = HashSet::new();
+    let rounds = RUN
+        .rounds()
+        .filter(|(round, _)| seen.insert(discriminant(&round.task.action)));
+    rounds
+        .map(|(round, outcome)| (round.clone(), outcome.clone()))
+        .collect()
+});
 
 /// One valid reply of each kind.
 static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
@@ -31,47 +51,7 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         hindered: false,
     };
     facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
-    let sample = OverlapSample {
-        copy: Span {
-            start_ns: 1e9,
-            end_ns: 1.0014e9,
-        },
-        on_source: Span {
-            start_ns: 1.0002e9,
-            end_ns: 1.0012e9,
-        },
-        on_destination: Span {
-            start_ns: 1.0002e9,
-            end_ns: 1.0012e9,
-        },
-        host_ns: 7e3,
-        blocking_ns: 1.4e6,
-    };
-    let span = |ns: f64| Span {
-        start_ns: 1e9,
-        end_ns: 1e9 + ns,
-    };
-    let spans = || [1.1e6, 1.2e6, 1.3e6, 1.2e6].map(span).to_vec();
-    let row = Row {
-        stream: StreamKind::Side,
-        copies: 2,
-        rows: spans(),
-        small: vec![span(1e5)],
-        marked: spans(),
-        host_ns: vec![7e3],
-        at_once: 1,
-        alone: spans(),
-        check: Some(Check::OK),
-        ..Row::default()
-    };
-    let outcomes = [
-        Outcome::Verified {
-            flows: vec![Check::OK; 2],
-        },
-        Outcome::Rows { rows: vec![row; 2] },
-        Outcome::Overlap {
-            samples: vec![sample; 3],
-        },
+    let broken = [
         Outcome::Failed {
             error: HardwareError::new(ErrorKind::Other, "CUDA error 700"),
         },
@@ -80,6 +60,10 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
             reason: "late".into(),
         },
     ];
+    let outcomes = ROUNDS
+        .iter()
+        .map(|(_, outcome)| outcome.clone())
+        .chain(broken);
     let mut replies = vec![
         Reply::NoDriver {
             error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1"),
@@ -98,7 +82,7 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         outcome,
         clock: std::time::Duration::ZERO,
     };
-    replies.extend(outcomes.into_iter().zip(0..).map(done));
+    replies.extend(outcomes.zip(0..).map(done));
     replies
         .iter()
         .map(|reply| serde_json::to_value(reply).unwrap())
@@ -142,13 +126,6 @@ fn timeline() -> Timeline {
     }
 }
 
-static ROUNDS: LazyLock<Vec<Round>> = LazyLock::new(|| {
-    let Ok(Reply::Ready { facts, .. }) = serde_json::from_value(REPLIES[1].clone()) else {
-        return Vec::new();
-    };
-    rounds(&facts)
-});
-
 fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
     let topology = with_cuda(REPORT.topology.clone(), facts);
     plan::rounds(&plan::Request {
@@ -191,19 +168,12 @@ fn receive(line: &[u8]) -> Result<(), String> {
         }
         Ok(Reply::Done { outcome, .. }) => {
             // The same reply answers every round.
-            let rounds = &ROUNDS[..ROUNDS.len().min(60)];
+            let rounds: Vec<_> = ROUNDS.iter().map(|(round, _)| round.clone()).collect();
             let outcomes = rounds
                 .iter()
                 .map(|round| (round.id, outcome.clone()))
                 .collect();
-            let assembled = assemble(rounds, &outcomes, &REPORT.topology);
-            let measurements = Measurements {
-                peer: assembled.peer,
-                overlap: assembled.overlap,
-                latency: assembled.latency,
-                at_once: assembled.at_once,
-                ..Measurements::default()
-            };
+            let measurements = assemble(&rounds, &outcomes, &REPORT.topology);
             let report = Report {
                 measurements: Some(measurements),
                 ..REPORT.clone()
@@ -220,7 +190,14 @@ fn receive(line: &[u8]) -> Result<(), String> {
 
 #[test]
 fn the_replies_to_start_from_are_valid() {
-    assert!(ROUNDS.len() > 60);
+    let measured = ROUNDS
+        .iter()
+        .map(|(round, outcome)| (round.id, outcome.clone()))
+        .collect();
+    let rounds: Vec<_> = ROUNDS.iter().map(|(round, _)| round.clone()).collect();
+    let measurements = assemble(&rounds, &measured, &REPORT.topology);
+    let probes: BTreeSet<_> = measurements.each().map(|one| one.probe()).collect();
+    assert_eq!(probes.len(), Probe::ALL.len(), "{probes:?}");
     for reply in REPLIES.iter() {
         serde_json::from_value::<Reply>(reply.clone()).unwrap();
         receive(reply.to_string().as_bytes()).unwrap();

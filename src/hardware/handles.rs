@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{ErrorKind, HardwareError};
 use model::flow::HostMemory;
+use model::measurement::CudaAttributes;
 use model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
@@ -10,7 +12,7 @@ use model::units::PciAddress;
 pub struct Device(pub u32);
 
 /// The facts that CUDA reports about a device before a context exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
     /// CUDA's ordinal.
     pub device: Device,
@@ -20,6 +22,21 @@ pub struct DeviceInfo {
     pub instance: Option<String>,
     /// PCI address, if CUDA reports one.
     pub pci: Option<PciAddress>,
+    /// What CUDA says that it can do.
+    pub attributes: CudaAttributes,
+}
+
+impl DeviceInfo {
+    /// Fails if CUDA says that memory of a process cannot be registered for this device.
+    pub fn may_register(&self) -> Result<(), HardwareError> {
+        match self.attributes.registers_memory.get() {
+            Some(false) => Err(HardwareError::new(
+                ErrorKind::Impossible,
+                "memory of a process cannot be registered on this platform, as CUDA says: pin it by cuMemHostAlloc",
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Memory of a device in bytes.

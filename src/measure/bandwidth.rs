@@ -5,7 +5,7 @@ use super::Row;
 use super::bench::Bench;
 use super::contents::Check;
 use super::figures::at_the_same_time;
-use super::statistics::{median, settled, spread_percent};
+use super::statistics::{median, settled, slow, spread_percent};
 use super::transfer::{Timing, Transfer};
 use hardware::HardwareError;
 use model::flow::Setup;
@@ -19,6 +19,12 @@ const AGREE_PERCENT: f64 = 0.3;
 const MORE_ROWS: u32 = 4;
 /// Copies of a marked row, which separates directions that do not run at the same time. The first is not counted.
 const MARKED_COPIES: u32 = 4;
+/// Copies after a row that took far longer than the others: of 100, one in thirty is met again with 97%.
+const AGAIN_COPIES: u32 = 100;
+/// Longest time for these copies, nanoseconds.
+const AGAIN_NS: f64 = 4e8;
+/// Most times that a run looks again. Chosen: links that all wake up cost it no more than 2 s.
+const MOST_LOOKS: u32 = 4;
 /// Largest difference between a row of several pairs at once and that of one of them alone, per cent: NVSwitch shows no
 /// difference (docs/facts.md, "Flows at the same time").
 pub(super) const APART_PERCENT: f64 = 0.3;
@@ -61,6 +67,7 @@ impl Bench<'_> {
         };
         let timing = timing(setup);
         self.rows_until(&transfers, timing, rows + MORE_ROWS, &mut found, is_enough)?;
+        self.look_again(&transfers, setup, &mut found)?;
         self.small_rows(&transfers, setup, &mut found)?;
         self.marked_row(&transfers, setup, &mut found)?;
         if checked {
@@ -163,6 +170,33 @@ impl Bench<'_> {
             several => spread_percent(several) <= Some(AGREE_PERCENT),
         };
         counted.len() >= wanted as usize && agree
+    }
+
+    /// Times many more rows if one took far longer than the others: one copy in thirty may do so, and a few rows show
+    /// at most one of them. A link that wakes up has one such row and no other.
+    fn look_again(
+        &self,
+        transfers: &[Transfer],
+        setup: Setup,
+        found: &mut [Row],
+    ) -> Result<(), HardwareError> {
+        let plain = (setup.path, setup.direction) == (Path::Direct, Direction::OneWay);
+        let copy_ns: Vec<_> = found.iter().map(Row::copy_ns).collect();
+        let odd = copy_ns.iter().any(|copy_ns| !slow(copy_ns).is_empty());
+        let looks = self.looks_again.get();
+        if !plain || !odd || looks >= MOST_LOOKS {
+            return Ok(());
+        }
+        self.looks_again.set(looks + 1);
+        let longest = copy_ns.iter().filter_map(|copy_ns| median(copy_ns));
+        let row_ns = longest.fold(0.0, f64::max) * f64::from(found[0].copies);
+        let wanted = AGAIN_COPIES.div_ceil(found[0].copies.max(1));
+        let began = found[0].rows.len();
+        let is_enough = |_: &Transfer, row: &Row| {
+            let more = u32::try_from(row.rows.len() - began).unwrap_or(u32::MAX);
+            more >= wanted || f64::from(more) * row_ns >= AGAIN_NS
+        };
+        self.rows_until(transfers, timing(setup), wanted, found, is_enough)
     }
 
     /// Times rows of small copies, which show the cost of a copy apart from its bytes. On the staged path they would

@@ -63,6 +63,8 @@ pub struct Bench<'a> {
     pub(super) pace: RefCell<Map<(Pair, Setup), f64>>,
     /// Latest extra nanoseconds of a copy in another placement, from any pair, by setup of any size.
     pub(super) placement_ns: RefCell<Map<Setup, f64>>,
+    /// Times that this run looked again at a row that took far longer than others.
+    pub(super) looks_again: Cell<u32>,
     pub(super) seeds: Seeds,
     /// The seeds of the patterns that buffers hold, by the buffer's number.
     pub(super) seeds_in: RefCell<Map<u32, u64>>,
@@ -115,6 +117,7 @@ impl<'a> Bench<'a> {
             released: Cell::default(),
             pace: RefCell::default(),
             placement_ns: RefCell::default(),
+            looks_again: Cell::default(),
             seeds: Seeds::new(),
             seeds_in: RefCell::default(),
             at_once: RefCell::default(),
@@ -148,6 +151,7 @@ impl<'a> Bench<'a> {
                     .as_ref()
                     .ok()
                     .map(|open_gpu| Bytes(2 * open_gpu.send.bytes)),
+                attributes: info.map(|info| info.attributes.clone()),
                 rdma: open_gpu
                     .as_ref()
                     .ok()
@@ -194,12 +198,20 @@ impl<'a> Bench<'a> {
     ) -> Result<OpenGpu, HardwareError> {
         let size = open_gpus::buffer(self.driver.memory(device)?, wanted, limit)?;
         let gate = self.driver.create_stream(device)?;
+        let send = self.driver.allocate(device, size)?;
+        let receive = match self.driver.allocate(device, size) {
+            Err(error) => {
+                self.driver.free(send)?;
+                return Err(error);
+            }
+            receive => receive?,
+        };
         Ok(OpenGpu {
             device,
             confidential: wanted.confidential,
             processors: wanted.processors.clone(),
-            send: self.driver.allocate(device, size)?,
-            receive: self.driver.allocate(device, size)?,
+            send,
+            receive,
             side: self.driver.create_stream(device)?,
             gate,
             opened: self.driver.create_event(device)?,

@@ -1,7 +1,7 @@
 //! Shared evaluation of the outcomes of every probe: the times of one flow, or the reason why there are none.
 
 use super::contents::Check;
-use super::statistics::{median, settled};
+use super::statistics::{median, settled, slow};
 use super::{Outcome, Row, Span};
 use hardware::ErrorKind;
 use model::status::{Ending, Status};
@@ -38,6 +38,8 @@ pub(super) struct Rates {
     pub(super) small_ns: Vec<f64>,
     pub(super) host_ns: Vec<f64>,
     pub(super) at_once: u32,
+    /// Rows that took far longer than others, with those that ran before the figure had settled.
+    pub(super) slow_rows: u32,
     pub(super) check: Option<Check>,
 }
 
@@ -64,6 +66,7 @@ pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, Ending> {
         small_ns,
         host_ns,
         at_once: row.at_once,
+        slow_rows: count(&slow(&row.copy_ns())),
         check: row.check.clone(),
     })
 }

@@ -28,6 +28,8 @@ const KERNEL_SHARE: f64 = 0.5;
 const PACE_ROWS: u32 = 2;
 /// Size of the copies in these rows, bytes.
 const PACE_BYTES: u64 = 64 * MIB;
+/// Bytes of a pair's first copy, for which the driver may set up a channel.
+const FIRST_BYTES: u64 = 4096;
 
 /// Names of the wait for the copy in a timeline: by itself, and as part of a call that blocks.
 const WAIT: &str = "wait for the copy";
@@ -102,6 +104,11 @@ impl Bench<'_> {
         let key = (pair, Setup::REFERENCE);
         if self.pace.borrow().get(&key).is_none() {
             let setup = Setup::REFERENCE.with_bytes(Bytes(PACE_BYTES.min(self.both_hold(pair)?)));
+            // This may be the first copy of the pair, which must not be behind a gate.
+            for transfer in self.between(&[pair], setup, 1)? {
+                self.copy_once(&transfer, FIRST_BYTES)?;
+                self.driver.synchronize(transfer.stream)?;
+            }
             self.bandwidth(&[pair], setup, PACE_ROWS, 1)?;
         }
         let no_pace =

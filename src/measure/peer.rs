@@ -26,6 +26,7 @@ pub(super) fn cell(
     let mut ending = Ending::MEASURED;
     let (mut gbps, mut host_ns, mut line, mut checked, mut at_once) =
         (Vec::new(), Vec::new(), None, None, 1);
+    let mut slow_rows = None;
     match rates {
         Ok(rates) => {
             line = Line::through(setup.bytes, &rates);
@@ -35,6 +36,7 @@ pub(super) fn cell(
                 .map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0)
                 .collect();
             (host_ns, checked, at_once) = (rates.host_ns, rates.check, rates.at_once);
+            slow_rows = Some(rates.slow_rows);
         }
         Err(why) => {
             ending = why;
@@ -58,6 +60,7 @@ pub(super) fn cell(
             .map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
         samples: count(&gbps),
         spread_percent: spread_percent(&gbps),
+        slow_rows,
         fixed_cost_us: line.as_ref().map(|line| line.fixed_ns / 1e3),
         asymptotic_gbps: line.map(|line| line.rate),
         host_blocked_us: median(&host_ns).map(|ns| ns / 1e3),

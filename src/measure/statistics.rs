@@ -45,9 +45,31 @@ pub(crate) fn settled(samples: &[f64]) -> &[f64] {
     }
 }
 
+/// Time from which a row is far longer than the others, as a multiple of their median. Chosen: four times what is usual
+/// between repeats (cuda-samples issue 449: 5 to 10%).
+const SLOW_TIMES: f64 = 1.4;
+
+/// Returns the samples that took far longer than the median of all. A median hides one copy in thirty that takes five
+/// times as long.
+pub(crate) fn slow(samples: &[f64]) -> Vec<f64> {
+    // Of two samples neither is the usual one.
+    let Some(usual) = median(settled(samples)).filter(|_| samples.len() > 2) else {
+        return Vec::new();
+    };
+    let all = samples.iter().copied();
+    all.filter(|sample| *sample >= SLOW_TIMES * usual).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_that_took_far_longer_counts_before_the_figure_settled_too() {
+        assert_eq!(slow(&[500.0, 100.0, 100.1, 150.0]), [500.0, 150.0]);
+        assert_eq!(slow(&[130.0, 100.0, 100.1, 139.0]), [0.0; 0]);
+        assert_eq!(slow(&[500.0, 100.0]), [0.0; 0]);
+    }
 
     #[test]
     fn the_median_of_an_even_count_lies_between() {

@@ -128,6 +128,30 @@ fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
     assert!((190.0..200.0).contains(&rates[1]), "half each: {rates:?}");
 }
 
+#[test]
+fn a_channel_that_the_driver_sets_up_at_the_first_copy_is_set_up_without_a_gate() {
+    let tasks = [
+        Action::Latency { samples: 2 },
+        Action::Overlap { samples: 2 },
+    ];
+    for action in tasks {
+        let mut spec = sim::Simulated::find("h200x2").unwrap().spec;
+        spec.faults.lazy_peers = true;
+        let task = Task {
+            setup: Setup::REFERENCE.with_bytes(Bytes(8 * MIB)),
+            action,
+        };
+        let outcomes = run_on(sim::driver(spec).unwrap(), &[task]);
+        assert!(
+            matches!(
+                outcomes[..],
+                [Outcome::Rows { .. } | Outcome::Overlap { .. }]
+            ),
+            "{outcomes:?}"
+        );
+    }
+}
+
 /// Returns the overlap of this many MiB in each placement.
 fn overlaps(bytes: u64) -> Vec<model::measurement::Overlap> {
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);

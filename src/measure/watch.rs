@@ -12,7 +12,7 @@ use super::mark::Marker;
 use hardware::{LinkSample, Sampler, Telemetry};
 use model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use model::reading::Reading;
-use model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
+use model::snapshot::{Gpu, NvLink, NvLinkPacketErrors, PciFunction, PcieErrors, Snapshot};
 use model::units::{Generation, Lanes};
 
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost 0.04% of bandwidth on
@@ -179,16 +179,36 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
             crc: rise(|link| &link.crc_errors)?,
             replay: rise(|link| &link.replay_errors)?,
             recovery: rise(|link| &link.recovery_errors)?,
+            ..packet_errors_added(before, after)?
         };
         // An inactive link has no counters either.
         if counters == 0 && after.active.get() != Some(false) {
             return None;
         }
-        if (link.crc, link.replay, link.recovery) != (0, 0, 0) {
+        if link.all() > 0 {
             added.push(link);
         }
     }
     Some(added)
+}
+
+/// Returns the errors that NVLink 5 and later count; none if they were not read both times.
+fn packet_errors_added(before: &NvLink, after: &NvLink) -> Option<NvLinkErrorsAdded> {
+    let unsupported = Reading::unsupported();
+    if before.packet_errors == unsupported && after.packet_errors == unsupported {
+        return Some(NvLinkErrorsAdded::default());
+    }
+    let (before, after) = (before.packet_errors.get()?, after.packet_errors.get()?);
+    let rise = |of: fn(&NvLinkPacketErrors) -> Option<u64>| {
+        let both = of(&after).zip(of(&before));
+        both.map_or(0, |(after, before)| after.saturating_sub(before))
+    };
+    Some(NvLinkErrorsAdded {
+        failed_recovery: rise(|errors| errors.failed_recoveries),
+        packet: rise(|errors| errors.lost_packets),
+        effective: rise(|errors| errors.uncorrected),
+        ..NvLinkErrorsAdded::default()
+    })
 }
 
 /// Returns the summary of the readings of a GPU's link.

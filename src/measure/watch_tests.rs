@@ -12,6 +12,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
         crc: 1000,
         replay: 0,
         recovery: 2,
+        ..NvLinkErrors::default()
     };
     spec.faults.nvlinks.push(NvLinkFault {
         gpu: 0,
@@ -20,6 +21,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
             crc: 30,
             replay: 4,
             recovery: 0,
+            ..NvLinkErrors::default()
         },
         only_under_load: false,
     });
@@ -70,7 +72,8 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
             link: 5,
             crc: 30,
             replay: 4,
-            recovery: 0
+            recovery: 0,
+            ..NvLinkErrorsAdded::default()
         }])
     );
     assert_eq!(

@@ -174,6 +174,11 @@ pub trait Subject {
     /// Describes, for people, the difference from other measurements of its probe and flow.
     fn what(&self) -> String;
 
+    /// Returns the same without the size, for figures that are compared regardless of it.
+    fn what_of_any_size(&self) -> String {
+        self.what()
+    }
+
     /// Returns its name, unique within its probe.
     fn title(&self) -> String {
         format!("{}, {}", self.flow(), self.what())

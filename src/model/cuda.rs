@@ -53,6 +53,18 @@ impl DriverFacts {
         self.kernels_failure.as_deref().or_else(of_device)
     }
 
+    /// Returns true if CUDA says that this GPU shares the memory of the host.
+    pub fn is_integrated(&self, gpu: u32) -> bool {
+        let said = |of: &CudaAttributes| of.integrated.get() == Some(true);
+        self.attributes_of(gpu).is_some_and(said)
+    }
+
+    /// Returns what CUDA says that this GPU can do.
+    pub fn attributes_of(&self, gpu: u32) -> Option<&CudaAttributes> {
+        let device = self.devices.iter().find(|device| device.index == gpu);
+        device?.attributes.as_ref()
+    }
+
     /// Returns CUDA's report on peer access for this ordered pair.
     pub fn said_of(&self, pair: Pair) -> Option<&CudaPeerAccess> {
         pair.find(&self.peer_access, |said| said.pair)
@@ -105,9 +117,30 @@ pub struct CudaDevice {
     pub kernels_failure: Option<String>,
     /// Memory that the probes may use on it, all buffers together.
     pub budget_bytes: Option<Bytes>,
+    /// What CUDA says that it can do, before anything was tried. Null if CUDA does not list the GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<CudaAttributes>,
     /// Support for access by network adapters to its memory. Null if the GPU cannot be tested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rdma: Option<RdmaSupport>,
+}
+
+facts! {
+    /// What CUDA says that a GPU can do.
+    pub struct CudaAttributes {
+        => readings {
+            /// True if the GPU shares the memory of the host.
+            integrated: bool,
+            /// True if memory of a process can be registered for copies.
+            registers_memory: bool,
+            /// True if the GPU can access pageable memory by itself: over the page tables of the host (Grace), or with the
+            /// help of the kernel (HMM).
+            pageable_access: bool,
+            /// True if it does so over the page tables of the host. Copies of pageable memory then need no processor, and
+            /// may return before they have ended.
+            host_page_tables: bool,
+        }
+    }
 }
 
 facts! {

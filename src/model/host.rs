@@ -294,6 +294,10 @@ impl Subject for Pinning {
     fn what(&self) -> String {
         self.bytes.to_string()
     }
+
+    fn what_of_any_size(&self) -> String {
+        "copies".to_owned()
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,10 @@ impl Subject for Latency {
     }
 
     fn what(&self) -> String {
-        format!("{}, {}", self.setup(), self.bytes)
+        format!("{}, {}", self.what_of_any_size(), self.bytes)
+    }
+
+    fn what_of_any_size(&self) -> String {
+        self.setup().to_string()
     }
 }

@@ -2,6 +2,7 @@
 //! carries its unit in its name or its type.
 
 pub mod advice;
+pub mod against;
 pub mod asynchrony;
 pub mod axis;
 pub mod background;

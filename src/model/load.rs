@@ -51,6 +51,10 @@ pub enum Pattern {
     AllToHost,
     /// Neighbours copy to each other while one of them copies from the host.
     NeighboursBesideHost,
+    /// Flows that tell explanations of other figures apart (`second_looks`).
+    SecondLook,
+    /// The flows that the user gave.
+    Given,
 }
 
 impl fmt::Display for Pattern {
@@ -70,6 +74,8 @@ impl fmt::Display for Pattern {
             Self::HostToAll => "host to all",
             Self::AllToHost => "all to host",
             Self::NeighboursBesideHost => "neighbours beside host",
+            Self::SecondLook => "second look",
+            Self::Given => "as given",
         })
     }
 }

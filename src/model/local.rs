@@ -35,4 +35,8 @@ impl Subject for LocalCopy {
     fn what(&self) -> String {
         self.bytes.to_string()
     }
+
+    fn what_of_any_size(&self) -> String {
+        "copies".to_owned()
+    }
 }

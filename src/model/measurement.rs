@@ -9,8 +9,10 @@ pub use super::cell::Cell;
 use super::cell::Measurement;
 use super::collective::AllReduce;
 pub use super::cuda::{
-    CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport,
+    CudaAttributes, CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess,
+    RdmaSupport,
 };
+use super::flow::Flow;
 use super::host::{HostCopy, Pinning};
 pub use super::latency::Latency;
 use super::load::{Counted, LoadPattern};
@@ -19,7 +21,7 @@ pub use super::overlap::Overlap;
 pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 pub use super::probe::Probe;
-use super::probe::Scope;
+use super::probe::{Scope, probes};
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
     AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded,
@@ -108,6 +110,9 @@ pub struct Measurements {
     /// sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thinned_out: Vec<String>,
+    /// Copies that were measured after the plan, because its figures had several explanations. Empty if there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub second_looks: Vec<SecondLook>,
     /// True if the run was interrupted.
     pub interrupted: bool,
     /// True if the run was cut off, for example killed, and the report was recovered from its journal. Rounds without
@@ -120,10 +125,18 @@ pub struct Measurements {
     pub absent: u32,
 }
 
-/// Lists the tables of measurements, in the order of the report, and everything else. A table that is in neither list does
-/// not compile.
+/// Declares the tables of measurements, of the probes in their list, and of everything else. A table that is in neither list
+/// does not compile.
 macro_rules! tables {
-    ($($table:ident: $cell:ident),* $(,)?; other $($other:ident),* $(,)?) => {
+    ($($(#[$about:meta])* $probe:ident $word:literal in $scope:ident: $table:ident of $cell:ident;)*) => {
+        tables! {
+            $($table: $cell),*;
+            other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load,
+            background, impossible, broken_off, problems, limited, left_out, thinned_out, second_looks,
+            interrupted, cut_off, absent
+        }
+    };
+    ($($table:ident: $cell:ident),*; other $($other:ident),*) => {
         /// The tables of measurements. Code that lists all of them takes it apart, so that a new one does not compile there.
         #[derive(Debug, Clone, Copy)]
         pub struct Tables<'a> {
@@ -164,12 +177,7 @@ macro_rules! tables {
     };
 }
 
-tables!(
-    peer: PeerBandwidth, overlap: Overlap, latency: Latency, local: LocalCopy, host: HostCopy, pinning: Pinning,
-    pipeline: Pipeline, engines: Engines, calls: HostCall, launch_loop: LaunchLoop, hazard: Hazard, load: LoadPattern;
-    other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load, background,
-    impossible, broken_off, problems, limited, left_out, thinned_out, interrupted, cut_off, absent
-);
+probes!(tables);
 
 impl Measurements {
     /// Returns the cells of every planned measurement, in the order of the report.
@@ -182,6 +190,29 @@ impl Measurements {
     /// Returns the measurements on one GPU: pipelines, copy engines, calls, launch loops and hazards.
     pub fn on_one_gpu(&self) -> impl Iterator<Item = &dyn Measurement> {
         self.each().filter(|one| one.probe().scope() == Scope::Gpu)
+    }
+}
+
+/// Copies that tell explanations of other figures apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct SecondLook {
+    /// One flow alone, or several at once.
+    pub flows: Vec<Flow>,
+    /// The explanations that predict different rates for them: `PCIe link of GPU 3`.
+    pub between: Vec<String>,
+}
+
+impl SecondLook {
+    /// Returns words such as `GPU 2 → GPU 3, to tell apart: GPU 2; GPU 3`.
+    pub fn words(&self) -> String {
+        let flows: Vec<String> = self.flows.iter().map(ToString::to_string).collect();
+        let at_once = if flows.len() > 1 { " at once" } else { "" };
+        format!(
+            "{}{at_once}, to tell apart: {}",
+            flows.join(" and "),
+            self.between.join("; ")
+        )
     }
 }
 

@@ -189,6 +189,10 @@ pub struct Connection {
     /// Readings that a measurement contradicts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refuted: Vec<Refuted>,
+    /// True if no copy passes the link, since its GPUs share the memory of the host, or have a link of another kind to
+    /// it. Its readings are not judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub placeholder: bool,
 }
 
 impl Connection {

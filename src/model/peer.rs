@@ -43,6 +43,10 @@ cell! {
         samples: u32,
         /// (Largest - smallest) / median of the rows, per cent.
         spread_percent: Option<f64> => Amount,
+        /// Number of rows that took far longer than the median of the rows (1.4 times and more), those included that ran
+        /// before the figure had settled. Null in older reports.
+        #[serde(default)]
+        slow_rows: Option<u32>,
         /// Fixed cost of one copy in a row, beside its bytes, microseconds, from rows of small copies. Null if not
         /// measured. Reports from before 2026-11-22 subtracted it in `achieved_gbps`.
         #[serde(default)]

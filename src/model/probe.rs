@@ -1,35 +1,6 @@
-//! The probes by name.
+//! The list of probes.
 
 use std::fmt;
-
-/// The subject of a measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Probe {
-    /// The rate of large copies.
-    Bandwidth,
-    /// The time of small copies.
-    Latency,
-    /// Overlap of a copy with a kernel.
-    Overlap,
-    /// The rate of copies within a GPU.
-    Local,
-    /// The rate of copies between host and GPU.
-    Host,
-    /// The cost of page-locking host memory.
-    Pinning,
-    /// Pipelines of copies and kernels.
-    Pipeline,
-    /// Copies that run at the same time.
-    Engines,
-    /// Time that calls block the host.
-    Calls,
-    /// Loops of launches with a wait in each turn.
-    LaunchLoop,
-    /// Data that is read before its copy has ended.
-    Hazard,
-    /// Several flows at once.
-    Load,
-}
 
 /// The part of a machine that a probe measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,35 +15,68 @@ pub(crate) enum Scope {
     Flows,
 }
 
-impl Probe {
-    /// Returns the part of a machine that it measures.
-    pub(crate) const fn scope(self) -> Scope {
-        match self {
-            Self::Bandwidth | Self::Latency | Self::Overlap => Scope::Pair,
-            Self::Local | Self::Host | Self::Pinning => Scope::Memory,
-            Self::Pipeline | Self::Engines | Self::Calls | Self::LaunchLoop | Self::Hazard => {
-                Scope::Gpu
-            }
-            Self::Load => Scope::Flows,
+/// Expands a macro with the list of probes, in the order of the report: name, word, scope, table and cell of each.
+macro_rules! probes {
+    ($with:ident) => {
+        $with! {
+            /// The rate of large copies.
+            Bandwidth "bandwidth" in Pair: peer of PeerBandwidth;
+            /// Overlap of a copy with a kernel.
+            Overlap "overlap" in Pair: overlap of Overlap;
+            /// The time of small copies.
+            Latency "latency" in Pair: latency of Latency;
+            /// The rate of copies within a GPU.
+            Local "local" in Memory: local of LocalCopy;
+            /// The rate of copies between host and GPU.
+            Host "host" in Memory: host of HostCopy;
+            /// The cost of page-locking host memory.
+            Pinning "pinning" in Memory: pinning of Pinning;
+            /// Pipelines of copies and kernels.
+            Pipeline "pipeline" in Gpu: pipeline of Pipeline;
+            /// Copies that run at the same time.
+            Engines "engines" in Gpu: engines of Engines;
+            /// Time that calls block the host.
+            Calls "calls" in Gpu: calls of HostCall;
+            /// Loops of launches with a wait in each turn.
+            LaunchLoop "launch loop" in Gpu: launch_loop of LaunchLoop;
+            /// Data that is read before its copy has ended.
+            Hazard "hazard" in Gpu: hazard of Hazard;
+            /// Several flows at once.
+            Load "load" in Flows: load of LoadPattern;
         }
-    }
+    };
 }
 
-impl fmt::Display for Probe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Bandwidth => "bandwidth",
-            Self::Overlap => "overlap",
-            Self::Latency => "latency",
-            Self::Local => "local",
-            Self::Host => "host",
-            Self::Pinning => "pinning",
-            Self::Pipeline => "pipeline",
-            Self::Engines => "engines",
-            Self::Calls => "calls",
-            Self::LaunchLoop => "launch loop",
-            Self::Hazard => "hazard",
-            Self::Load => "load",
-        })
-    }
+/// Declares the names, words and scopes.
+macro_rules! names {
+    ($($(#[$about:meta])* $probe:ident $word:literal in $scope:ident: $table:ident of $cell:ident;)*) => {
+        /// The subject of a measurement.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Probe {
+            $($(#[$about])* $probe,)*
+        }
+
+        impl Probe {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$probe),*];
+
+            /// Returns the part of a machine that it measures.
+            pub(crate) const fn scope(self) -> Scope {
+                match self {
+                    $(Self::$probe => Scope::$scope,)*
+                }
+            }
+        }
+
+        impl fmt::Display for Probe {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self {
+                    $(Self::$probe => $word,)*
+                })
+            }
+        }
+    };
 }
+
+probes!(names);
+pub(crate) use probes;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
+use super::against::Against;
 use super::finding::Finding;
 use super::flow::Endpoint;
 use super::measurement::Measurements;
@@ -50,6 +51,9 @@ pub struct Report {
     /// Advice for programs on this machine, derived from its own figures. It does not affect the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
+    /// Where a file of NCCL and the machine differ. Null if none was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
     /// The conclusion.
     pub verdict: Verdict,
     /// Time spent in each stage.

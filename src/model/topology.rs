@@ -79,17 +79,18 @@ impl Topology {
         way
     }
 
-    /// Returns every PCIe link on the path of any GPU to its root, each once.
+    /// Returns every PCIe link on the path of any GPU to its root, each once, without those that no copy passes.
     pub fn pcie_links(&self) -> impl Iterator<Item = &Connection> {
         self.links
             .iter()
             .filter_map(|link| link.pcie.as_ref())
-            .filter(|link| !link.gpus.is_empty())
+            .filter(|link| !link.gpus.is_empty() && !link.placeholder)
     }
 
-    /// Returns the PCIe link of this GPU.
+    /// Returns the PCIe link of this GPU, if copies pass it.
     pub fn pcie_link_of(&self, gpu: u32) -> Option<&Connection> {
-        self.link_above(NodeId::Gpu(gpu))?.pcie.as_ref()
+        let link = self.link_above(NodeId::Gpu(gpu))?.pcie.as_ref();
+        link.filter(|link| !link.placeholder)
     }
 
     /// Returns the path of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].

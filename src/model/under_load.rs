@@ -43,7 +43,7 @@ pub struct LinkUnderLoad {
 }
 
 /// Errors that one NVLink counted during the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct NvLinkErrorsAdded {
     /// Number of the link on its GPU.
@@ -54,6 +54,32 @@ pub struct NvLinkErrorsAdded {
     pub replay: u64,
     /// Recoveries.
     pub recovery: u64,
+    /// Recoveries that failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed_recovery: u64,
+    /// Packets that were malformed, did not fit the buffer, or were discarded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub packet: u64,
+    /// Errors that forward error correction did not correct.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub effective: u64,
+}
+
+impl NvLinkErrorsAdded {
+    /// Returns the sum of all counts.
+    pub const fn all(&self) -> u64 {
+        self.crc
+            .saturating_add(self.replay)
+            .saturating_add(self.recovery)
+            .saturating_add(self.failed_recovery)
+            .saturating_add(self.packet)
+            .saturating_add(self.effective)
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The readings and counters of a GPU around the load patterns.

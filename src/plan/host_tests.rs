@@ -28,6 +28,109 @@ fn host(name: Name, gpus: &[u32], budget: Option<u64>) -> Vec<Round> {
 }
 
 #[test]
+fn buffers_of_all_gpus_at_once_exceed_the_caches_where_everything_is_measured() {
+    let sizes = |name, caches| {
+        let profile = Profile::load(name).unwrap();
+        let driver = DriverFacts {
+            host_budget_bytes: Some(Bytes(64 * GIB)),
+            ..driver()
+        };
+        let planned = rounds(&Request {
+            gpus: &GPUS,
+            driver: &driver,
+            topology: &topology(),
+            profile: &profile.beyond_caches(caches, GPUS.len()),
+            groups: &[Group::Host].into(),
+            overlap_bytes: None,
+            deadline: None,
+            serial: false,
+        });
+        let at_once = |round: &&Round| {
+            round.flows.len() > 1
+                && round
+                    .flows
+                    .iter()
+                    .all(|flow| !round.flows.contains(&flow.reversed()))
+        };
+        let (at_once, others): (Vec<_>, Vec<_>) = planned.iter().partition(at_once);
+        let most = |rounds: &[&Round]| {
+            rounds
+                .iter()
+                .map(|round| round.task.setup.bytes.0 / MIB)
+                .max()
+        };
+        (most(&at_once), most(&others))
+    };
+    // 3 GPUs: 2 x 384 MiB are 256 MiB each.
+    assert_eq!(
+        sizes(Name::Full, Some(Bytes(384 * MIB))),
+        (Some(256), Some(64))
+    );
+    assert_eq!(
+        sizes(Name::Full, Some(Bytes(16 * MIB))),
+        (Some(64), Some(64))
+    );
+    assert_eq!(sizes(Name::Full, None), (Some(64), Some(64)));
+    assert_eq!(
+        sizes(Name::Standard, Some(Bytes(384 * MIB))),
+        (Some(32), Some(32))
+    );
+}
+
+#[test]
+fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
+    let driver = DriverFacts {
+        host_budget_bytes: Some(Bytes(GIB)),
+        ..driver()
+    };
+    let (topology, profile) = (topology(), Profile::load(Name::Standard).unwrap());
+    let far = Flow::from_host(Some(1), HostMemory::Pinned, 0);
+    let two = [0, 1].map(|gpu| Flow::from_host(None, HostMemory::Pinned, gpu));
+    let unknown = Flow::from_host(None, HostMemory::Pinned, 77);
+    let planned = |groups: &[Group], serial| {
+        let request = Request {
+            gpus: &GPUS,
+            driver: &driver,
+            topology: &topology,
+            profile: &profile,
+            groups: &groups.iter().copied().collect(),
+            overlap_bytes: None,
+            deadline: None,
+            serial,
+        };
+        let after = rounds(&request);
+        let looks = second_looks(&request, &[&[far], &[unknown], &two], &after);
+        let ids: BTreeSet<u32> = after.iter().map(|round| round.id).collect();
+        assert!(looks.iter().flatten().all(|round| !ids.contains(&round.id)));
+        looks
+    };
+    let [Some(alone), None, Some(both)] = &planned(&[Group::Host], false)[..] else {
+        panic!("one look for each set of flows that can be measured")
+    };
+    assert_eq!(
+        (alone.flows.as_slice(), both.flows.as_slice()),
+        (&[far][..], &two[..])
+    );
+    assert_eq!(both.id, alone.id + 1);
+    assert!(
+        matches!(alone.task.action, Action::Host { .. }),
+        "{alone:?}"
+    );
+    let pattern = model::load::Pattern::SecondLook;
+    assert!(
+        matches!(both.task.action, Action::Load { pattern: of, rows: 2, .. } if of == pattern),
+        "{both:?}"
+    );
+    assert_eq!(both.name, "GPU 0 and GPU 1");
+    let serial = planned(&[Group::Host], true);
+    assert!(
+        serial[0].is_some() && serial[2].is_none(),
+        "one flow at a time"
+    );
+    assert_eq!(planned(&[Group::Peers], false), [None, None, None]);
+}
+
+#[test]
 fn host_copies_come_last_and_their_way_by_itself_first() {
     // The probes on one GPU use the same buffers and come after the host copies.
     let rounds = plan(

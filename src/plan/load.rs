@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use super::given::GivenFlow;
 use super::patterns::{Planned, patterns};
 use super::peers::copy_bytes;
 use super::{Action, Group, Request, Round, Task, deadline, host};
@@ -18,9 +19,13 @@ const COPY_MS: f64 = 0.5;
 pub const AREA_STEP: u64 = 2 * MIB;
 /// Copies of each flow in the row that measures how fast it is.
 pub const TRIAL_COPIES: u32 = 2;
+/// Rows of a pattern if the profile has none of this probe: a second look.
+const LEAST_ROWS: u32 = 1;
 /// Most bytes that a GPU sends or receives in a round with counters. If all of them went over PCIe, its counter must
 /// still show the amount.
 const MOST_COUNTED: u64 = PCIE_COUNTER_RANGE / MOST_WITH_PACKETS_PERCENT * 100;
+/// Rows of a pattern that the user gave, where the profile has none: those of `standard`.
+const ROWS_OF_GIVEN: u32 = 2;
 /// Size of copies on a route whose rate is not known.
 const UNKNOWN_ROUTE: u64 = 64 * MIB;
 
@@ -36,6 +41,22 @@ pub struct Load {
     /// True for all patterns. Otherwise only permutations, two or all into one GPU, and two through one hop.
     #[serde(default)]
     pub everything: bool,
+    /// The pattern that the user gave; empty if there is none.
+    #[serde(skip)]
+    pub given: Vec<GivenFlow>,
+    /// True if no other pattern is planned.
+    #[serde(skip)]
+    pub only_given: bool,
+}
+
+impl Load {
+    /// Adds a pattern that the user gave. A profile without patterns measures this one only.
+    pub fn give(&mut self, flows: Vec<GivenFlow>) {
+        if self.rows == 0 && !flows.is_empty() {
+            (self.rows, self.only_given) = (ROWS_OF_GIVEN, true);
+        }
+        self.given = flows;
+    }
 }
 
 const fn four() -> u32 {
@@ -45,51 +66,58 @@ const fn four() -> u32 {
 /// Plans the rounds of all patterns. They follow other rounds; `next` contains the next free number and slot. Plans
 /// none if one pair is to be copied at a time.
 pub(super) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
-    let Load { rows, copies, .. } = request.profile.load;
-    if rows == 0 || request.serial || !request.groups.contains(&Group::Load) {
+    if request.profile.load.rows == 0 || request.serial || !request.groups.contains(&Group::Load) {
         return Vec::new();
     }
-    let mut planned = Vec::new();
-    for Planned {
+    let mut rounds = Vec::new();
+    for planned in patterns(request) {
+        let number = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+        let next = (next.0.saturating_add(number), next.1.saturating_add(number));
+        rounds.extend(round(request, planned, next));
+    }
+    rounds
+}
+
+/// Returns the round of a pattern, with this number and slot. Returns `None` if its buffers would be too small.
+pub(super) fn round(
+    request: &Request<'_>,
+    planned: Planned,
+    (id, slot): (u32, u32),
+) -> Option<Round> {
+    let Planned {
         pattern,
         of,
         flows,
         counted,
-    } in patterns(request)
-    {
-        let Some(mut bytes) = bytes(request, &flows) else {
-            continue;
-        };
-        let mut copies = copies.max(2);
-        if counted {
-            (copies, bytes) = countable(&flows, rows, copies, bytes);
-        }
-        let action = Action::Load {
-            pattern,
-            rows,
-            copies,
-            counted,
-        };
-        let task = Task {
-            setup: Setup::REFERENCE.with_bytes(bytes),
-            action,
-        };
-        let deadline = request
-            .deadline
-            .unwrap_or_else(|| deadline(&task, flows.len()));
-        let number = u32::try_from(planned.len()).unwrap_or(u32::MAX);
-        let (id, slot) = (next.0.saturating_add(number), next.1.saturating_add(number));
-        planned.push(Round {
-            id,
-            slot,
-            flows,
-            task,
-            deadline,
-            timeline: false,
-            name: of,
-        });
+    } = planned;
+    let Load { rows, copies, .. } = request.profile.load;
+    let (rows, mut copies) = (rows.max(LEAST_ROWS), copies.max(2));
+    let mut bytes = bytes(request, &flows)?;
+    if counted {
+        (copies, bytes) = countable(&flows, rows, copies, bytes);
     }
-    planned
+    let action = Action::Load {
+        pattern,
+        rows,
+        copies,
+        counted,
+    };
+    let task = Task {
+        setup: Setup::REFERENCE.with_bytes(bytes),
+        action,
+    };
+    let deadline = request
+        .deadline
+        .unwrap_or_else(|| deadline(&task, flows.len()));
+    Some(Round {
+        id,
+        slot,
+        flows,
+        task,
+        deadline,
+        timeline: false,
+        name: of,
+    })
 }
 
 /// Returns the largest number of flows into one GPU, and out of one GPU.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::many::{MOST_GPUS_IN_FULL, gpus_in_full};
-use super::{Request, budget, host, is_direct};
+use super::{Request, budget, given, host, is_direct};
 use model::flow::{Flow, HostMemory};
 use model::load::Pattern;
 use model::node::NodeId;
@@ -49,6 +49,10 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
         seen: BTreeSet::new(),
         planned: Vec::new(),
     };
+    found.given();
+    if request.profile.load.only_given {
+        return found.planned;
+    }
     found.permutations();
     some.iter().for_each(|gpu| found.two_into(*gpu));
     found.through_hops();
@@ -72,6 +76,21 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
+    /// Plans the pattern that the user gave, whatever its flows are: what keeps one from being copied is reported.
+    fn given(&mut self) {
+        let flows = given::flows(self.request);
+        if flows.is_empty() {
+            return;
+        }
+        self.seen.insert(flows.iter().copied().collect());
+        self.planned.push(Planned {
+            pattern: Pattern::Given,
+            of: String::new(),
+            flows,
+            counted: false,
+        });
+    }
+
     /// Plans a pattern with the direct ones of these flows, if there are at least two and no other pattern has them.
     fn add(&mut self, pattern: Pattern, of: String, flows: impl IntoIterator<Item = Flow>) {
         let direct = |flow: &Flow| match flow.pair() {

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
+use model::units::Bytes;
 
 /// The amount of each measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -30,6 +31,15 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Returns the profile for a machine with last-level caches of this size, if known, and so many GPUs.
+    #[must_use]
+    pub fn beyond_caches(mut self, caches: Option<Bytes>, gpus: usize) -> Self {
+        if let Some(caches) = caches {
+            self.host.exceed(caches, gpus);
+        }
+        self
+    }
+
     /// Returns true if this profile measures anything of a probe group.
     pub const fn has(&self, group: Group) -> bool {
         match group {

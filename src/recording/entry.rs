@@ -9,7 +9,7 @@ use measure::watch::Counted;
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::load;
-use model::measurement::DriverFacts;
+use model::measurement::{DriverFacts, SecondLook};
 use model::report::Tool;
 use model::request::Request;
 use model::snapshot::{GpuPair, Snapshot};
@@ -84,6 +84,13 @@ pub enum Event {
         left_out: Vec<String>,
         /// Parts of the profile measured on some pairs only, one sentence each.
         thinned_out: Vec<String>,
+    },
+    /// Rounds after those of the plan, because its figures have several explanations.
+    SecondLooks {
+        /// What they measure, and what that tells apart.
+        looks: Vec<SecondLook>,
+        /// Their numbers follow those of the plan.
+        rounds: Vec<Round>,
     },
     /// The links of these GPUs are watched from now on.
     Watching {

@@ -13,7 +13,7 @@ use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::impossible;
 use model::load;
-use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
+use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, SecondLook, Status};
 use model::report::Timing;
 use model::request::Request;
 use model::snapshot::Snapshot;
@@ -31,6 +31,7 @@ pub struct Recording {
     rounds: Vec<Round>,
     left_out: Vec<String>,
     thinned_out: Vec<String>,
+    second_looks: Vec<SecondLook>,
     outcomes: HashMap<u32, Outcome>,
     timelines: Vec<Timeline>,
     problems: Vec<String>,
@@ -129,6 +130,10 @@ impl Recording {
             } => {
                 (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
+            }
+            Event::SecondLooks { looks, rounds } => {
+                self.second_looks.extend(looks);
+                self.rounds.extend(rounds);
             }
             Event::Watching { gpus } => {
                 self.placed = None;
@@ -288,6 +293,7 @@ impl Recording {
             limited: self.limited,
             left_out: self.left_out,
             thinned_out: self.thinned_out,
+            second_looks: self.second_looks,
             interrupted: self.interrupted,
             cut_off: cut_off.is_some(),
             ..figures

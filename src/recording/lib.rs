@@ -49,6 +49,13 @@ impl Recorder {
         self.journal.failure()
     }
 
+    /// Returns the result of the run if it ended now.
+    pub fn so_far(&self) -> Recorded {
+        let mut recording = self.recording.clone();
+        recording.end();
+        recording.conclude()
+    }
+
     /// Returns the result of the run, and its journal.
     pub fn finish(mut self) -> (Recorded, Journal) {
         self.recording.end();

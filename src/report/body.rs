@@ -5,8 +5,9 @@ use super::digest::{Caveat, Digest};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::pair_figures::Figures;
-use super::{advice, findings, gaps, host, load, machine, partial, streams, tables, topo};
-use model::measurement::{Measurements, Status, Tables};
+use super::standing::{after_comma, of_copies};
+use super::{advice, against, findings, gaps, host, load, machine, partial, streams, tables, topo};
+use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::rounding::{percent, range, rate, short};
@@ -30,6 +31,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
         topo::theoretical(&mut page, report, &gpus);
     }
     measured(&mut page, digest, measurements, &gpus);
+    against::write(&mut page, report);
     advice::write(&mut page, report);
     timing(&mut page, report);
     page
@@ -59,11 +61,18 @@ pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
             _ => page.banner(sentence),
         }
     }
-    if report.measurements.is_some() {
-        verdict_line(page, digest);
-        for sentence in summary(digest, expected) {
-            page.line(Paint::Plain, &sentence);
-        }
+    if report.measurements.is_none() && report.verdict.verdict == Conclusion::Healthy {
+        // Facts alone say nothing about speed, so no machine is healthy by them.
+        let found = digest.found().map(|found| format!("; {found}"));
+        let text = format!(
+            "No fault among the facts{}; speed was not measured ('peerscope check' does)",
+            found.unwrap_or_default()
+        );
+        return page.line(Paint::Plain, &text);
+    }
+    verdict_line(page, digest);
+    for sentence in summary(digest, expected) {
+        page.line(Paint::Plain, &sentence);
     }
 }
 
@@ -124,8 +133,8 @@ pub(super) fn verdict_line(page: &mut Page, digest: &Digest<'_>) {
     page.verdict(digest.word(), paint, &digest.headline());
 }
 
-/// Returns a sentence for direct pairs, such as `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical;
-/// 390 to 397 GB/s expected`, and one for pairs that copy through host memory. If no GPU copies to another, returns the
+/// Returns a sentence for direct pairs, such as `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical,
+/// as expected`, and one for pairs that copy through host memory. If no GPU copies to another, returns the
 /// rates of host copies.
 fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     let pairs = Pair::ordered(&digest.gpus()).len();
@@ -136,8 +145,9 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     let staged = digest
         .figures()
         .filter(|cell| cell.setup.path == Path::Staged);
-    let direct = summary_of(Figures::of(direct), pairs, "directly", expected);
-    let staged = summary_of(Figures::of(staged), pairs, "through host memory", expected);
+    let direct = summary_of(&direct.collect::<Vec<_>>(), pairs, "directly", expected);
+    let staged: Vec<_> = staged.collect();
+    let staged = summary_of(&staged, pairs, "through host memory", expected);
     let mut all: Vec<String> = direct.into_iter().chain(staged).collect();
     let without = pairs.saturating_sub(digest.pairs.len());
     if let Some(last) = all.last_mut().filter(|_| without > 0) {
@@ -152,21 +162,33 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     }
 }
 
-fn summary_of(figures: Figures, pairs: usize, how: &str, expected: Expected) -> Option<String> {
+fn summary_of(
+    cells: &[&PeerBandwidth],
+    pairs: usize,
+    how: &str,
+    expected: Expected,
+) -> Option<String> {
+    let figures = Figures::of(cells.iter().copied());
     let rates = figures.rates?;
     let achieved = range(rates.min, rates.max, rate, " to ");
     let mut text = format!(
         "{} of {pairs} pairs copy {how} at {achieved} GB/s",
         rates.count
     );
-    if let Some(spread) = figures.percents {
+    let standing = of_copies(cells);
+    let below = standing.is_some_and(|standing| !standing.is_fine());
+    // A share of what a narrow link carries looks as good as any, and the matrix has it.
+    let share = figures
+        .percents
+        .filter(|_| expected == Expected::Said || !below);
+    if let Some(spread) = share {
         text += &format!(
             ", {}% of theoretical",
             range(spread.min, spread.max, percent, " to ")
         );
     }
-    if let Some([low, high]) = figures.expected.filter(|_| expected == Expected::Said) {
-        text += &format!("; {} GB/s expected", range(low, high, rate, " to "));
+    if expected == Expected::Said || below {
+        text += &after_comma(standing);
     }
     Some(text)
 }

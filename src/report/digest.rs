@@ -2,7 +2,7 @@
 //! findings by severity, and the figures that pairs are judged by.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::figures::{Spread, count};
 use super::pair_figures::{Figures, sound_latencies};
@@ -56,12 +56,18 @@ impl Caveat {
 
     /// Returns the caveat as a sentence without its full stop, or `None` if it does not apply to this report.
     fn sentence(self, report: &Report) -> Option<String> {
+        let parts = self.parts(report);
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// Returns the parts of that sentence: one, or one for each thing that was left out.
+    pub(super) fn parts(self, report: &Report) -> Vec<String> {
         let measured = report.measurements.as_ref();
-        match self {
+        let only = match self {
             Self::Simulated => report
                 .is_simulated()
                 .then(|| format!("SIMULATED machine {}: no figure below comes from real hardware", report.machine)),
-            Self::Interrupted => measured?.interrupted.then(|| {
+            Self::Interrupted => measured.filter(|measured| measured.interrupted).map(|_| {
                 "INTERRUPTED: this report is partial and has what was measured before the interruption".to_owned()
             }),
             Self::Recovered => measured.filter(|measured| measured.cut_off).map(|measured| {
@@ -69,14 +75,17 @@ impl Caveat {
                 format!("RECOVERED: the run was cut off, and this report was made from its journal, which holds {held}")
             }),
             Self::Partial => {
-                let left_out = partial::left_out(report);
-                (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
+                let mut parts = partial::left_out(report);
+                if let Some(first) = parts.first_mut() {
+                    first.insert_str(0, "PARTIAL: ");
+                }
+                return parts;
             }
-            Self::Silenced => {
-                let rules = partial::silenced(&report.request)?;
-                Some(format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration")))
-            }
-        }
+            Self::Silenced => partial::silenced(&report.request).map(|rules| {
+                format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration"))
+            }),
+        };
+        only.into_iter().collect()
     }
 }
 
@@ -142,27 +151,32 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// Returns the reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
-    pub(super) fn headline(&self) -> String {
-        let verdict = &self.report.verdict;
+    /// Counts the errors and warnings: `2 errors, 1 warning`. `None` if there are none.
+    pub(super) fn found(&self) -> Option<String> {
         let found: Vec<_> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
             .map(|(severity, name)| (self.count_of(severity), name))
             .into_iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, name)| count(number, name))
             .collect();
-        let found = match (found.is_empty(), verdict.verdict, verdict.tested) {
-            (false, ..) => format!("{}; ", found.join(", ")),
-            (true, Conclusion::Healthy, _) if !self.less().is_empty() => {
+        (!found.is_empty()).then(|| found.join(", "))
+    }
+
+    /// Returns the reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
+    pub(super) fn headline(&self) -> String {
+        let verdict = &self.report.verdict;
+        let found = match (self.found(), verdict.verdict, verdict.tested) {
+            (Some(found), ..) => format!("{found}; "),
+            (None, Conclusion::Healthy, _) if !self.less().is_empty() => {
                 "nothing is at fault in what was judged; ".to_owned()
             }
-            (true, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
-            (true, Conclusion::Inconclusive, 1..) => {
+            (None, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
+            (None, Conclusion::Inconclusive, 1..) => {
                 "no fault was found, but not everything was tested; ".to_owned()
             }
             _ => String::new(),
         };
-        found + &self.tested() + self.without_load() + &self.less()
+        found + &self.tested() + &self.without_load() + &self.less()
     }
 
     /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.
@@ -224,12 +238,19 @@ impl<'a> Digest<'a> {
     fn is_whole(&self) -> bool {
         !self.is(Caveat::Partial)
             && !self.is(Caveat::Silenced)
-            && self.without_load().is_empty()
+            && self.no_load().is_none()
             && self.gpus().len() > 1
     }
 
     /// Returns a suffix of what was tested if the load of several flows was not measured, else an empty text.
-    pub(super) fn without_load(&self) -> &'static str {
+    pub(super) fn without_load(&self) -> String {
+        self.no_load()
+            .map_or_else(String::new, |why| format!("; load not measured{why}"))
+    }
+
+    /// Returns why the load of several flows was not measured, worded to follow that; it may be empty. `None` if it was
+    /// measured, or nothing was.
+    pub(super) fn no_load(&self) -> Option<&'static str> {
         let measured = self
             .report
             .measurements
@@ -241,11 +262,24 @@ impl<'a> Digest<'a> {
             let said = &measured.driver.peer_access;
             said.is_empty() || said.iter().any(|said| said.possible == Some(true))
         };
-        match measured.filter(|_| missing) {
-            None => "",
-            Some(measured) if has_access(measured) => "; load not measured",
-            Some(_) => "; load not measured, since no two GPUs have peer access",
-        }
+        let has_one_pair = |measured: &Measurements| {
+            let said = measured.driver.peer_access.iter();
+            let possible = said.filter(|said| said.possible == Some(true));
+            let pairs: BTreeSet<_> = possible.map(|said| said.pair.unordered()).collect();
+            pairs.len() == 1 && self.gpus().len() > 2
+        };
+        // The line names what the command line left out.
+        let chosen = self.report.request.probes_left_out.iter();
+        let chosen = chosen.clone().any(|group| group == "load");
+        let measured = measured.filter(|_| missing)?;
+        Some(match measured {
+            _ if chosen => "",
+            quick if quick.profile == "quick" => " by the profile quick",
+            partial if partial.interrupted || partial.cut_off => "",
+            without if !has_access(without) => ", since no two GPUs have peer access",
+            few if has_one_pair(few) => ", since only one pair has peer access",
+            _ => "",
+        })
     }
 
     /// Returns how many of the requested measurements were made.

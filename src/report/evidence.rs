@@ -39,8 +39,15 @@ pub(super) fn sentences(finding: &Finding) -> Vec<String> {
 
 /// Phrases the facts. A fact without a phrase, such as one of a later version, appears by its name.
 fn said(evidence: &Facts) -> Vec<String> {
+    let is_empty = |key: &str, fact: &Fact| match fact {
+        Fact::Gpus(gpus) => gpus.is_empty(),
+        Fact::Pairs(pairs) => pairs.is_empty(),
+        Fact::Count(0) => key == "gpus",
+        _ => false,
+    };
     let shown = |(key, fact): &(&String, &Fact)| {
-        !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_))
+        let said = !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_));
+        said && !is_empty(key, fact)
     };
     let mut left: BTreeMap<&str, (&str, &Fact)> = BTreeMap::new();
     for (key, fact) in evidence.into_iter().filter(shown) {
@@ -119,17 +126,13 @@ fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
 
 /// Returns `5.7 to 6.5 GB/s`, or one figure if both ends read the same.
 fn between(low: &Fact, high: &Fact) -> String {
-    let (low, high) = (show(low), show(high));
-    if low == high {
-        return high;
+    let shown = show(high);
+    match show(low) {
+        low if low == shown => shown,
+        // Write the unit once.
+        _ if unit(low) == unit(high) => format!("{} to {shown}", bare(low)),
+        low => format!("{low} to {shown}"),
     }
-    // Write the unit once.
-    let unit = high
-        .split_once(GLUE)
-        .map(|(_, unit)| format!("{GLUE}{unit}"))
-        .unwrap_or_default();
-    let low = low.strip_suffix(&unit).unwrap_or(&low);
-    format!("{low} to {high}")
 }
 
 const fn is_one(fact: &Fact) -> bool {
@@ -190,13 +193,31 @@ fn items(facts: &Facts) -> String {
     facts.into_iter().map(item).collect::<Vec<_>>().join(", ")
 }
 
-fn show(fact: &Fact) -> String {
+/// Returns the unit behind a fact, empty if it has none or if that is part of the text.
+const fn unit(fact: &Fact) -> &'static str {
     match fact {
-        Fact::Rate(rate) => format!("{}\u{a0}GB/s", number(rate.0)),
+        Fact::Rate(_) => "GB/s",
+        Fact::Seconds(_) => "s",
+        Fact::Megahertz(_) => "MHz",
+        _ => "",
+    }
+}
+
+fn show(fact: &Fact) -> String {
+    match unit(fact) {
+        "" => bare(fact),
+        unit => format!("{}{GLUE}{unit}", bare(fact)),
+    }
+}
+
+/// Shows a fact without its unit.
+fn bare(fact: &Fact) -> String {
+    match fact {
+        Fact::Rate(rate) => number(rate.0),
+        Fact::Seconds(time) => number(*time),
+        Fact::Megahertz(clock) => clock.to_string(),
         Fact::Percent(share) => format!("{}%", number(*share)),
         Fact::Figure(figure) => number(*figure),
-        Fact::Seconds(time) => format!("{}\u{a0}s", number(*time)),
-        Fact::Megahertz(clock) => format!("{clock}\u{a0}MHz"),
         Fact::Bytes(size) => size.to_string(),
         Fact::Lanes(lanes) => lanes.to_string(),
         Fact::Count(count) => count.to_string(),

@@ -11,7 +11,6 @@ use model::placement::Pair;
 use model::report::Report;
 use model::snapshot::{Gpu, Snapshot};
 use model::step;
-use model::units::PciAddress;
 use topology::pcie;
 
 /// Most findings of one rule that are shown in full; the rest is listed by subject.
@@ -78,8 +77,15 @@ const USUAL: [&str; 4] = [
 ];
 
 /// Returns true for information that nearly every healthy machine gets.
-pub(super) fn is_usual(alike: &Alike<'_>) -> bool {
-    alike.severity == Severity::Info && USUAL.iter().any(|code| **alike.code == **code)
+pub(super) fn is_usual(finding: &Finding) -> bool {
+    finding.severity == Severity::Info && USUAL.iter().any(|code| *finding.code == **code)
+}
+
+impl Alike<'_> {
+    /// Returns true for information that nearly every healthy machine gets.
+    pub(super) fn is_usual(&self) -> bool {
+        self.findings.iter().any(|finding| is_usual(finding))
+    }
 }
 
 /// Writes the information, with its first steps, except what nearly every machine gets.
@@ -89,7 +95,7 @@ pub(super) fn notes(page: &mut Page, report: &Report) {
         report,
         by_rule(report)
             .into_iter()
-            .filter(|alike| alike.severity == Severity::Info && !is_usual(alike))
+            .filter(|alike| alike.severity == Severity::Info && !alike.is_usual())
             .collect(),
         in_short,
     );
@@ -117,16 +123,17 @@ fn these(
             write(page, finding, &report.snapshot);
         }
         if shown < alike.len() {
-            let subjects: Vec<_> = alike[shown..]
-                .iter()
-                .map(|finding| finding.subject.to_string())
-                .collect();
-            let text = format!(
-                "{} more like this: {} [{}]",
-                subjects.len(),
-                subjects.join(", "),
-                code
-            );
+            let rest = &alike[shown..];
+            let subjects = rest.iter().map(|finding| match finding.subject {
+                Subject::Machine => None,
+                ref subject => Some(subject.to_string()),
+            });
+            // A list of nothing but "machine" says nothing.
+            let which = match subjects.collect::<Option<Vec<_>>>() {
+                Some(subjects) => format!(": {}", subjects.join(", ")),
+                None => ", which --format json lists".to_owned(),
+            };
+            let text = format!("{} more like this{which} [{code}]", rest.len());
             page.finding(label(severity), &text, Vec::new());
         }
     }
@@ -144,15 +151,16 @@ fn in_short(page: &mut Page, finding: &Finding, _: &Snapshot) {
 
 fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     let text = format!("{} [{}]", finding.message, finding.code);
-    let mut below: Vec<(&'static str, String)> = Vec::new();
+    // The next step comes first: the reader must see it without scrolling.
+    let mut below = vec![("do", finding.next_step.clone())];
+    let gains = finding.would_bring.iter();
+    below.extend(gains.map(|gain| ("brings", gain.clone())));
     // A location that only repeats the subject is already in the message.
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below.push(("where", finding.location.clone()));
     }
     let parts = parts(finding, snapshot);
     below.extend(parts.iter().map(|part| ("part", part.clone())));
-    // The next step comes before the evidence: the reader must see it without scrolling.
-    below.push(("do", finding.next_step.clone()));
     below.push(("seen", evidence::text(finding)));
     let effects = evidence::effects(finding);
     let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 {
@@ -193,13 +201,14 @@ pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
 
 /// Identifies the suspected parts if they are few: model, slot and what is printed on them.
 pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
-    let behind = finding
-        .evidence
-        .into_iter()
-        .find_map(|(key, fact)| match fact {
-            Fact::Gpus(gpus) if key == "gpus_behind" => Some(gpus.clone()),
+    let of_finding = |name: &str| {
+        let mut facts = finding.evidence.into_iter();
+        facts.find_map(|(key, fact)| match fact {
+            Fact::Gpus(gpus) if key == name => Some(gpus.clone()),
             _ => None,
-        });
+        })
+    };
+    let behind = of_finding("gpus_behind");
     let gpus = match finding.subject {
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
         Subject::Pair(Pair {
@@ -207,18 +216,21 @@ pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
             destination,
         }) => vec![source, destination],
         Subject::PcieLink { .. } => behind.unwrap_or_default(),
-        Subject::Machine | Subject::PciFunction { .. } => Vec::new(),
+        // A few GPUs, such as both ends of a bridge.
+        Subject::Machine => of_finding("gpus").unwrap_or_default(),
+        Subject::PciFunction { .. } => Vec::new(),
     };
     if finding.severity == Severity::Info || gpus.len() > SHOWN_PARTS {
         return Vec::new();
     }
     gpus.into_iter()
-        .filter_map(|index| Some(part(snapshot.gpu(index)?, snapshot)))
+        .filter_map(|index| part(snapshot.gpu(index)?, snapshot))
         .collect()
 }
 
-/// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`
-fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
+/// Returns `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`; `None` if nothing is known that is
+/// printed on it.
+fn part(gpu: &Gpu, snapshot: &Snapshot) -> Option<String> {
     let address = gpu.pci.get();
     let known = [
         gpu.name.known().cloned(),
@@ -230,35 +242,5 @@ fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
         gpu.uuid.known().map(|uuid| format!("UUID {uuid}")),
     ];
     let known: Vec<String> = known.into_iter().flatten().collect();
-    format!(
-        "GPU {}: {}",
-        gpu.index,
-        if known.is_empty() {
-            "not known".to_owned()
-        } else {
-            known.join(", ")
-        }
-    )
-}
-
-/// Returns the subject's place in the chassis: its PCI address, and its slot if the firmware names it.
-pub(super) fn place(subject: &Subject, snapshot: &Snapshot) -> Vec<String> {
-    let of = |address: Option<PciAddress>| -> Vec<String> {
-        let slot = address.and_then(|address| pcie::slot(snapshot, address));
-        let address = address.map(|address| address.to_string());
-        let slot = slot.map(|slot| format!("slot {slot}"));
-        address.into_iter().chain(slot).collect()
-    };
-    match *subject {
-        Subject::Machine => Vec::new(),
-        Subject::PcieLink { address } | Subject::PciFunction { address } => of(Some(address)),
-        Subject::Gpu { index } | Subject::Link { index, .. } => of(snapshot.address_of(index)),
-        Subject::Pair(pair) => {
-            let ends = [pair.source, pair.destination].map(|gpu| of(snapshot.address_of(gpu)));
-            match ends.iter().any(Vec::is_empty) {
-                true => Vec::new(),
-                false => vec![ends.map(|end| end.join(", ")).join(" → ")],
-            }
-        }
-    }
+    (!known.is_empty()).then(|| format!("GPU {}: {}", gpu.index, known.join(", ")))
 }

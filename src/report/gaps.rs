@@ -13,6 +13,12 @@ const SHOWN_REASONS: usize = 6;
 /// Most flows that are shown with a reason.
 const SHOWN_FLOWS: usize = 8;
 
+/// Returns true if a finding gives this reason: a page gives it once.
+pub(super) fn is_said(report: &Report, why: &str) -> bool {
+    let mut findings = report.findings.iter();
+    findings.any(|finding| finding.message.contains(why))
+}
+
 /// Lists the gaps, each as a topic and a sentence: why CUDA or single GPUs could not be used, what else went wrong,
 /// what was left out on purpose, and measurements without a figure by reason.
 pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
@@ -24,6 +30,7 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
         driver
             .failure
             .iter()
+            .filter(|why| !is_said(report, why))
             .map(|why| ("CUDA".into(), format!("could not be used: {why}"))),
     );
     lines.extend(
@@ -53,6 +60,7 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
             .snapshot
             .problems
             .iter()
+            .filter(|problem| !is_said(report, problem))
             .map(|problem| ("facts".into(), problem.clone())),
     );
     lines.extend(
@@ -66,6 +74,8 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
         .iter()
         .chain(&measurements.thinned_out);
     lines.extend(planned.map(|what| ("plan".into(), what.clone())));
+    let looks = measurements.second_looks.iter();
+    lines.extend(looks.map(|look| ("second look".into(), look.words())));
     let missing = missing(measurements);
     let shown = if all { missing.len() } else { SHOWN_REASONS };
     lines.extend(missing.iter().take(shown).cloned());

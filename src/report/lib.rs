@@ -10,11 +10,13 @@ use model::report::Report;
 use model::timeline::Timeline;
 
 mod advice;
+mod against;
 mod body;
 pub mod comparison;
 mod crowd;
 mod csv;
 mod ctrf;
+pub mod decisions;
 mod digest;
 mod dot;
 pub mod escape;

@@ -92,7 +92,10 @@ fn coverage(digest: &Digest<'_>) -> String {
     } else {
         String::new()
     };
-    let load = digest.without_load().replace("; ", ", ");
+    let load = match digest.no_load() {
+        Some(_) => ", load not measured",
+        None => "",
+    };
     format!(
         "{gpus}, {} measurements{missing}{}{load}",
         verdict.tested,

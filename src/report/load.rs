@@ -142,7 +142,7 @@ pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
         page.item(2, 13, "all-reduce", Paint::Strong, &text);
     }
     let note = "from the first start to the last end with all flows running; expected are max-min fair shares of what \
-                healthy machines get through each hop; fairness is Jain's index, the least of the patterns";
+                healthy machines get through each hop as its link runs; fairness is Jain's index, the least of the patterns";
     page.note(Paint::Faint, note);
 }
 

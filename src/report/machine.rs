@@ -1,6 +1,7 @@
 //! The machine in a few lines.
 
 use super::figures::{count, ranges};
+use super::gaps;
 use super::highlight::Highlights;
 use super::page::{Page, Paint};
 use super::paths;
@@ -18,7 +19,6 @@ const LABELS: usize = 16;
 /// Writes host, driver and GPUs.
 pub(super) fn write(page: &mut Page, report: &Report) {
     page.heading("Machine");
-    let host = &report.snapshot.host;
     let highlights = Highlights::of(&report.findings);
     let groups: Vec<_> = gpu_groups(report)
         .into_iter()
@@ -31,7 +31,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         .unwrap_or(0);
     let hang = widest.clamp("software".len(), LABELS) + 4;
     page.item(2, hang, "host", Paint::Faint, &host_text(report));
-    page.item(2, hang, "software", Paint::Faint, &software(host));
+    page.item(2, hang, "software", Paint::Faint, &software(report));
     if report.snapshot.gpus.is_empty() {
         page.item(2, hang, "GPUs", Paint::Faint, "none found");
     }
@@ -85,8 +85,9 @@ pub(super) fn host_text(report: &Report) -> String {
     parts.join(", ")
 }
 
-/// Returns the known versions, then the unknown ones, with each reason once.
-pub(super) fn software(host: &Host) -> String {
+/// Returns the known versions, then the unknown ones, with each reason once, and none that a finding gives.
+pub(super) fn software(report: &Report) -> String {
+    let host = &report.snapshot.host;
     let readings = [
         ("driver", &host.driver_version),
         ("CUDA", &host.cuda_version),
@@ -107,11 +108,12 @@ pub(super) fn software(host: &Host) -> String {
             None => unknown.push((vec![name], why)),
         }
     }
-    parts.extend(
-        unknown
-            .iter()
-            .map(|(names, why)| format!("{} unknown ({why})", names.join("/"))),
-    );
+    parts.extend(unknown.iter().map(|(names, why)| match why {
+        Unknown::Failed(cause) if gaps::is_said(report, cause) => {
+            format!("{} unknown", names.join("/"))
+        }
+        why => format!("{} unknown ({why})", names.join("/")),
+    }));
     parts.join(", ")
 }
 

@@ -223,11 +223,7 @@ fn not_tested(page: &mut String, report: &Report) -> std::fmt::Result {
 fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(page, "| what | is |\n|---|---|")?;
     writeln!(page, "| host | {} |", cell(&machine::host_text(report)))?;
-    writeln!(
-        page,
-        "| software | {} |",
-        cell(&machine::software(&report.snapshot.host))
-    )?;
+    writeln!(page, "| software | {} |", cell(&machine::software(report)))?;
     let groups = machine::gpu_groups(report);
     if groups.is_empty() {
         writeln!(page, "| GPUs | none found |")?;

@@ -16,36 +16,58 @@ pub(super) enum Figure {
 }
 
 /// Words and marks with their meaning. Each is explained below a matrix that contains it.
-const MARKS: [(&str, &str); 9] = [
-    ("hung", "did not end before its deadline"),
-    ("fail", "the copy failed"),
-    (
-        "BAD",
-        "bytes were lost or changed on the way, so there is no rate",
-    ),
-    ("skip", "not run, for the reason given"),
-    ("-", "not measured in this run"),
-    (
-        "s",
-        "staged through host memory, per cent of the staged route",
-    ),
-    ("!", "a finding above is about this pair"),
-    (
+const MARKS: [Mark; 9] = [
+    Mark::new("hung", "did not end before its deadline"),
+    Mark::new("fail", "the copy failed"),
+    Mark::new("BAD", "bytes were lost or changed on the way").and("so there is no rate"),
+    Mark::new("skip", "not run").and("for the reason given"),
+    Mark::new("-", "not measured in this run"),
+    Mark::new("s", "staged through host memory").and("per cent of the staged route"),
+    Mark::new("!", "a finding above is about this pair"),
+    Mark::new(
         "?",
         "not verified: it is not known whether the bytes arrived",
     ),
-    (
+    Mark::new(
         "~",
         "another program was at work: nothing is judged by this figure",
     ),
 ];
 
-/// Returns the meaning of a word or mark.
-pub(super) fn meaning(mark: &str) -> &'static str {
-    MARKS
-        .iter()
-        .find(|(known, _)| *known == mark)
-        .map_or("", |(_, meaning)| meaning)
+/// A word or mark in a cell of a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) mark: &'static str,
+    pub(super) meaning: &'static str,
+    /// Its meaning for the rest of the matrix; empty for most.
+    besides: &'static str,
+}
+
+impl Mark {
+    const fn new(mark: &'static str, meaning: &'static str) -> Self {
+        Self {
+            mark,
+            meaning,
+            besides: "",
+        }
+    }
+
+    const fn and(self, besides: &'static str) -> Self {
+        Self { besides, ..self }
+    }
+
+    /// Returns the whole meaning.
+    pub(super) fn in_full(self) -> String {
+        let parts = [self.meaning, self.besides];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Returns the whole meaning of a word or mark.
+pub(super) fn meaning(mark: &str) -> String {
+    let known = MARKS.into_iter().find(|known| known.mark == mark);
+    known.map(Mark::in_full).unwrap_or_default()
 }
 
 /// Returns the word for a measurement without a figure.
@@ -113,14 +135,12 @@ impl Figure {
     }
 }
 
-/// Returns the marks of these figures, with their meaning.
-pub(super) fn legend<'a>(
-    figures: impl IntoIterator<Item = &'a Figure>,
-) -> Vec<(&'static str, &'static str)> {
+/// Returns the marks of these figures.
+pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<Mark> {
     let figures: Vec<_> = figures.into_iter().collect();
     MARKS
         .into_iter()
-        .filter(|(mark, _)| figures.iter().any(|figure| figure.bears(mark)))
+        .filter(|known| figures.iter().any(|figure| figure.bears(known.mark)))
         .collect()
 }
 

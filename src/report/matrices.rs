@@ -68,12 +68,8 @@ impl<'a> Matrices<'a> {
 
     /// Returns the rates of healthy machines on these routes.
     fn expected(&self) -> Option<String> {
-        let of = |peer: &PeerBandwidth| {
-            let expected = Figures::of([peer])
-                .expected
-                .or_else(|| peer.expected_gbps.map(|rate| [rate.0; 2]))?;
-            Some((peer.theoretical_gbps?.0, expected))
-        };
+        let of =
+            |peer: &PeerBandwidth| Some((peer.theoretical_gbps?.0, Figures::of([peer]).expected?));
         let arrived = self
             .of_setup(Setup::REFERENCE)
             .filter(|peer| !peer.verified.is_wrong());
@@ -238,8 +234,8 @@ impl<'a> Matrices<'a> {
             cell,
         ));
         below(page);
-        for (mark, meaning) in legend(figures.iter().map(|(_, figure)| figure)) {
-            page.item(2, 8, mark, Paint::Strong, meaning);
+        for known in legend(figures.iter().map(|(_, figure)| figure)) {
+            page.item(2, 8, known.mark, Paint::Strong, &known.in_full());
         }
     }
 

@@ -18,8 +18,7 @@ pub(super) struct Figures {
     pub(super) rates: Option<Spread>,
     /// Achieved as per cent of theoretical.
     pub(super) percents: Option<Spread>,
-    /// The lowest and the highest rate that healthy machines reach, GB/s: the recorded range if it is known, else the
-    /// expected figure.
+    /// The lowest and the highest rate that healthy machines are known to have reached, GB/s.
     pub(super) expected: Option<[f64; 2]>,
     /// The flow with the lowest main figure, and that figure, if it lies so far below the median that the median hides
     /// it.
@@ -27,7 +26,7 @@ pub(super) struct Figures {
 }
 
 /// Share of the median below which a median hides the lowest figure. Chosen: more than healthy machines scatter.
-const HIDDEN: f64 = 0.85;
+pub(super) const HIDDEN: f64 = 0.85;
 
 impl Figures {
     /// Returns `lowest 6.8, GPU 0 → GPU 5`, if a median hides it.
@@ -56,9 +55,8 @@ impl Figures {
             figure.value
         };
         let expected = sound.iter().filter_map(|(_, figures)| {
-            let expected = of(figures, "expected_gbps");
-            let low = of(figures, "expected_low_gbps").or(expected)?;
-            Some([low, of(figures, "expected_high_gbps").or(expected)?])
+            let low = of(figures, "expected_low_gbps")?;
+            Some([low, of(figures, "expected_high_gbps")?])
         });
         Self {
             rates,

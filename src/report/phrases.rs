@@ -110,6 +110,10 @@ pub(super) const PHRASES: &[&str] = &[
     "fairness is {fairness} (Jain's index, 1 is even)",
     "what limits it: {limit}",
     "the memory of the own node gives {own_node}, that of the far one {far_node}: {below_own} less",
+    "node {stated_node} is stated, and gives {with_stated_node}; node {near_node} gives {with_near_node}",
+    "together they get {together_at_most} at most",
+    "measured besides: {measured_to_tell_apart}",
+    "not explained: {figures_not_explained}",
     "pinned memory gives {lowest_pinned} at least, {times} times the {lowest_pageable} of pageable memory",
     "pinned anew for each copy {pinned_anew}, re-used {reused}, pageable {pageable}",
     "page-locking takes {page_locking} of the time",
@@ -120,6 +124,7 @@ pub(super) const PHRASES: &[&str] = &[
     "a call took {then_us} us, now {now_us} us",
     "repeats differ by {spread}, where {usual} is usual",
     "repeats differ by {spread}",
+    "rows that took far longer than others: {slow_rows}",
     // Links.
     "the link has {width} of {width_possible} lanes",
     "the link has {width} lanes",

@@ -11,13 +11,14 @@ use time::format_description::well_known::Rfc3339;
 
 use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
 use super::format::{Format, Style};
-use super::gauges::{Labels, Metrics};
+use super::gauges::{Labels, Metrics, in_base_units};
 use super::host::Ways;
 use super::load::PatternFigures;
 use super::pair_figures::{local_rates, sound_latencies};
 use super::partial;
 use model::cell::Measurement;
 use model::host::{HostCopy, HostWay, Pinning};
+use model::measurement::{Measurements, Probe};
 use model::placement::Pair;
 use model::report::{Conclusion, Report};
 
@@ -463,6 +464,7 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
         }),
     );
     on_one_gpu(metrics, report);
+    others(metrics, report);
     let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
         let Some(pair) = cell.flow.pair() else {
@@ -528,6 +530,45 @@ fn on_one_gpu(metrics: &mut Metrics, report: &Report) {
                 })
             }),
     );
+}
+
+/// Returns true for the probes whose series above are chosen by hand.
+const fn has_own_series(probe: Probe) -> bool {
+    match probe {
+        Probe::Bandwidth
+        | Probe::Latency
+        | Probe::Local
+        | Probe::Host
+        | Probe::Pinning
+        | Probe::Pipeline
+        | Probe::Engines
+        | Probe::Load => true,
+        Probe::Overlap | Probe::Calls | Probe::LaunchLoop | Probe::Hazard => false,
+    }
+}
+
+/// Writes every measured figure of all other probes, as their cells declare them.
+fn others(metrics: &mut Metrics, report: &Report) {
+    let mut series: BTreeMap<(String, &str), Vec<(Labels<'_>, f64)>> = BTreeMap::new();
+    let cells = report.measurements.iter().flat_map(Measurements::each);
+    for cell in cells.filter(|cell| !has_own_series(cell.probe()) && cell.is_sound()) {
+        let axes = cell.axes().into_iter();
+        let labels: Labels<'_> = axes
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (name, value.into()))
+            .collect();
+        for figure in cell.figures().iter().filter(|figure| !figure.is_given) {
+            let Some(value) = figure.value else { continue };
+            let (name, value) = in_base_units(figure.key, value);
+            let probe = cell.probe().to_string().replace(' ', "_");
+            let samples = series.entry((format!("{probe}_{name}"), figure.key));
+            samples.or_default().push((labels.clone(), value));
+        }
+    }
+    for ((name, key), samples) in series {
+        let help = format!("The figure {key} of such a measurement.");
+        metrics.gauge(&name, &help, samples);
+    }
 }
 
 fn bytes_per_second(gbps: f64) -> f64 {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::gauges::number;
+use model::asynchrony::LaunchLoop;
 use model::report::Report;
 
 fn metrics(report: &Report, pairs: bool) -> String {
@@ -87,6 +88,41 @@ fn every_pair_only_on_request() {
             .count(),
         112
     );
+}
+
+#[test]
+fn a_probe_without_series_of_its_own_has_those_that_its_cell_declares() {
+    let mut report = sample::healthy(2);
+    let mut turns = LaunchLoop::blank(0, 1, 100, 5.0);
+    turns.turn_us = Some(12.5);
+    let mut disturbed = LaunchLoop::blank(1, 0, 100, 5.0);
+    disturbed.turn_us = Some(90.0);
+    disturbed.ending.disturbed = true;
+    report.measurements.as_mut().unwrap().launch_loop = vec![turns, disturbed];
+    let text = metrics(&report, true);
+    let sample = "peerscope_launch_loop_turn_seconds{gpu=\"0\",synchronized=\"1\",turns=\"100\",kernel_us=\"5.0\"}";
+    assert_eq!(value(&text, sample), Some("0.0000125"), "{text}");
+    assert_eq!(
+        text.matches("\npeerscope_launch_loop_").count(),
+        1,
+        "{text}"
+    );
+    assert!(!metrics(&report, false).contains("launch_loop"));
+}
+
+#[test]
+fn the_name_of_a_figure_ends_in_its_base_unit() {
+    let names = [
+        ("turn_us", "turn_seconds"),
+        ("achieved_gbps", "achieved_bytes_per_second"),
+        ("percent", "ratio"),
+        ("free_ms_per_gib", "free_seconds_per_gib"),
+        ("bus", "bus"),
+        ("speed_up", "speed_up"),
+    ];
+    for (key, name) in names {
+        assert_eq!(in_base_units(key, 1.0).0, name);
+    }
 }
 
 #[test]

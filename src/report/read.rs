@@ -1,5 +1,6 @@
 //! Reading saved reports back.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -60,6 +61,21 @@ pub fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
+/// Unpacks what gzip packed, at most this many bytes; returns anything else as it is.
+///
+/// # Errors
+///
+/// Returns the defect, worded to follow the file's name.
+pub fn unzipped(bytes: &[u8], most: u64) -> Result<Cow<'_, [u8]>, String> {
+    if !bytes.starts_with(&GZIP) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let unpacked = html::embed::unpacked(bytes, most);
+    unpacked
+        .map(Cow::Owned)
+        .map_err(|why| format!("cannot be unpacked: {why}"))
+}
+
 /// The key that is checked before all others.
 #[derive(Deserialize)]
 struct Head {
@@ -72,15 +88,8 @@ struct Head {
 ///
 /// Returns its defect, worded to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
-    let unpacked;
-    let text = if text.starts_with(&GZIP) {
-        unpacked = html::embed::unpacked(text, recording::LONGEST)
-            .map_err(|why| format!("cannot be unpacked: {why}"))?;
-        &unpacked
-    } else {
-        text
-    };
-    let text = without_mark(text);
+    let text = unzipped(text, recording::LONGEST)?;
+    let text = without_mark(&text);
     if !html::embed::is_page(text) {
         return from_json(text);
     }

@@ -15,30 +15,31 @@ pub(super) const ALIKE_PERCENT: f64 = 5.0;
 /// Share of the lowest expected rate above which a figure still counts as expected: figures are rounded.
 const JUST_BELOW: f64 = 0.99;
 
-/// Share of the highest expected rate below which a figure still counts as expected: repeats spread by 5 to 10%
-/// (cuda-samples issue 449).
-const JUST_ABOVE: f64 = 1.05;
+/// The same where only one rate of healthy machines is known: repeats spread by 5 to 10% (cuda-samples issue 449).
+const JUST_BELOW_ONE: f64 = 0.95;
 
-/// Figures relative to what is expected of them: the lowest and the highest.
+/// Figures relative to what is expected of them, which is the lowest rate that healthy machines are known to reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Standing {
     /// Smallest figure, as a share of its lowest expected rate.
     low: f64,
-    /// Largest figure, as a share of its highest expected rate.
-    high: f64,
+    /// Number of figures below expectation.
+    pub(super) number_below: usize,
 }
 
 impl Standing {
     /// Compares rates, each with its lowest and highest expected rate. Returns `None` if there are no rates.
     pub(super) fn of(rates: impl IntoIterator<Item = (f64, [f64; 2])>) -> Option<Self> {
-        let (mut low, mut high) = (Vec::new(), Vec::new());
-        for (rate, [least, most]) in rates {
-            low.push(rate / least);
-            high.push(rate / most);
-        }
+        let least = |[least, most]: [f64; 2]| match most - least < f64::EPSILON {
+            true => least * JUST_BELOW_ONE / JUST_BELOW,
+            false => least,
+        };
+        let shares: Vec<f64> = (rates.into_iter())
+            .map(|(rate, expected)| rate / least(expected))
+            .collect();
         Some(Self {
-            low: Spread::of(low)?.min,
-            high: Spread::of(high)?.max,
+            number_below: shares.iter().filter(|share| **share < JUST_BELOW).count(),
+            low: Spread::of(shares)?.min,
         })
     }
 
@@ -54,15 +55,10 @@ impl Standing {
 
     /// Returns the comparison in words.
     pub(super) fn words(self) -> String {
-        if !self.is_fine() {
-            return format!("up to {} below expected", self.below());
+        match self.is_fine() {
+            true => "as expected".to_owned(),
+            false => format!("up to {} below expected", self.below()),
         }
-        if self.high > JUST_ABOVE {
-            "more than expected"
-        } else {
-            "as expected"
-        }
-        .to_owned()
     }
 }
 
@@ -73,12 +69,8 @@ pub(super) fn after_comma(standing: Option<Standing>) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the rate of a copy with its lowest and highest expected rate. Staged copies have none. No figure tells what
-/// healthy machines reach: the route's figure is the most they can, and no rule judges them by it.
+/// Returns the rate of a copy with the lowest and highest rate that healthy machines are known to reach.
 fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
-    if cell.setup.path == Path::Staged {
-        return None;
-    }
     Some((cell.achieved_gbps?.0, Figures::of([cell]).expected?))
 }
 
@@ -225,9 +217,19 @@ mod tests {
             words(&[(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])]).unwrap(),
             "up to 50% below expected"
         );
+        // More than anyone is known to have reached is no reason to look twice.
+        assert_eq!(words(&[(500.0, [390.0, 397.0])]).unwrap(), "as expected");
+        // One known figure says less than a range does.
+        assert_eq!(words(&[(265.0, [276.0, 276.0])]).unwrap(), "as expected");
         assert_eq!(
-            words(&[(500.0, [390.0, 397.0])]).unwrap(),
-            "more than expected"
+            words(&[(249.0, [276.0, 276.0])]).unwrap(),
+            "up to 6% below expected"
         );
+    }
+
+    #[test]
+    fn figures_below_expectation_are_counted() {
+        let rates = [(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])];
+        assert_eq!(Standing::of(rates).unwrap().number_below, 1);
     }
 }

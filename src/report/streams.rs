@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
-use super::pair_figures::over;
-use super::tables::{done_cell, median, or_dash};
+use super::pair_figures::{Figures, over};
+use super::tables::{done_cell, median, or_dash, spread_row, spreads};
 use model::asynchrony::{Hazard, HostCall, LaunchLoop};
 use model::cell::Measurement;
 use model::measurement::Measurements;
@@ -198,8 +198,7 @@ pub(super) fn loops(page: &mut Page, all: &[LaunchLoop]) {
         first.turns,
         short(first.kernel_us)
     ));
-    let mut table = Table::of_figures(5);
-    table.captions(["wait for", "min", "median", "max", "GPUs"]);
+    let mut table = spreads("wait for", "GPUs");
     let mut rows: BTreeMap<bool, Vec<&LaunchLoop>> = BTreeMap::new();
     for cell in all {
         rows.entry(cell.gpu != cell.synchronized)
@@ -208,20 +207,13 @@ pub(super) fn loops(page: &mut Page, all: &[LaunchLoop]) {
     }
     let mut medians = Vec::new();
     for (is_other, cells) in rows {
-        let turn = over(cells.iter().copied(), |cell| cell.turn_us);
-        medians.extend(turn.map(|turn| turn.median));
-        let text = |value: Option<f64>| or_dash(value.map(short));
-        table.row([
-            Cell::from(if is_other {
-                "another GPU"
-            } else {
-                "the same GPU"
-            }),
-            text(turn.map(|turn| turn.min)),
-            text(turn.map(|turn| turn.median)),
-            text(turn.map(|turn| turn.max)),
-            done_cell(turn, cells.len()),
-        ]);
+        let turns = Figures::of(cells);
+        medians.extend(turns.rates.map(|turn| turn.median));
+        let name = match is_other {
+            true => "another GPU",
+            false => "the same GPU",
+        };
+        spread_row(&mut table, name, turns, short);
     }
     page.table(table);
     if let [same, other] = medians.as_slice() {

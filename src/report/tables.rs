@@ -3,7 +3,7 @@
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
-use super::pair_figures::{Figures, local_rates, over, wrong_pairs};
+use super::pair_figures::{Figures, over, wrong_pairs};
 use model::cell::Measurement;
 use model::flow::Setup;
 use model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
@@ -216,17 +216,12 @@ fn latency(page: &mut Page, measurements: &Measurements) {
         "Latency of a small copy, over {}, us",
         pairs_meant(measurements)
     ));
-    let mut table = Table::of_figures(5);
-    table.captions(["", "min", "median", "max", "pairs"]);
+    let mut table = spreads("", "pairs");
     for (path, planned) in [(Path::Direct, direct), (Path::Staged, staged)] {
-        let Some(first) = planned.first() else {
-            continue;
-        };
-        let spread = over(planned.iter().copied(), |latency| latency.latency_us);
-        let mut cells = vec![Cell::from(format!("{path}, {}", first.bytes))];
-        cells.extend(spread_cells(spread, short));
-        cells.push(done_cell(spread, planned.len()));
-        table.row(cells);
+        if let Some(first) = planned.first() {
+            let name = format!("{path}, {}", first.bytes);
+            spread_row(&mut table, name, Figures::of(planned), short);
+        }
     }
     page.table(table);
 }
@@ -237,13 +232,9 @@ fn local(page: &mut Page, measurements: &Measurements) {
         return;
     };
     page.heading("Copies within each GPU, GB/s copied (not read plus written)");
-    let mut table = Table::of_figures(5);
-    table.captions(["", "min", "median", "max", "GPUs"]);
-    let spread = local_rates(measurements);
-    let mut cells = vec![Cell::from(format!("copies of {}", first.bytes))];
-    cells.extend(spread_cells(spread, rate));
-    cells.push(done_cell(spread, measurements.local.len()));
-    table.row(cells);
+    let mut table = spreads("", "GPUs");
+    let name = format!("copies of {}", first.bytes);
+    spread_row(&mut table, name, Figures::of(&measurements.local), rate);
     if page.verbose() {
         for local in &measurements.local {
             let achieved = local
@@ -316,6 +307,26 @@ fn rate_cells(figures: Figures) -> Vec<Cell> {
     let mut cells = spread_cells(figures.rates, rate).to_vec();
     cells.push(median(figures.percents, percent));
     cells
+}
+
+/// Returns a table of the main figures of a probe: a row for each kind of measurement, over pairs or GPUs.
+pub(super) fn spreads(kind: &'static str, over: &'static str) -> Table {
+    let mut table = Table::of_figures(5);
+    table.captions([kind, "min", "median", "max", over]);
+    table
+}
+
+/// Adds a row to such a table.
+pub(super) fn spread_row(
+    table: &mut Table,
+    name: impl Into<String>,
+    figures: Figures,
+    text: fn(f64) -> String,
+) {
+    let mut cells = vec![Cell::from(name.into())];
+    cells.extend(spread_cells(figures.rates, text));
+    cells.push(done_cell(figures.rates, figures.planned));
+    table.row(cells);
 }
 
 pub(super) fn spread_cells(spread: Option<Spread>, text: fn(f64) -> String) -> [Cell; 3] {

@@ -345,12 +345,12 @@ fn the_verdict_comes_first_and_the_worst_finding_next() {
         page.find(words)
             .unwrap_or_else(|| panic!("no '{words}' in {page}"))
     };
-    // The next step follows the line of the worst finding. Then come a line for each other finding and the figures.
+    // A line for each finding, then each in full, then the figures.
     let order = [
         "FAULTY: 4 errors, 1 warning;",
         "\nERROR ",
-        "\n         do ",
         "\nwarning ",
+        "\n         do ",
         "\nMachine\n",
         "\nBetween GPUs\n",
         "Achieved",

@@ -256,7 +256,7 @@ fn fastest(
     for copy in measurements
         .host
         .iter()
-        .filter(|copy| !snapshot.gpu(copy.gpu).is_some_and(host::beside_pcie))
+        .filter(|copy| !host::is_beside_pcie(snapshot, topology, copy.gpu))
     {
         if let Some(copies) = of_host(copy) {
             keep_faster(&mut with_host, copy.gpu, copies);

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::nvlink;
 use super::pcie::{self, Above};
+use super::{nvlink, placeholder};
 use model::node::NodeId;
 use model::pcie::Connection;
 use model::snapshot::{Adapter, AdapterKind, Gpu, PciKind, Snapshot};
@@ -52,6 +52,7 @@ pub(crate) fn draw(snapshot: &Snapshot) -> Topology {
     }
     graph.adapters();
     graph.host_bridges();
+    placeholder::by_facts(snapshot, &mut graph.drawn);
     graph.drawn
 }
 

@@ -31,6 +31,13 @@ pub(crate) fn beside_pcie(gpu: &Gpu) -> bool {
             .any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
 }
 
+/// Returns true if this GPU is known to reach host memory by another way than PCIe, from NVML or from CUDA.
+pub(crate) fn is_beside_pcie(snapshot: &Snapshot, topology: &Topology, gpu: u32) -> bool {
+    let own = topology.link_above(NodeId::Gpu(gpu));
+    snapshot.gpu(gpu).is_some_and(beside_pcie)
+        || own.is_some_and(|own| own.pcie.as_ref().is_some_and(|pcie| pcie.placeholder))
+}
+
 /// Returns the limit of copies between this GPU and the host while all of `busy` copy in the same direction. GPUs
 /// that pass the same hop get equal shares of it. Returns `None` if no hop's rate is known, or if the GPU has another
 /// way than PCIe.
@@ -40,7 +47,7 @@ fn limit(
     gpu: u32,
     busy: &BTreeSet<u32>,
 ) -> Option<Limit> {
-    if snapshot.gpu(gpu).is_some_and(beside_pcie) {
+    if is_beside_pcie(snapshot, network.topology, gpu) {
         return None;
     }
     let sharing = |link: &Link| {

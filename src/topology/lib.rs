@@ -1,5 +1,6 @@
 //! Snapshot → graph and routes: the connection of every ordered pair of GPUs, and the most that it can carry.
 
+mod again;
 pub mod belief;
 pub mod capacity;
 mod graph;
@@ -8,10 +9,12 @@ pub mod load;
 mod network;
 pub mod nvlink;
 pub mod pcie;
+mod placeholder;
 pub mod refute;
 mod routes;
 pub mod shares;
 
+pub use again::redraw;
 pub use routes::class;
 
 use model::measurement::DriverFacts;

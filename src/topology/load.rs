@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::host::beside_pcie;
+use super::host::is_beside_pcie;
 use super::network::Network;
 pub use super::shares::Together;
 use super::shares::{Passage, Share, max_min};
@@ -98,7 +98,7 @@ impl<'a> Ways<'a> {
 
     /// Returns the way over the links between the GPU and the root, and on to the memory of another node if needed.
     fn with_host(&self, flow: Flow, gpu: u32) -> Vec<Step<'a>> {
-        if self.snapshot.gpu(gpu).is_some_and(beside_pcie) {
+        if is_beside_pcie(self.snapshot, self.network.topology, gpu) {
             return Vec::new();
         }
         let mut way = self.network.topology.way_up(NodeId::Gpu(gpu));

@@ -164,6 +164,7 @@ fn connection(
         narrow: Vec::new(),
         notes,
         refuted: Vec::new(),
+        placeholder: false,
     };
     Connection {
         narrow: narrow(&link),

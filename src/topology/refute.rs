@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use super::belief::{self, Belief, Beliefs, Known};
-use super::{graph, nvlink, pcie, routes};
+use super::{graph, nvlink, pcie, placeholder, routes};
 use model::measurement::Measurements;
 use model::pcie::{Connection, Refuted, RefutedBy, Shape};
 use model::placement::Path;
@@ -17,6 +17,7 @@ use model::units::GbPerSecond;
 /// Corrects what the readings of links claimed, if the figures, or readings under load, contradict them. Corrects the
 /// links, the routes over them, and the theoretical rate beside each figure. Calling it twice changes nothing.
 pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut Measurements) {
+    placeholder::by_driver(&measurements.driver, topology);
     let corrected = corrected(snapshot, topology, measurements);
     let carried = carried_by_nvlink(snapshot, topology, measurements);
     if corrected.is_empty() && carried.is_empty() {
@@ -130,7 +131,7 @@ fn corrected(
     let links = topology.links.iter().enumerate();
     links
         .filter_map(|(at, drawn)| {
-            let link = drawn.pcie.as_ref()?;
+            let link = drawn.pcie.as_ref().filter(|link| !link.placeholder)?;
             Some((at, believed(link, beliefs.on(link))?))
         })
         .collect()

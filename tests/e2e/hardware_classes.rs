@@ -76,6 +76,40 @@ fn gpus_without_kernels_are_told_so_and_not_to_update_the_driver() {
     );
 }
 
+/// Returns whether every copy of two GPUs was verified, and why the kernels were not loaded if they were not.
+fn kernels(case: &str, cuda_version: &str, environment: &[(&str, &str)]) -> (bool, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = folder.path().join("machine.toml");
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases");
+    let text = std::fs::read_to_string(format!("{cases}/{case}.toml")).unwrap();
+    let text = text.replace("\"bases", &format!("\"{cases}/bases"));
+    let host = format!("host = {{ cuda_version = \"{cuda_version}\" }}\ngpus = [");
+    std::fs::write(&machine, text.replace("gpus = [", &host)).unwrap();
+    let fake = Fake::new(machine.to_str().unwrap());
+    let args = ["check", "--profile", "quick", "--format", "json"];
+    let report = finish(fake.command(&args).envs(environment.iter().copied())).json();
+    let peers = list(&report["measurements"]["peer"]);
+    (
+        !peers.is_empty() && peers.iter().all(|cell| cell["verified"] == "ok"),
+        report["measurements"]["driver"]["kernels_failure"].clone(),
+    )
+}
+
+#[test]
+fn native_images_need_no_compiler_and_ptx_is_the_fallback() {
+    let (no_jit, no_native) = (("CUDA_DISABLE_PTX_JIT", "1"), ("CUDA_FORCE_PTX_JIT", "1"));
+    let pair = "healthy-p100-pair";
+    assert_eq!(kernels(pair, "12.2", &[no_jit]), (true, Value::Null));
+    assert_eq!(kernels(pair, "12.2", &[no_native]), (true, Value::Null));
+    // Drivers before CUDA 12 are given the PTX alone.
+    assert_eq!(kernels(pair, "11.4", &[]), (true, Value::Null));
+    for (version, without) in [("11.4", &[no_jit][..]), ("12.2", &[no_jit, no_native])] {
+        let (verified, why) = kernels(pair, version, without);
+        assert!(!verified, "{version}");
+        assert!(why.as_str().unwrap().contains("JIT"), "{why}");
+    }
+}
+
 #[test]
 fn a_mig_instance_is_not_measured_as_its_gpu() {
     let ran = live("a100-cuda-shows-one-instance", "standard", &[]);
@@ -127,4 +161,74 @@ fn memory_of_a_gpu_is_no_node_of_the_host() {
         2,
         "they are facts"
     );
+}
+
+#[test]
+fn counters_of_nvlink_5_are_read() {
+    let report = live("gb200-tray-whose-link-loses-packets", "quick", &[]).json();
+    let errors = &report["snapshot"]["gpus"][2]["nvlinks"][5]["packet_errors"];
+    assert_eq!(errors["bit_error_rate_log10"], -253.8239, "{errors}");
+    let added = &report["measurements"]["links"][2]["nvlink_errors"][0];
+    assert_eq!(
+        (&added["link"], &added["packet"], &added["failed_recovery"]),
+        (&5.into(), &3.into(), &1.into()),
+        "{added}"
+    );
+    assert!(codes(&report).contains(&"nvlink-errors-rose"));
+}
+
+#[test]
+fn a_placeholder_of_a_pcie_link_is_not_judged_where_cuda_or_nvml_know_it() {
+    for (case, integrated) in [
+        ("healthy-gb10-placeholder-link", true),
+        ("healthy-gh200-placeholder-link", false),
+    ] {
+        let ran = live(case, "standard", &["--only", "host"]);
+        assert_eq!(ran.code, Some(0), "{case}: {ran:?}");
+        let report = ran.json();
+        let judged = codes(&report)
+            .into_iter()
+            .find(|code| code.starts_with("pcie"));
+        assert_eq!(judged, None, "{case}");
+        let attributes = &report["measurements"]["driver"]["devices"][0]["attributes"];
+        assert_eq!(attributes["integrated"], integrated, "{case}");
+        assert_eq!(attributes["host_page_tables"], !integrated, "{case}");
+        let theories = list(&report["measurements"]["host"]).iter();
+        let theories: Vec<_> = theories.map(|cell| &cell["theoretical_gbps"]).collect();
+        assert!(theories.iter().all(|theory| theory.is_null()), "{case}");
+    }
+}
+
+#[test]
+fn memory_that_cuda_says_cannot_be_registered_is_not_tried_and_not_untested() {
+    let case = "healthy-jetson-registers-no-memory";
+    let ran = live(case, "full", &["--only", "host,async"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let report = ran.json();
+    assert_eq!(report["verdict"]["untested"], 0);
+    let registered = list(&report["measurements"]["host"]).iter();
+    let registered: Vec<_> = registered
+        .filter(|cell| cell["memory"] == "registered")
+        .collect();
+    assert!(!registered.is_empty());
+    for cell in registered {
+        assert_eq!(cell["not_supported"], true, "{cell}");
+    }
+}
+
+#[test]
+fn copy_engines_of_a_virtual_gpu_and_under_windows_are_not_judged() {
+    for case in ["healthy-vgpu-shares-engines", "healthy-wsl-copies-in-turn"] {
+        let report = live(case, "standard", &["--only", "host,pipeline"]).json();
+        let engines = list(&report["measurements"]["engines"]);
+        assert!(
+            engines
+                .iter()
+                .all(|cell| cell["observed"] == 1 && cell["reported"] == 3),
+            "{case}: {engines:?}"
+        );
+        assert!(!codes(&report).contains(&"copy-engines-fewer"), "{case}");
+        let vgpu = &report["snapshot"]["gpus"][0]["vgpu"];
+        assert_eq!(*vgpu, case.contains("vgpu"), "{case}");
+    }
 }

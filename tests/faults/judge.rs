@@ -379,6 +379,8 @@ fn most(case: &Case) -> Cost {
         "cuDeviceGetPCIBusId"
         | "cuDeviceGetUuid"
         | "cuDeviceGetUuid_v2"
+        | "cuDeviceGetAttribute"
+        | "cuDriverGetVersion"
         | "cuCtxSetCurrent"
         | "cuMemHostAlloc"
             if case.action == Some(Action::Hang) =>
@@ -401,6 +403,9 @@ fn may_go_unnamed(case: &Case) -> bool {
         ("cuStreamWaitValue32_v2", Some(Action::Code(801))) => true,
         // It is then unknown if a device has reached its gate, and rows are as good as they were.
         ("cuStreamWriteValue32_v2", Some(Action::Code(801))) => true,
+        // Without a version, or where native code does not fit, the driver is given PTX.
+        ("cuDriverGetVersion", Some(Action::Code(_))) => true,
+        ("cuModuleLoadData", Some(Action::Code(209))) => !case.lasting,
         // The call only makes the driver submit its work; the later wait shows the error.
         ("cuStreamQuery", Some(Action::Code(_))) => true,
         // NVML reports in this way that there is no such link.

@@ -67,6 +67,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         measurements: Some(measurements),
         findings,
         advice,
+        against: None,
         verdict,
         timing: Timing {
             discover: 0.093,

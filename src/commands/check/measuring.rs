@@ -13,6 +13,7 @@ use super::super::{Failure, release, select};
 use super::Began;
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
+use diagnose::{Evidence, Settings};
 use discover::{Late, LateFacts};
 use hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, Machine};
 use measure::Outcome;
@@ -21,7 +22,8 @@ use measure::counters::Counters;
 use measure::mark::Marker;
 use measure::watch::Watch;
 use model::background::{LeftAlone, Moment};
-use model::measurement::{DriverFacts, Hindrance, Status};
+use model::flow::Flow;
+use model::measurement::{DriverFacts, Hindrance, SecondLook, Status};
 use model::snapshot::{SlowFact, Snapshot};
 use plan::{self, Group, Round};
 use recording::{Event, Journal, Recorded, Recorder};
@@ -72,7 +74,14 @@ impl<'a> Run<'a> {
         let snapshot = facts.read(SlowFact::BESIDE_THE_START);
         let there = snapshot.gpus.len();
         let quiet = LeftAlone::all(&snapshot);
-        let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
+        let selected = select::select(snapshot, &cli.gpus).and_then(|(snapshot, request)| {
+            // A machine without GPUs has another reason to give.
+            if !args.flows.is_empty() && !snapshot.gpus.is_empty() {
+                plan::check_given(&args.flows, &snapshot)?;
+            }
+            Ok((snapshot, request))
+        });
+        let (snapshot, request) = match selected {
             Ok(selected) => selected,
             Err(sentence) => {
                 progress.clear();
@@ -309,11 +318,13 @@ impl<'a> Run<'a> {
     ) -> Option<Worker> {
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let topology = topology::with_cuda(topology::build(snapshot), &facts);
+        let caches = snapshot.host.last_level_cache_bytes.get();
+        let profile = self.scope.profile.clone().beyond_caches(caches, gpus.len());
         let request = plan::Request {
             gpus: &gpus,
             driver: &facts,
             topology: &topology,
-            profile: &self.scope.profile,
+            profile: &profile,
             groups: &self.scope.groups,
             overlap_bytes: self.args.overlap_bytes,
             deadline: self.args.deadline,
@@ -350,13 +361,75 @@ impl<'a> Run<'a> {
                 .into_iter()
                 .for_each(|why| self.follower.take(Event::Limited { why }));
             self.follower.watch = Some(watch);
-            self.follower.take(Event::Watching { gpus });
+            self.follower.take(Event::Watching { gpus: gpus.clone() });
         }
+        self.follower.progress.measuring(runnable.len());
+        let Results { interrupted, idle } =
+            supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
+        let idle = match idle {
+            Some(worker) if !interrupted => {
+                return self.look_again(worker, launch, &request, &rounds, snapshot);
+            }
+            idle => idle,
+        };
+        self.follower.take(Event::Measured { interrupted });
+        idle
+    }
+
+    /// Measures what would tell apart the explanations of the figures so far, if these have several. Returns the last
+    /// worker.
+    fn look_again(
+        &mut self,
+        worker: Worker,
+        launch: &Launch,
+        request: &plan::Request<'_>,
+        after: &[Round],
+        snapshot: &Snapshot,
+    ) -> Option<Worker> {
+        let looks = self.second_looks(snapshot);
+        let flows: Vec<&[Flow]> = looks.iter().map(|look| look.flows.as_slice()).collect();
+        let rounds = plan::second_looks(request, &flows, after);
+        let (looks, rounds): (Vec<SecondLook>, Vec<Round>) = looks
+            .into_iter()
+            .zip(rounds)
+            .filter_map(|(look, round)| Some((look, round?)))
+            .unzip();
+        if rounds.is_empty() {
+            self.follower.take(Event::Measured { interrupted: false });
+            return Some(worker);
+        }
+        self.follower.take(Event::SecondLooks {
+            looks,
+            rounds: rounds.clone(),
+        });
+        let runnable = self.without_obstacles(&rounds, request.driver);
         self.follower.progress.measuring(runnable.len());
         let Results { interrupted, idle } =
             supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
         self.follower.take(Event::Measured { interrupted });
         idle
+    }
+
+    /// Returns the copies that would tell explanations of the figures so far apart.
+    fn second_looks(&self, snapshot: &Snapshot) -> Vec<SecondLook> {
+        let Recorded {
+            request,
+            topology,
+            measurements,
+            ..
+        } = self.follower.recorder.so_far();
+        diagnose::second_looks(&Evidence {
+            request: &request,
+            snapshot,
+            topology: &topology,
+            measurements: Some(&measurements),
+            measured_seconds: 0.0,
+            settings: &Settings::default(),
+            expectations: None,
+            baseline: None,
+            index: None,
+            beliefs: None,
+        })
     }
 
     /// Returns the rounds that can run, and records the others as skipped. Usually all can run, and then none is

@@ -5,18 +5,23 @@ mod measuring;
 mod outputs;
 mod scope;
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use self::measuring::Run;
 use self::outputs::Outputs;
 use self::scope::Scope;
 use super::machine_lock::{self, MachineLock};
-use super::{Failure, Judging, Observed, release, remark, timestamp};
+use super::{Failure, Judging, Observed, release, remark, timestamp, written_text};
 use crate::cli::{CheckArgs, Cli};
-use hardware::Machine;
+use decide::nccl;
+use hardware::{Lock, Machine};
 use model::report::Report;
-use recording::Recorded;
+use model::timeline::Timeline;
+use recording::{Journal, Recorded};
+use worker::Worker;
 
 /// Checks a machine and returns the exit code.
 ///
@@ -25,35 +30,129 @@ use recording::Recorded;
 /// A sentence for stderr.
 pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8, Failure> {
     let scope = Scope::new(args)?;
+    let against = args.against.as_deref().map(nccl_file).transpose()?;
     let stop = Arc::default();
     let outputs = Outputs::prepare(cli, args, &scope, &stop)?;
+    match conduct(cli, machine, args, &scope, &outputs, &stop)? {
+        Conducted::Nothing(report) => outputs.publish_unmeasured(&report),
+        Conducted::Measured {
+            mut report,
+            timelines,
+            journal,
+            last_worker,
+            exclusive,
+            lock: _lock,
+        } => {
+            if let Some((name, file)) = &against {
+                let settings = &outputs.judging.settings;
+                report.against = Some(nccl::compare(name, file, &report, settings));
+            }
+            let code = outputs.publish(&report, &timelines, &journal);
+            let waits = exclusive || code != Ok(0);
+            last_worker
+                .and_then(|worker| release::release(worker, waits))
+                .iter()
+                .for_each(|stuck| remark(stuck));
+            code
+        }
+    }
+}
+
+/// Measures what decisions are made of, and returns the judged report.
+///
+/// # Errors
+///
+/// A sentence for stderr.
+pub(super) fn measured(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, Failure> {
+    let args = CheckArgs::of_decisions()?;
+    let scope = Scope::new(&args)?;
+    let stop = Arc::default();
+    let outputs = Outputs::prepare(cli, &args, &scope, &stop)?;
+    match conduct(cli, machine, &args, &scope, &outputs, &stop)? {
+        Conducted::Nothing(report) => Ok(*report),
+        Conducted::Measured {
+            report,
+            journal,
+            last_worker,
+            lock: _lock,
+            ..
+        } => {
+            journal.remove();
+            last_worker
+                .and_then(|worker| release::release(worker, true))
+                .iter()
+                .for_each(|stuck| remark(stuck));
+            Ok(*report)
+        }
+    }
+}
+
+/// A run that has ended.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one, and it is taken apart at once"
+)]
+enum Conducted {
+    /// The machine was locked.
+    Nothing(Box<Report>),
+    Measured {
+        report: Box<Report>,
+        timelines: Vec<Timeline>,
+        journal: Journal,
+        last_worker: Option<Worker>,
+        /// True if a GPU admits one process at a time.
+        exclusive: bool,
+        /// The machine, until the last worker is dead.
+        lock: Option<Lock>,
+    },
+}
+
+/// Reads a file of NCCL; returns its name and its content.
+fn nccl_file(path: &Path) -> Result<(String, nccl::File), Failure> {
+    let (name, text) = (path.display().to_string(), written_text(path)?);
+    let file = nccl::read(&text)
+        .map_err(|why| format!("--against: {name} is no topology or graph of NCCL: {why}"))?;
+    Ok((name, file))
+}
+
+fn conduct(
+    cli: &Cli,
+    machine: &Arc<dyn Machine>,
+    args: &CheckArgs,
+    scope: &Scope,
+    outputs: &Outputs,
+    stop: &Arc<AtomicBool>,
+) -> Result<Conducted, Failure> {
     // From here on every wait looks at `stop`: the first signal no longer ends the program.
-    outputs.interrupted_by_signals(&stop)?;
-    let lock = machine_lock::take(machine.as_ref(), args.wait, &stop);
+    outputs.interrupted_by_signals(stop)?;
+    let lock = machine_lock::take(machine.as_ref(), args.wait, stop);
     let began = Began::now(machine.as_ref());
-    let (_lock, unlocked) = match lock {
+    let (lock, unlocked) = match lock {
         MachineLock::Ours(lock) => (Some(lock), None),
         MachineLock::Unknown(why) => (None, Some(why)),
         MachineLock::Theirs(_) | MachineLock::Interrupted => {
             let nothing = machine_lock::nothing(args.profile.as_str(), lock);
-            return outputs.publish_unmeasured(&began.report(nothing, &outputs.judging));
+            let report = began.report(nothing, &outputs.judging);
+            return Ok(Conducted::Nothing(Box::new(report)));
         }
     };
-    let journal = journal::begin(args, &began, &stop)?;
-    let (mut run, worker) = Run::begin(cli, machine, args, &scope, &began, journal, stop)?;
+    let journal = journal::begin(args, &began, stop)?;
+    let (mut run, worker) =
+        Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
     unlocked.iter().for_each(|problem| run.problem(problem));
     let last_worker = run.measure(worker);
     let exclusive = run.is_exclusive();
     let (mut recorded, journal) = run.finish();
     let timelines = std::mem::take(&mut recorded.timelines);
-    let report = began.report(recorded, &outputs.judging);
-    let code = outputs.publish(&report, &timelines, &journal);
-    let waits = exclusive || code != Ok(0);
-    last_worker
-        .and_then(|worker| release::release(worker, waits))
-        .iter()
-        .for_each(|stuck| remark(stuck));
-    code
+    let report = Box::new(began.report(recorded, &outputs.judging));
+    Ok(Conducted::Measured {
+        report,
+        timelines,
+        journal,
+        last_worker,
+        exclusive,
+        lock,
+    })
 }
 
 /// The beginning of a run.

@@ -21,8 +21,15 @@ impl Scope {
     ///
     /// The profile is broken, or does not have a group that was requested by name.
     pub(super) fn new(args: &CheckArgs) -> Result<Self, String> {
-        let profile = Profile::load(args.profile)?;
+        let mut profile = Profile::load(args.profile)?;
+        profile.load.give(args.flows.clone());
         let groups = groups(args, &profile)?;
+        if !args.flows.is_empty() && !groups.contains(&Group::Load) {
+            return Err(
+                "--flows: --only or --skip leave the probe group load out, which measures it"
+                    .into(),
+            );
+        }
         Ok(Self { profile, groups })
     }
 

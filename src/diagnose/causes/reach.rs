@@ -9,7 +9,7 @@ use crate::steps::{At, Cause};
 use model::cell::Measurement;
 use model::finding::{Finding, Severity, Subject};
 use model::flow::{Endpoint, HostMemory};
-use model::measurement::Cell;
+use model::measurement::{Cell, Measurements};
 use model::placement::{Pair, Path};
 
 /// The reach of a cause: the effects that it explains.
@@ -242,11 +242,14 @@ fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
     let other = coverage::cells(measurements)
         .filter(|cell| !cell.tested() && !of_these(cell))
         .count();
+    all_can_be_used(measurements) && !gpus.is_empty() && other == waits
+}
+
+/// Returns true if all GPUs could be used, and all figures are verified.
+fn all_can_be_used(measurements: &Measurements) -> bool {
     measurements.driver.failure.is_none()
         && coverage(measurements).unverified == 0
         && coverage::unusable(measurements).next().is_none()
-        && !gpus.is_empty()
-        && other == waits
 }
 
 /// Returns true if everything that was not tested copies between these GPUs and the host, by itself, at once with
@@ -267,10 +270,7 @@ fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool 
     let other = coverage::cells(measurements)
         .filter(|cell| !cell.tested() && !of_these(cell))
         .count();
-    measurements.driver.failure.is_none()
-        && coverage(measurements).unverified == 0
-        && coverage::unusable(measurements).next().is_none()
-        && other == beside
+    all_can_be_used(measurements) && other == beside
 }
 
 /// Returns true if everything that was not tested needs memory of the host that is page-locked, and all figures are

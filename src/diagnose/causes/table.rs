@@ -83,6 +83,8 @@ causes! {
     }
     pinning_refused { PageLocked: not_tested nothing_measured; }
     host_copy_failed { LostWithTheHost: not_tested; }
+    // The memory of a far node is slow in every kind of copy with the host.
+    numa_label_wrong { SameGpus: host_bandwidth_low host_bandwidth_below_siblings; }
     // A slow path between a GPU and the host also slows copies with other GPUs by way of the host.
     host_bandwidth_low {
         SameCause: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low staged_slow;

@@ -179,6 +179,7 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
         crc: 0,
         replay: 0,
         recovery: 0,
+        ..NvLinkErrorsAdded::default()
     };
     let mut measurements = measured(&machine, 0.88);
     measurements.links = vec![nvlink_errors(0, &[]), nvlink_errors(3, &[none])];
@@ -342,6 +343,7 @@ fn a_severity_that_the_user_set_holds_before_an_effect_raises_its_cause() {
             crc: 900,
             replay: 0,
             recovery: 0,
+            ..NvLinkErrorsAdded::default()
         }],
     )];
     set(&mut measurements, 200.0, |cell| touches(cell, 3));

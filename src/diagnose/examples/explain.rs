@@ -33,16 +33,25 @@ fn words_of(file: &str, report: &Report, explanation: &Explanation) -> Value {
     let Explanation {
         causes,
         unexplained,
+        looks,
+        scatter_percent,
         gave_up,
         figures,
         predictions,
     } = explanation;
     let causes: Vec<Value> = causes.iter().map(|one| cause(report, one)).collect();
+    let looks = looks.iter().map(|look| {
+        let flows: Vec<String> = look.flows.iter().map(ToString::to_string).collect();
+        json!({ "flows": flows, "between": look.between })
+    });
+    let looks: Vec<Value> = looks.collect();
     let unexplained = names(unexplained);
     json!({
         "report": file,
         "causes": causes,
         "unexplained": unexplained,
+        "looks": looks,
+        "scatter_percent": scatter_percent,
         "gave_up": gave_up,
         "figures": figures,
         "predictions": predictions,

@@ -60,6 +60,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let route = evidence.topology.route(cell.pair)?;
     let class = expected::class_of(route, cell.setup.path, evidence.snapshot);
     let margin = expected::both_ways(class, cell.setup).margin_percent;
+    let margin = margin.max(evidence.scatter_percent());
     let floor = GbPerSecond(worst.healthy.0 * (1.0 - margin / 100.0));
     if achieved >= floor {
         return None;

@@ -10,7 +10,8 @@
 //! if they do so for more than half of the shorter one. A GPU is reported if its driver reports two engines or more and
 //! its copies in opposite directions do not overlap. It is also reported if the driver reports one or more and its
 //! copies do not overlap with a kernel. The rule does not look for more than two engines: copies between host and GPU
-//! use one for each direction.
+//! use one for each direction. It looks at no vGPU, which shares the engines with others, and at no GPU under WSL 2, which
+//! collects copies before it submits them.
 //!
 //! # Why it matters
 //!
@@ -48,7 +49,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .into_iter()
         .flat_map(|measurements| &measurements.engines);
     let mut groups: BTreeMap<(u32, u32), Vec<&Engines>> = BTreeMap::new();
-    for cell in cells.filter(|cell| cell.cell().tested()) {
+    // A vGPU has its share of the engines in turns with others, and WSL 2 collects copies before it submits them.
+    let wsl = evidence.snapshot.host.is_wsl();
+    let whole = |gpu: u32| {
+        let gpu = evidence.snapshot.gpu(gpu);
+        !wsl && !gpu.is_some_and(|gpu| gpu.vgpu.get() == Some(true))
+    };
+    for cell in cells.filter(|cell| cell.cell().tested() && whole(cell.gpu)) {
         if let Some((reported, observed)) = cell.reported.zip(cell.observed)
             && observed < reported.min(SHOWN)
         {
@@ -111,6 +118,7 @@ fn finding(
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
+    use model::reading::Reading;
     use model::testing::engines;
 
     fn with(cells: Vec<Engines>) -> Measurements {
@@ -159,6 +167,22 @@ mod tests {
             own.subject == Subject::Machine && own.message.starts_with("A copy and a kernel"),
             "{own:?}"
         );
+    }
+
+    #[test]
+    fn a_virtual_gpu_and_windows_prove_nothing() {
+        let cells = || with(vec![engines(2, 3, 1)]);
+        let mut machine = h200_vm(4);
+        only(
+            &findings(&machine, Some(&cells())),
+            "copy-engines-fewer",
+            Severity::Warning,
+        );
+        machine.gpus[2].vgpu = Reading::Known(true);
+        assert_eq!(findings(&machine, Some(&cells())), []);
+        machine.gpus[2].vgpu = Reading::Known(false);
+        machine.host.kernel_version = Reading::Known("5.15.167.4-microsoft-standard-WSL2".into());
+        assert_eq!(findings(&machine, Some(&cells())), []);
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub(crate) const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
+    let margin = margin.max(evidence.scatter_percent());
     let staged = bandwidth::sound(evidence, Path::Staged);
     let mut slower = Vec::new();
     let mut seen = Vec::new();

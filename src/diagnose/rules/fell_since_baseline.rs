@@ -92,7 +92,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings = Vec::new();
-    for gpu in beside.vanished(evidence) {
+    let mut gone = beside.vanished(evidence);
+    if gone.len() > 1 && gone.len() == beside.old.snapshot.gpus.len() {
+        let what = format!(
+            "None of the {} GPUs of the earlier report is here: it is of another machine, or all were replaced",
+            gone.len()
+        );
+        let next = Plan::now([Step::Bus, Step::DriverLog]);
+        let addresses = gone.iter().filter_map(|gpu| gpu.pci.get());
+        let addresses = addresses.map(|address| address.to_string()).collect();
+        let found = RULE.finding(Subject::Machine, what, next);
+        findings.push(found.fact("addresses", Fact::Texts(addresses)));
+        gone.clear();
+    }
+    for gpu in gone {
         let place = gpu
             .pci
             .get()

@@ -133,7 +133,8 @@ impl Slow<'_> {
             evidence.snapshot,
             &evidence.settings.shares,
         );
-        expected.is_some_and(|expected| self.rated.rate < expected.floor_gbps())
+        expected
+            .is_some_and(|expected| self.rated.rate < evidence.less_scatter(expected.floor_gbps()))
     }
 
     /// Returns true if it is low even by more than its rows spread.
@@ -144,7 +145,7 @@ impl Slow<'_> {
             &evidence.settings.shares,
         );
         let reached = self.rated.rate.0 * (1.0 + self.rated.spread() / 100.0);
-        expected.is_some_and(|expected| reached < expected.floor_gbps().0)
+        expected.is_some_and(|expected| reached < evidence.less_scatter(expected.floor_gbps()).0)
     }
 }
 
@@ -168,13 +169,25 @@ impl Explained<'_> {
     }
 }
 
-/// Returns the slow copies with the host by what explains them. The best figure of a GPU over all NUMA nodes counts.
+/// Returns the figure of each GPU with the memory of its own node; the best of all nodes if that is not known.
+fn own<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a>> {
+    let mut own = best(evidence, way);
+    for rated in rated(evidence, way) {
+        let node = own_node(evidence, rated.copy.gpu);
+        if node.is_some() && node == rated.copy.numa_node {
+            own.insert(rated.copy.gpu, rated);
+        }
+    }
+    own
+}
+
+/// Returns the slow copies with the host by what explains them. Memory of the GPU's own node counts.
 pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
     let Some(explanation) = evidence.explanation() else {
         return Vec::new();
     };
-    let of_way = |direction| best(evidence, HostWay::PINNED.with_direction(direction));
-    let best: BTreeMap<String, Rated<'a>> = EVERY_WAY
+    let of_way = |direction| own(evidence, HostWay::PINNED.with_direction(direction));
+    let judged: BTreeMap<String, Rated<'a>> = EVERY_WAY
         .into_iter()
         .flat_map(|direction| of_way(direction).into_values())
         .map(|rated| (rated.copy.identity(), rated))
@@ -182,7 +195,7 @@ pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
     let slow = |figures: &[Figure]| {
         let slow = figures.iter().filter_map(|figure| {
             Some(Slow {
-                rated: *best.get(&figure.name)?,
+                rated: *judged.get(&figure.name)?,
                 healthy: GbPerSecond(figure.healthy_gbps),
             })
         });
@@ -253,6 +266,27 @@ pub(super) fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirec
         HostDirection::ToDevice => format!("from the host to {names}"),
         HostDirection::ToHost => format!("from {names} to the host"),
         HostDirection::BothWays => format!("both ways at once between the host and {names}"),
+    }
+}
+
+/// Returns words such as [`way_of`], for copies in several directions.
+pub(super) fn ways_of(
+    evidence: &Evidence<'_>,
+    gpus: &[u32],
+    directions: &BTreeSet<HostDirection>,
+) -> String {
+    let mut each = directions.iter();
+    match (each.next(), each.next()) {
+        (Some(only), None) => way_of(evidence, gpus, *only),
+        _ if ONE_WAY.iter().all(|way| directions.contains(way)) => {
+            let names = words::named(evidence.snapshot, gpus);
+            format!("between the host and {names}, in each direction,")
+        }
+        // Both directions at once are slow because one of them is.
+        _ => {
+            let alone = ONE_WAY.into_iter().find(|way| directions.contains(way));
+            way_of(evidence, gpus, alone.unwrap_or(HostDirection::BothWays))
+        }
     }
 }
 

@@ -12,6 +12,9 @@
 //! shares of what these links carry. If the machine has several NUMA nodes and the node of the buffer is not known,
 //! the margin is `below_unplaced_percent`.
 //!
+//! Pageable memory is compared by itself: the rate of a GPU lies below the middle of all GPUs by more than
+//! `pageable_below_siblings_percent`, though its link carries clearly more with pinned memory.
+//!
 //! A figure may lie lower by what its rows spread and by what the scatter of its siblings allows
 //! (docs/measurement.md, "Scatter of figures that should be equal").
 //!
@@ -29,8 +32,9 @@
 //! 8 x H200: 55.3 GB/s each way on every GPU (measured). Copies between sockets: 62 to 81% of theory; copies within a
 //! socket reach 84 to 90 (published).
 
-use super::host::{self, Explained};
+use super::host::{self, Explained, Rated};
 use super::prelude::*;
+use model::host::HostWay;
 
 /// Fewest GPUs that give a credible normal figure.
 const LEAST_GPUS: usize = 3;
@@ -48,24 +52,83 @@ const UNPLACED: Parameter = Parameter {
             sockets lose up to 38",
 };
 
+const PAGEABLE: Parameter = Parameter {
+    name: "pageable_below_siblings_percent",
+    default: 35.0,
+    about: "the same for pageable memory, which the processor copies: GPUs of one sound server differed by up to 28 \
+            (8 x H200, measured); chosen above that",
+};
+
+/// Times its rate with pageable memory that a GPU must reach with pinned memory for its link not to be the limit. Chosen.
+const LINK_CARRIES: f64 = 1.5;
+
 pub(crate) const RULE: Rule = Rule::new(
     "host-bandwidth-below-siblings",
     Severity::Warning,
     include_str!("host_bandwidth_below_siblings.rs"),
     judge,
 )
-.with(&[SIBLINGS, UNPLACED]);
+.with(&[SIBLINGS, UNPLACED, PAGEABLE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).collect();
     if gpus.len() < LEAST_GPUS {
         return Vec::new();
     }
-    let explained = host::explained(evidence).into_iter();
-    explained
-        .filter(|explained| !explained.is_low)
-        .filter_map(|explained| finding(evidence, &explained))
-        .collect()
+    let explained = host::explained(evidence);
+    let known: BTreeSet<u32> = explained.iter().flat_map(Explained::gpus).collect();
+    let below = explained.iter().filter(|explained| !explained.is_low);
+    let below = below.filter_map(|explained| finding(evidence, explained));
+    below.chain(with_pageable(evidence, &known)).collect()
+}
+
+/// Returns a finding for each GPU that is slow with pageable memory alone. Two figures of which the processor decides do not
+/// pay for a cause.
+fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding> {
+    let margin = RULE
+        .parameter(evidence, &PAGEABLE)
+        .max(evidence.scatter_percent());
+    let mut worst: BTreeMap<u32, (Rated<'_>, GbPerSecond)> = BTreeMap::new();
+    for direction in host::ONE_WAY {
+        let rated = host::best(evidence, host::PAGEABLE.with_direction(direction));
+        let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
+        let mut rates: Vec<f64> = rated.values().map(|one| one.rate.0).collect();
+        rates.sort_by(f64::total_cmp);
+        let Some(usual) = rates.get(rates.len() / 2).copied().map(GbPerSecond) else {
+            continue;
+        };
+        for (gpu, one) in rated {
+            let carries = pinned
+                .get(&gpu)
+                .is_some_and(|pinned| pinned.rate.0 > LINK_CARRIES * one.rate.0);
+            let is_low = one.below_percent(usual) > margin.max(one.spread());
+            if !carries || !is_low || known.contains(&gpu) {
+                continue;
+            }
+            let deepest = worst.entry(gpu).or_insert((one, usual));
+            if one.below_percent(usual) > deepest.0.below_percent(deepest.1) {
+                *deepest = (one, usual);
+            }
+        }
+    }
+    let finding = |(gpu, (rated, usual)): (u32, (Rated<'_>, GbPerSecond))| {
+        let message = format!(
+            "Copies {} reach {} GB/s with pageable memory, {:.0}% less than those of other GPUs ({usual} GB/s); pinned memory \
+             is not slow",
+            host::way_of(evidence, &[gpu], rated.copy.direction),
+            rated.rate,
+            rated.below_percent(usual),
+        );
+        let plan = Plan::now([Step::Stop(Work::OnMachineAndHost), Step::CheckAgain])
+            .if_it_stays([Step::Processors]);
+        RULE.finding(Subject::Gpu { index: gpu }, message, plan)
+            .gpus(&[gpu])
+            .fact("achieved", rated.rate)
+            .fact("usual", usual)
+            .fact("below_usual", Fact::percent(rated.below_percent(usual)))
+            .suspecting(host::suspects(evidence, &[gpu]))
+    };
+    worst.into_iter().map(finding).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
@@ -73,7 +136,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let (rated, healthy) = (worst.rated, worst.healthy);
     let unplaced = host::has_several_nodes(evidence) && rated.copy.numa_node.is_none();
     let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
-    if rated.below_percent(healthy) <= margin {
+    if rated.below_percent(healthy) <= margin.max(evidence.scatter_percent()) {
         return None;
     }
     let gpus = explained.gpus();
@@ -105,7 +168,9 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use crate::testing::with_host;
+    use crate::testing::{with_host, with_memory};
+    use model::flow::HostMemory;
+    use model::host::Allocation;
 
     #[test]
     fn one_gpu_below_the_others_is_found_and_what_differs_a_little_is_not() {
@@ -146,5 +211,41 @@ mod tests {
             only(&found, "unstable-measurement", Severity::Warning).subject,
             Subject::Machine
         );
+    }
+
+    #[test]
+    fn pageable_memory_of_one_gpu_is_compared_with_that_of_others_unless_its_link_is_the_limit() {
+        let machine = h200_vm(4);
+        let found = |pageable: f64, pinned: f64| {
+            let mut measurements = with_host(&machine, &[55.3, 55.2, pinned, 55.3]);
+            with_memory(
+                &mut measurements,
+                HostMemory::Pageable,
+                Allocation::Reused,
+                9.0,
+            );
+            for copy in &mut measurements.host {
+                if copy.gpu == 2 && copy.memory == HostMemory::Pageable {
+                    copy.achieved_gbps = Some(GbPerSecond(pageable));
+                }
+            }
+            let all = findings(&machine, Some(&measurements));
+            all.into_iter()
+                .filter(|one| one.code == RULE.id)
+                .collect::<Vec<_>>()
+        };
+        let slow = found(4.5, 55.2);
+        assert_advice(
+            &RULE,
+            &slow,
+            &["end-programs", "check-again"],
+            &["processor", "ask-host"],
+        );
+        assert_eq!(slow[0].subject, Subject::Gpu { index: 2 });
+        assert!(slow[0].message.contains("50% less"), "{}", slow[0].message);
+        // 8 x H200 differ by up to 28%.
+        assert_eq!(found(6.6, 55.2), []);
+        // A narrow link.
+        assert_eq!(found(4.5, 4.8), []);
     }
 }

@@ -11,7 +11,8 @@
 //! of the payload rate of the narrowest link between the GPU and the host. Share and margin may be set with
 //! `--config` (`[expected.host]`). Copies below that which no change explains are a finding too.
 //!
-//! The best of several NUMA nodes counts; `host-memory-far` reports what the others lose. A slot that is narrow, as
+//! Memory of the GPU's own NUMA node counts, the best of several where that is not known. `host-memory-far` reports what
+//! the others lose, `numa-label-wrong` a GPU that is near another one. A slot that is narrow, as
 //! built or as it trained, does not cause this finding: the copies are compared with the link's own rate. A figure
 //! may lie lower by what its rows spread and by what the scatter of its siblings allows
 //! (docs/measurement.md, "Scatter of figures that should be equal"). With confidential computing copies are encrypted, and
@@ -38,9 +39,12 @@
 //! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured; nvbandwidth: 55.1 to 55.5). PCIe 4 x16: 25 to 27 of 31.5 GB/s
 //! (published).
 
+use super::bandwidth;
 use super::host::{self, Explained};
 use super::prelude::*;
 use crate::expected_host;
+use model::host::HostDirection;
+use model::node::NodeId;
 
 const HALF: Parameter = Parameter {
     name: "error_below_percent",
@@ -94,10 +98,13 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let hop = (worst.copy.bottleneck.as_ref())
         .map(|hop| format!(" over {hop}"))
         .unwrap_or_default();
+    let directions: BTreeSet<HostDirection> = (explained.slow.iter())
+        .map(|slow| slow.rated.copy.direction)
+        .collect();
     let message = format!(
         "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach{hop} ({} GB/s and more is \
          normal){others}",
-        host::way_of(evidence, &gpus, worst.copy.direction),
+        host::ways_of(evidence, &gpus, &directions),
         worst.rate,
         worst.rate.percent_of(expected.gbps),
         expected.gbps,
@@ -105,22 +112,27 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     );
     let busy = host::busy_tasks(evidence);
     let mut suspects = host::suspects(evidence, &gpus);
-    let together = explained.cause.is_some() && gpus.len() > 1 && gpus.len() < all_gpus;
-    if together {
+    let shared = match explained.cause.is_some() && gpus.len() > 1 && gpus.len() < all_gpus {
+        true if are_a_node(evidence, &gpus) => Shared::Node,
+        true => Shared::Uplink,
+        false => Shared::Nothing,
+    };
+    if shared == Shared::Node {
+        // Copies from the memory of another node would be slow on the other GPUs.
+        suspects.retain(|suspect| !Cause::OtherNode.is(suspect));
+    } else if shared == Shared::Uplink {
         let test = [Step::OtherSlot(one_of(&gpus))];
         suspects.insert(0, suspect(Cause::UplinkOfSlots(all(&gpus)), test));
     } else if gpus.len() < all_gpus {
         suspects.insert(0, suspects::own_way(&gpus));
     }
     let rated = || explained.slow.iter().map(|slow| slow.rated);
-    let ways: BTreeSet<String> = rated()
-        .map(|rated| rated.copy.direction.to_string())
-        .collect();
+    let ways: BTreeSet<String> = directions.iter().map(ToString::to_string).collect();
     let mut found = RULE
         .finding(
             Subject::of_gpus(&gpus),
             message,
-            plan(evidence, &gpus, all_gpus, together),
+            plan(evidence, &gpus, all_gpus, shared),
         )
         .gpus(&gpus)
         .fact("lowest_achieved", worst.rate)
@@ -139,6 +151,43 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         found = found.fact("busy_tasks", u64::from(tasks));
     }
     Some(found.suspecting(suspects))
+}
+
+/// What several GPUs with slow copies may have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    /// The memory of their NUMA node.
+    Node,
+    /// An uplink.
+    Uplink,
+    /// Nothing: it is one GPU, or all of them.
+    Nothing,
+}
+
+/// Returns true if these are all GPUs of one NUMA node, no link that is seen carries the copies of all of them, and their
+/// copies to other GPUs, which an uplink would slow too, are not slow.
+fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
+    let nodes: BTreeSet<_> = gpus
+        .iter()
+        .map(|gpu| host::own_node(evidence, *gpu))
+        .collect();
+    let [Some(node)] = nodes.into_iter().collect::<Vec<_>>()[..] else {
+        return false;
+    };
+    let all = evidence.host().iter().map(|copy| copy.gpu);
+    let of_node: BTreeSet<u32> = all
+        .filter(|gpu| host::own_node(evidence, *gpu) == Some(node))
+        .collect();
+    let mut ways = gpus.iter().map(|gpu| {
+        let way = evidence.topology.way_up(NodeId::Gpu(*gpu)).into_iter();
+        way.filter(|node| matches!(node, NodeId::Pci(_)))
+            .collect::<BTreeSet<_>>()
+    });
+    let first = ways.next().unwrap_or_default();
+    let shared = ways.fold(first, |shared, way| &shared & &way);
+    let slow = bandwidth::low_pairs(evidence);
+    let is_slow = |pair: &Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
+    of_node.iter().all(|gpu| gpus.contains(gpu)) && shared.is_empty() && !slow.iter().any(is_slow)
 }
 
 /// Returns true if nothing but the way of these GPUs explains how slow their copies are: the memory of their node serves
@@ -166,13 +215,15 @@ fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool 
         && host::busy_tasks(evidence).is_none()
 }
 
-fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, together: bool) -> Plan {
+fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) -> Plan {
     let own = if evidence.virtual_machine() {
         vec![
             Step::OtherFindings(all(gpus)),
             Step::AskHost(Ask::LinkOfGpu),
         ]
-    } else if together {
+    } else if shared == Shared::Node {
+        vec![Step::MemoryModules]
+    } else if shared == Shared::Uplink {
         vec![Step::SharedSlots(all(gpus)), Step::OtherSlot(one_of(gpus))]
     } else if gpus.len() < all_gpus {
         vec![
@@ -218,7 +269,7 @@ mod tests {
         );
         assert_eq!(found.subject, Subject::Gpu { index: 0 });
         for text in [
-            "from the host to GPU 0",
+            "between the host and GPU 0 (0000:00:06.0), in each direction, reach only",
             "25.0 GB/s",
             "Gen5 x16",
             "copies with the other GPUs are not slow",

@@ -8,7 +8,8 @@
 //! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of
 //! the rates that the same GPUs reach one at a time, in the same way. If the links that they share carry no more than
 //! that, the finding names those links, unless `load-limited-by-design` does already. Otherwise the limit is the memory
-//! of the host, or the connection between the processors, which no register shows.
+//! of the host, or the connection between the processors, which no register shows. Buffers that fit the processors' last-level
+//! caches may come from there: the sum is then at least what memory gives. The profile full takes twice the size of all caches.
 //!
 //! # Why it matters
 //!

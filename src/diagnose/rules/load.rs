@@ -29,6 +29,8 @@ pub(super) struct Judged<'a> {
     pub explained: Vec<f64>,
     /// Rate of each flow, GB/s.
     pub achieved: Vec<f64>,
+    /// How far below its rate any figure may lie because all figures of this machine scatter, per cent.
+    pub scatter_percent: f64,
 }
 
 /// Cost of a copy beside its bytes, microseconds: on H200 (docs/measurement.md). It matters if copies are short, for
@@ -42,6 +44,11 @@ impl Judged<'_> {
     /// Returns the sum over the flows at these indices, GB/s.
     pub(super) fn sum(rates: &[f64], flows: &[usize]) -> f64 {
         flows.iter().filter_map(|flow| rates.get(*flow)).sum()
+    }
+
+    /// Returns the part of a predicted rate that must be reached.
+    fn least(&self) -> f64 {
+        1.0 - self.predicted.margin_percent().max(self.scatter_percent) / 100.0
     }
 
     /// Returns the indices of all its flows.
@@ -58,9 +65,7 @@ impl Judged<'_> {
     /// Returns the lowest rate that the flows at these indices must reach together, GB/s.
     pub(super) fn floor(&self, flows: &[usize]) -> f64 {
         let together = Self::sum(&self.explained, flows);
-        together
-            * (1.0 - self.predicted.margin_percent() / 100.0)
-            * self.of_bytes(together / flows.len() as f64)
+        together * self.least() * self.of_bytes(together / flows.len() as f64)
     }
 
     /// Returns true if a flow has clearly more than its share.
@@ -72,7 +77,7 @@ impl Judged<'_> {
     /// Returns the lowest rate that all its flows must reach together if they take turns in an unknown order, GB/s.
     pub(super) fn floor_in_any_order(&self) -> f64 {
         let least = self.predicted.in_any_order();
-        least * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(least)
+        least * self.least() * self.of_bytes(least)
     }
 
     /// Returns the fastest of these flows alone, GB/s.
@@ -93,7 +98,10 @@ impl Judged<'_> {
         let explained = Self::sum(&self.explained, flows);
         let best = self.best_alone(flows).map(|best| best.min(explained));
         let sum = Self::sum(&self.achieved, flows);
-        flows.len() > 1 && best.is_some_and(|best| sum < best * (1.0 - below_percent / 100.0))
+        flows.len() > 1
+            && best.is_some_and(|best| {
+                sum < best * (1.0 - below_percent.max(self.scatter_percent) / 100.0)
+            })
     }
 
     /// Returns true if copies take turns in an order that is not predicted. A GPU that sends to several GPUs has one
@@ -174,6 +182,7 @@ pub(super) fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
             predicted,
             explained,
             achieved,
+            scatter_percent: evidence.scatter_percent(),
         })
     };
     measurements.load.iter().filter_map(one).collect()

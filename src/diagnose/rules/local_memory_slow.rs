@@ -65,10 +65,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .into_iter()
         .flat_map(|measurements| &measurements.local)
     {
-        let name = evidence
-            .snapshot
-            .gpu(cell.gpu)
-            .and_then(|gpu| gpu.name.known());
+        // A vGPU has a share of the memory's rate.
+        let gpu = evidence.snapshot.gpu(cell.gpu);
+        let gpu = gpu.filter(|gpu| gpu.vgpu.get() != Some(true));
+        let name = gpu.and_then(|gpu| gpu.name.known());
         if let Some((name, rate)) = name.zip(cell.achieved_gbps.filter(|_| cell.cell().tested())) {
             models.entry(name).or_default().push((cell, rate));
         }
@@ -93,7 +93,7 @@ fn of_model(
         .copied()
         .map_or(GbPerSecond(0.0), GbPerSecond);
     let known = models::local(name);
-    let scatter = scatter::allowance(rates.iter().copied());
+    let scatter = scatter::allowance(rates.iter().copied()).max(evidence.scatter_percent());
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
         let margin = RULE

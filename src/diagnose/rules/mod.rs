@@ -116,6 +116,9 @@ rules! {
     payload_below_siblings
     software_restricts
     copy_failed_once
+    numa_label_wrong
+    hidden_hop_shared
+    not_explained
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -5,7 +5,9 @@
 //! # How it is detected
 //!
 //! The counters of every active link are read before and after the copies. Errors from before the run are not reported.
-//! Damaged flits (CRC) and recoveries, in which a link retrains, are a warning. A link that counts
+//! Damaged flits (CRC) and recoveries, in which a link retrains, are a warning. NVLink 5 and later count no flits and no
+//! replays: recoveries, those that failed, and packets that were malformed, did not fit a buffer or were discarded, are a
+//! warning there. Errors that forward error correction left are judged like replays, since the link sends again. A link that counts
 //! `crc_per_second_count` damaged flits or more is an error. Replays alone are information if every copy of the GPU
 //! reaches its rate, since congestion can raise them. They are a warning if a copy does not, alone or while several run
 //! at once. Slow copies over the same links are attributed to this finding and raise it to their severity. If load
@@ -51,7 +53,7 @@ pub(crate) const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();
-    let rose = |errors: &NvLinkErrorsAdded| errors.crc + errors.replay + errors.recovery > 0;
+    let rose = |errors: &NvLinkErrorsAdded| errors.all() > 0;
     links
         .iter()
         .filter_map(|load| {
@@ -74,6 +76,20 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         sum(|errors| errors.replay),
         sum(|errors| errors.recovery),
     );
+    let newer = [
+        (
+            "failed recovery",
+            "failed_recoveries",
+            sum(|errors| errors.failed_recovery),
+        ),
+        ("lost packet", "lost_packets", sum(|errors| errors.packet)),
+        (
+            "uncorrected error",
+            "uncorrected_errors",
+            sum(|errors| errors.effective),
+        ),
+    ];
+    let harmful = crc + recovery + newer[0].2 + newer[1].2;
     let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
     let name = words::gpu(evidence.snapshot, index);
     let (subject, which) = match links.as_slice() {
@@ -100,11 +116,11 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     let meanwhile: u64 = meanwhile
         .into_iter()
         .flatten()
-        .map(|errors| errors.crc + errors.replay + errors.recovery)
+        .map(NvLinkErrorsAdded::all)
         .sum();
     let under_load = match meanwhile {
         0 => String::new(),
-        some if some >= crc + replay + recovery => {
+        some if some >= sum(NvLinkErrorsAdded::all) => {
             ", all of them while several copies ran at once".into()
         }
         some => format!(", {some} of them while several copies ran at once"),
@@ -120,14 +136,19 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     };
     let many =
         |number: u64, what| words::count(usize::try_from(number).unwrap_or(usize::MAX), what);
+    let mut counts = vec![
+        many(crc, "CRC error"),
+        many(replay, "replay"),
+        many(recovery, "recovery"),
+    ];
+    let counted_newer = || newer.iter().filter(|(_, _, count)| *count > 0);
+    counts.extend(counted_newer().map(|(what, _, count)| many(*count, what)));
     let mut found = RULE
         .finding(
             subject,
             format!(
-                "{which} counted errors during the check: {}, {}, {}{under_load}{fine}",
-                many(crc, "CRC error"),
-                many(replay, "replay"),
-                many(recovery, "recovery")
+                "{which} counted errors during the check: {}{under_load}{fine}",
+                counts.join(", "),
             ),
             Plan::now([
                 Step::CheckAgain,
@@ -146,7 +167,10 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .fact("errors_under_load", (meanwhile > 0).then_some(meanwhile));
     let worst = counted.iter().map(|errors| errors.crc).max();
     let crc_a_second = evidence.a_second(worst.unwrap_or(0));
-    if crc == 0 && recovery == 0 && judged && !slow {
+    for (_, key, count) in counted_newer() {
+        found = found.fact(key, *count);
+    }
+    if harmful == 0 && judged && !slow {
         found.severity = Severity::Info;
     } else if evidence.measured_seconds > 0.0 && crc_a_second >= RULE.parameter(evidence, &MOST_CRC)
     {
@@ -179,6 +203,7 @@ mod tests {
             crc,
             replay: 20,
             recovery: 1,
+            ..NvLinkErrorsAdded::default()
         };
         let load = LinkUnderLoad {
             index: 6,
@@ -190,6 +215,44 @@ mod tests {
             ..measured(&machine, 0.88)
         };
         within(&machine, &measurements, seconds)
+    }
+
+    #[test]
+    fn counters_of_nvlink_5_are_named_and_uncorrected_errors_alone_are_information() {
+        let machine = h200_vm(8);
+        let with = |added| {
+            let load = LinkUnderLoad {
+                index: 6,
+                nvlink_errors: Some(vec![NvLinkErrorsAdded { link: 7, ..added }]),
+                ..LinkUnderLoad::default()
+            };
+            let links = vec![load];
+            findings(
+                &machine,
+                Some(&Measurements {
+                    links,
+                    ..measured(&machine, 0.88)
+                }),
+            )
+        };
+        let none = NvLinkErrorsAdded::default();
+        let code = "nvlink-errors-rose";
+        let lost = NvLinkErrorsAdded {
+            packet: 3,
+            failed_recovery: 1,
+            ..none
+        };
+        let found = only(&with(lost), code, Severity::Warning);
+        assert!(
+            found.message.contains("1 failed recovery, 3 lost packets"),
+            "{}",
+            found.message
+        );
+        let effective = NvLinkErrorsAdded {
+            effective: 9,
+            ..none
+        };
+        only(&with(effective), code, Severity::Info);
     }
 
     #[test]

@@ -12,13 +12,14 @@
 //! a warning, because the host may keep NVLink to itself.) All links down is an error, whatever the other GPUs show, if
 //! the GPU belongs to an NVSwitch fabric, if the machine has NVSwitches on its PCI bus, or if the GPU reaches another
 //! over NVLink according to NVML. Links that are down on all GPUs of a model are not wired: they are reported as
-//! information and not as a fault of any GPU. If the machine should have them, only its specification shows it. But a
-//! bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and fewer of them between
-//! two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came up. A link between
-//! two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and several others, are
-//! one finding. All GPUs that lost every link are also one finding, with the other ends of these links. Fewer links on
-//! one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without the switches of its
-//! rack has no links (`fabric-not-ready`).
+//! information and not as a fault of any GPU. If the machine should have them, only its specification shows it. But
+//! NVSwitches connect all links of a module (A100 twelve, H100, H200, GB200 and GB300 eighteen), and fewer on all of
+//! them is a warning. A bridge carries a known number of links (2080 Ti two, 3090 and A40 four, H100 NVL twelve), and
+//! fewer of them between two cards is a warning. So is a virtual machine in which no link of parts for SXM sockets came
+//! up. A link between two GPUs has two ends that both show it. So links that two GPUs lost together, or one GPU and
+//! several others, are one finding. All GPUs that lost every link are also one finding, with the other ends of these
+//! links. Fewer links on one GPU alone are how its board is wired. A tray of a larger NVLink domain that runs without
+//! the switches of its rack has no links (`fabric-not-ready`).
 //!
 //! # Why it matters
 //!
@@ -38,6 +39,8 @@
 use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers, numbers};
 use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing};
+use crate::models;
+use model::snapshot::NvLinkRemote;
 
 pub(crate) const RULE: Rule = Rule::new(
     "nvlink-inactive",
@@ -129,6 +132,9 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
         [] => {}
         [_, _, ..] if most == 0 && evidence.virtual_machine() && is_sold_joined(model) => {
             findings.push(not_trained(evidence, model, &alike));
+        }
+        _ if fewer_than_made(evidence, model, &alike, most) => {
+            findings.push(few_behind_switches(model, &alike));
         }
         _ => findings.push(as_wired(model, &alike)),
     }
@@ -472,6 +478,38 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
     )
     .at(Severity::Warning)
     .fact("inactive_links", inactive_by_gpu(gpus))
+    .gpus(&indices)
+}
+
+/// Returns true if these GPUs of a module reach NVSwitches over fewer links than every board of their model has. In a
+/// virtual machine the host decides which links it shows.
+fn fewer_than_made(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> bool {
+    let switched = |links: &&Links<'_>| {
+        links
+            .up()
+            .any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
+    };
+    let made = models::switched_links(model).map(usize::from);
+    is_board(evidence, model) && gpus.iter().any(switched) && made.is_some_and(|made| most < made)
+}
+
+/// Returns a finding on GPUs that all reach NVSwitches over fewer links than their model has.
+fn few_behind_switches(model: &str, gpus: &[&Links<'_>]) -> Finding {
+    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let made = models::switched_links(model).unwrap_or_default();
+    RULE.finding(
+        Subject::Machine,
+        format!(
+            "NVLinks {} of {} ({model}) are down: NVSwitches connect all {made} links of this model",
+            words::distinct(gpus.iter().map(|links| numbers(&links.inactive))),
+            words::gpus(&indices),
+        ),
+        Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
+            .if_it_stays([Step::Service(Served::Board)]),
+    )
+    .at(Severity::Warning)
+    .fact("inactive_links", inactive_by_gpu(gpus))
+    .fact("active_count_of_like_gpus", made)
     .gpus(&indices)
 }
 

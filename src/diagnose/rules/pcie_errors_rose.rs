@@ -30,7 +30,7 @@
 
 use super::load_reached;
 use super::prelude::*;
-use super::shared::{self, OfLink};
+use super::shared;
 use crate::external;
 use model::snapshot::PcieErrors;
 use topology::pcie::Connection;
@@ -118,17 +118,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {
         return Vec::new();
     }
-    let all = evidence.topology.pcie_links().filter_map(|link| {
-        let (found, state) = finding(evidence, link, &link.gpus)?;
-        Some(OfLink {
-            found,
-            gpu: link.gpu,
-            state,
-        })
-    });
-    shared::combined(evidence, all.collect(), |first, state, gpus| {
-        of_several(evidence, first, state, gpus)
-    })
+    shared::on_pcie_links(evidence, finding, of_several)
 }
 
 /// Returns one finding on links that all had errors of the same kind.

@@ -38,7 +38,7 @@
 //! works); NVML documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
 
 use super::prelude::*;
-use super::shared::{self, OfLink};
+use super::shared;
 use crate::external::{self, External};
 use crate::links::{self, one_place};
 use topology::belief::Known;
@@ -52,17 +52,7 @@ pub(crate) const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let all = evidence.topology.pcie_links().filter_map(|link| {
-        let (found, state) = finding(evidence, link, &link.gpus)?;
-        Some(OfLink {
-            found,
-            gpu: link.gpu,
-            state,
-        })
-    });
-    shared::combined(evidence, all.collect(), |first, state, gpus| {
-        of_several(evidence, first, state, gpus)
-    })
+    shared::on_pcie_links(evidence, finding, of_several)
 }
 
 /// Returns one finding on links that are all narrow in the same way.

@@ -49,15 +49,15 @@ pub(super) fn nvml_word(said: &PeerAccess) -> String {
     }
 }
 
-/// Returns CUDA's answer.
-pub(super) fn cuda_word(said: &PeerAccess) -> String {
-    match (said.cuda, &said.cuda_failure) {
+/// Returns CUDA's answer; `None` if it was not asked.
+pub(super) fn cuda_word(said: &PeerAccess) -> Option<String> {
+    Some(match (said.cuda, &said.cuda_failure) {
         (Some(true), Some(why)) => format!("yes, and then {why}"),
         (Some(true), None) => "yes".into(),
         (Some(false), _) => "no".into(),
         (None, Some(why)) => format!("gave an error ({why})"),
-        (None, None) => "was not asked".into(),
-    }
+        (None, None) => return None,
+    })
 }
 
 /// Returns the rates of staged copies, in the reference placement or else in the first that was measured.
@@ -286,7 +286,10 @@ pub(super) fn found(
     plan: impl Into<Plan>,
 ) -> Finding {
     let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
-    let cuda = words::distinct(routes.iter().map(|route| cuda_word(&route.peer_access)));
+    let cuda = routes
+        .iter()
+        .filter_map(|route| cuda_word(&route.peer_access));
+    let cuda = Some(words::distinct(cuda)).filter(|said| !said.is_empty());
     let rates = staged_rates(evidence);
     let (lowest, highest) = links::range(
         routes
@@ -302,9 +305,13 @@ pub(super) fn found(
         _ => String::new(),
     };
     let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
+    let asked = cuda.as_ref().map(|cuda| format!(", CUDA {cuda}"));
     rule.finding(
         subject,
-        format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"),
+        format!(
+            "{message}. NVML says {nvml}{}{measured}",
+            asked.unwrap_or_default()
+        ),
         plan,
     )
     .fact("nvml_read_write", nvml)

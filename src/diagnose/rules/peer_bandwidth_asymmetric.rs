@@ -57,7 +57,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns the copy that is slowest beside its other direction, if that is what a change shows.
 pub(super) fn shown_by<'a>(evidence: &Evidence<'a>, explained: &Explained<'a>) -> Option<Slow<'a>> {
     let worst = explained.one_way(evidence)?;
-    let is_clear = worst.below_percent() > RULE.parameter(evidence, &BELOW);
+    let margin = RULE.parameter(evidence, &BELOW);
+    let is_clear = worst.below_percent() > margin.max(evidence.scatter_percent());
     (is_clear && !explained.is_low(evidence)).then_some(worst)
 }
 

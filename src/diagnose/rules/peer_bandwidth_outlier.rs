@@ -86,7 +86,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         Common::Gpu(_) => &GPU,
         _ => &OUTLIER,
     };
-    if worst.below_percent() <= RULE.parameter(evidence, margin) {
+    let margin = RULE.parameter(evidence, margin);
+    if worst.below_percent() <= margin.max(evidence.scatter_percent()) {
         return None;
     }
     let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {

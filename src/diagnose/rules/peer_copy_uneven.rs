@@ -77,7 +77,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             floor_copy
         };
         let percent = achieved.percent_of(normal);
-        if percent < floor {
+        if percent < floor * (1.0 - evidence.scatter_percent() / 100.0) {
             let slow = ways.entry(way(cell)).or_default();
             if slow.pairs.is_empty() || percent < slow.lowest_percent {
                 (slow.lowest_gbps, slow.lowest_percent) = (achieved.0, percent);

@@ -6,7 +6,8 @@
 //!
 //! Copies of pinned memory that is re-used are slower than copies of pageable memory in the same direction on the same
 //! GPU. They are slower by more than `below_pageable_percent`, and by more than both spreads (`measurements.host`, copy
-//! engine, one GPU at a time). `pinning-dominates` covers a buffer that is pinned anew for each copy.
+//! engine, one GPU at a time). GPUs that use the page tables of the host (Grace) copy both kinds of memory alike, and are not
+//! looked at. `pinning-dominates` covers a buffer that is pinned anew for each copy.
 //!
 //! # Why it matters
 //!
@@ -44,12 +45,21 @@ pub(crate) const RULE: Rule = Rule::new(
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
+    let margin = margin.max(evidence.scatter_percent());
+    let is_coherent = |gpu: u32| {
+        let driver = evidence
+            .measurements
+            .map(|measurements| &measurements.driver);
+        let said = driver.and_then(|driver| driver.attributes_of(gpu));
+        said.is_some_and(|said| said.host_page_tables.get() == Some(true))
+    };
     let mut slower: Vec<(Rated<'_>, Rated<'_>)> = Vec::new();
     for direction in host::ONE_WAY {
         let pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
         let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
         let both = pinned
             .into_iter()
+            .filter(|(gpu, _)| !is_coherent(*gpu))
             .filter_map(|(gpu, pinned)| Some((pinned, *pageable.get(&gpu)?)));
         slower.extend(both.filter(|(pinned, pageable)| {
             pinned.below_percent(pageable.rate) > margin.max(pinned.spread() + pageable.spread())
@@ -94,6 +104,8 @@ mod tests {
     use crate::testing::{codes, with_host, with_memory};
     use model::flow::HostMemory;
     use model::host::Allocation;
+    use model::measurement::{CudaAttributes, CudaDevice};
+    use model::reading::{Reading, Unknown};
 
     #[test]
     fn pinned_memory_that_is_slower_is_found_and_one_that_is_hardly_so_is_not() {
@@ -112,6 +124,34 @@ mod tests {
                 is_found,
                 "{pageable}: {found:#?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_reads_pageable_memory_by_itself_is_not_compared() {
+        let machine = h200_vm(2);
+        for (coherent, is_found) in [(false, true), (true, false)] {
+            let mut measurements = with_host(&machine, &[55.3, 55.2]);
+            with_memory(
+                &mut measurements,
+                HostMemory::Pageable,
+                Allocation::Reused,
+                66.0,
+            );
+            let attributes = CudaAttributes {
+                host_page_tables: Reading::Known(coherent),
+                ..CudaAttributes::unread(&Unknown::Unsupported)
+            };
+            let device = |index| CudaDevice {
+                index,
+                ordinal: Some(index),
+                attributes: Some(attributes.clone()),
+                ..CudaDevice::default()
+            };
+            measurements.driver.devices = (0..2).map(device).collect();
+            let found = findings(&machine, Some(&measurements));
+            let found = codes(&found).contains(&"pinned-slower-than-pageable");
+            assert_eq!(found, is_found, "coherent {coherent}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One cause, one finding: PCIe links of several GPUs that are all in the same state.
 
 use super::prelude::*;
+use topology::pcie::Connection;
 
 /// A finding on the PCIe link of a GPU, and the state that makes it equal to one on another link.
 pub(super) struct OfLink {
@@ -13,6 +14,25 @@ pub(super) struct OfLink {
 
 /// Fewest GPUs with links in one state that are taken for one cause. Chosen: two of many need not have one.
 const LEAST_ALIKE: usize = 3;
+
+/// Returns the findings on all PCIe links, those on alike links merged by `combine`.
+pub(super) fn on_pcie_links(
+    evidence: &Evidence<'_>,
+    finding: impl Fn(&Evidence<'_>, &Connection, &[u32]) -> Option<(Finding, String)>,
+    combine: impl Fn(&Evidence<'_>, Finding, &str, &[u32]) -> Finding,
+) -> Vec<Finding> {
+    let all = evidence.topology.pcie_links().filter_map(|link| {
+        let (found, state) = finding(evidence, link, &link.gpus)?;
+        Some(OfLink {
+            found,
+            gpu: link.gpu,
+            state,
+        })
+    });
+    combined(evidence, all.collect(), |first, state, gpus| {
+        combine(evidence, first, state, gpus)
+    })
+}
 
 /// Merges findings on links that are alike: those of three GPUs or more, and those of all GPUs. `combine` returns the
 /// finding on several from the first of them, their state and their GPUs.

@@ -83,7 +83,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
             .fact("expected_from", expected.class.source)
     } else {
         let below = worst.below_percent();
-        if below <= RULE.parameter(evidence, &BELOW) {
+        let margin = RULE.parameter(evidence, &BELOW);
+        if below <= margin.max(evidence.scatter_percent()) {
             return None;
         }
         let message = format!(

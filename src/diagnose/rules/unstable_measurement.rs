@@ -10,8 +10,10 @@
 //! At least half of a direct pair's one-way figures must scatter so: if only one figure does, it met a rare slow copy.
 //! `peer-bandwidth-low` covers pairs whose direct figure is below its floor, and shows the spread.
 //!
-//! If two or more one-way figures of a pair spread by more than `stalls_percent`, single copies take several times as
-//! long as others, as over a link that retrains. That is an error, unless other programs hold memory on these GPUs or
+//! If two or more one-way figures of a pair spread by more than `stalls_percent`, or two or more rows of one such figure
+//! took 1.4 times as long as the median or longer, single copies take several times as long as others, as over a link
+//! that retrains. (If a check meets one such row, it times 100 more copies, so that one slow copy in thirty is found. A
+//! link that wakes up has one such row at the beginning, and no other.) That is an error, unless other programs hold memory on these GPUs or
 //! all pairs of the machine show it. Slow copies between these GPUs are attributed to it.
 //!
 //! Copies between host and GPU are judged too, if they have three or more rows. `spread_host_percent` is for copies of
@@ -76,6 +78,8 @@ const STALLS: Parameter = Parameter {
 };
 /// Fewest figures of a pair that must scatter so.
 const LEAST_FIGURES: usize = 2;
+/// Fewest rows of one figure that must take far longer than its others.
+const LEAST_SLOW_ROWS: u32 = 2;
 
 pub(crate) const RULE: Rule = Rule::new(
     "unstable-measurement",
@@ -190,21 +194,24 @@ pub(crate) fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
         cell.setup.path == Path::Direct
             && cell.setup.direction == Direction::OneWay
             && cell.samples >= LEAST_SAMPLES
-            && cell.spread_percent.is_some_and(|spread| spread > most)
+            && (repeats(cell) || cell.spread_percent.is_some_and(|spread| spread > most))
             && bandwidth::is_sound(evidence, cell)
     };
-    let mut figures: BTreeMap<(u32, u32), Vec<Pair>> = BTreeMap::new();
+    let mut figures: BTreeMap<(u32, u32), Vec<&PeerBandwidth>> = BTreeMap::new();
     for cell in evidence.peer().iter().filter(scatters) {
-        figures
-            .entry(cell.pair.unordered())
-            .or_default()
-            .push(cell.pair);
+        figures.entry(cell.pair.unordered()).or_default().push(cell);
     }
     figures
         .into_values()
-        .filter(|pairs| pairs.len() >= LEAST_FIGURES)
+        .filter(|cells| cells.len() >= LEAST_FIGURES || cells.iter().any(|cell| repeats(cell)))
         .flatten()
+        .map(|cell| cell.pair)
         .collect()
+}
+
+/// Returns true if several rows of a figure took far longer than its others.
+fn repeats(cell: &PeerBandwidth) -> bool {
+    cell.slow_rows.is_some_and(|rows| rows >= LEAST_SLOW_ROWS)
 }
 
 /// Returns one finding for each group of such pairs: an error if neither other work nor the whole machine explains it.
@@ -222,8 +229,17 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             .clone()
             .filter(|cell| group.pairs.contains(&cell.pair) && cell.samples >= LEAST_SAMPLES);
         let worst = of_group
+            .clone()
             .filter_map(|cell| cell.spread_percent)
             .fold(0.0, f64::max);
+        let slow_rows: u32 = of_group.clone().filter_map(|cell| cell.slow_rows).sum();
+        let most = RULE.parameter(evidence, &STALLS);
+        let wide = of_group.filter(|cell| cell.spread_percent.is_some_and(|spread| spread > most));
+        let ways = if wide.count() >= LEAST_FIGURES {
+            ", in several ways of copying"
+        } else {
+            ""
+        };
         let alone = group.common != cluster::Common::Everything
             && suspects::busy(evidence, &group.pairs).is_empty();
         let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
@@ -235,7 +251,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
                 group.subject(),
                 format!(
                     "Some copies {} take far longer than others: rows of the same copy differ by up to {worst:.0}% of their \
-                     median, in several ways of copying. The rates of these pairs are those of rows without such a copy",
+                     median{ways}. The rates of these pairs are those of rows without such a copy",
                     group.place(evidence.snapshot)
                 ),
                 Plan::now([Step::CheckIdle]).if_it_stays([
@@ -248,6 +264,9 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             .fact("spread", Fact::percent(worst))
             .fact("usual", Fact::percent(RULE.parameter(evidence, &DIRECT)))
             .pairs(&group.pairs);
+        if slow_rows > 0 {
+            found = found.fact("slow_rows", slow_rows);
+        }
         found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
         found
             .suspects
@@ -377,5 +396,19 @@ mod tests {
             }
         }
         assert_eq!(findings(&machine, Some(&measurements)), []);
+    }
+
+    #[test]
+    fn several_slow_rows_of_one_figure_are_enough_and_one_is_a_link_that_wakes_up() {
+        let machine = h200_vm(4);
+        let found = |slow_rows: u32| {
+            let mut measurements = measured(&machine, 0.88);
+            let cell = &mut measurements.peer[0];
+            (cell.samples, cell.slow_rows) = (100, Some(slow_rows));
+            findings(&machine, Some(&measurements))
+        };
+        assert_eq!(found(1), []);
+        let stalls = only(&found(2), "unstable-measurement", Severity::Error);
+        assert!(matches!(stalls.subject, Subject::Pair(_)), "{stalls:#?}");
     }
 }

@@ -211,6 +211,8 @@ model::steps! {
         "set CUDA_DEVICE_ORDER=PCI_BUS_ID so that CUDA numbers GPUs as nvidia-smi does";
     NumaBind => "numa-bind" ChangeProgram
         "run each program on the NUMA node of its GPU (numactl --cpunodebind=N --membind=N; peerscope topo shows the nodes)";
+    BindToNode(gpus: All, node: u32) => "numa-bind" ChangeProgram
+        "run programs of {gpus} on NUMA node {node} (numactl --cpunodebind={node} --membind={node})";
     PinMemory => "pin-memory" ChangeProgram
         "copy from pinned buffers that are allocated once and used again: pin_memory=True and non_blocking=True in \
          PyTorch, cudaMallocHost in CUDA";

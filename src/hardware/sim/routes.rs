@@ -5,7 +5,7 @@ use model::snapshot::{CommonAncestor, PciKind};
 use model::units::{PciAddress, PcieLink};
 
 use super::hops::Sleep;
-use super::spec::{FunctionSpec, MachineSpec, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
+use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
 
 /// One direction of a link, or of another resource that data passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -251,14 +251,13 @@ impl MachineSpec {
     }
 
     /// Returns the payload rate of the narrowest link of a route, GB/s. The interconnect and host memory do not
-    /// count: they limit the flows that share them, and no rate is reported as a share of theirs.
+    /// count if there is a link: they limit the flows that share them, and no rate is reported as a share of theirs.
     pub(crate) fn bottleneck_gbps(&self, route: &Route) -> f64 {
-        let links = route
-            .hops
-            .iter()
-            .filter(|hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory { .. }));
-        links
-            .map(|hop| self.hop_gbps(*hop))
+        let is_link =
+            |hop: &&Hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory { .. });
+        let any = route.hops.iter().any(|hop| is_link(&hop));
+        let hops = route.hops.iter().filter(|hop| !any || is_link(hop));
+        hops.map(|hop| self.hop_gbps(*hop))
             .fold(f64::INFINITY, f64::min)
     }
 
@@ -387,11 +386,15 @@ impl MachineSpec {
             .first()
             .and_then(|function| function.numa_node)
             .unwrap_or(node);
-        let mut hops = links(&path, None, true);
-        hops.extend(
-            self.uplink_above(&path)
-                .map(|uplink| Hop::Uplink { uplink, up: true }),
-        );
+        let spec = self.gpus.get(gpu as usize);
+        let mut hops = Vec::new();
+        if !spec.is_some_and(GpuSpec::beside_pcie) {
+            hops.extend(links(&path, None, true));
+            hops.extend(
+                self.uplink_above(&path)
+                    .map(|uplink| Hop::Uplink { uplink, up: true }),
+            );
+        }
         hops.extend((own != node).then_some(Hop::Interconnect {
             from: own,
             to: node,

@@ -15,8 +15,8 @@ use hardware::{
 use model::flow::Flow;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{
-    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus,
-    PcieErrors, RemappedRows, SlowFact,
+    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkPacketErrors,
+    NvLinkRemote, P2pStatus, PcieErrors, RemappedRows, SlowFact,
 };
 
 use super::counts::{Counters, each_link};
@@ -24,6 +24,9 @@ use super::moved::Looks;
 use super::routes::nvlink_mbps;
 use super::sampler::Clocked;
 use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkTarget, uuid};
+
+/// Decimal logarithm of the lowest bit error rate that NVML reports, 15e-255.
+const LOWEST_BIT_ERROR_RATE: f64 = -253.8239;
 
 /// Wait for answers of a simulated machine: chosen, longer than any host needs.
 const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
@@ -89,8 +92,13 @@ impl SimTelemetry {
         gpu.minor = Reading::Known(gpu.index);
         gpu.serial = Reading::Known(format!("{:013}", gpu.index));
         gpu.vbios = Reading::Known(spec.state.vbios.clone());
-        gpu.memory_total_bytes = Reading::Known(spec.memory);
-        gpu.memory_free_bytes = Reading::Known(spec.memory_free);
+        // A GPU within the processor has no memory of its own.
+        let own = |bytes| match spec.integrated {
+            true => Reading::unsupported(),
+            false => Reading::Known(bytes),
+        };
+        gpu.memory_total_bytes = own(spec.memory);
+        gpu.memory_free_bytes = own(spec.memory_free);
         gpu.numa_node = self
             .function_of(spec)
             .and_then(|function| self.numa_node(function))
@@ -150,7 +158,8 @@ impl SimTelemetry {
                 let later = SlowFact::NvLinkErrors.not_read();
                 link.crc_errors = Reading::Unknown(later.clone());
                 link.replay_errors = Reading::Unknown(later.clone());
-                link.recovery_errors = Reading::Unknown(later);
+                link.recovery_errors = Reading::Unknown(later.clone());
+                link.packet_errors = Reading::Unknown(later);
             }
             link
         });
@@ -225,14 +234,25 @@ impl SimTelemetry {
                     .fold(0, u64::saturating_add);
                 Reading::Known(figure(&links.errors).saturating_add(added))
             };
-            // nvml.h: the counters of flits and replays are "unsupported for Blackwell+".
-            let of_flits = |errors| match links.version.as_str() {
-                "5.0" | "6.0" => Reading::unsupported(),
-                _ => errors,
+            // nvml.h: the counters of flits and replays are "unsupported for Blackwell+", which has others.
+            let newer = matches!(links.version.as_str(), "5.0" | "6.0");
+            let of_flits = |errors| match newer {
+                true => Reading::unsupported(),
+                false => errors,
             };
             link.crc_errors = of_flits(sum(|errors| errors.crc));
             link.replay_errors = of_flits(sum(|errors| errors.replay));
             link.recovery_errors = sum(|errors| errors.recovery);
+            let count = |figure| sum(figure).get();
+            link.packet_errors = match newer {
+                true => Reading::Known(NvLinkPacketErrors {
+                    failed_recoveries: count(|errors| errors.failed_recovery),
+                    lost_packets: count(|errors| errors.packet),
+                    uncorrected: count(|errors| errors.effective),
+                    bit_error_rate_log10: Some(LOWEST_BIT_ERROR_RATE),
+                }),
+                false => Reading::unsupported(),
+            };
         }
     }
 
@@ -242,6 +262,7 @@ impl SimTelemetry {
             |feature: Option<bool>| -> Reading<bool> { feature.ok_or(Unknown::Unsupported).into() };
         gpu.bar1_total_bytes = Reading::Known(spec.bar1);
         gpu.mig = has(state.mig);
+        gpu.vgpu = Reading::Known(state.vgpu);
         gpu.compute_mode = Reading::Known(state.compute_mode);
         gpu.persistence = Reading::Known(state.persistence);
         gpu.ecc = has(state.ecc);

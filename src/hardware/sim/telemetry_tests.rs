@@ -121,6 +121,7 @@ fn changed() -> SimTelemetry {
         throttle_under_load: vec!["hw-thermal".into()],
         mig: Some(true),
         mig_instance: false,
+        vgpu: false,
         compute_mode: ComputeMode::Prohibited,
         processes: vec![GpuProcess {
             pid: 77,
@@ -141,6 +142,7 @@ fn changed() -> SimTelemetry {
             crc: 7,
             replay: 8,
             recovery: 9,
+            ..NvLinkErrors::default()
         },
     };
     spec.gpus[0].nvlinks = vec![
@@ -191,6 +193,7 @@ fn changed() -> SimTelemetry {
         crc: 100,
         replay: 0,
         recovery: 1,
+        ..NvLinkErrors::default()
     };
     spec.faults.nvlinks.push(NvLinkFault {
         gpu: 0,

@@ -57,6 +57,8 @@ facts! {
             c2c: bool,
             /// True if MIG mode is on.
             mig: bool,
+            /// True if it is a virtual GPU, which a hypervisor lets several machines share.
+            vgpu: bool,
             /// Compute mode.
             compute_mode: ComputeMode,
             /// True if persistence mode is on.

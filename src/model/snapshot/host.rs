@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::reading::facts;
+use crate::units::Bytes;
 use crate::units::PciAddress;
 
 facts! {
@@ -48,6 +49,8 @@ facts! {
             nccl_variables: Vec<String>,
             /// Mean number of tasks that ran or waited for a processor or a disk in the minute before the check.
             busy_tasks: u32,
+            /// Bytes of the last-level caches of all processors together, as the kernel lists them.
+            last_level_cache_bytes: Bytes,
             /// Time since the system started, seconds.
             up_seconds: u64,
             /// Xid messages of the NVIDIA driver in the kernel's log: the last one of each GPU and code, by time.
@@ -70,6 +73,12 @@ pub enum ConfidentialComputing {
 }
 
 impl Host {
+    /// Returns true if this is the Linux within Windows (WSL 2), whose kernel says so.
+    pub fn is_wsl(&self) -> bool {
+        let kernel = self.kernel_version.known();
+        kernel.is_some_and(|version| version.to_ascii_lowercase().contains("microsoft"))
+    }
+
     /// Returns true if confidential computing encrypts what GPUs exchange with the host, which costs most of the rate.
     /// Developer mode encrypts too.
     pub fn encrypts_copies(&self) -> bool {

@@ -16,7 +16,7 @@ use super::units::{Bytes, PciAddress};
 pub use adapter::{Adapter, AdapterKind, AdapterPort};
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
 pub use host::{ConfidentialComputing, Host, Xid};
-pub use nvlink::{Fabric, FabricState, NvLink, NvLinkRemote};
+pub use nvlink::{Fabric, FabricState, NvLink, NvLinkPacketErrors, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
 pub use pci::{
     Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower,

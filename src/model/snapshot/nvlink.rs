@@ -27,8 +27,25 @@ facts! {
             replay_errors: u64,
             /// Recoveries.
             recovery_errors: u64,
+            /// Errors that NVLink 5 and later count, beside recoveries.
+            packet_errors: NvLinkPacketErrors,
         }
     }
+}
+
+/// Errors that NVLink 5 and later count since the driver was loaded; null for what the driver does not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct NvLinkPacketErrors {
+    /// Recoveries that failed, after which the link was down.
+    pub failed_recoveries: Option<u64>,
+    /// Packets that were malformed, did not fit the buffer, or were discarded.
+    pub lost_packets: Option<u64>,
+    /// Errors that forward error correction did not correct.
+    pub uncorrected: Option<u64>,
+    /// Decimal logarithm of the share of bits that are wrong after forward error correction.
+    pub bit_error_rate_log10: Option<f64>,
 }
 
 /// The kind of device that an NVLink leads to.

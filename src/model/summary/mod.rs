@@ -145,10 +145,11 @@ impl Serialize for Report {
             measurements,
             findings,
             advice,
+            against,
             verdict,
             timing,
         } = self;
-        let mut to = to.serialize_struct("Report", 13)?;
+        let mut to = to.serialize_struct("Report", 14)?;
         to.serialize_field("schema", schema)?;
         to.serialize_field("tool", tool)?;
         to.serialize_field("started_at", started_at)?;
@@ -161,6 +162,9 @@ impl Serialize for Report {
         to.serialize_field("findings", findings)?;
         if !advice.is_empty() {
             to.serialize_field("advice", advice)?;
+        }
+        if let Some(against) = against {
+            to.serialize_field("against", against)?;
         }
         to.serialize_field("verdict", verdict)?;
         to.serialize_field("timing", timing)?;

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::evidence;
-use super::super::findings::parts;
+use super::super::findings::{is_usual, parts};
 use super::blocks::NEW_LINE;
 use model::finding::{Finding, RuleId, Severity};
 use model::snapshot::Snapshot;
@@ -18,9 +18,22 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     section("Findings", &of(digest, false), &digest.report.snapshot)
 }
 
-/// Renders the information, which needs no action.
+/// Renders the information, which needs no action. What nearly every healthy machine gets is one line that unfolds.
 pub(super) fn notes(digest: &Digest<'_>) -> Markup {
-    section("Notes", &of(digest, true), &digest.report.snapshot)
+    let snapshot = &digest.report.snapshot;
+    let (usual, own): (Vec<_>, Vec<_>) = of(digest, true)
+        .into_iter()
+        .partition(|finding| is_usual(finding));
+    let codes: Vec<&str> = usual.iter().map(|finding| &*finding.code).collect();
+    html! {
+        (section("Notes", &own, snapshot))
+        @if !usual.is_empty() {
+            (NEW_LINE) details .usual {
+                summary { "As most machines have: " (clean(&codes.join(", "))) }
+                @for finding in &usual { (NEW_LINE) (card(finding, snapshot)) }
+            }
+        }
+    }
 }
 
 fn of<'a>(digest: &Digest<'a>, information: bool) -> Vec<&'a Finding> {

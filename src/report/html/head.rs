@@ -14,8 +14,8 @@ use super::{title, top};
 use model::report::Report;
 use model::rounding::short;
 
-/// Most serial numbers that are listed; the table of the machine contains every GPU's own.
-const SERIALS: usize = 16;
+/// Most serial numbers that are listed at once; more unfold.
+const SERIALS: usize = 8;
 
 /// Renders the top; `blocks` come from the page that text and HTML share.
 pub(super) fn write(digest: &Digest<'_>, blocks: &[Block]) -> Markup {
@@ -33,6 +33,7 @@ pub(super) fn write(digest: &Digest<'_>, blocks: &[Block]) -> Markup {
                 @for (label, text) in facts(digest.report) {
                     (NEW_LINE) div { dt { (label) } dd { (clean(&text)) } }
                 }
+                (serials(digest.report))
             }
         }
     }
@@ -69,29 +70,34 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
             groups.join("; ")
         },
     ));
-    facts.push(("Software", machine::software(host)));
-    let serials: Vec<String> = serials(report);
-    if !serials.is_empty() {
-        facts.push(("Serial numbers", serials.join(", ")));
-    }
+    facts.push(("Software", machine::software(report)));
     facts
 }
 
-/// Returns the serial number of each GPU; boards with several GPUs have one for all of them.
-fn serials(report: &Report) -> Vec<String> {
+/// Renders the serial number of each GPU; boards with several GPUs have one for all of them.
+fn serials(report: &Report) -> Markup {
     let known = report
         .snapshot
         .gpus
         .iter()
         .filter_map(|gpu| Some((gpu.index, gpu.serial.known()?)));
     let all: BTreeSet<(u32, &String)> = known.collect();
-    let mut list: Vec<String> = all
+    let list: Vec<String> = all
         .iter()
-        .take(SERIALS)
-        .map(|(gpu, serial)| format!("GPU {gpu} {serial}"))
+        .map(|(gpu, serial)| format!("GPU {gpu} {}", clean(serial)))
         .collect();
-    if all.len() > SERIALS {
-        list.push(format!("and {} more", all.len() - SERIALS));
+    html! {
+        @if !list.is_empty() {
+            (NEW_LINE) div {
+                dt { "Serial numbers" }
+                dd {
+                    @if list.len() > SERIALS {
+                        details .cut { summary { "of " (list.len()) " GPUs" } span { (list.join(", ")) } }
+                    } @else {
+                        (list.join(", "))
+                    }
+                }
+            }
+        }
     }
-    list
 }

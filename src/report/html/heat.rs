@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::figures::Spread;
-use super::super::marks::{Figure, meaning};
+use super::super::marks::{Figure, Mark, legend as marks_of, meaning, word};
 use super::super::pair_figures::wrong_pairs;
 use super::host_map;
 use super::map_cells::{HeatCell, LOW, MOST, MapContext, STEPS, dress, head};
@@ -111,14 +111,8 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &MapContext) -
 /// Explains the words and marks of these cells, as a suffix of how they were measured.
 fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
     let figures: Vec<Figure> = cells.values().map(|cell| Figure::of(Some(cell))).collect();
-    // The part after a comma is about tables with per cent.
-    let said = |(mark, meaning): (&str, &str)| {
-        format!("; {mark}: {}", meaning.split(',').next().unwrap_or(meaning))
-    };
-    super::super::marks::legend(&figures)
-        .into_iter()
-        .map(said)
-        .collect()
+    let said = |known: Mark| format!("; {}: {}", known.mark, known.meaning);
+    marks_of(&figures).into_iter().map(said).collect()
 }
 
 /// Compares copies through the host with their median: their expected rate depends mostly on the processors.
@@ -181,10 +175,7 @@ fn plain(cell: &PeerBandwidth) -> HeatCell {
             word.to_owned(),
             format!(
                 ": {}",
-                cell.ending
-                    .reason
-                    .as_deref()
-                    .unwrap_or_else(|| meaning(word))
+                cell.ending.reason.clone().unwrap_or_else(|| meaning(word))
             ),
         ),
     };
@@ -208,10 +199,9 @@ fn latency(measurements: &Measurements) -> Map {
     let median =
         Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
     let cells = direct().map(|cell| {
-        let text = cell.latency_us.map_or_else(
-            || super::super::marks::word(cell.ending.status).to_owned(),
-            short,
-        );
+        let text = cell
+            .latency_us
+            .map_or_else(|| word(cell.ending.status).to_owned(), short);
         let share = median
             .zip(cell.latency_us)
             .filter(|(_, us)| *us > 0.0)

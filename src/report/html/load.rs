@@ -38,8 +38,8 @@ fn patterns(measurements: &Measurements) -> Markup {
             section .load {
                 h2 { "Several flows at once" }
                 p .faint {
-                    "All flows of a pattern together, the lowest pattern of its kind; the bar is the share of what healthy \
-                     machines reach, the frame is 100%."
+                    "All flows of a pattern together, the lowest pattern of its kind; the bar is the share of what the links \
+                     allow as they are, the frame is 100%."
                 }
                 div .scroll tabindex="0" role="region" aria-label="Several flows at once" {
                     table .bars {

@@ -11,6 +11,7 @@ use model::report::Report;
 use model::rounding::rate;
 use model::snapshot::P2pStatus;
 use model::topology::{Link, LinkKind, PairRoute};
+use topology::nvlink;
 
 /// Most pairs with a problem that are drawn; if there are more, they are counted.
 const MOST: usize = 8;
@@ -43,7 +44,8 @@ pub(super) enum What {
 
 /// Returns everything that is drawn between two GPUs.
 pub(super) fn of(report: &Report) -> Vec<Join> {
-    let mut joins: Vec<Join> = report.topology.links.iter().filter_map(bundle).collect();
+    let links = report.topology.links.iter();
+    let mut joins: Vec<Join> = links.filter_map(|link| bundle(report, link)).collect();
     let refused = refused(report);
     let few = refused.len() <= MOST.min(pairs(report) / 2);
     joins.extend(refused.iter().filter(|_| few).map(|&pair| Join {
@@ -66,13 +68,13 @@ pub(super) fn of(report: &Report) -> Vec<Join> {
 }
 
 /// Returns a bundle of links from GPU to GPU.
-fn bundle(link: &Link) -> Option<Join> {
+fn bundle(report: &Report, link: &Link) -> Option<Join> {
     let (LinkKind::NvLink, Some(source), Some(destination)) =
         (link.kind, gpu(link.upper), gpu(link.lower))
     else {
         return None;
     };
-    let above = nvlinks(link);
+    let above = nvlinks(report, link);
     let label = above.of.as_ref().map_or_else(
         || above.label.clone(),
         |of| format!("{} of {of}", above.label),
@@ -102,7 +104,7 @@ pub(super) fn to_switches(report: &Report) -> Vec<(u32, Above)> {
         .filter(|link| link.kind == LinkKind::NvLink);
     let of_gpu = |link: &Link| match (link.upper, link.lower) {
         (NodeId::NvSwitch, NodeId::Gpu(index)) | (NodeId::Gpu(index), NodeId::NvSwitch) => {
-            let above = nvlinks(link);
+            let above = nvlinks(report, link);
             Some((
                 index,
                 Above {
@@ -117,15 +119,16 @@ pub(super) fn to_switches(report: &Report) -> Vec<(u32, Above)> {
 }
 
 /// Labels NVLinks in nvidia-smi's form, with the possible number if some are missing.
-fn nvlinks(link: &Link) -> Above {
+fn nvlinks(report: &Report, link: &Link) -> Above {
     let [now, possible] =
         [link.capacity_gbps, link.possible_gbps].map(|rate| rate.map(|rate| rate.0));
-    let number: Option<f64> = link
-        .label
-        .split(' ')
-        .next()
-        .and_then(|number| number.parse::<u16>().ok())
-        .map(f64::from);
+    let ends = [link.upper, link.lower].map(|end| report.snapshot.gpu(gpu(end)?));
+    let bundle = match ends {
+        [Some(one), Some(other)] => nvlink::direct(one, other),
+        [Some(gpu), None] | [None, Some(gpu)] => nvlink::switched(gpu),
+        [None, None] => None,
+    };
+    let number = bundle.map(|bundle| f64::from(bundle.links));
     let slow = now
         .zip(possible)
         .filter(|(now, possible)| *now < possible * AS_POSSIBLE);

@@ -270,8 +270,7 @@ impl<'a> Growing<'a> {
             ),
             NodeId::HiddenRoot => ("PCIe root".into(), vec!["not visible".into()]),
             _ if kind == PartKind::Adapter => {
-                let name = node.label.split(" (").next().unwrap_or_default();
-                (name.to_owned(), address.into_iter().collect())
+                (self.adapter(node.pci), address.into_iter().collect())
             }
             _ => (kind.word().into(), address.into_iter().collect()),
         };
@@ -284,6 +283,14 @@ impl<'a> Growing<'a> {
             tip: format!("{}{slot}", node.label),
             ..bare(kind, name, lines)
         }
+    }
+
+    /// Returns the names that the kernel gives to an adapter.
+    fn adapter(&self, pci: Option<PciAddress>) -> String {
+        let adapters = self.report.snapshot.adapters.iter();
+        let here = adapters.filter(|adapter| Some(adapter.pci) == pci);
+        let names: Vec<_> = here.map(|adapter| adapter.name.as_str()).collect();
+        names.join(", ")
     }
 
     fn memory(&self, numa: u32) -> Vec<String> {

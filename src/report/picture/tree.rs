@@ -22,10 +22,9 @@ const LINES: [&str; 4] = ["├─ ", "└─ ", "│  ", "   "];
 /// Renders the caveats, the tree, and connections of GPUs outside the tree.
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let mut out = String::new();
-    for caveat in digest.caveats.values() {
-        // One line for each part that was left out.
-        for part in caveat.split("; ") {
-            sentence(&mut out, part, 0, Paint::Warning, style);
+    for caveat in digest.caveats.keys() {
+        for part in caveat.parts(digest.report) {
+            sentence(&mut out, &part, 0, Paint::Warning, style);
         }
     }
     let host = digest

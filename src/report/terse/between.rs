@@ -58,7 +58,7 @@ pub(super) fn write(
     if let Some(text) = latency(measurements) {
         page.item(2, HANG, "latency", Paint::Faint, &text);
     }
-    load::write(page, measurements);
+    load::write(page, digest, measurements);
 }
 
 /// The form in which a result is shown.
@@ -269,11 +269,23 @@ fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
     );
     let part = |(setup, cells): &(Setup, Vec<&PeerBandwidth>)| {
         let rates = Figures::of(cells.iter().copied()).rates?;
-        let of: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
-        let of = (of.len() < pairs).then(|| count(of.len(), "pair"));
+        let pairs_of: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
+        let all_below = of_copies(cells).is_some_and(|of| of.number_below == cells.len());
+        let of = (pairs_of.len() < pairs
+            || !all_below && of_copies(cells).is_some_and(|of| !of.is_fine()))
+        .then(|| count(pairs_of.len(), "pair"));
         let below = of_copies(cells)
             .filter(|standing| !standing.is_fine())
-            .map(Standing::words);
+            .map(|standing| {
+                let few = (cells.iter().copied())
+                    .filter(|cell| of_copies(&[cell]).is_some_and(|one| !one.is_fine()));
+                let few: BTreeSet<Pair> = few.map(|cell| cell.pair).collect();
+                let words = standing.words();
+                match few.len() < pairs_of.len() {
+                    true => format!("{} of them {words}", few.len()),
+                    false => words,
+                }
+            });
         let notes: Vec<String> = of.into_iter().chain(below).collect();
         let notes = if notes.is_empty() {
             String::new()

@@ -8,11 +8,12 @@ use super::super::pair_figures::{local_rates, over};
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
-use model::asynchrony::{Call, HostCall};
+use model::asynchrony::{Call, Hazard, HostCall, LaunchLoop};
 use model::finding::Severity;
 use model::flow::HostMemory;
-use model::host::Allocation;
-use model::measurement::Measurements;
+use model::host::{Allocation, Pinning};
+use model::measurement::{Measurements, Tables};
+use model::pipeline::Engines;
 use model::placement::{Engine, HostMode};
 use model::rounding::{percent, range, rate, short};
 
@@ -29,13 +30,28 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measure
     } else {
         copies(measurements)
     };
+    // The other tables are between GPUs.
+    let Tables {
+        peer: _,
+        overlap: _,
+        latency: _,
+        local: _,
+        host: _,
+        pinning: nodes,
+        pipeline: _,
+        engines,
+        calls: all_calls,
+        launch_loop,
+        hazard,
+        load: _,
+    } = measurements.tables();
     let all = [
         copies,
         local(measurements),
-        pinning(measurements),
-        pipelines(measurements),
-        calls(measurements),
-        hazards(measurements),
+        pinning(nodes),
+        pipelines(measurements, engines),
+        calls(all_calls, launch_loop),
+        hazards(hazard),
     ];
     if all.iter().any(|lines| !lines.is_empty()) {
         page.heading("Each GPU, and the memory of the host");
@@ -126,10 +142,8 @@ fn local(measurements: &Measurements) -> Lines {
     line.into_iter().collect()
 }
 
-fn pinning(measurements: &Measurements) -> Lines {
-    let times = |figure: fn(&model::host::Pinning) -> Option<f64>| {
-        Spread::of(measurements.pinning.iter().filter_map(figure))
-    };
+fn pinning(nodes: &[Pinning]) -> Lines {
+    let times = |figure: fn(&Pinning) -> Option<f64>| Spread::of(nodes.iter().filter_map(figure));
     let parts = [
         (times(|node| node.allocate_ms_per_gib), "to allocate"),
         (times(|node| node.free_ms_per_gib), "to free"),
@@ -148,7 +162,7 @@ fn pinning(measurements: &Measurements) -> Lines {
 }
 
 /// Returns the gain of several streams, and the copy engines observed at work.
-fn pipelines(measurements: &Measurements) -> Lines {
+fn pipelines(measurements: &Measurements, all: &[Engines]) -> Lines {
     let speed = Spread::of(
         streams::speed_ups(measurements)
             .iter()
@@ -160,7 +174,6 @@ fn pipelines(measurements: &Measurements) -> Lines {
             range(of.min, of.max, short, " to ")
         )
     });
-    let all = &measurements.engines;
     let engines = over(all, |cell| cell.observed.map(f64::from)).map(|seen| {
         let of = over(all, |cell| cell.reported.map(f64::from));
         let of = of
@@ -180,21 +193,19 @@ fn pipelines(measurements: &Measurements) -> Lines {
 }
 
 /// Returns how long asynchronous calls block the host.
-fn calls(measurements: &Measurements) -> Lines {
+fn calls(all: &[HostCall], loops: &[LaunchLoop]) -> Lines {
     let of = |call: Call, memory: Option<HostMemory>| {
         let is_meant = |cell: &HostCall| {
             (cell.call, cell.memory, cell.host) == (call, memory, HostMode::NonBlocking)
         };
-        over(&measurements.calls, |cell| {
-            cell.host_blocked_us.filter(|_| is_meant(cell))
-        })
+        over(all, |cell| cell.host_blocked_us.filter(|_| is_meant(cell)))
     };
     let parts = [
         (of(Call::Launch, None), "launch"),
         (of(Call::Copy, Some(HostMemory::Pinned)), "pinned copy"),
         (of(Call::Copy, Some(HostMemory::Pageable)), "pageable"),
     ];
-    let turns = over(&measurements.launch_loop, |cell| {
+    let turns = over(loops, |cell| {
         cell.turn_us.filter(|_| cell.gpu == cell.synchronized)
     });
     let part = |(spread, what): (Option<Spread>, &str)| {
@@ -213,12 +224,12 @@ fn calls(measurements: &Measurements) -> Lines {
     }
 }
 
-fn hazards(measurements: &Measurements) -> Lines {
-    let stale = over(&measurements.hazard, |cell| cell.stale_percent);
+fn hazards(all: &[Hazard]) -> Lines {
+    let stale = over(all, |cell| cell.stale_percent);
     let Some(stale) = stale.filter(|stale| stale.max > 0.0) else {
         return Lines::new();
     };
-    let after = over(&measurements.hazard, |cell| cell.stale_after_wait_percent);
+    let after = over(all, |cell| cell.stale_after_wait_percent);
     let after = after
         .map(|after| format!(", after a wait {}%", percent(after.max)))
         .unwrap_or_default();

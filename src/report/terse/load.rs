@@ -1,15 +1,20 @@
 //! Several flows at once: one line if all reach what is expected, else the table.
 
+use super::super::digest::Digest;
 use super::super::figures::Spread;
+use super::super::highlight::Highlights;
 use super::super::load::{self as tables, PatternFigures};
 use super::super::page::{Page, Paint};
+use super::super::pair_figures::HIDDEN;
 use super::super::standing::{Standing, of_load};
 use super::HANG;
+use model::flow::Flow;
+use model::load::LoadPattern;
 use model::measurement::Measurements;
 use model::rounding::{range, rate};
 
 /// Writes patterns, all-reduce and counters.
-pub(super) fn write(page: &mut Page, measurements: &Measurements) {
+pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     let kinds = PatternFigures::of(measurements);
     if !kinds.is_empty() {
         let reduced = measurements
@@ -22,7 +27,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
         } else {
             format!("; all-reduce at most {}", reduced.join(", "))
         };
-        match patterns(&kinds) {
+        match patterns(&kinds, slowest(digest, &kinds)) {
             Some(text) => page.item(2, HANG, "at once", Paint::Faint, &(text + &reduced)),
             None => tables::patterns(page, measurements),
         }
@@ -32,8 +37,26 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     }
 }
 
-/// Returns `ring 3115, shift 3115, two into one 396 GB/s, as expected`, or `None` if one is below.
-fn patterns(kinds: &[PatternFigures<'_>]) -> Option<String> {
+/// Returns the slowest flow of a pair that a finding is about, if others of its pattern are clearly faster.
+fn slowest(digest: &Digest<'_>, kinds: &[PatternFigures<'_>]) -> Option<(Flow, f64)> {
+    let found = Highlights::of(&digest.report.findings);
+    let of_pattern = |load: &&LoadPattern| {
+        let rates = load.flows.iter().filter_map(|flow| flow.achieved_gbps);
+        let most = rates.map(|rate| rate.0).fold(0.0, f64::max);
+        let slow = load.flows.iter().filter_map(move |flow| {
+            let rate = flow.achieved_gbps?.0;
+            (rate < HIDDEN * most).then_some((flow.flow(), rate))
+        });
+        slow.collect::<Vec<_>>()
+    };
+    let all = kinds.iter().flat_map(|kind| &kind.all).flat_map(of_pattern);
+    all.filter(|(flow, _)| flow.pair().is_some_and(|pair| found.is_affected(pair)))
+        .min_by(|(_, one), (_, other)| one.total_cmp(other))
+}
+
+/// Returns `ring 3115, shift 3115, two into one 396 GB/s, as expected`, or `None` if one is below. What is expected of
+/// flows follows the links as they are, so a pattern with a slow pair may be as expected.
+fn patterns(kinds: &[PatternFigures<'_>], slowest: Option<(Flow, f64)>) -> Option<String> {
     let standing = of_load(kinds);
     if !standing.is_none_or(Standing::is_fine) {
         return None;
@@ -55,8 +78,15 @@ fn patterns(kinds: &[PatternFigures<'_>]) -> Option<String> {
         ))
     };
     let parts: Vec<String> = kinds.iter().filter_map(part).collect();
-    let standing = standing
-        .map(|standing| format!(", {}", standing.words()))
-        .unwrap_or_default();
+    let standing = match (standing, slowest) {
+        (_, Some((flow, least))) => {
+            format!(
+                ", as the links allow as they are; lowest {}, {flow}",
+                rate(least)
+            )
+        }
+        (Some(standing), None) => format!(", {}", standing.words()),
+        (None, None) => String::new(),
+    };
     (!parts.is_empty()).then(|| format!("{} GB/s{standing}", parts.join(", ")))
 }

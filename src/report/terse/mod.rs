@@ -32,6 +32,7 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
         None => topo::write(&mut page, report),
         Some(measurements) => measured(&mut page, digest, measurements),
     }
+    super::against::write(&mut page, digest.report);
     end(&mut page, digest);
     page
 }
@@ -41,6 +42,7 @@ pub(super) fn brief(digest: &Digest<'_>, width: usize) -> Page {
     let mut page = Page::new(false);
     body::top(&mut page, digest, Expected::Said);
     summary::write(&mut page, digest, width, summary::Of::EachFinding);
+    notes(&mut page, digest);
     page
 }
 
@@ -82,6 +84,15 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     }
 }
 
+/// Writes in one line what nearly every healthy machine gets.
+fn notes(page: &mut Page, digest: &Digest<'_>) {
+    if let Some(codes) = summary::usual(digest) {
+        page.blank();
+        let text = format!("as most machines have: {codes}");
+        page.item(0, 8, "Notes", Paint::Strong, &text);
+    }
+}
+
 /// Writes which run this was, and where to find the rest.
 fn end(page: &mut Page, digest: &Digest<'_>) {
     let report = digest.report;
@@ -99,10 +110,7 @@ fn end(page: &mut Page, digest: &Digest<'_>) {
         short(report.timing.total)
     );
     page.blank();
-    if let Some(codes) = summary::usual(digest) {
-        let text = format!("as most machines have: {codes}");
-        page.item(0, 8, "Notes", Paint::Strong, &text);
-    }
+    notes(page, digest);
     page.item(0, 8, "Run", Paint::Strong, &text);
     page.item(
         0,

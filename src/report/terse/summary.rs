@@ -4,27 +4,18 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::digest::Digest;
 use super::super::escape::clean;
-use super::super::findings::{Alike, by_rule, is_usual, label, place};
-use super::super::page::{Page, Paint};
-use model::finding::{Finding, Severity};
-use model::snapshot::Snapshot;
-use model::step;
+use super::super::findings::{Alike, by_rule, label};
+use super::super::page::Page;
+use model::finding::Severity;
 
 /// Column at which the text starts.
 const TEXT: usize = 9;
 
-/// Least columns of the text beside a code; chosen.
-const LEAST: usize = 30;
+/// Fewest columns of a clause that says something; chosen.
+const LEAST: usize = 20;
 
 /// Most findings per rule that get their own summary line, on a page that describes them further down.
 const LINES_PER_RULE: usize = 4;
-
-/// Most findings, the worst ones, whose place and first step follow their line; the page describes the others further
-/// down. Chosen.
-const TOLD: usize = 2;
-
-/// Column at which place and first step start.
-const HANG: usize = TEXT + 9;
 
 /// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,18 +25,19 @@ pub(super) enum Of {
     EachRule,
 }
 
-/// Writes the lines, worst first; each fits the width. A page that describes the findings further down has none for
-/// information.
+/// Writes the lines, worst first. A page that describes the findings further down has none for information, and none for
+/// a single finding, which it describes next. Nobody has lines for what nearly every healthy machine gets.
 pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) {
     let mut all = by_rule(digest.report);
-    if of == Of::EachRule {
-        all.retain(|alike| alike.severity > Severity::Info);
-    }
-    if all.is_empty() || (of == Of::EachRule && is_whole_in_a_line(&all, width)) {
+    all.retain(|alike| match of {
+        Of::EachRule => alike.severity > Severity::Info,
+        Of::EachFinding => !alike.is_usual(),
+    });
+    let number: usize = all.iter().map(|alike| alike.findings.len()).sum();
+    if number == 0 || (of == Of::EachRule && number == 1) {
         return;
     }
     page.blank();
-    let mut told = 0;
     for Alike {
         severity,
         code,
@@ -65,26 +57,10 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
                 String::new()
             };
             let end = format!("{more} [{}]", clean(code));
-            let sentence = clean(&finding.message).into_owned();
-            let text = fitted(&sentence, &end, width.saturating_sub(TEXT));
+            let text = fitted(&clean(&finding.message), &end, width.saturating_sub(TEXT));
             page.item(0, TEXT, word, paint, &text);
-            if of == Of::EachRule && severity > Severity::Info && told < TOLD {
-                told += 1;
-                let room = width.saturating_sub(HANG);
-                first_step(page, finding, &digest.report.snapshot, &text, room);
-            }
         }
     }
-}
-
-/// Returns true for one finding whose sentence is not cut: its block below begins with the same line.
-fn is_whole_in_a_line(all: &[Alike<'_>], width: usize) -> bool {
-    let [one] = all else { return false };
-    let [finding] = one.findings[..] else {
-        return false;
-    };
-    let needed = clean(&finding.message).width() + clean(one.code).width() + " []".len();
-    needed <= width.saturating_sub(TEXT)
 }
 
 /// Returns the rules whose information nearly every healthy machine gets, if there are any: `pageable-slower and
@@ -93,82 +69,48 @@ pub(super) fn usual(digest: &Digest<'_>) -> Option<String> {
     let codes = by_rule(digest.report);
     let codes: Vec<_> = codes
         .iter()
-        .filter(|alike| is_usual(alike))
+        .filter(|alike| alike.is_usual())
         .map(|alike| clean(alike.code).into_owned())
         .collect();
     (!codes.is_empty()).then(|| codes.join(", "))
 }
 
-/// Writes the place and the first steps below the line of a finding, so that a technician at the machine can begin.
-fn first_step(page: &mut Page, finding: &Finding, snapshot: &Snapshot, line: &str, room: usize) {
-    let place = place(&finding.subject, snapshot);
-    let beside = match (place.as_slice(), finding.suspects.first()) {
-        ([], suspect) => suspect.map(|suspect| ("suspect", suspect.cause.clone())),
-        // The line itself contains the place if it had room.
-        (parts, _) if parts.iter().any(|part| line.contains(part)) => None,
-        (parts, _) => Some(("where", parts.join(", "))),
-    };
-    if let Some((word, text)) = beside {
-        let text = clause(&clean(&text), room);
-        page.item(TEXT, HANG, word, Paint::Faint, &text);
-    }
-    let steps = beginning(finding, room * 2 - room / 8);
-    page.item(TEXT, HANG, "do", Paint::Strong, &steps);
-}
-
-/// Returns as many of the steps to take at once as fit.
-fn beginning(finding: &Finding, room: usize) -> String {
-    let first = step::at_once(&finding.steps);
-    let fitting = (1..=first.len())
-        .rev()
-        .map(|number| clean(&step::sentences(&first[..number])).into_owned())
-        .find(|text| text.width() <= room);
-    fitting.unwrap_or_else(|| match first {
-        [] => clause(&clean(&finding.next_step), room),
-        [step, ..] => clause(&clean(&step::sentences(std::slice::from_ref(step))), room),
-    })
-}
-
-/// Joins a sentence and its end in a line. Omits the end if it leaves the sentence no room.
+/// Joins the most informative beginning of a sentence that fits the width and its end. If no clause fits, the first one
+/// goes on in the next line: nothing is cut within a clause.
 fn fitted(sentence: &str, end: &str, width: usize) -> String {
-    match width.checked_sub(end.width()).filter(|room| *room >= LEAST) {
-        Some(room) => clause(sentence, room) + end,
-        None => clause(sentence, width),
+    let room = width.saturating_sub(end.width());
+    let bare = without_brackets(sentence);
+    if sentence.width() <= room {
+        return sentence.to_owned() + end;
     }
+    // A clause of two words, such as a name before a colon, is not informative.
+    let says_something = |clause: &&str| clause.width() >= (room / 3).max(LEAST);
+    let fitting = [sentence, &bare].into_iter().find_map(|text| {
+        let clauses = clauses(text).filter(|clause| clause.width() <= room);
+        clauses.filter(says_something).last()
+    });
+    let first = || clauses(&bare).find(says_something);
+    fitting.or_else(first).unwrap_or(&bare).to_owned() + end
 }
 
-/// Returns the most informative beginning of a sentence in this many columns. Prefers whole clauses, omits text in
-/// brackets if that helps, else returns as many words as fit.
-fn clause(sentence: &str, room: usize) -> String {
-    if sentence.width() <= room {
-        return sentence.to_owned();
-    }
-    let bare = without_brackets(sentence);
-    let fitting = [sentence, &bare].into_iter().find_map(|text| {
-        let ends = [": ", "; ", ". "]
-            .iter()
-            .flat_map(|end| text.match_indices(end))
-            .map(|(at, _)| at);
-        let ends = ends
-            .chain([text.len()])
-            .filter(|&at| text[..at].width() <= room);
-        ends.max().map(|at| text[..at].to_owned())
-    });
-    // A clause of two words, such as a name before a colon, is not informative.
-    if let Some(clause) = fitting.filter(|clause| clause.width() >= room / 3) {
-        return clause;
-    }
-    let mut text = String::new();
-    for word in bare.split(' ') {
-        if text.width() + word.width() + " ...".len() + 1 > room {
-            break;
-        }
-        if !text.is_empty() {
-            text.push(' ');
-        }
-        text += word;
-    }
-    format!("{} ...", text.trim_end_matches([',', ';', ':']))
+/// Ends of a clause, and how much of each belongs to it.
+const ENDS: [(&str, usize); 6] = [
+    (": ", 0),
+    ("; ", 0),
+    (". ", 0),
+    ("GB/s, ", 4),
+    (", while ", 0),
+    (", although ", 0),
+];
+
+/// Returns the beginnings of a sentence that end with a clause, the shortest first; the last is all of it.
+fn clauses(sentence: &str) -> impl Iterator<Item = &str> {
+    let mut ends: Vec<usize> = (ENDS.iter())
+        .flat_map(|(end, kept)| sentence.match_indices(end).map(move |(at, _)| at + kept))
+        .chain([sentence.len()])
+        .collect();
+    ends.sort_unstable();
+    ends.into_iter().map(|end| &sentence[..end])
 }
 
 /// Returns the sentence without its brackets and their contents.
@@ -196,37 +138,35 @@ mod tests {
 
     #[test]
     fn whole_clauses_are_kept() {
-        assert_eq!(clause(LONG, 200), LONG);
+        assert_eq!(fitted(LONG, "", 200), LONG);
         assert_eq!(
-            clause(LONG, 70),
+            fitted(LONG, "", 70),
             "The PCIe link of GPU 5 (0000:44:00.0, slot 6) runs at Gen4 x4"
         );
-        assert_eq!(clause(LONG, 50), "The PCIe link of GPU 5 runs at Gen4 x4");
-        assert_eq!(clause(LONG, 36), "The PCIe link of GPU 5 runs at ...");
+        let bare = "The PCIe link of GPU 5 runs at Gen4 x4";
+        assert_eq!(fitted(LONG, "", 50), bare);
         assert_eq!(
-            clause("GPU 3: it has stopped to answer and more words", 30),
-            "GPU 3: it has stopped to ..."
+            fitted(LONG, " [pcie-narrow]", 71),
+            format!("{bare} [pcie-narrow]")
         );
-        assert_eq!(clause("((((", 3), " ...");
+        assert_eq!(
+            fitted("GPU 3: it has stopped to answer and more words", "", 30),
+            "GPU 3: it has stopped to answer and more words",
+            "a name says nothing"
+        );
+        assert_eq!(fitted("((((", "", 3), "");
     }
 
     #[test]
-    fn a_line_is_no_longer_than_there_is_room() {
-        for width in 30..140 {
-            let text = fitted(LONG, " [pcie-narrow]", width);
-            assert!(
-                text.width() <= width && text.starts_with("The PCIe link of"),
-                "{width}: {text}"
-            );
-            assert_eq!(
-                text.ends_with(" [pcie-narrow]"),
-                width >= 44,
-                "{width}: {text}"
-            );
-        }
+    fn a_clause_that_does_not_fit_goes_on_in_the_next_line() {
         assert_eq!(
-            fitted(LONG, " [pcie-narrow]", 71),
+            fitted(LONG, " [pcie-narrow]", 36),
             "The PCIe link of GPU 5 runs at Gen4 x4 [pcie-narrow]"
+        );
+        let slow = "Copies from GPU 5 (0000:60:00.0) to the host reach only 27.6 GB/s, 51% of the 54.2 GB/s of others; more";
+        assert_eq!(
+            fitted(slow, " [host-bandwidth-low]", 71),
+            "Copies from GPU 5 to the host reach only 27.6 GB/s [host-bandwidth-low]"
         );
     }
 }

@@ -464,6 +464,7 @@ impl Machine {
             crc: 700,
             replay: 350,
             recovery: 0,
+            ..NvLinkErrors::default()
         };
         self.spec.faults.nvlinks.push(NvLinkFault {
             gpu: one,

@@ -15,6 +15,7 @@ pub(super) mod code {
     pub(crate) const STUB_LIBRARY: u32 = 34;
     pub(crate) const DEVICE_UNAVAILABLE: u32 = 46;
     pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const INVALID_IMAGE: u32 = 200;
     pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
     pub(crate) const ECC_UNCORRECTABLE: u32 = 214;
     pub(crate) const INVALID_PTX: u32 = 218;
@@ -22,6 +23,7 @@ pub(super) mod code {
     pub(crate) const JIT_COMPILER_NOT_FOUND: u32 = 221;
     pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
     pub(crate) const JIT_COMPILATION_DISABLED: u32 = 223;
+    pub(crate) const INVALID_SOURCE: u32 = 300;
     pub(crate) const SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
     pub(crate) const SHARED_OBJECT_INIT_FAILED: u32 = 303;
     pub(crate) const OPERATING_SYSTEM: u32 = 304;

@@ -90,6 +90,9 @@ impl CudaDriver {
 
     fn lock(&self, device: Device, pointer: *mut c_void, bytes: u64) -> Result<(), HardwareError> {
         self.enter(device)?;
+        if let Some(info) = self.devices.get(device.0 as usize) {
+            info.may_register()?;
+        }
         let register = self
             .table
             .host_register

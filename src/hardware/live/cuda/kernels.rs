@@ -1,45 +1,13 @@
-//! The GPU kernels: PTX built from probes/kernels, which the driver compiles for its GPU.
+//! The GPU kernels of probes/kernels, and their launches.
 
-use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{CUfunction, CUstream};
 
 use super::gate::Words;
+use super::images;
 use super::table::Table;
-use hardware::{ErrorKind, HardwareError};
-
-/// The PTX images, as scripts/build-ptx wrote them.
-const IMAGES: [&str; 4] = [
-    include_str!("../../../../probes/ptx/gate.ptx"),
-    include_str!("../../../../probes/ptx/spin.ptx"),
-    include_str!("../../../../probes/ptx/copy.ptx"),
-    include_str!("../../../../probes/ptx/pattern.ptx"),
-];
-/// The same for GPUs before Volta, from compute capability 5.0 on.
-const IMAGES_BEFORE_VOLTA: [&str; 4] = [
-    include_str!("../../../../probes/ptx/gate-sm50.ptx"),
-    include_str!("../../../../probes/ptx/spin-sm50.ptx"),
-    include_str!("../../../../probes/ptx/copy-sm50.ptx"),
-    include_str!("../../../../probes/ptx/pattern-sm50.ptx"),
-];
-
-/// Returns the images for a compute capability, major and minor.
-///
-/// # Errors
-///
-/// There are none for so old a GPU.
-fn images((major, minor): (u32, u32)) -> Result<&'static [&'static str; 4], HardwareError> {
-    match major {
-        7.. => Ok(&IMAGES),
-        5 | 6 => Ok(&IMAGES_BEFORE_VOLTA),
-        _ => Err(HardwareError::new(
-            ErrorKind::Unsupported,
-            format!(
-                "this GPU has compute capability {major}.{minor}, and peerscope has kernels from 5.0 (Maxwell) on"
-            ),
-        )),
-    }
-}
+use hardware::HardwareError;
 
 /// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register counts that ptxas
 /// reports (57 for the copy kernel on sm_90).
@@ -67,27 +35,28 @@ struct Function(CUfunction);
 unsafe impl Send for Function {}
 
 impl Kernels {
-    /// Loads the kernels for a compute capability into the current context.
+    /// Loads the kernels for a compute capability into the current context; native code if the driver loads it.
     ///
     /// # Errors
     ///
-    /// The driver refuses the PTX, or has no compiler for it; or the GPU is too old.
+    /// The driver refuses the images, or has no compiler for PTX; or the GPU is too old.
     pub(super) fn load(
         table: &Table,
         capability: (u32, u32),
+        native: bool,
         multiprocessors: u32,
     ) -> Result<Self, HardwareError> {
-        let mut modules = [std::ptr::null_mut(); IMAGES.len()];
-        for (module, image) in modules.iter_mut().zip(images(capability)?) {
-            let image = CString::new(*image).map_err(|_| {
-                HardwareError::new(ErrorKind::Other, "a built-in kernel image holds a NUL byte")
-            })?;
-            // SAFETY: the image is NUL-terminated PTX text, which the driver reads during the call.
-            let code = unsafe { (table.module_load)(module, image.as_ptr().cast()) };
-            table.made("cuModuleLoadData", code, *module)?;
+        let mut images = images::images(capability, native)?.into_iter().peekable();
+        let mut module = std::ptr::null_mut();
+        while let Some(image) = images.next() {
+            // SAFETY: the image is an ELF file or PTX text with a NUL at its end, which the driver reads during the call.
+            let code = unsafe { (table.module_load)(&raw mut module, image) };
+            if images.peek().is_none() || !images::is_refused(code) {
+                table.made("cuModuleLoadData", code, module)?;
+                break;
+            }
         }
-        let [gate, spin, copy, pattern] = modules;
-        let function = |module, name: &CStr| {
+        let function = |name: &CStr| {
             let mut function = std::ptr::null_mut();
             // SAFETY: the module was loaded above, and the name is NUL-terminated.
             let code =
@@ -97,12 +66,12 @@ impl Kernels {
                 .map(Function)
         };
         Ok(Self {
-            gate: function(gate, c"peerscope_gate")?,
-            spin: function(spin, c"peerscope_spin")?,
-            copy: function(copy, c"peerscope_copy")?,
-            fill: function(pattern, c"peerscope_fill")?,
-            poison: function(pattern, c"peerscope_poison")?,
-            check: function(pattern, c"peerscope_check")?,
+            gate: function(c"peerscope_gate")?,
+            spin: function(c"peerscope_spin")?,
+            copy: function(c"peerscope_copy")?,
+            fill: function(c"peerscope_fill")?,
+            poison: function(c"peerscope_poison")?,
+            check: function(c"peerscope_check")?,
             multiprocessors: multiprocessors.max(1),
         })
     }

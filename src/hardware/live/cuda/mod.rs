@@ -6,6 +6,7 @@ mod gate;
 mod held;
 mod hold;
 mod host;
+mod images;
 mod kernels;
 mod place;
 mod session;

@@ -10,10 +10,11 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 
 use super::error::code;
 use super::gate::Words;
+use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
-use model::measurement::RdmaSupport;
+use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
 use model::units::PciAddress;
 
@@ -41,6 +42,12 @@ const CAPABILITY: [c_int; 2] = [75, 76];
 /// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED and CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED.
 const ATTRIBUTE_GPU_DIRECT: c_int = 116;
 const ATTRIBUTE_DMA_BUF: c_int = 124;
+/// CU_DEVICE_ATTRIBUTE_INTEGRATED, …_PAGEABLE_MEMORY_ACCESS, …_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES and
+/// …_HOST_REGISTER_SUPPORTED.
+const ATTRIBUTE_INTEGRATED: c_int = 18;
+const ATTRIBUTE_PAGEABLE_ACCESS: c_int = 88;
+const ATTRIBUTE_HOST_PAGE_TABLES: c_int = 100;
+const ATTRIBUTE_REGISTERS: c_int = 99;
 
 /// Returns the devices that CUDA shows, with their handles.
 pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
@@ -66,6 +73,7 @@ pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, Hard
                     uuid: of_gpu.or(newer).map(|uuid| named("GPU", uuid)),
                     instance: instance.map(|uuid| named("MIG", uuid)),
                     pci: pci(table, handle),
+                    attributes: attributes(table, handle),
                 },
                 handle,
             ))
@@ -102,11 +110,12 @@ pub(super) fn kernels(
     places: Vec<(CUdevice, Context, Words)>,
     limit: Duration,
 ) -> Vec<Answer<Loaded>> {
+    let native = images::loads_native(table);
     in_parallel(
         places,
         limit,
         "the GPU kernels were not loaded onto it",
-        move |(device, context, words)| load_kernels(table, device, context, words),
+        move |(device, context, words)| load_kernels(table, device, context, native, words),
     )
 }
 
@@ -115,6 +124,7 @@ fn load_kernels(
     table: &Table,
     device: CUdevice,
     context: Context,
+    native: bool,
     gate: Words,
 ) -> Result<Loaded, HardwareError> {
     // SAFETY: the context was retained and is never released; this thread ends after the call.
@@ -124,7 +134,7 @@ fn load_kernels(
     let multiprocessors = attribute(table, device, ATTRIBUTE_MULTIPROCESSORS)?;
     let [major, minor] = CAPABILITY.map(|part| attribute(table, device, part));
     let capability = (major?, minor?);
-    let kernels = Kernels::load(table, capability, multiprocessors)?;
+    let kernels = Kernels::load(table, capability, native, multiprocessors)?;
     let counts = allocate(table, 3 * 8)?;
     let stream = std::ptr::null_mut();
     kernels.gate(table, stream, gate, 0, 0)?;
@@ -146,6 +156,15 @@ fn load_kernels(
         counts,
         rdma,
     })
+}
+
+fn attributes(table: &Table, device: CUdevice) -> CudaAttributes {
+    CudaAttributes {
+        integrated: supports(table, device, ATTRIBUTE_INTEGRATED),
+        registers_memory: supports(table, device, ATTRIBUTE_REGISTERS),
+        pageable_access: supports(table, device, ATTRIBUTE_PAGEABLE_ACCESS),
+        host_page_tables: supports(table, device, ATTRIBUTE_HOST_PAGE_TABLES),
+    }
 }
 
 /// Returns true if a device has this feature. A driver that does not know the attribute returns an error.

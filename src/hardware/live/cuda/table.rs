@@ -85,6 +85,7 @@ table! {
         launch = b"cuLaunchKernel": (CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
     }
     optional {
+        driver_get_version = b"cuDriverGetVersion": (*mut c_int);
         device_get_uuid_v2 = b"cuDeviceGetUuid_v2": (*mut CUuuid, CUdevice);
         device_get_uuid = b"cuDeviceGetUuid": (*mut CUuuid, CUdevice);
         stream_wait_value = b"cuStreamWaitValue32_v2": (CUstream, CUdeviceptr, u32, c_uint);

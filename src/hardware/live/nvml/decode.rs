@@ -61,6 +61,14 @@ pub(super) fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
         .map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
+/// Returns the decimal logarithm of a bit error rate: a mantissa of 15 bits above an exponent of ten of 8 bits, which is
+/// negative (nvml.h, `NVML_NVLINK_BER_*`). Returns none for no error at all.
+#[allow(clippy::cast_precision_loss, reason = "both are small")]
+pub(super) fn bit_error_rate(value: u64) -> Option<f64> {
+    let (mantissa, exponent) = (value >> 8 & 0x7fff, value & 0xff);
+    (mantissa > 0).then(|| (mantissa as f64).log10() - exponent as f64)
+}
+
 /// Returns the NVLink version from its enumeration, which begins with 1.
 pub(super) fn nvlink_version(value: u64) -> Result<String, Unknown> {
     const VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
@@ -238,6 +246,14 @@ mod tests {
             field_value(7, low(1)),
             Err(Unknown::Failed("NVML: value type 7 is not listed".into()))
         );
+    }
+
+    #[test]
+    fn bit_error_rates_have_a_mantissa_and_an_exponent() {
+        let rounded = |value| bit_error_rate(value).map(|log10| (log10 * 1e4).round() / 1e4);
+        assert_eq!(rounded(3 << 8 | 12), Some(-11.5229));
+        assert_eq!(rounded(15 << 8 | 255), Some(-253.8239));
+        assert_eq!(rounded(0), None);
     }
 
     #[test]

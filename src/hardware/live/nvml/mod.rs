@@ -10,7 +10,9 @@ mod raw;
 use std::ffi::OsStr;
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, GpuVirtualizationMode, MemoryError, TemperatureSensor,
+};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
@@ -273,6 +275,9 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
         .map(|bar1| Bytes(bar1.total));
     gpu.mig =
         device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
+    gpu.vgpu = device
+        .read(Device::virtualization_mode)
+        .map(|mode| mode == GpuVirtualizationMode::Vgpu);
     gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));
     gpu.persistence = device.read(Device::is_in_persistent_mode);
     gpu.ecc = device

@@ -12,7 +12,7 @@ use nvml_wrapper::error::NvmlError;
 use super::raw::{Field, Raw};
 use super::{decode, error};
 use model::reading::{Reading, Unknown};
-use model::snapshot::{NvLink, SlowFact};
+use model::snapshot::{NvLink, NvLinkPacketErrors, SlowFact};
 
 /// Most NVLinks of any GPU. Only drivers that cannot count are asked for every link.
 const MOST_LINKS: u32 = 36;
@@ -31,6 +31,14 @@ const CRC: u32 = 163;
 /// nvml.h says of the three fields above "unsupported for Blackwell+", and names this family instead. Those links count
 /// no flits and no replays. Their corrected symbols (fields 221, 235 to 250) rise on sound links too and are not read.
 const RECOVERY_EVENTS: u32 = 215;
+/// `…_LINK_RECOVERY_FAILED_EVENTS`: the link went down.
+const FAILED_RECOVERIES: u32 = 214;
+/// `…_MALFORMED_PACKET_ERRORS`, `…_BUFFER_OVERRUN_ERRORS`, `…_XMIT_DISCARDS`.
+const PACKETS: [u32; 3] = [206, 207, 212];
+/// `…_EFFECTIVE_ERRORS`: those that forward error correction left.
+const EFFECTIVE_ERRORS: u32 = 219;
+/// `…_EFFECTIVE_BER`.
+const EFFECTIVE_BER: u32 = 220;
 /// `NVML_FI_DEV_NVLINK_GET_SPEED`, per link, MB/s.
 const SPEED: u32 = 164;
 /// `NVML_FI_DEV_NVLINK_GET_STATE`, per link.
@@ -42,7 +50,15 @@ const PER_LINK: [u32; 3] = [STATE, VERSION, SPEED];
 /// Error fields per link. Each takes about a millisecond on H200, while the others take almost no time.
 const ERRORS_PER_LINK: [u32; 3] = [REPLAY, RECOVERY, CRC];
 /// The same of GPUs that lack those.
-const EVENTS_PER_LINK: [u32; 1] = [RECOVERY_EVENTS];
+const EVENTS_PER_LINK: [u32; 7] = [
+    RECOVERY_EVENTS,
+    FAILED_RECOVERIES,
+    PACKETS[0],
+    PACKETS[1],
+    PACKETS[2],
+    EFFECTIVE_ERRORS,
+    EFFECTIVE_BER,
+];
 
 /// Returns every NVLink of a GPU; empty for a GPU without NVLinks.
 pub(super) fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
@@ -182,6 +198,7 @@ fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -
         crc_errors: errors_later(),
         replay_errors: errors_later(),
         recovery_errors: errors_later(),
+        packet_errors: errors_later(),
     }
 }
 
@@ -204,14 +221,49 @@ pub(super) fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
         };
         link.crc_errors = errors(CRC, ErrorCounter::DlCrcFlit);
         link.replay_errors = errors(REPLAY, ErrorCounter::DlReplay);
-        link.recovery_errors = match errors(RECOVERY, ErrorCounter::DlRecovery) {
-            Reading::Unknown(Unknown::Unsupported) => events
-                .get_or_insert_with(|| Values::read(raw, numbers.iter().copied(), &EVENTS_PER_LINK))
-                .get(RECOVERY_EVENTS, number, || Err(Unknown::Unsupported))
-                .into(),
-            errors => errors,
-        };
+        link.recovery_errors = errors(RECOVERY, ErrorCounter::DlRecovery);
+        if link.recovery_errors != Reading::unsupported() {
+            link.packet_errors = Reading::unsupported();
+            continue;
+        }
+        let read = || Values::read(raw, numbers.iter().copied(), &EVENTS_PER_LINK);
+        let events = events.get_or_insert_with(read);
+        let of = |id| events.get(id, number, || Err(Unknown::Unsupported));
+        link.recovery_errors = of(RECOVERY_EVENTS).into();
+        link.packet_errors = packet_errors(of).into();
     }
+}
+
+/// Returns the errors that NVLink 5 and later count beside recoveries.
+fn packet_errors(of: impl Fn(u32) -> Result<u64, Unknown>) -> Result<NvLinkPacketErrors, Unknown> {
+    let optional = |counter| match counter {
+        Ok(count) => Ok(Some(count)),
+        Err(Unknown::Unsupported) => Ok(None),
+        Err(unknown) => Err(unknown),
+    };
+    let errors = NvLinkPacketErrors {
+        failed_recoveries: optional(of(FAILED_RECOVERIES))?,
+        lost_packets: optional(sum(PACKETS.map(&of)))?,
+        uncorrected: optional(of(EFFECTIVE_ERRORS))?,
+        bit_error_rate_log10: optional(of(EFFECTIVE_BER))?.and_then(decode::bit_error_rate),
+    };
+    match errors == NvLinkPacketErrors::default() {
+        true => Err(Unknown::Unsupported),
+        false => Ok(errors),
+    }
+}
+
+/// Adds counters up; one that a link does not have counts nothing.
+fn sum<const N: usize>(counters: [Result<u64, Unknown>; N]) -> Result<u64, Unknown> {
+    let mut total: Result<u64, Unknown> = Err(Unknown::Unsupported);
+    for counter in counters {
+        match counter {
+            Ok(count) => total = Ok(count.saturating_add(total.unwrap_or(0))),
+            Err(Unknown::Unsupported) => {}
+            Err(unknown) => return Err(unknown),
+        }
+    }
+    total
 }
 
 /// Returns the speed of a link, MB/s. If an active link has none, the driver does not report it.

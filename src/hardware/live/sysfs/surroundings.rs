@@ -1,15 +1,17 @@
 //! The surroundings of this process: control group, container, MPS daemon, variables, and the kernel's parameters and
 //! log.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::Sysfs;
-use super::read::{io_unknown, number, odd, text};
+use super::read::{io_unknown, names, number, odd, text};
 use hardware::kernel_log;
 use model::reading::{Reading, Unknown};
 use model::snapshot::Host;
+use model::units::{Bytes, KIB};
 
 /// Prefixes of parameters of the kernel's command line that concern the IOMMU.
 const IOMMU_PARAMETERS: [&str; 4] = ["iommu", "intel_iommu", "amd_iommu", "arm-smmu"];
@@ -67,6 +69,7 @@ impl Sysfs {
             .first_number("loadavg")
             .map(|mean| mean.round() as u32)
             .into();
+        host.last_level_cache_bytes = self.last_level_caches().into();
         host.up_seconds = self
             .first_number("uptime")
             .map(|seconds| seconds as u64)
@@ -166,6 +169,34 @@ impl Sysfs {
 }
 
 impl Sysfs {
+    /// Returns the bytes of all caches of the third level, each counted once. Processors without one have no cache of that
+    /// size.
+    fn last_level_caches(&self) -> Result<Bytes, Unknown> {
+        let processors = self.sys.join("devices/system/cpu");
+        let number = |name: &String| name.strip_prefix("cpu")?.parse::<u32>().ok();
+        let (mut seen, mut total) = (BTreeSet::new(), None);
+        for processor in names(&processors)?
+            .iter()
+            .filter(|name| number(name).is_some())
+        {
+            let cache = processors.join(processor).join("cache/index3");
+            let Ok(shared) = text(&cache.join("shared_cpu_list")) else {
+                continue;
+            };
+            if seen.insert(shared) {
+                let size = text(&cache.join("size"))?;
+                let kib = size
+                    .strip_suffix('K')
+                    .and_then(|kib| kib.parse::<u64>().ok());
+                let bytes = kib
+                    .and_then(|kib| kib.checked_mul(KIB))
+                    .ok_or_else(|| odd(&size))?;
+                total = Some(bytes.saturating_add(total.unwrap_or(0)));
+            }
+        }
+        total.map(Bytes).ok_or(Unknown::Unsupported)
+    }
+
     /// Returns the first number of a file in `/proc`.
     fn first_number(&self, file: &str) -> Result<f64, Unknown> {
         let line = text(&self.proc.join(file))?;
@@ -205,6 +236,22 @@ mod tests {
 
     fn host(machine: &Fixture) -> Host {
         machine.sysfs().host(&Unknown::Unsupported)
+    }
+
+    #[test]
+    fn a_cache_that_processors_share_counts_once() {
+        let machine = Fixture::new();
+        assert_eq!(host(&machine).last_level_cache_bytes.get(), None);
+        for (processor, shared) in [(0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")] {
+            let cache = format!("devices/system/cpu/cpu{processor}/cache/index3");
+            machine.sys(&format!("{cache}/shared_cpu_list"), format!("{shared}\n"));
+            machine.sys(&format!("{cache}/size"), "32768K\n");
+        }
+        machine.sys("devices/system/cpu/cpufreq/boost", "1\n");
+        assert_eq!(
+            host(&machine).last_level_cache_bytes,
+            Reading::Known(Bytes(64 << 20))
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@ use model::placement::{Engine, Path, Side};
 use model::units::MIB;
 
 use super::effect::Effect;
-use super::failed;
 use super::state::{SharedPath, State};
+use super::{HOLD_LIMIT_NS, failed};
 
 /// Nanoseconds from the launch of a kernel to the access that kills it.
 const ILLEGAL_ACCESS_NS: f64 = 5e3;
@@ -153,6 +153,12 @@ impl State {
             source
         };
         let local = source == destination;
+        if self.spec.faults.lazy_peers && self.met.insert((source, destination)) {
+            if !self.held.is_empty() {
+                self.clock_ns += HOLD_LIMIT_NS;
+            }
+            self.catch_up();
+        }
         let direct = local || self.reaches(engine, issuer, other);
         let servers = self.servers_of(engine, issuer, (source, destination), direct)?;
         self.spend(direct, bytes);

@@ -229,6 +229,9 @@ impl HostDriver for SimDriver {
             return Err(failed(ErrorKind::Other, call, meaning, 712));
         }
         Self::refusal(&state, call)?;
+        if let Some(info) = self.devices.iter().find(|info| info.device == device) {
+            info.may_register()?;
+        }
         if state.spec.host.confidential_computing != ConfidentialComputing::Off {
             let meaning = "operation not supported";
             return Err(failed(ErrorKind::Impossible, call, meaning, 801));

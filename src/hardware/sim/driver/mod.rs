@@ -18,7 +18,7 @@ use hardware::{
     Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
     PatternCheck, Stream,
 };
-use model::measurement::RdmaSupport;
+use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::Engine;
 use model::reading::Reading;
 
@@ -66,11 +66,22 @@ impl SimDriver {
             let gpu = spec.gpus.get(index as usize);
             gpu.is_some_and(|gpu| gpu.state.mig_instance)
         };
+        let attributes = |index: u32| {
+            let gpu = spec.gpus.get(index as usize);
+            let is = |of: fn(&GpuSpec) -> bool| Reading::Known(gpu.is_some_and(of));
+            CudaAttributes {
+                integrated: is(|gpu| gpu.integrated),
+                registers_memory: is(|gpu| !gpu.registers_no_memory),
+                pageable_access: is(|gpu| gpu.c2c),
+                host_page_tables: is(|gpu| gpu.c2c),
+            }
+        };
         let device = |((index, pci), ordinal)| DeviceInfo {
             device: Device(ordinal),
             uuid: Some(uuid(index)),
             instance: is_split(index).then(|| uuid(index).replace("GPU-0", "MIG-1")),
             pci: Some(pci),
+            attributes: attributes(index),
         };
         let devices: Vec<_> = shown.zip(0..).map(device).collect();
         if devices.is_empty() {

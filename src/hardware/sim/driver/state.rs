@@ -1,6 +1,7 @@
 //! State of the simulated driver: the host's clock, contexts, streams, events and memory, and the engine that runs the
 //! enqueued work.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub(super) struct State {
     shown: Vec<(PairFault, u32)>,
     /// Operations that hold streams until the next release, with their devices.
     pub held: Vec<(Op, Device)>,
+    /// Pairs of devices that have been copied between.
+    pub met: HashSet<(Device, Device)>,
     /// Number of holds of streams, by device.
     holds: Vec<u32>,
 }
@@ -94,6 +97,7 @@ impl State {
             last_use: Vec::new(),
             shown: Vec::new(),
             held: Vec::new(),
+            met: HashSet::new(),
             holds: vec![0; devices],
         }
     }

@@ -18,7 +18,7 @@ const MOST_COPY_ENGINES: u32 = 64;
 /// Most NVLinks that NVML counts.
 const MOST_NVLINKS: u32 = 32;
 /// Versions that NVML lists.
-const NVLINK_VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
+const NVLINK_VERSIONS: [&str; 8] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0"];
 
 impl MachineSpec {
     /// Checks everything that the simulation relies on.

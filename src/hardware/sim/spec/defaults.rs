@@ -86,6 +86,7 @@ impl Default for HostSpec {
             peer_memory_module: false,
             mps_daemon: false,
             busy_tasks: 0,
+            last_level_cache: None,
             up_seconds: None,
             nccl_variables: Vec::new(),
             kernel_log: Vec::new(),

@@ -29,6 +29,10 @@ pub struct Faults {
     pub kernels: Option<String>,
     /// True if streams cannot be held either.
     pub no_hold: bool,
+    /// True if the first copy between two GPUs waits for all earlier work, as where the driver sets their channel up then.
+    /// Behind a closed gate it waits until the gate opens by itself.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub lazy_peers: bool,
     /// GPUs that begin late with the gates of their streams.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late_gates: Vec<LateGate>,

@@ -54,6 +54,12 @@ pub struct GpuSpec {
     /// True if it has a coherent link to the processor, as on Grace.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub c2c: bool,
+    /// True if it is a part of the processor and uses its memory, as on Jetson and GB10.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub integrated: bool,
+    /// True if memory of a process cannot be registered for its copies, as on older Jetson.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub registers_no_memory: bool,
     /// True if network adapters may reach its memory (GPUDirect RDMA). By default true for all but GeForce boards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_direct: Option<bool>,
@@ -66,6 +72,11 @@ pub struct GpuSpec {
 }
 
 impl GpuSpec {
+    /// Returns true if its copies with the host do not pass PCIe.
+    pub fn beside_pcie(&self) -> bool {
+        self.c2c || self.integrated
+    }
+
     /// Returns true if network adapters may reach its memory.
     pub fn gpu_direct(&self) -> bool {
         self.gpu_direct
@@ -103,6 +114,15 @@ pub struct NvLinkErrors {
     pub replay: u64,
     /// Retrainings of the link.
     pub recovery: u64,
+    /// Retrainings after which the link was down. NVLink 5 and later count these and the next two.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub failed_recovery: u64,
+    /// Packets that were malformed, did not fit the buffer, or were discarded.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub packet: u64,
+    /// Errors that forward error correction did not correct.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub effective: u64,
 }
 
 /// The other end of an NVLink.
@@ -170,6 +190,8 @@ pub struct GpuState {
     pub mig: Option<bool>,
     /// True if CUDA shows an instance of it, and not the whole GPU.
     pub mig_instance: bool,
+    /// True if it is a virtual GPU.
+    pub vgpu: bool,
     pub compute_mode: ComputeMode,
     /// Processes of other programs.
     pub processes: Vec<GpuProcess>,
@@ -194,6 +216,7 @@ impl Default for GpuState {
             throttle_under_load: Vec::new(),
             mig: None,
             mig_instance: false,
+            vgpu: false,
             compute_mode: ComputeMode::Default,
             processes: Vec::new(),
             vbios: "00.00.00.00.01".into(),

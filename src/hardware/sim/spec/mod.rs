@@ -105,6 +105,9 @@ pub struct HostSpec {
     /// Mean number of tasks that ran in the minute before the check.
     #[serde(skip_serializing_if = "is_default")]
     pub busy_tasks: u32,
+    /// Bytes of the last-level caches of all processors together; not known if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_level_cache: Option<Bytes>,
     /// Seconds since the system started; not known if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_seconds: Option<u64>,

@@ -18,6 +18,7 @@ use hardware::{Driver, HostDriver};
 use model::placement::Engine;
 
 use crate::host::Address;
+use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::state::{self, code, code_of, current, with};
 use crate::words;
@@ -127,6 +128,19 @@ exports! {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
                 put(value, c_int::try_from(engines).unwrap_or(0))
             }
+            // Integrated, coherent access to pageable memory, registered memory.
+            18 | 88 | 99 | 100 => {
+                let device = fake.device(device)?;
+                let info = fake.driver().devices().iter().find(|info| info.device == device);
+                let attributes = &info.ok_or(code::INVALID_DEVICE)?.attributes;
+                let said = match attribute {
+                    18 => &attributes.integrated,
+                    88 => &attributes.pageable_access,
+                    100 => &attributes.host_page_tables,
+                    _ => &attributes.registers_memory,
+                };
+                put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
+            }
             // GPUDirect RDMA and dma-buf.
             116 | 124 => {
                 let rdma = fake.driver().rdma(fake.device(device)?).ok_or(code::INVALID_VALUE)?;
@@ -150,6 +164,10 @@ exports! {
         // SAFETY: the caller gives room for `length` characters.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
+    }
+
+    fn cuDriverGetVersion(version: *mut c_int) {
+        with(|fake| put(version, fake.cuda_version))
     }
 
     fn cuDeviceGetUuid(to: *mut CUuuid, device: c_int) { uuid(to, device, false) }
@@ -334,8 +352,8 @@ exports! {
     }
 
     fn cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
-        let image = text(image.cast())?;
-        with(|fake| put(module, fake.load(image)?))
+        let image = Image::at(image)?;
+        with(|fake| put(module, fake.load(&image)?))
     }
 
     fn cuModuleGetFunction(function: *mut *mut c_void, module: *mut c_void, name: *const c_char) {

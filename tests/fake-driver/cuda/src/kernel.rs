@@ -12,7 +12,7 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// Returns the kernel of this name in the PTX.
+    /// Returns the kernel of this name in an image.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "peerscope_gate" => Self::Gate,

@@ -10,6 +10,7 @@
 
 mod exports;
 mod host;
+mod image;
 mod kernel;
 mod state;
 mod words;

@@ -2,7 +2,7 @@
 //! gates.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +15,7 @@ use sim::SimDriver;
 use sim::spec::GpuSpec;
 
 use crate::host::Host;
+use crate::image::Image;
 use crate::kernel::Kernel;
 
 /// Codes of cuda.h that the fake returns by itself.
@@ -24,7 +25,9 @@ pub(crate) mod code {
     pub(crate) const NOT_INITIALIZED: u32 = 3;
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const INVALID_CONTEXT: u32 = 201;
+    pub(crate) const INVALID_IMAGE: u32 = 200;
     pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
+    pub(crate) const JIT_COMPILATION_DISABLED: u32 = 223;
     pub(crate) const OPERATING_SYSTEM: u32 = 304;
     pub(crate) const INVALID_HANDLE: u32 = 400;
     pub(crate) const NOT_FOUND: u32 = 500;
@@ -85,6 +88,8 @@ struct Shut {
 pub(crate) struct Fake {
     driver: SimDriver,
     gpus: Vec<GpuSpec>,
+    /// CUDA version of the driver, such as 13000.
+    pub cuda_version: i32,
     pub host: Host,
     /// The simulated devices that are shown, in CUDA's order.
     shown: Vec<Device>,
@@ -93,7 +98,7 @@ pub(crate) struct Fake {
     streams: Vec<Stream>,
     events: Vec<Event>,
     /// The entries of each module.
-    modules: Vec<Vec<String>>,
+    modules: Vec<BTreeSet<String>>,
     functions: Vec<Kernel>,
     peers: HashSet<(Device, Device)>,
     shut: Vec<Shut>,
@@ -173,6 +178,8 @@ pub(crate) fn init() -> Result<(), u32> {
     }
     let spec = fake_machine::machine().map_err(|_| 999_u32)?;
     let gpus = spec.gpus.clone();
+    let cuda_version = &spec.host.cuda_version;
+    let cuda_version = fake_machine::cuda_version(cuda_version).ok_or(999_u32)?;
     let driver = SimDriver::new(spec).map_err(code_of)?;
     let mut shown: Vec<Device> = driver.devices().iter().map(|info| info.device).collect();
     if let Ok(mask) = std::env::var("CUDA_VISIBLE_DEVICES") {
@@ -184,6 +191,7 @@ pub(crate) fn init() -> Result<(), u32> {
     *fake = Some(Fake {
         driver,
         gpus,
+        cuda_version,
         host: Host::default(),
         shown,
         memory: BTreeMap::new(),
@@ -433,30 +441,16 @@ impl Fake {
             .pci
     }
 
-    /// Loads a PTX image, of which only the names of its entries matter here.
-    pub(crate) fn load(&mut self, image: &str) -> Result<*mut c_void, u32> {
+    /// Loads an image of kernels.
+    pub(crate) fn load(&mut self, image: &Image) -> Result<*mut c_void, u32> {
         if let Some(failure) = self.driver.kernels_failure(current()?) {
             return Err(code_of(failure));
         }
-        // A GPU runs no code for later ones.
-        let [major, minor] = capability(&self.gpu(current()?)?.architecture);
-        let target = image
-            .lines()
-            .find_map(|line| line.strip_prefix(".target sm_"));
-        let target: i32 = target
-            .and_then(|target| target.trim().parse().ok())
-            .ok_or(code::INVALID_VALUE)?;
-        if target > 10 * major + minor {
-            return Err(code::NO_BINARY_FOR_GPU);
+        let capability = capability(&self.gpu(current()?)?.architecture);
+        if let Some(code) = image.refusal(capability, self.cuda_version) {
+            return Err(code);
         }
-        let entries = image
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix(".visible .entry "));
-        self.modules.push(
-            entries
-                .map(|entry| entry.trim_end_matches('(').trim().to_owned())
-                .collect(),
-        );
+        self.modules.push(image.entries.clone());
         Ok(handle(MODULES, self.modules.len() - 1))
     }
 
@@ -468,7 +462,7 @@ impl Fake {
         let module = index(MODULES, module)
             .and_then(|index| self.modules.get(index))
             .ok_or(code::INVALID_HANDLE)?;
-        let there = module.iter().any(|entry| entry == name);
+        let there = module.contains(name);
         self.functions.push(
             Kernel::named(name)
                 .filter(|_| there)

@@ -19,6 +19,10 @@ pub(crate) const fn of(code: u32) -> Option<(&'static CStr, &'static CStr)> {
             c"no CUDA-capable device is detected",
         ),
         101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
+        200 => (
+            c"CUDA_ERROR_INVALID_IMAGE",
+            c"device kernel image is invalid",
+        ),
         201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
         209 => (
             c"CUDA_ERROR_NO_BINARY_FOR_GPU",

@@ -51,3 +51,9 @@ pub fn code_in(sentence: &str) -> u32 {
         .and_then(|code| code.parse().ok())
         .unwrap_or(999)
 }
+
+/// Returns `13.0` as 13000.
+pub fn cuda_version(text: &str) -> Option<i32> {
+    let (major, minor) = text.split_once('.')?;
+    Some(major.parse::<i32>().ok()? * 1000 + minor.parse::<i32>().ok()? * 10)
+}

@@ -435,13 +435,23 @@ pub(crate) fn link_errors(index: u32, number: u32, of: Errors) -> Result<u64, u3
     })
 }
 
-/// Returns a field value, that of a link if `scope` is one.
-pub(crate) fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
-    let link = || {
-        links(index)?
-            .into_iter()
-            .find(|link| u32::from(link.link) == scope)
-            .ok_or(code::INVALID_ARGUMENT)
+/// Returns a field value, that of a link if `scope` is one. `links_read` has the links once they were read: all fields of a
+/// call are of one moment.
+pub(crate) fn field(
+    index: u32,
+    id: u32,
+    scope: u32,
+    links_read: &mut Option<Vec<NvLink>>,
+) -> Result<u64, u32> {
+    let mut link = || {
+        let links = match links_read.take() {
+            Some(links) => links,
+            None => links(index)?,
+        };
+        let found = links.iter().find(|link| u32::from(link.link) == scope);
+        let found = found.cloned().ok_or(code::INVALID_ARGUMENT);
+        *links_read = Some(links);
+        found
     };
     match id {
         138 if scope == ALL_LINKS => of_all_links(index, &look_at_moves(index)?, 0),
@@ -456,6 +466,18 @@ pub(crate) fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
         162 if link()?.crc_errors.get().is_some() => link_errors(index, scope, Errors::Recovery),
         215 if link()?.crc_errors.get().is_none() => link_errors(index, scope, Errors::Recovery),
         163 => link_errors(index, scope, Errors::Crc),
+        206 | 207 | 212 | 214 | 219 | 220 => {
+            let errors = known(&link()?.packet_errors)?;
+            let counted = match id {
+                206 => errors.lost_packets,
+                207 | 212 => errors.lost_packets.map(|_| 0),
+                214 => errors.failed_recoveries,
+                219 => errors.uncorrected,
+                // The lowest bit error rate: mantissa 15, exponent 255.
+                _ => errors.bit_error_rate_log10.map(|_| 15 << 8 | 255),
+            };
+            counted.ok_or(code::NOT_SUPPORTED)
+        }
         164 => Ok(known(&link()?.speed_mbps)?.into()),
         165 => Ok(known(&link()?.active)?.into()),
         166 => {

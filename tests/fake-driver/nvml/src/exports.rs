@@ -143,7 +143,7 @@ exports! {
     }
 
     fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) {
-        put(to, numbers::cuda_version(&known(&host()?.cuda_version)?).ok_or(code::UNKNOWN)?)
+        put(to, fake_machine::cuda_version(&known(&host()?.cuda_version)?).ok_or(code::UNKNOWN)?)
     }
 
     fn nvmlDeviceGetCount_v2(to: *mut c_uint) { put(to, answers::count()?) }
@@ -186,6 +186,11 @@ exports! {
         put(to, nvmlMemory_v2_t { version, total, reserved: 0, free, used: total.saturating_sub(free) })
     }
 
+    fn nvmlDeviceGetVirtualizationMode(device: Handle, to: *mut c_uint) {
+        // NVML_GPU_VIRTUALIZATION_MODE_NONE and …_VGPU
+        put(to, if known(&gpu(device, GpuGroup::State)?.vgpu)? { 2 } else { 0 })
+    }
+
     fn nvmlDeviceGetMemoryInfo(device: Handle, to: *mut nvmlMemory_t) {
         let gpu = gpu(device, GpuGroup::Identity)?;
         let (total, free) = (known(&gpu.memory_total_bytes)?.0, known(&gpu.memory_free_bytes)?.0);
@@ -223,9 +228,10 @@ exports! {
         if values.is_null() {
             return Err(code::INVALID_ARGUMENT);
         }
+        let mut links = None;
         // SAFETY: the caller has `count` values.
         for value in unsafe { std::slice::from_raw_parts_mut(values, count) } {
-            match answers::field(device, value.fieldId, value.scopeId) {
+            match answers::field(device, value.fieldId, value.scopeId, &mut links) {
                 Ok(number) => {
                     value.valueType = numbers::UNSIGNED_LONG_LONG;
                     value.value.ullVal = number;

@@ -5,12 +5,6 @@ use model::snapshot::{CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
 pub(crate) const UNSIGNED_LONG_LONG: u32 = 3;
 
-/// Returns `13.0` as 13000.
-pub(crate) fn cuda_version(text: &str) -> Option<i32> {
-    let (major, minor) = text.split_once('.')?;
-    Some(major.parse::<i32>().ok()? * 1000 + minor.parse::<i32>().ok()? * 10)
-}
-
 /// Returns the index of a value in a list.
 fn place_in<T: PartialEq>(list: &[T], value: &T) -> Option<u32> {
     list.iter()
@@ -32,7 +26,9 @@ pub(crate) fn architecture(name: &str) -> u32 {
         "Blackwell",
     ];
     let listed = place_in(&NAMES, &name).map(|place| place + 2);
+    let rubin = (name == "Rubin").then_some(13);
     listed
+        .or(rubin)
         .or_else(|| name.strip_prefix("architecture ")?.parse().ok())
         .unwrap_or(u32::MAX)
 }

@@ -1,0 +1,6 @@
+// All kernels as one program, so that a GPU loads one module.
+
+#include "copy.cu"
+#include "gate.cu"
+#include "pattern.cu"
+#include "spin.cu"

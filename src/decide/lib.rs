@@ -1,0 +1,18 @@
+//! A report → decisions: which GPUs to take, in which order, what a change of the machine would bring, and what NCCL
+//! should know of it. Nothing here measures, judges or prints. `docs/decisions.md` describes it.
+
+pub mod nccl;
+mod order;
+mod outlook;
+mod pick;
+mod place;
+mod ring;
+mod whatif;
+
+pub use self::order::{Groups, Order, Sequence, order};
+pub use self::outlook::{Outlook, causes};
+pub use self::pick::{Binding, Choice, Job, LeftOut, Pick, Wanted, pick};
+pub use self::whatif::{Change, Effects, Figure, Moved, WhatIf, fill, what_if};
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,85 @@
+//! # What it means
+//!
+//! Some GPUs share a hop above their slots that no file of the system shows. It carries what one of them gets alone, and
+//! several at once share that. The machine is built that way, and it is no fault.
+//!
+//! # How it is detected
+//!
+//! The explanation of all figures ([docs/explanation.md](../explanation.md)) accounts for what several flows at once
+//! lose by the limit of a hop that exactly these GPUs share, and that no link of the PCI tree is. One flow alone is not
+//! slowed by it. A limit that all GPUs of a NUMA node or of a root complex share is that of the processor, which
+//! `host-memory-saturates` reports. If copies of one GPU alone are slow as well, `host-bandwidth-low` names the shared
+//! hop.
+//!
+//! # Why it matters
+//!
+//! Programs that use these GPUs at the same time get a part of the rate each. In a virtual machine the host's tree is
+//! hidden, so nothing else shows which GPUs share an uplink.
+//!
+//! # What to do
+//!
+//! Nothing to repair. Spread GPUs that work at the same time over separate hops, if there are some.
+//!
+//! # Sources
+//!
+//! Max-min fair shares: Bertsekas and Gallager, Data Networks, 6.5.2.
+
+use super::prelude::*;
+use explain::Effect;
+use model::node::NodeId;
+
+pub(crate) const RULE: Rule = Rule::new(
+    "hidden-hop-shared",
+    Severity::Info,
+    include_str!("hidden_hop_shared.rs"),
+    judge,
+);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let causes = evidence.explanation().into_iter();
+    let causes = causes.flat_map(|explanation| &explanation.causes);
+    let by_design = causes.filter(|cause| cause.by_design);
+    by_design
+        .filter_map(|cause| finding(evidence, cause))
+        .collect()
+}
+
+fn finding(evidence: &Evidence<'_>, cause: &explain::Cause) -> Option<Finding> {
+    let gpus = cause.hidden_below()?;
+    let Effect::Capacity(gbps) = cause.effect else {
+        return None;
+    };
+    if is_of_processor(evidence, &gpus) {
+        return None;
+    }
+    let names = words::named(evidence.snapshot, &gpus);
+    let gbps = GbPerSecond(gbps);
+    let message = format!(
+        "{names} share a hop that no file shows: together they get {gbps} GB/s at most, as one of them does alone"
+    );
+    let mut found = RULE
+        .finding(
+            Subject::of_gpus(&gpus),
+            message,
+            [Step::Nothing(Fine::Always), Step::SpreadGpus],
+        )
+        .gpus(&gpus)
+        .fact("together_at_most", gbps);
+    found.scope.rate = Some(gbps);
+    Some(found)
+}
+
+/// Returns true if these are all GPUs of a NUMA node, of a root complex, or of the machine: what they share is no riddle.
+fn is_of_processor(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
+    let mut below: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
+    let all: Vec<u32> = evidence.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    for gpu in &all {
+        for node in evidence.topology.way_up(NodeId::Gpu(*gpu)) {
+            if matches!(node, NodeId::HostBridge(..) | NodeId::Numa(_)) {
+                below.entry(node).or_default().push(*gpu);
+            }
+        }
+    }
+    let mut groups = below.into_values().chain([all]);
+    groups.any(|group| group == gpus)
+}

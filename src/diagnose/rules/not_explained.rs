@@ -1,0 +1,126 @@
+//! # What it means
+//!
+//! Some figures are lower than this machine should give, and no change of a part of the machine accounts for them.
+//!
+//! # How it is detected
+//!
+//! The explanation of all figures ([docs/explanation.md](../explanation.md)) looks for the fewest changes that account
+//! for every figure. These figures fit none, and each of them misfits by eight bits or more, where three per cent of
+//! a rate count as one. Figures of GPUs that another warning or error is about are left out. The finding
+//! also mentions it if the search ended before it had tried everything.
+//!
+//! # Why it matters
+//!
+//! A single low figure may be chance, such as other work at that moment, or a fault that few figures show.
+//!
+//! # What to do
+//!
+//! Check again with the machine idle. If the same figures are low again, compare them with an earlier report of the
+//! machine.
+//!
+//! # Sources
+//!
+//! The margins are those of the explanation, chosen after healthy machines whose figures scatter.
+
+use super::prelude::*;
+use explain::Figure;
+use model::flow::{Endpoint, Flow};
+
+/// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
+const LEAST_BITS: f64 = 8.0;
+
+pub(crate) const RULE: Rule = Rule::new(
+    "not-explained",
+    Severity::Info,
+    include_str!("not_explained.rs"),
+    judge,
+);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(explanation) = evidence.explanation() else {
+        return Vec::new();
+    };
+    let is_open = |figure: &&Figure| figure.is_low && figure.misfit_bits >= LEAST_BITS;
+    let mut open: Vec<&Figure> = explanation.unexplained.iter().filter(is_open).collect();
+    open.sort_by(|one, other| other.misfit_bits.total_cmp(&one.misfit_bits));
+    let Some(worst) = open.first() else {
+        return Vec::new();
+    };
+    let of_name = flows(evidence);
+    let flows = open.iter().filter_map(|figure| of_name.get(&figure.name));
+    let gpus: BTreeSet<u32> = flows
+        .flat_map(|flow| flow.ends())
+        .filter_map(Endpoint::gpu)
+        .collect();
+    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let more = match open.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {})", words::count(more, "other figure")),
+    };
+    let unfinished = if explanation.gave_up {
+        "; the search for one was not finished"
+    } else {
+        ""
+    };
+    let message = format!(
+        "No change of the machine explains why this is below {} GB/s: {}{more}{unfinished}",
+        GbPerSecond(worst.healthy_gbps),
+        worst.name,
+    );
+    let names = open.iter().map(|figure| figure.name.clone());
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, [Step::CheckIdle])
+        .gpus(&gpus)
+        .fact("figures_not_explained", Fact::Texts(names.collect()));
+    vec![found]
+}
+
+/// Returns the flow of every figure of a single flow, by its name.
+fn flows(evidence: &Evidence<'_>) -> BTreeMap<String, Flow> {
+    let all = evidence.measurements.into_iter();
+    let all = all.flat_map(|measurements| measurements.each());
+    let mut flows: BTreeMap<String, Flow> = all
+        .filter(|one| one.parts() == 1)
+        .map(|one| (one.identity(), one.part(0).flow))
+        .collect();
+    let loads = evidence.measurements.into_iter();
+    for load in loads.flat_map(|measurements| &measurements.load) {
+        for flow in load.flows.iter().map(model::load::LoadFlow::flow) {
+            flows.insert(explain::name_of_flow(load, flow), flow);
+        }
+    }
+    flows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::of_no_known_model;
+    use crate::testing::prelude::*;
+
+    /// Returns what is found if copies from GPU 0 to GPU 2 have this part of the rate of all others.
+    fn found(part: f64) -> Vec<Finding> {
+        let machine = of_no_known_model(h200_vm(4));
+        let mut measurements = measured(&machine, 0.9);
+        for cell in &mut measurements.peer {
+            if (cell.pair.source, cell.pair.destination) == (0, 2) {
+                cell.achieved_gbps = cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * part));
+            }
+        }
+        findings(&machine, Some(&measurements))
+    }
+
+    #[test]
+    fn a_figure_that_does_not_pay_for_a_cause_is_information_and_a_small_loss_is_not() {
+        let all = found(0.855);
+        assert_advice(&RULE, &all, &["check-again-idle"], &[]);
+        let one = only(&all, "not-explained", Severity::Info);
+        assert!(one.message.contains("GPU 0 → GPU 2"), "{}", one.message);
+        assert_eq!(fact(&one, "gpus"), serde_json::json!([0, 2]));
+        assert_eq!(found(0.93), []);
+        // Another finding on the same GPUs says more.
+        let more = found(0.5);
+        assert!(more.iter().all(|one| one.code != RULE.id), "{more:#?}");
+        assert!(!more.is_empty());
+    }
+}
