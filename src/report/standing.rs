@@ -30,7 +30,7 @@ pub(super) struct Standing {
 impl Standing {
     /// Compares rates, each with its lowest and highest expected rate. Returns `None` if there are no rates.
     pub(super) fn of(rates: impl IntoIterator<Item = (f64, [f64; 2])>) -> Option<Self> {
-        let least = |[least, most]: [f64; 2]| match most - least < f64::EPSILON {
+        let least = |[least, most]: [f64; 2]| match most <= least {
             true => least * JUST_BELOW_ONE / JUST_BELOW,
             false => least,
         };
