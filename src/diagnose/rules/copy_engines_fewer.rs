@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let wsl = evidence.snapshot.host.is_wsl();
     let whole = |gpu: u32| {
         let gpu = evidence.snapshot.gpu(gpu);
-        !wsl && !gpu.is_some_and(|gpu| gpu.vgpu.get() == Some(true))
+        !wsl && gpu.is_none_or(|gpu| gpu.vgpu.get() != Some(true))
     };
     for cell in cells.filter(|cell| cell.cell().tested() && whole(cell.gpu)) {
         if let Some((reported, observed)) = cell.reported.zip(cell.observed)
