@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{applicable, causes, links, looked_again, rules, words};
+use super::{applicable, causes, links, looks_of, rules, words};
 use model::finding::{Finding, Severity};
-use model::measurement::{Measurements, Status};
+use model::measurement::{Measurements, SecondLook, Status};
 use model::placement::Pair;
 use model::request::Silenced;
 use model::step::{Step, When};
@@ -42,10 +42,27 @@ fn index<'a>(evidence: &Evidence<'_>, measurements: Option<&'a Measurements>) ->
 }
 
 /// Explains the figures that no other program disturbed.
-pub(crate) fn explained(evidence: &Evidence<'_>) -> Option<explain::Explanation> {
+fn explained(evidence: &Evidence<'_>) -> Option<explain::Explanation> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
     index(evidence, measurements)?.into_explanation()
+}
+
+/// Most GPUs of a machine that gets a second look. A budget: the figures are explained once more for it.
+const MOST_GPUS: usize = 16;
+
+/// Returns the copies that would tell apart what the figures leave open, none if these have one explanation each.
+pub fn second_looks(evidence: &Evidence<'_>) -> Vec<SecondLook> {
+    if evidence.snapshot.gpus.len() > MOST_GPUS {
+        return Vec::new();
+    }
+    let explanation = explained(evidence);
+    let looks = explanation.into_iter().flat_map(|one| one.looks);
+    let look = |look: explain::Look| SecondLook {
+        flows: look.flows,
+        between: look.between.into(),
+    };
+    looks.map(look).collect()
 }
 
 /// Returns the findings of all rules: effects attributed to their causes, each with its place; the worst first, then by
@@ -71,7 +88,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.collect(), evidence);
     without_known(&mut findings);
-    looked_again::name(evidence, &mut findings);
+    looks_of::name(evidence, &mut findings);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }

@@ -1,4 +1,4 @@
-//! The findings that copies after the plan were measured for.
+//! The findings for which copies after the plan were measured.
 
 use std::collections::BTreeSet;
 
