@@ -354,11 +354,23 @@ pub struct ReportArgs {
     pub prometheus_pairs: bool,
 }
 
+/// Returns the kinds of output that `diagnose` reads, with the commands that print them.
+fn kinds() -> impl Iterator<Item = PossibleValue> {
+    pasted::kinds().map(|(kind, tool)| PossibleValue::new(kind).help(tool))
+}
+
 /// Options of `diagnose`.
 #[derive(Debug, Args)]
 pub struct DiagnoseArgs {
-    /// A report that 'check' or 'topo' wrote as JSON or HTML; '-' is standard input.
-    pub report: PathBuf,
+    /// A report that 'check' or 'topo' wrote as JSON or HTML; or what other tools printed on one machine, such as
+    /// 'nvidia-smi -q', 'nvidia-smi topo -m', nvbandwidth, p2pBandwidthLatencyTest, 'lspci -vv' or dmesg: files, folders,
+    /// archives (.gz, .tar); '-' is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub inputs: Vec<PathBuf>,
+
+    /// Read the input as the output of one tool.
+    #[arg(long = "as", value_name = "KIND", value_parser = PossibleValuesParser::new(kinds()))]
+    pub kind: Option<String>,
 
     /// Options for the report.
     #[command(flatten)]

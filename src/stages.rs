@@ -208,6 +208,7 @@ fn unjudged(
         started_at: "2026-01-01T00:00:00Z".into(),
         machine: machine.name().to_owned(),
         request: Request::default(),
+        read_from: None,
         snapshot,
         topology,
         measurements: Some(measurements),

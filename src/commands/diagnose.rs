@@ -1,12 +1,20 @@
-//! `diagnose`: applies the rules again to a saved report.
+//! `diagnose`: applies the rules again to a saved report, or to the output of other tools.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::files::Files;
 use super::output;
-use super::{Failure, Judging};
+use super::{Failure, Judging, Observed, timestamp};
 use crate::cli::{Cli, DiagnoseArgs};
-use report::read::{at_most_one_stdin, load};
+use model::report::{Report, Timing};
+use model::request::Request;
+use pasted::Input;
+use report::read::{at_most_one_stdin, bytes, is_report, parse};
+
+/// Most files of a folder that are read, and most folders within each other.
+const MOST_FILES: usize = 1000;
+const DEEPEST: usize = 8;
 
 /// Runs `diagnose`.
 ///
@@ -14,22 +22,124 @@ use report::read::{at_most_one_stdin, load};
 ///
 /// The failure to report on stderr.
 pub(super) fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
-    at_most_one_stdin(
-        [Some(&args.report), args.out.baseline.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path),
-    )?;
+    let given = args.inputs.iter().chain(&args.out.baseline);
+    at_most_one_stdin(given.map(PathBuf::as_path))?;
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
-    let mut report = load(&args.report)?;
-    judging.judge(&mut report);
+    let report = match args.inputs.as_slice() {
+        [only] if args.kind.is_none() && !only.is_dir() => one(only, &judging)?,
+        _ => of_output(&texts(&args.inputs)?, args.kind.as_deref(), &judging)?,
+    };
     Ok(output::publish(
         &report,
         args.out.format,
         &output::style_of(cli, &args.out),
         &files,
     )?)
+}
+
+/// Reads and judges one file: a report, or the output of other tools.
+fn one(path: &Path, judging: &Judging) -> Result<Report, Failure> {
+    let (name, bytes) = bytes(path)?;
+    let why = match parse(&bytes) {
+        Ok(mut report) => {
+            judging.judge(&mut report);
+            return Ok(report);
+        }
+        Err(why) if is_report(&bytes) => return Err(format!("{name} {why}").into()),
+        Err(why) => why,
+    };
+    let inputs = pasted::inputs(&name, bytes);
+    match inputs.map(|inputs| of_output(&inputs, None, judging)) {
+        Ok(Ok(report)) => Ok(report),
+        // A file that is neither is more likely a report that is broken.
+        Ok(Err(_)) | Err(_) => {
+            Err(format!("{name} {why}, and has no output of a tool that peerscope reads").into())
+        }
+    }
+}
+
+/// Judges the machine whose output these texts are.
+fn of_output(inputs: &[Input], kind: Option<&str>, judging: &Judging) -> Result<Report, Failure> {
+    let started = Instant::now();
+    let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+    let machine = pasted::read(inputs, kind).map_err(|why| match names.as_slice() {
+        [only] if kind.is_none() => format!("{only} {why}"),
+        _ => format!("the input {why}"),
+    })?;
+    let (snapshot, mut measurements) = (machine.snapshot, machine.measurements);
+    let topology = match &mut measurements {
+        Some(measurements) => topology::of_figures(&snapshot, measurements),
+        None => topology::build(&snapshot),
+    };
+    let observed = Observed {
+        started,
+        started_at: timestamp(),
+        machine: Report::LIVE.to_owned(),
+        request: Request::default(),
+        read_from: Some(machine.pasted),
+        snapshot,
+        topology,
+        measurements,
+        timing: Timing::default(),
+    };
+    Ok(observed.conclude(judging))
+}
+
+/// Returns the texts of these files, folders and archives.
+fn texts(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+    let mut inputs = Vec::new();
+    for path in paths {
+        let mut files = Vec::new();
+        list(path, 0, &mut files)?;
+        let in_folder = path.is_dir();
+        for file in files {
+            let (name, bytes) = bytes(&file)?;
+            if is_report(&bytes) {
+                return Err(format!(
+                    "{name} is a report of peerscope: give it alone, or with 'peerscope compare'"
+                )
+                .into());
+            }
+            match pasted::inputs(&name, bytes) {
+                Ok(texts) => inputs.extend(texts),
+                // A folder may hold pictures beside the output.
+                Err(_) if in_folder => {}
+                Err(why) => return Err(format!("{name} {why}").into()),
+            }
+        }
+    }
+    Ok(inputs)
+}
+
+/// Lists a file, or the files of a folder in the order of their names. Hidden files are left out.
+fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let name = path.display();
+    let entries = std::fs::read_dir(path).map_err(|why| format!("cannot read {name}: {why}"))?;
+    let mut entries: Vec<_> = entries.flatten().collect();
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        // A link may lead back here, and a pipe waits for its writer.
+        let kind = entry
+            .file_type()
+            .map_err(|why| format!("cannot read {name}: {why}"))?;
+        if hidden || !(kind.is_file() || (kind.is_dir() && depth < DEEPEST)) {
+            continue;
+        }
+        list(&entry.path(), depth + 1, files)?;
+        if files.len() > MOST_FILES {
+            return Err(format!(
+                "{name} has more than {MOST_FILES} files: give those of one machine"
+            )
+            .into());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

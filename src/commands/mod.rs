@@ -41,6 +41,7 @@ use ::diagnose::{
 use hardware::{DRIVER_START_LIMIT, Machine, limits};
 use live::Live;
 use model::measurement::Measurements;
+use model::pasted::Pasted;
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
 use model::snapshot::Snapshot;
@@ -201,6 +202,8 @@ struct Observed {
     started_at: String,
     machine: String,
     request: Request,
+    /// The input, if the observations were read from the output of other tools.
+    read_from: Option<Pasted>,
     snapshot: Snapshot,
     topology: Topology,
     measurements: Option<Measurements>,
@@ -223,6 +226,7 @@ impl Observed {
             started_at,
             machine,
             request,
+            read_from: None,
             snapshot,
             topology,
             measurements: Some(measurements),
@@ -237,6 +241,7 @@ impl Observed {
             started_at,
             machine,
             request,
+            read_from,
             snapshot,
             topology,
             measurements,
@@ -248,6 +253,7 @@ impl Observed {
             started_at,
             machine,
             request,
+            read_from,
             snapshot,
             topology,
             measurements,

@@ -68,6 +68,7 @@ fn facts(
         started_at,
         machine,
         request,
+        read_from: None,
         snapshot,
         topology,
         measurements: None,

@@ -260,6 +260,7 @@ fn judged(
         tool: Tool::this(),
         started_at: "2026-01-01T00:00:00Z".into(),
         machine: "random".into(),
+        read_from: None,
         request: Request::default(),
         snapshot,
         topology,

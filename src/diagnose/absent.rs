@@ -17,7 +17,12 @@ const PEERS: &str = "peers";
 /// planned. If that count is lower, every pair of GPUs that could be used must still have a row. A report that lacks
 /// rows is not healthy, whatever its verdict.
 pub fn note_absent(report: &mut Report) {
-    let Some(measurements) = &report.measurements else {
+    // Nobody asked other tools for all pairs.
+    let Some(measurements) = report
+        .measurements
+        .as_ref()
+        .filter(|_| report.read_from.is_none())
+    else {
         return;
     };
     let there = coverage(measurements);

@@ -11,6 +11,7 @@ use explain::{Explanation, Floors};
 use model::host::HostCopy;
 use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
 use model::node::NodeId;
+use model::pasted::Pasted;
 use model::placement::{Pair, Path};
 use model::report::Report;
 use model::request::Request;
@@ -24,6 +25,8 @@ use topology::belief::Beliefs;
 pub struct Evidence<'a> {
     /// The request: parts that it left out are not known to be missing.
     pub request: &'a Request,
+    /// The output of other tools that everything was read from, if it was.
+    pub read_from: Option<&'a Pasted>,
     pub snapshot: &'a Snapshot,
     /// The graph and the routes, including CUDA's answer on peer access if it was asked.
     pub topology: &'a Topology,
@@ -147,6 +150,7 @@ impl<'a> Evidence<'a> {
     pub fn of(report: &'a Report, settings: &'a Settings) -> Self {
         Self {
             request: &report.request,
+            read_from: report.read_from.as_ref(),
             snapshot: &report.snapshot,
             topology: &report.topology,
             measurements: report.measurements.as_ref(),

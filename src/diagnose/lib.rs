@@ -27,6 +27,7 @@ mod links;
 mod looks_of;
 pub mod manual;
 mod models;
+mod origin;
 mod rule;
 mod rules;
 mod settings;

@@ -182,6 +182,7 @@ pub(crate) fn without_request<'a>(
     static REQUEST: LazyLock<Request> = LazyLock::new(Request::default);
     Evidence {
         request: &REQUEST,
+        read_from: None,
         snapshot,
         topology,
         measurements,

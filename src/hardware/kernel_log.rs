@@ -60,7 +60,7 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
         let Some(mut xid) = xid(message) else {
             continue;
         };
-        xid.seconds_since_boot = microseconds / 1_000_000;
+        xid.seconds_since_boot = Some(microseconds / 1_000_000);
         if let Some(before) = found
             .iter()
             .position(|other| (other.pci, other.code) == (xid.pci, xid.code))
@@ -72,8 +72,8 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
     found.split_off(found.len().saturating_sub(MOST_XIDS))
 }
 
-/// Parses `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.`
-fn xid(message: &str) -> Option<Xid> {
+/// Parses `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.`, without its time.
+pub fn xid(message: &str) -> Option<Xid> {
     let (_, rest) = message.split_once("NVRM: Xid (PCI:")?;
     let (address, rest) = rest.split_once("): ")?;
     let pci = address
@@ -102,7 +102,7 @@ fn xid(message: &str) -> Option<Xid> {
         code: code.trim().parse().ok()?,
         text,
         times: 1,
-        seconds_since_boot: 0,
+        seconds_since_boot: None,
     })
 }
 
@@ -130,7 +130,7 @@ mod tests {
                     xid.code,
                     xid.text.as_str(),
                     xid.times,
-                    xid.seconds_since_boot,
+                    xid.seconds_since_boot.unwrap(),
                 )
             })
             .collect();

@@ -25,6 +25,7 @@ pub mod measurement;
 pub mod nearest;
 pub mod node;
 mod overlap;
+pub mod pasted;
 pub mod pcie;
 mod peer;
 pub mod pipeline;

@@ -136,6 +136,42 @@ impl<T> From<Result<T, Unknown>> for Reading<T> {
     }
 }
 
+/// The way in which a fact from one source was joined with that of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// It was not known before.
+    New,
+    /// The same was known before.
+    Same,
+    /// Another value was known before and is kept. Both as a report has them.
+    Other { kept: String, refused: String },
+}
+
+/// Takes a fact from another source, if it is known there. A fact that is known here stays.
+pub(crate) fn take<T: PartialEq + Serialize>(
+    here: &mut Reading<T>,
+    there: Reading<T>,
+) -> Option<Taken> {
+    let Reading::Known(given) = there else {
+        return None;
+    };
+    let written = |value: &T| {
+        let text = serde_json::to_string(value).unwrap_or_default();
+        text.trim_matches('"').to_owned()
+    };
+    Some(match here {
+        Reading::Known(known) if *known == given => Taken::Same,
+        Reading::Known(known) => Taken::Other {
+            kept: written(known),
+            refused: written(&given),
+        },
+        Reading::Unknown(_) => {
+            *here = Reading::Known(given);
+            Taken::New
+        }
+    })
+}
+
 /// Reasons by field name, as written beside the fields in a report.
 pub type Reasons = BTreeMap<String, Unknown>;
 
@@ -193,6 +229,22 @@ macro_rules! facts {
                     $( $plain, )*
                     $( $field: $crate::reading::Reading::Unknown(why.clone()), )*
                 }
+            }
+
+            /// Takes every fact that is known in the other one and not known here. Calls `taken` with the key of each known
+            /// fact.
+            #[allow(dead_code, reason = "not every struct of facts is joined from parts")]
+            #[allow(unused_mut, unused_variables, reason = "a struct may have no readings")]
+            $visible fn take(
+                &mut self,
+                other: Self,
+                mut taken: impl FnMut(&'static str, $crate::reading::Taken),
+            ) {
+                $(
+                    if let Some(how) = $crate::reading::take(&mut self.$field, other.$field) {
+                        taken(stringify!($field), how);
+                    }
+                )*
             }
         }
 
@@ -313,6 +365,39 @@ mod tests {
             serde_json::json!({"number": 3, "width": null, "colours": ["red"], "unknown": {"width": "unsupported"}})
         );
         assert_eq!(serde_json::from_value::<Thing>(json).unwrap(), thing);
+    }
+
+    #[test]
+    fn facts_of_two_sources_are_joined_and_what_contradicts_is_named() {
+        let unread = Unknown::NotRead("not in the input".into());
+        let mut thing = Thing::unread(3, &unread);
+        let wide = Thing {
+            width: Reading::Known(Lanes::X16),
+            ..Thing::unread(3, &unread)
+        };
+        let narrow = Thing {
+            width: Reading::Known(Lanes::X4),
+            colours: Reading::Known(vec!["red".into()]),
+            ..Thing::unread(3, &unread)
+        };
+        let mut how = Vec::new();
+        for other in [wide.clone(), wide.clone(), narrow] {
+            thing.take(other, |key, taken| how.push((key, taken)));
+        }
+        let other = Taken::Other {
+            kept: "16".into(),
+            refused: "4".into(),
+        };
+        assert_eq!(
+            how,
+            [
+                ("width", Taken::New),
+                ("width", Taken::Same),
+                ("width", other),
+                ("colours", Taken::New)
+            ]
+        );
+        assert_eq!(thing.width, wide.width);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::against::Against;
 use super::finding::Finding;
 use super::flow::Endpoint;
 use super::measurement::Measurements;
+use super::pasted::Pasted;
 use super::placement::Pair;
 use super::request::Request;
 use super::snapshot::Snapshot;
@@ -40,6 +41,9 @@ pub struct Report {
     /// The request, if it was for less than everything.
     #[serde(default)]
     pub request: Request,
+    /// The output of other tools that the report was read from. Left out if peerscope read the machine itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_from: Option<Pasted>,
     /// The facts.
     pub snapshot: Snapshot,
     /// The graph and the routes.

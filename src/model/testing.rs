@@ -46,6 +46,7 @@ pub fn empty() -> Snapshot {
         host: Host::unread(&Unknown::Unsupported),
         gpus: Vec::new(),
         pairs: Vec::new(),
+        bonds: Vec::new(),
         pci: Vec::new(),
         numa_nodes: Vec::new(),
         adapters: Vec::new(),

@@ -12,6 +12,7 @@ use model::cell::Measurement;
 use model::finding::{Finding, Severity};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth, Status};
+use model::pasted::Pasted;
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
 use model::timeline::Timeline;
@@ -33,15 +34,18 @@ pub(super) enum Caveat {
     Partial,
     /// Rules were switched off or lowered.
     Silenced,
+    /// Everything was read from the output of other tools.
+    Pasted,
 }
 
 impl Caveat {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Simulated,
         Self::Interrupted,
         Self::Recovered,
         Self::Partial,
         Self::Silenced,
+        Self::Pasted,
     ];
 
     pub(super) const fn word(self) -> &'static str {
@@ -51,6 +55,7 @@ impl Caveat {
             Self::Recovered => "recovered",
             Self::Partial => "partial",
             Self::Silenced => "silenced",
+            Self::Pasted => "pasted",
         }
     }
 
@@ -84,9 +89,29 @@ impl Caveat {
             Self::Silenced => partial::silenced(&report.request).map(|rules| {
                 format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration"))
             }),
+            Self::Pasted => report.read_from.as_ref().map(read_from),
         };
         only.into_iter().collect()
     }
+}
+
+/// Names the tools whose output was read, with their versions.
+fn read_from(pasted: &Pasted) -> String {
+    let mut tools: Vec<String> = Vec::new();
+    for section in pasted.inputs.iter().flat_map(|input| &input.sections) {
+        let version = section.version.as_deref();
+        let version = version.map_or(String::new(), |version| format!(" {version}"));
+        let tool = format!("{}{version}", section.tool);
+        if !tools.contains(&tool) {
+            tools.push(tool);
+        }
+    }
+    let tools = if tools.is_empty() {
+        "no tool that is known".to_owned()
+    } else {
+        tools.join(", ")
+    };
+    format!("READ FROM OUTPUT of {tools}: peerscope measured nothing itself")
 }
 
 /// Returns how many of the planned measurements were recorded: `20 of 96 measurements`.

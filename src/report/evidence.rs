@@ -16,8 +16,16 @@ const SHOWN: usize = 12;
 /// Most pairs with one GPU in common that are listed; if there are more, they are counted.
 const SHOWN_PAIRS: usize = 4;
 
-/// Facts that the location of a finding shows already.
-pub(super) const ELSEWHERE: [&str; 4] = ["device_address", "port_address", "slot", "bridges"];
+/// Facts that the location of a finding or its message shows already.
+pub(super) const ELSEWHERE: [&str; 7] = [
+    "device_address",
+    "port_address",
+    "slot",
+    "bridges",
+    "lacks",
+    "decided_by",
+    "contradictions",
+];
 
 /// Returns all facts of a finding in one line, except those in [`ELSEWHERE`] and those with lines of their own.
 pub(super) fn text(finding: &Finding) -> String {

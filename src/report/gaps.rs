@@ -69,6 +69,8 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
             .iter()
             .map(|problem| ("run".into(), problem.clone())),
     );
+    let remarks = report.read_from.iter().flat_map(|read| &read.remarks);
+    lines.extend(remarks.map(|remark| ("input".into(), remark.clone())));
     let planned = measurements
         .left_out
         .iter()

@@ -58,6 +58,7 @@ pub(super) const PHRASES: &[&str] = &[
     "{slowed_pairs} are slowed",
     "{pairs_over_pcie} pairs copy over PCIe",
     "{pairs_checked} pairs were checked",
+    "this was read in {read_in}",
     "copies of {broken_pairs} fail",
     "alike: {links_alike} other {links_alike#link|links}",
     "at the same time ran {beside}",

@@ -70,6 +70,7 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
             Caveat::Recovered => "1 if the run was killed and this was recovered from its journal.",
             Caveat::Partial => "1 if part of the machine or of the profile was left out.",
             Caveat::Silenced => "1 if a configuration switched rules off or lowered them.",
+            Caveat::Pasted => "1 if everything was read from the output of other tools.",
         };
         metrics.plain(caveat.word(), help, digest.is(caveat));
     }

@@ -1,6 +1,7 @@
 //! Reading saved reports back.
 
 use std::borrow::Cow;
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -38,19 +39,58 @@ pub fn at_most_one_stdin<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Resul
 ///
 /// Returns a sentence that names the file and its defect.
 pub fn load(path: &Path) -> Result<Report, String> {
+    let (name, text) = bytes(path)?;
+    parse(&text).map_err(|error| format!("{name} {error}"))
+}
+
+/// Reads a file, or standard input for `-`. Returns its name for people and its bytes.
+///
+/// # Errors
+///
+/// Returns a sentence that names the file.
+pub fn bytes(path: &Path) -> Result<(String, Vec<u8>), String> {
     let is_stdin = path.as_os_str() == STDIN;
     let name = if is_stdin {
-        "standard input".into()
+        "standard input".to_owned()
     } else {
-        path.to_string_lossy()
+        path.to_string_lossy().into_owned()
     };
     let bytes = if is_stdin {
         recording::bounded(std::io::stdin().lock())
     } else {
         recording::file(path)
     };
-    let text = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
-    parse(&text).map_err(|error| format!("{name} {error}"))
+    let bytes = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
+    Ok((name, bytes))
+}
+
+/// Most bytes at the start of a file that are searched for the mark of a report.
+const HEAD: usize = 4096;
+
+/// Returns true if these bytes claim to be a report, whether they are a whole one or not.
+pub fn is_report(bytes: &[u8]) -> bool {
+    let unpacked;
+    let text = if bytes.starts_with(&GZIP) {
+        let mut head = Vec::new();
+        let from = flate2::read::MultiGzDecoder::new(bytes);
+        // What can be unpacked shows it.
+        let _ = from.take(HEAD as u64).read_to_end(&mut head);
+        unpacked = head;
+        &unpacked
+    } else {
+        bytes
+    };
+    let text = without_mark(text);
+    let head = text.get(..HEAD).unwrap_or(text);
+    let is_page = html::embed::is_page(text) && {
+        let head = head.to_ascii_lowercase();
+        // Other tools write XML.
+        memchr::memmem::find(&head, b"<!doctype html").is_some()
+            || memchr::memmem::find(&head, b"<html").is_some()
+    };
+    is_page
+        || (head.trim_ascii_start().starts_with(b"{")
+            && memchr::memmem::find(head, b"\"schema\"").is_some())
 }
 
 /// First bytes of gzip files (RFC 1952).

@@ -6,6 +6,7 @@ use super::pcie::{self, Above};
 use super::{nvlink, placeholder};
 use model::node::NodeId;
 use model::pcie::Connection;
+use model::placement::Pair;
 use model::snapshot::{Adapter, AdapterKind, Gpu, PciKind, Snapshot};
 use model::topology::{GpuPath, Link, LinkKind, Node, NodeKind, Topology};
 use model::units::{GbPerSecond, PciAddress};
@@ -234,7 +235,12 @@ impl Graph<'_> {
             self.link(join(plane, NodeId::Gpu(gpu.index), bundle, best));
         }
         for other in &snapshot.gpus {
-            let Some(bundle) = nvlink::direct(gpu, other) else {
+            let pair = Pair {
+                source: gpu.index,
+                destination: other.index,
+            };
+            let named = nvlink::direct(gpu, other);
+            let Some(bundle) = named.or_else(|| nvlink::bonded(snapshot, pair)) else {
                 continue;
             };
             // The two ends should agree. If not, only the smaller number of links is reliable.

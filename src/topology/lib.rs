@@ -17,7 +17,7 @@ pub mod shares;
 pub use again::redraw;
 pub use routes::class;
 
-use model::measurement::DriverFacts;
+use model::measurement::{DriverFacts, Measurements};
 use model::node::NodeId;
 use model::snapshot::Snapshot;
 use model::topology::{Hop, PairRoute, Topology};
@@ -68,6 +68,17 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
                 .or_else(|| device_failure(route.pair.destination)),
         };
     }
+    topology
+}
+
+/// Builds the topology of figures that were read with the facts, and sets the theoretical rate beside each of them.
+pub fn of_figures(snapshot: &Snapshot, measurements: &mut Measurements) -> Topology {
+    let mut topology = with_cuda(build(snapshot), &measurements.driver);
+    for cell in &mut measurements.peer {
+        refute::set_theoretical(cell, &topology);
+    }
+    refute::readings(snapshot, &mut topology, measurements);
+    host::fill(snapshot, &topology, &mut measurements.host);
     topology
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::capacity;
 use model::placement::Pair;
-use model::reading::Reading;
+use model::reading::{Reading, Unknown};
 use model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
 use model::units::PciAddress;
 
@@ -63,6 +63,29 @@ pub fn switched(gpu: &Gpu) -> Option<Bundle> {
         None => fabric && link.remote_pci.get().is_none(),
     };
     bundle(active(gpu).filter(leads_to_switch).collect())
+}
+
+/// Returns the NVLinks between these two by their number alone, if a tool counted them.
+pub(crate) fn bonded(snapshot: &Snapshot, pair: Pair) -> Option<Bundle> {
+    let said = |pair: Pair| {
+        let mut bonds = snapshot.bonds.iter();
+        bonds.find(|bond| (bond.source, bond.destination) == (pair.source, pair.destination))
+    };
+    // The two directions should agree. If not, only the smaller number of links is reliable.
+    let bond = said(pair)
+        .into_iter()
+        .chain(said(pair.reversed()))
+        .min_by_key(|bond| bond.links)?;
+    let link = NvLink {
+        version: known_or(bond.version.clone()),
+        speed_mbps: known_or(bond.speed_mbps),
+        ..NvLink::unread(0, &Unknown::Unsupported)
+    };
+    bundle(vec![&link; usize::from(bond.links)])
+}
+
+fn known_or<T>(value: Option<T>) -> Reading<T> {
+    value.map_or(Reading::unsupported(), Reading::Known)
 }
 
 fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
@@ -131,10 +154,11 @@ impl<'a> Ends<'a> {
 
 /// Returns the NVLink connection of this ordered pair, if it has one.
 pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> Option<Join> {
-    let said = snapshot.pair(Pair {
+    let pair = Pair {
         source: source.gpu.index,
         destination: destination.gpu.index,
-    });
+    };
+    let said = snapshot.pair(pair);
     // NVML's "unknown" does not mean that access is refused.
     if said
         .and_then(|pair| pair.p2p_nvlink.get())
@@ -153,6 +177,9 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
             fabric_joins(source.gpu, destination.gpu).then(|| Join::Switched(there.min(back)))
         }
         _ => {
+            if let Some(bond) = bonded(snapshot, pair) {
+                return Some(Join::Direct(bond.links));
+            }
             // With the PCI tree as the route, an NVLink copy would be judged by a PCIe rate.
             let word = said.and_then(|pair| pair.p2p_nvlink.get());
             (word == Some(P2pStatus::Ok) && source.hidden && destination.hidden)

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::belief::{self, Belief, Beliefs, Known};
 use super::{graph, nvlink, pcie, placeholder, routes};
-use model::measurement::Measurements;
+use model::measurement::{Measurements, PeerBandwidth};
 use model::pcie::{Connection, Refuted, RefutedBy, Shape};
 use model::placement::Path;
 use model::reading::Reading;
@@ -52,12 +52,17 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
         .iter_mut()
         .filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu)))
     {
-        cell.theoretical_gbps = topology
-            .route(cell.pair)
-            .and_then(|route| route.theoretical(cell.setup.path));
-        let rates = cell.achieved_gbps.zip(cell.theoretical_gbps);
-        cell.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
+        set_theoretical(cell, topology);
     }
+}
+
+/// Sets the theoretical rate of a figure, and its share of that.
+pub(crate) fn set_theoretical(cell: &mut PeerBandwidth, topology: &Topology) {
+    cell.theoretical_gbps = topology
+        .route(cell.pair)
+        .and_then(|route| route.theoretical(cell.setup.path));
+    let rates = cell.achieved_gbps.zip(cell.theoretical_gbps);
+    cell.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
 }
 
 /// Returns the GPUs that copy faster than their PCIe links carry, although NVML reports that they are not registered

@@ -42,6 +42,7 @@ mod no_driver;
 mod no_verdict;
 mod output;
 mod over_time;
+mod pasted;
 mod plumbing;
 mod provisioning;
 mod recorded;

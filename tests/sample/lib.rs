@@ -40,6 +40,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let request = Request::default();
     let evidence = Evidence {
         request: &request,
+        read_from: None,
         snapshot: &snapshot,
         topology: &topology,
         measurements: Some(&measurements),
@@ -62,6 +63,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         started_at: "2026-11-20T03:12:45Z".into(),
         machine: Report::LIVE.into(),
         request,
+        read_from: None,
         snapshot,
         topology,
         measurements: Some(measurements),
@@ -384,6 +386,7 @@ pub fn unknown(gpus: u32) -> Report {
         host: Host::unread(&why),
         gpus: (0..gpus).map(|index| Gpu::unread(index, &why)).collect(),
         pairs: Vec::new(),
+        bonds: Vec::new(),
         pci: Vec::new(),
         numa_nodes: Vec::new(),
         adapters: Vec::new(),

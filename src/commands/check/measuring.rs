@@ -420,6 +420,7 @@ impl<'a> Run<'a> {
         } = self.follower.recorder.so_far();
         diagnose::second_looks(&Evidence {
             request: &request,
+            read_from: None,
             snapshot,
             topology: &topology,
             measurements: Some(&measurements),

@@ -24,6 +24,9 @@ pub(super) fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     cells.into_keys().collect()
 }
 
+/// Spread of a figure that was measured once, as other tools do: repeats spread by 5 to 10% (cuda-samples issue 449).
+const USUAL_SPREAD_PERCENT: f64 = 10.0;
+
 /// A figure and the one it is compared with.
 pub(crate) struct Compared {
     pub pair: Pair,
@@ -37,7 +40,8 @@ pub(crate) struct Compared {
 impl Compared {
     /// Compares a figure with another. Returns `None` if a rate or a spread is unknown.
     pub(crate) fn of(cell: &PeerBandwidth, other: &PeerBandwidth) -> Option<Self> {
-        let spread = cell.spread_percent? + other.spread_percent?;
+        let spread = [cell, other].map(|cell| cell.spread_percent.unwrap_or(USUAL_SPREAD_PERCENT));
+        let spread = spread[0] + spread[1];
         Some(Self {
             pair: cell.pair,
             achieved: cell.achieved_gbps?,

@@ -232,11 +232,10 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
             } else {
                 format!(", after Xid {before}")
             };
-            let hours = last.seconds_since_boot / 3600;
-            format!(
-                "; its last Xid is {}{text}, {hours} h after boot{before}",
-                last.code
-            )
+            let time = last.seconds_since_boot.map_or(String::new(), |seconds| {
+                format!(", {} h after boot", seconds / 3600)
+            });
+            format!("; its last Xid is {}{text}{time}{before}", last.code)
         }
     };
     found.message.push_str(&said);
@@ -244,7 +243,7 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
         .fact("last_xid_code", own.last().map(|xid| xid.code))
         .fact(
             "last_xid_seconds",
-            own.last().map(|xid| xid.seconds_since_boot),
+            own.last().and_then(|xid| xid.seconds_since_boot),
         )
 }
 

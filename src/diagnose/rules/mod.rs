@@ -119,6 +119,8 @@ rules! {
     numa_label_wrong
     hidden_hop_shared
     not_explained
+    pasted_incomplete
+    pasted_contradicts
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

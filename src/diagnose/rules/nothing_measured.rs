@@ -37,6 +37,10 @@ pub(crate) const RULE: Rule = Rule::new(
 .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    // `pasted-incomplete` names what the output of other tools lacks.
+    if evidence.read_from.is_some() {
+        return Vec::new();
+    }
     let problems = || words::distinct(&evidence.snapshot.problems);
     let Some(mut why) = why_nothing(evidence) else {
         return Vec::new();

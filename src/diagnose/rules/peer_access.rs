@@ -243,6 +243,10 @@ pub(super) fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     };
     let farthest = farthest_with_access(evidence);
     let like_pair_has_it = |route: &PairRoute| {
+        // Output of other tools may not show which pairs are alike.
+        if evidence.read_from.is_some() && route.class == LinkClass::Unknown {
+            return false;
+        }
         farthest
             .get(&models(evidence, route.pair))
             .is_some_and(|far| *far >= distance(route.class))

@@ -4,6 +4,12 @@ use super::arguments::*;
 
 model::steps! {
     // To check again.
+    CheckWithPeerscope => "peerscope-check" Repeat
+        "run 'peerscope check' there: it checks the bytes that arrive, reads links and counters while copies run, and measures \
+         latency, overlap and several flows at once";
+    GiveOutput(commands: String) => "more-output" Investigate "add the output of {commands}";
+    GiveOneMachine => "one-machine" Investigate
+        "give output of one machine only, printed at one time: print all of it again with scripts/collect";
     CheckAgain => "check-again" Repeat "check again";
     CheckOften => "check-again" Repeat "check again, several times: a machine that is sound never does this";
     CheckOftenAndSerial => "check-again" Repeat

@@ -99,6 +99,6 @@ pub struct Xid {
     pub text: String,
     /// Number of times that it occurs in the log.
     pub times: u32,
-    /// Time of the last message, seconds since boot.
-    pub seconds_since_boot: u64,
+    /// Time of the last message, seconds since boot. Null if a log was pasted that does not show it.
+    pub seconds_since_boot: Option<u64>,
 }

@@ -16,7 +16,7 @@ use super::units::{Bytes, PciAddress};
 pub use adapter::{Adapter, AdapterKind, AdapterPort};
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
 pub use host::{ConfidentialComputing, Host, Xid};
-pub use nvlink::{Fabric, FabricState, NvLink, NvLinkPacketErrors, NvLinkRemote};
+pub use nvlink::{Fabric, FabricState, NvLink, NvLinkBond, NvLinkPacketErrors, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
 pub use pci::{
     Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower,
@@ -33,6 +33,10 @@ pub struct Snapshot {
     pub gpus: Vec<Gpu>,
     /// NVML's report on each ordered pair.
     pub pairs: Vec<GpuPair>,
+    /// Numbers of NVLinks between GPUs, from tools that count them and do not name them. Only in reports that were read
+    /// from the output of other tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bonds: Vec<NvLinkBond>,
     /// The PCI functions on the way from a GPU or network adapter up to its root port.
     pub pci: Vec<PciFunction>,
     /// NUMA nodes.

@@ -48,6 +48,22 @@ pub struct NvLinkPacketErrors {
     pub bit_error_rate_log10: Option<f64>,
 }
 
+/// NVLinks between two GPUs, by their number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct NvLinkBond {
+    /// Index of the GPU that data leaves.
+    pub source: u32,
+    /// Index of the GPU that data reaches.
+    pub destination: u32,
+    /// Number of NVLinks.
+    pub links: u8,
+    /// NVLink version, such as `4.0`. Null if not known.
+    pub version: Option<String>,
+    /// Raw rate of a link per direction, MB/s. Null if not known.
+    pub speed_mbps: Option<u32>,
+}
+
 /// The kind of device that an NVLink leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]

@@ -140,6 +140,7 @@ impl Serialize for Report {
             started_at,
             machine,
             request,
+            read_from,
             snapshot,
             topology,
             measurements,
@@ -155,6 +156,9 @@ impl Serialize for Report {
         to.serialize_field("started_at", started_at)?;
         to.serialize_field("machine", machine)?;
         to.serialize_field("request", request)?;
+        if let Some(read_from) = read_from {
+            to.serialize_field("read_from", read_from)?;
+        }
         to.serialize_field("summary", &Summary::of(self))?;
         to.serialize_field("snapshot", snapshot)?;
         to.serialize_field("topology", topology)?;

@@ -1,0 +1,95 @@
+//! # What it means
+//!
+//! The report was read from the output of other tools, and parts of it contradict each other.
+//!
+//! # How it is detected
+//!
+//! Two outputs have different values of a fact that does not change while a machine runs: a version, the name or address of a
+//! GPU, the lanes of a link, the class of a pair. The message names both lines. The first value was kept.
+//!
+//! # Why it matters
+//!
+//! The outputs may be of different machines, or of one machine before and after a change. What is concluded from them
+//! together may be true of neither. By itself this makes the exit code 3.
+//!
+//! # What to do
+//!
+//! Give output of one machine, printed at one time.
+//!
+//! # Sources
+//!
+//! None: the rule is about the input (docs/reading.md).
+
+use super::prelude::*;
+
+/// Most contradictions that the message spells out. The evidence has them all.
+const SPELT_OUT: usize = 3;
+
+pub(crate) const RULE: Rule = Rule::new(
+    "pasted-contradicts",
+    Severity::Warning,
+    include_str!("pasted_contradicts.rs"),
+    judge,
+)
+.for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let contradictions = evidence
+        .read_from
+        .map_or(&[][..], |read| &read.contradictions);
+    let spelt: Vec<&str> = contradictions
+        .iter()
+        .take(SPELT_OUT)
+        .map(String::as_str)
+        .collect();
+    if spelt.is_empty() {
+        return Vec::new();
+    }
+    let more = contradictions.len() - spelt.len();
+    let more = match more {
+        0 => String::new(),
+        more => format!("; {more} more"),
+    };
+    vec![
+        RULE.finding(
+            Subject::Machine,
+            format!(
+                "Parts of the input contradict each other: {}{more}",
+                spelt.join("; ")
+            ),
+            [Step::GiveOneMachine],
+        )
+        .fact("contradictions", contradictions.to_vec()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::testing::prelude::*;
+    use model::pasted::Pasted;
+    use model::topology::Topology;
+
+    #[test]
+    fn contradictions_are_a_gap_and_no_fault() {
+        let report = |contradictions: usize| {
+            let pasted = Pasted {
+                contradictions: (0..contradictions).map(|n| format!("line {n}")).collect(),
+                ..Pasted::default()
+            };
+            let snapshot = model::testing::empty();
+            let (topology, settings) = (Topology::default(), Settings::default());
+            judge(&Evidence {
+                read_from: Some(&pasted),
+                ..crate::testing::without_request(&snapshot, &topology, None, &settings)
+            })
+        };
+        assert_eq!(report(0), []);
+        let found = report(5);
+        let one = only(&found, "pasted-contradicts", Severity::Warning);
+        assert!(one.message.ends_with("line 0; line 1; line 2; 2 more"));
+        assert_advice(&RULE, &found, &["one-machine"], &[]);
+        assert!(crate::is_gap(&RULE.id));
+    }
+}

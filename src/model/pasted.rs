@@ -1,0 +1,76 @@
+//! The output of other tools that a report was read from, and the origin of each fact and figure in it.
+
+use serde::{Deserialize, Serialize};
+
+/// The input that a report was read from, instead of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Pasted {
+    /// The inputs, in the given order.
+    pub inputs: Vec<PastedInput>,
+    /// Origin of each fact and figure.
+    pub origins: Vec<Origin>,
+    /// Values that contradict each other, a sentence each. The first one was kept.
+    pub contradictions: Vec<String>,
+    /// How the output was read where it leaves room: converted figures, figures that were set aside, numbers of GPUs
+    /// that were matched. A sentence each.
+    pub remarks: Vec<String>,
+    /// Parts that the input would need to show that a machine is healthy.
+    pub missing: Vec<Missing>,
+}
+
+/// A file or a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct PastedInput {
+    /// Its name as given.
+    pub name: String,
+    /// Number of its lines.
+    pub lines: u32,
+    /// The output of tools in it.
+    pub sections: Vec<PastedSection>,
+}
+
+/// The output of one tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct PastedSection {
+    /// Kind of the output, as `--as` names it.
+    pub kind: String,
+    /// The command that prints it.
+    pub tool: String,
+    /// Version of the tool, if it prints one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// First line, counted from 1.
+    pub first_line: u32,
+    /// Last line.
+    pub last_line: u32,
+    /// Number of facts and figures that were read from it.
+    pub facts: u32,
+}
+
+/// The origin of a fact or a figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Origin {
+    /// The fact or figure, by its place in the report: `gpus[3].pcie_width`.
+    pub of: String,
+    /// Name of the input.
+    pub input: String,
+    /// Line in it, counted from 1.
+    pub line: u32,
+}
+
+/// A part that the input would need to show that a machine is healthy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Missing {
+    /// What is not in the input.
+    pub what: String,
+    /// The command that prints it.
+    pub command: String,
+}

@@ -1,0 +1,189 @@
+//! Figures of tools → cells, as peerscope's own probes have them.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::ledger::{At, Ledger};
+use super::names::Names;
+use crate::told::{Figure, What};
+use model::cell::Subject;
+use model::host::HostCopy;
+use model::measurement::{
+    CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Verified,
+};
+use model::placement::{Pair, Path};
+use model::units::{Bytes, GbPerSecond};
+
+/// Name of the profile of such figures.
+const PROFILE: &str = "pasted";
+
+/// Size of the small copies of p2pBandwidthLatencyTest: four numbers of four bytes.
+const SMALL: Bytes = Bytes(16);
+
+/// Difference of two figures of one kind from which they are named, per cent of the first.
+const APART_PERCENT: f64 = 10.0;
+
+/// Cells by their titles, so that each is there once.
+#[derive(Default)]
+struct Cells {
+    known: BTreeMap<String, f64>,
+    remarks: Vec<String>,
+}
+
+impl Cells {
+    /// Returns true if this is the first figure of its kind.
+    fn is_new(&mut self, of: &str, value: f64, at: At<'_>, ledger: &mut Ledger) -> bool {
+        match self.known.get(of) {
+            None => {
+                self.known.insert(of.to_owned(), value);
+                ledger.origin(of.to_owned(), at);
+                true
+            }
+            Some(first) => {
+                if 100.0 * (value - first).abs() > APART_PERCENT * first {
+                    self.remarks.push(format!(
+                        "{of} was measured twice: {first:.2} first, {value:.2} in {at}"
+                    ));
+                }
+                false
+            }
+        }
+    }
+}
+
+/// Returns all figures; `None` if there is none.
+pub(super) fn measurements(
+    told: &[(At<'_>, &What)],
+    names: &Names,
+    ledger: &mut Ledger,
+    remarks: &mut Vec<String>,
+) -> Option<Measurements> {
+    let mut all = Measurements {
+        profile: PROFILE.to_owned(),
+        ..Measurements::default()
+    };
+    let pair_of = |one, other, at: &At<'_>| {
+        let (source, destination) = names.gpu(one, at).zip(names.gpu(other, at))?;
+        (source != destination).then_some(Pair {
+            source,
+            destination,
+        })
+    };
+    let mut asked: HashSet<Pair> = HashSet::new();
+    for (at, what) in told {
+        if let What::Access(one, other, possible) = what
+            && let Some(pair) = pair_of(one, other, at).filter(|pair| asked.insert(*pair))
+        {
+            all.driver.peer_access.push(CudaPeerAccess {
+                pair,
+                possible: Some(*possible),
+                failure: None,
+                failure_code: None,
+                hindered: false,
+            });
+            ledger.origin(
+                format!("driver.peer_access[{}→{}]", pair.source, pair.destination),
+                *at,
+            );
+        }
+    }
+    all.driver.peer_access.sort_by_key(|said| said.pair);
+    let mut cells = Cells::default();
+    for (at, what) in told {
+        match what {
+            What::Peer(one, other, setup, figure) => {
+                let Some(pair) = pair_of(one, other, at) else {
+                    continue;
+                };
+                // Without access, "enabled" copies go through host memory too.
+                let refused = all
+                    .driver
+                    .said_of(pair)
+                    .is_some_and(|said| said.possible == Some(false));
+                let path = if refused { Path::Staged } else { setup.path };
+                let mut cell = PeerBandwidth::blank(pair, setup.with_path(path));
+                cell.achieved_gbps = rate(figure);
+                cell.samples = figure.samples;
+                cell.verified = figure.verified;
+                if figure.verified == Verified::Corrupt {
+                    cell.verification_detail = Some("the program found wrong values".to_owned());
+                }
+                let of = format!("peer[{}]", cell.title());
+                if cells.is_new(&of, figure.value, *at, ledger) {
+                    all.peer.push(cell);
+                }
+            }
+            What::Local(key, bytes, figure) => {
+                let Some(gpu) = names.gpu(key, at) else {
+                    continue;
+                };
+                let mut cell = LocalCopy::blank(gpu, *bytes);
+                cell.achieved_gbps = rate(figure);
+                cell.samples = figure.samples;
+                if cells.is_new(
+                    &format!("local[{}]", cell.title()),
+                    figure.value,
+                    *at,
+                    ledger,
+                ) {
+                    all.local.push(cell);
+                }
+            }
+            What::HostCopy(key, way, bytes, figure) => {
+                let Some(gpu) = names.gpu(key, at) else {
+                    continue;
+                };
+                let (memory, direction) = (way.memory, way.direction);
+                let mut cell = HostCopy::blank(
+                    gpu,
+                    None,
+                    memory,
+                    direction,
+                    way.engine,
+                    way.allocation,
+                    1,
+                    *bytes,
+                );
+                cell.achieved_gbps = rate(figure);
+                cell.samples = figure.samples;
+                cell.verified = figure.verified;
+                if cells.is_new(
+                    &format!("host[{}]", cell.title()),
+                    figure.value,
+                    *at,
+                    ledger,
+                ) {
+                    all.host.push(cell);
+                }
+            }
+            What::Latency(one, other, path, figure) => {
+                let Some(pair) = pair_of(one, other, at) else {
+                    continue;
+                };
+                let refused = all
+                    .driver
+                    .said_of(pair)
+                    .is_some_and(|said| said.possible == Some(false));
+                let path = if refused { Path::Staged } else { *path };
+                let mut cell = Latency::blank(pair, path, SMALL);
+                cell.latency_us = Some(figure.value);
+                cell.samples = figure.samples;
+                if cells.is_new(
+                    &format!("latency[{}]", cell.title()),
+                    figure.value,
+                    *at,
+                    ledger,
+                ) {
+                    all.latency.push(cell);
+                }
+            }
+            _ => {}
+        }
+    }
+    remarks.append(&mut cells.remarks);
+    let any = all.each().next().is_some() || !all.driver.peer_access.is_empty();
+    any.then_some(all)
+}
+
+fn rate(figure: &Figure) -> Option<GbPerSecond> {
+    Some(GbPerSecond(figure.value))
+}

@@ -1,0 +1,126 @@
+//! NVLinks of GPUs from what tools say: links by number, counts between GPUs, names of models.
+
+use std::collections::BTreeMap;
+
+use crate::told::NOT_THERE;
+use model::reading::Reading;
+use model::snapshot::{Gpu, NvLink, NvLinkBond, NvLinkRemote};
+
+/// Most NVLinks of a GPU: 18 on H100, H200, B200 and GB200. More links to all others together than that cannot be direct ones.
+const MOST_LINKS: u32 = 18;
+
+/// NVLink version of models, by a word of their name. Source: the white papers of each (P100, V100, A100, GA102, H100,
+/// Blackwell).
+const VERSIONS: &[(&str, &str)] = &[
+    ("P100", "1.0"),
+    ("V100", "2.0"),
+    ("TITAN RTX", "2.0"),
+    ("RTX 2080", "2.0"),
+    ("RTX 6000 Ada", ""),
+    ("Quadro RTX", "2.0"),
+    ("A100", "3.0"),
+    ("A800", "3.0"),
+    ("RTX 3090", "3.0"),
+    ("A6000", "3.0"),
+    ("A40", "3.0"),
+    ("A30", "3.0"),
+    ("H100", "4.0"),
+    ("H800", "4.0"),
+    ("H200", "4.0"),
+    ("H20", "4.0"),
+    ("GH200", "4.0"),
+    ("B100", "5.0"),
+    ("B200", "5.0"),
+    ("B300", "5.0"),
+];
+
+/// Returns the NVLink version of a GPU, by its name or by the raw rate of a link where only one version has it.
+fn version(name: Option<&str>, speed: Option<u32>) -> Option<String> {
+    let by_name = name.and_then(|name| VERSIONS.iter().find(|(word, _)| name.contains(word)));
+    let by_speed = match speed {
+        Some(26_000..=27_000) => Some("4.0"),
+        Some(53_000..=54_000) => Some("5.0"),
+        Some(14_000..=15_000) => Some("3.0"),
+        _ => None,
+    };
+    let version = by_name.map(|(_, version)| *version).or(by_speed)?;
+    (!version.is_empty()).then(|| version.to_owned())
+}
+
+/// Numbers of links by source and destination.
+pub(super) type Bonds = BTreeMap<(u32, u32), u8>;
+
+/// Sets the links of all GPUs. Returns the numbers of links that no link of a GPU stands for.
+pub(super) fn settle(
+    gpus: &mut [Gpu],
+    mut links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
+    bonds: &Bonds,
+    remarks: &mut Vec<String>,
+) -> Vec<NvLinkBond> {
+    let counts = |gpu: u32| {
+        let own = bonds.iter().filter(move |((source, _), _)| *source == gpu);
+        own.map(|(_, links)| *links)
+    };
+    let known = |gpu: u32, links: &BTreeMap<u32, BTreeMap<u8, NvLink>>| {
+        links.get(&gpu).map_or(MOST_LINKS, |links| {
+            u32::try_from(links.len()).unwrap_or(MOST_LINKS)
+        })
+    };
+    let switched = gpus.iter().any(|gpu| {
+        let all: u32 = counts(gpu.index).map(u32::from).sum();
+        all > known(gpu.index, &links)
+    });
+    if switched {
+        remarks.push(
+            "NVLinks lead to NVSwitches: a GPU has more links to all others together than it can have".to_owned(),
+        );
+    }
+    for gpu in gpus.iter_mut() {
+        let most = counts(gpu.index).max().unwrap_or(0);
+        let mut own = links.remove(&gpu.index).unwrap_or_default();
+        if own.is_empty() && switched {
+            own = (0..most)
+                .map(|number| {
+                    let mut link = NvLink::unread(number, &NOT_THERE);
+                    link.active = Reading::Known(true);
+                    (number, link)
+                })
+                .collect();
+        }
+        if own.is_empty() {
+            continue;
+        }
+        let name = gpu.name.known().map(String::as_str);
+        for link in own.values_mut() {
+            if switched && link.active.get() == Some(true) && link.remote.known().is_none() {
+                link.remote = Reading::Known(NvLinkRemote::Switch);
+            }
+            if link.version.known().is_none()
+                && let Some(version) = version(name, link.speed_mbps.get())
+            {
+                link.version = Reading::Known(version);
+            }
+        }
+        gpu.nvlinks = Reading::Known(own.into_values().collect());
+    }
+    if switched {
+        return Vec::new();
+    }
+    let bond = |((source, destination), links): (&(u32, u32), &u8)| {
+        let gpu = gpus.iter().find(|gpu| gpu.index == *source)?;
+        let speed = gpu
+            .nvlinks
+            .known()
+            .into_iter()
+            .flatten()
+            .find_map(|link| link.speed_mbps.get());
+        Some(NvLinkBond {
+            source: *source,
+            destination: *destination,
+            links: *links,
+            version: version(gpu.name.known().map(String::as_str), speed),
+            speed_mbps: speed,
+        })
+    };
+    bonds.iter().filter_map(bond).collect()
+}

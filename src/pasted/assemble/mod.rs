@@ -1,0 +1,378 @@
+//! Statements of all sections → one machine: facts with their origins, figures, and what contradicts.
+
+mod figures;
+mod ledger;
+mod links;
+mod missing;
+mod names;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Machine;
+use crate::scan::Scanned;
+use crate::told::{Key, NOT_THERE, What};
+use ledger::{At, Ledger};
+use links::Bonds;
+use model::pasted::{Pasted, PastedInput};
+use model::placement::Pair;
+use model::reading::{Reading, Taken};
+use model::report::MOST_GPUS;
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, Snapshot, Xid};
+use model::units::{Generation, PciAddress};
+use names::Names;
+use tree::Tree;
+
+/// Xid of a GPU that has fallen off the bus.
+const OFF_THE_BUS: u32 = 79;
+
+/// What was joined so far.
+struct Joined {
+    host: Host,
+    gpus: BTreeMap<u32, Gpu>,
+    pairs: BTreeMap<(u32, u32), GpuPair>,
+    bonds: Bonds,
+    links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
+    tree: Tree,
+    xids: Vec<Xid>,
+    /// GPUs whose links may not all be there.
+    cut: BTreeSet<u32>,
+    /// Number of GPUs that NVML lists.
+    listed: Option<u32>,
+    has_log: bool,
+    problems: Vec<String>,
+    remarks: Vec<String>,
+}
+
+/// Joins everything that was read.
+///
+/// # Errors
+///
+/// A sentence if there are more GPUs than a report can have.
+pub(crate) fn assemble(read: &[Scanned]) -> Result<Machine, String> {
+    let sections = read.iter().enumerate().flat_map(|(input, scanned)| {
+        scanned
+            .sections
+            .iter()
+            .map(move |section| (input, scanned, section))
+    });
+    let told = sections.flat_map(|(input, scanned, section)| {
+        section.told.iter().map(move |told| {
+            let at = At {
+                input,
+                name: &scanned.name,
+                kind: &section.shown.kind,
+                line: told.line,
+            };
+            (at, &told.what)
+        })
+    });
+    let mut told: Vec<(At<'_>, &What)> = told.collect();
+    let mut joined = Joined {
+        host: Host::unread(&NOT_THERE),
+        gpus: BTreeMap::new(),
+        pairs: BTreeMap::new(),
+        bonds: Bonds::new(),
+        links: BTreeMap::new(),
+        tree: Tree::default(),
+        xids: Vec::new(),
+        cut: BTreeSet::new(),
+        listed: None,
+        has_log: false,
+        problems: Vec::new(),
+        remarks: Vec::new(),
+    };
+    let mut ledger = Ledger::default();
+    joined.functions(&told, &mut ledger);
+    // Without any other list of GPUs, those on the bus or in the kernel's log are the GPUs.
+    let of_log = told.iter().filter_map(|(_, what)| match what {
+        What::Xid(xid) => Some(xid.pci),
+        _ => None,
+    });
+    let mut bus: BTreeSet<PciAddress> = joined.tree.displays().into_iter().collect();
+    bus.extend(of_log);
+    let displays: Vec<(PciAddress, What)> = bus
+        .into_iter()
+        .filter(|_| told.iter().all(|(_, what)| names::keys(what).is_empty()))
+        .map(|address| {
+            let mut gpu = Gpu::unread(0, &NOT_THERE);
+            gpu.pci = Reading::Known(address);
+            (address, What::Gpu(Key::Pci(address), Box::new(gpu)))
+        })
+        .collect();
+    for (address, what) in &displays {
+        let is_it = |what: &What| match what {
+            What::Function(function) => function.facts.address == *address,
+            What::Xid(xid) => xid.pci == *address,
+            _ => false,
+        };
+        let at = told.iter().find(|(_, what)| is_it(what)).map(|(at, _)| *at);
+        told.extend(at.map(|at| (at, what)));
+    }
+    let mut names = Names::of(&told);
+    let gpus = names.all().len();
+    if gpus > MOST_GPUS {
+        return Err(format!(
+            "has {gpus} GPUs; a report can have {MOST_GPUS} at most"
+        ));
+    }
+    joined.remarks.append(&mut names.remarks);
+    ledger.contradictions.append(&mut names.contradictions);
+    joined.facts(&told, &names, &mut ledger);
+    let snapshot = joined.snapshot(&names);
+    let measurements = figures::measurements(&told, &names, &mut ledger, &mut joined.remarks);
+    let missing = missing::missing(&snapshot, measurements.as_ref(), joined.has_log);
+    let inputs = read.iter().map(|scanned| PastedInput {
+        name: scanned.name.clone(),
+        lines: scanned.lines,
+        sections: scanned
+            .sections
+            .iter()
+            .map(|section| section.shown.clone())
+            .collect(),
+    });
+    let mut remarks: Vec<String> = Vec::new();
+    for remark in joined.remarks {
+        if !remarks.contains(&remark) {
+            remarks.push(remark);
+        }
+    }
+    Ok(Machine {
+        snapshot,
+        measurements,
+        pasted: Pasted {
+            inputs: inputs.collect(),
+            origins: ledger.origins,
+            contradictions: ledger.contradictions,
+            remarks,
+            missing,
+        },
+    })
+}
+
+impl Joined {
+    /// Joins the PCI functions.
+    fn functions(&mut self, told: &[(At<'_>, &What)], ledger: &mut Ledger) {
+        for (at, what) in told {
+            if let What::Function(function) = what {
+                let of = format!("pci[{}]", function.facts.address);
+                let taken = |key, how| ledger.taken(&of, key, how, *at);
+                self.tree.add((**function).clone(), taken);
+            }
+        }
+    }
+
+    /// Joins everything else but figures.
+    fn facts(&mut self, told: &[(At<'_>, &What)], names: &Names, ledger: &mut Ledger) {
+        for index in names.all().into_keys() {
+            self.gpus.insert(index, Gpu::unread(index, &NOT_THERE));
+        }
+        // Of several starts in a log, the last one counts.
+        let of_log = told.iter().rev().filter(|(at, _)| at.kind == "kernel-log");
+        let others = told.iter().filter(|(at, _)| at.kind != "kernel-log");
+        let mut seen: BTreeSet<(String, Option<u64>, u32, PciAddress)> = BTreeSet::new();
+        for (at, what) in others.chain(of_log) {
+            match what {
+                What::Host(host) => {
+                    let taken = |key, how| ledger.taken("host", key, how, *at);
+                    self.host.take((**host).clone(), taken);
+                }
+                What::Gpu(key, facts) => {
+                    if let Some(gpu) = names
+                        .gpu(key, at)
+                        .and_then(|index| self.gpus.get_mut(&index))
+                    {
+                        take_gpu(gpu, facts, *at, ledger);
+                    }
+                }
+                What::Pair(one, other, facts) => {
+                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
+                    if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
+                        let pair = self.pairs.entry((source, destination));
+                        let pair = pair
+                            .or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+                        let of = format!("pairs[{source}→{destination}]");
+                        pair.take((**facts).clone(), |key, how| {
+                            ledger.taken(&of, key, how, *at)
+                        });
+                    }
+                }
+                What::Bond(one, other, links) => {
+                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
+                    if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
+                        self.bond(source, destination, *links, *at, ledger);
+                    }
+                }
+                What::Link(key, facts) => {
+                    if let Some(index) = names.gpu(key, at) {
+                        let number = facts.link;
+                        let link = self.links.entry(index).or_default().entry(number);
+                        let link = link.or_insert_with(|| NvLink::unread(number, &NOT_THERE));
+                        let of = format!("gpus[{index}].nvlinks[{number}]");
+                        link.take((**facts).clone(), |key, how| {
+                            ledger.taken(&of, key, how, *at)
+                        });
+                    }
+                }
+                What::Xid(xid) => {
+                    // A bug report has the kernel's log several times.
+                    let once = (xid.text.clone(), xid.seconds_since_boot, xid.code, xid.pci);
+                    if xid.seconds_since_boot.is_none() || seen.insert(once) {
+                        self.xid(xid);
+                        ledger.origin(format!("host.xids[{}, {}]", xid.pci, xid.code), *at);
+                    }
+                }
+                What::CutLinks(key) => self.cut.extend(names.gpu(key, at)),
+                What::Listed(number) => self.listed = self.listed.or(Some(*number)),
+                What::KernelLog => self.has_log = true,
+                What::Problem(problem) => {
+                    let problem = format!("{problem} ({at})");
+                    if self.problems.len() < 20 {
+                        self.problems.push(problem);
+                    }
+                }
+                What::Remark(remark) => self.remarks.push(format!("{remark} ({at})")),
+                What::Same(..)
+                | What::Function(_)
+                | What::Access(..)
+                | What::Peer(..)
+                | What::Local(..)
+                | What::HostCopy(..)
+                | What::Latency(..) => {}
+            }
+        }
+    }
+
+    fn bond(&mut self, source: u32, destination: u32, links: u8, at: At<'_>, ledger: &mut Ledger) {
+        let of = format!("bonds[{source}→{destination}]");
+        let known = self.bonds.get(&(source, destination)).copied();
+        let how = match known {
+            None => Taken::New,
+            Some(known) if known == links => Taken::Same,
+            Some(known) => Taken::Other {
+                kept: format!("NV{known}"),
+                refused: format!("NV{links}"),
+            },
+        };
+        self.bonds.entry((source, destination)).or_insert(links);
+        ledger.taken(&of, "links", how, at);
+    }
+
+    /// Marks GPUs that the driver calls lost and that no output describes otherwise.
+    fn lost(&mut self, gpus: &mut [Gpu]) {
+        for xid in self.xids.iter().filter(|xid| xid.code == OFF_THE_BUS) {
+            let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(xid.pci));
+            if let Some(gpu) = gpu.filter(|gpu| gpu.power_state.known().is_none()) {
+                let why = "it has fallen off the bus, says the kernel's log (Xid 79)";
+                gpu.power_state = Reading::failed(why);
+                gpu.memory_total_bytes = Reading::failed(why);
+            }
+        }
+        for xid in &self.xids {
+            self.remarks.push(format!(
+                "the kernel's log has Xid {} of {}, {} times: {}",
+                xid.code, xid.pci, xid.times, xid.text
+            ));
+        }
+    }
+
+    /// Adds an Xid to those of its GPU and code. The log is read backwards: the first one is the last.
+    fn xid(&mut self, xid: &Xid) {
+        let same = |known: &&mut Xid| (known.pci, known.code) == (xid.pci, xid.code);
+        match self.xids.iter_mut().find(same) {
+            Some(known) => known.times = known.times.saturating_add(1),
+            None => self.xids.push(xid.clone()),
+        }
+    }
+
+    fn snapshot(&mut self, names: &Names) -> Snapshot {
+        let addresses = names.all();
+        for (index, address) in &addresses {
+            if let (Some(gpu), Some(address)) = (self.gpus.get_mut(index), address) {
+                gpu.pci = Reading::Known(*address);
+            }
+        }
+        let own: BTreeSet<PciAddress> = addresses.values().flatten().copied().collect();
+        // A list that lacks an address of a GPU cannot show which other one is missing.
+        let whole = self
+            .listed
+            .is_some_and(|listed| listed as usize == addresses.len())
+            && own.len() == addresses.len();
+        let unlisted = if whole {
+            self.tree.unlisted(&own)
+        } else {
+            Vec::new()
+        };
+        let others = unlisted.iter().map(|function| function.address);
+        let pci = self.tree.ways(own.iter().copied().chain(others));
+        let mut gpus: Vec<Gpu> = std::mem::take(&mut self.gpus).into_values().collect();
+        for gpu in &mut gpus {
+            let function = gpu.pci.get().and_then(|address| self.tree.get(address));
+            let Some(facts) = function.map(|function| &function.facts) else {
+                continue;
+            };
+            let is_in_tree = pci.iter().any(|function| function.address == facts.address);
+            fill(&mut gpu.numa_node, &facts.numa_node);
+            if !is_in_tree {
+                fill(&mut gpu.pcie_width, &facts.width);
+                fill(&mut gpu.pcie_generation, &facts.generation);
+                fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
+            }
+        }
+        let mut links = std::mem::take(&mut self.links);
+        let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
+        for gpu in &self.cut {
+            if links.get(gpu).is_some_and(|own| own.len() < most) {
+                links.remove(gpu);
+                self.remarks.push(format!(
+                    "the list of NVLinks of GPU {gpu} ends with the input and is shorter than others: it was cut, and is not used"
+                ));
+            }
+        }
+        let bonds = links::settle(&mut gpus, links, &self.bonds, &mut self.remarks);
+        let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
+        let pairs = Pair::ordered(&indices).into_iter().map(|pair| {
+            let known = self.pairs.remove(&(pair.source, pair.destination));
+            known.unwrap_or_else(|| GpuPair::unread(pair.source, pair.destination, &NOT_THERE))
+        });
+        let pairs = pairs.collect();
+        let mut host = self.host.clone();
+        self.lost(&mut gpus);
+        if self.has_log {
+            host.xids = Reading::Known(std::mem::take(&mut self.xids));
+        }
+        Snapshot {
+            host,
+            gpus,
+            pairs,
+            bonds,
+            pci,
+            numa_nodes: Vec::new(),
+            adapters: Vec::new(),
+            unlisted_gpus: unlisted,
+            nvswitches: self.tree.switches(),
+            problems: std::mem::take(&mut self.problems),
+            nvml_failure_code: None,
+        }
+    }
+}
+
+fn fill<T: Clone>(to: &mut Reading<T>, from: &Reading<T>) {
+    if to.known().is_none() && from.known().is_some() {
+        *to = from.clone();
+    }
+}
+
+/// Takes facts of a GPU. A link shows a lower generation at rest: of two readings the higher one counts.
+fn take_gpu(gpu: &mut Gpu, facts: &Gpu, at: At<'_>, ledger: &mut Ledger) {
+    let of = format!("gpus[{}]", gpu.index);
+    let higher: Option<Generation> = gpu
+        .pcie_generation
+        .get()
+        .zip(facts.pcie_generation.get())
+        .map(|(one, other)| one.max(other));
+    gpu.take(facts.clone(), |key, how| ledger.taken(&of, key, how, at));
+    if let Some(higher) = higher {
+        gpu.pcie_generation = Reading::Known(higher);
+    }
+}

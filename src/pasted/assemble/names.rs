@@ -1,0 +1,236 @@
+//! Which of the names that tools use mean the same GPU.
+
+use std::collections::BTreeMap;
+
+use super::ledger::At;
+use crate::told::{Key, What};
+use model::units::PciAddress;
+
+/// A name within all inputs. CUDA's numbers hold within one program's output only: variables change them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Index(u32),
+    Pci(PciAddress),
+    Uuid(String),
+    /// Number of the input, kind of output, CUDA's number.
+    Ordinal(usize, String, u32),
+}
+
+fn name(key: &Key, from: &At<'_>) -> Name {
+    match key {
+        Key::Index(index) => Name::Index(*index),
+        Key::Pci(address) => Name::Pci(*address),
+        Key::Uuid(uuid) => Name::Uuid(uuid.clone()),
+        Key::Ordinal(ordinal) => Name::Ordinal(from.input, from.kind.to_owned(), *ordinal),
+    }
+}
+
+/// All names and the GPU of each.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    gpus: BTreeMap<Name, u32>,
+    /// How names were matched that no output matches.
+    pub remarks: Vec<String>,
+    pub contradictions: Vec<String>,
+}
+
+/// The names of one GPU.
+#[derive(Debug, Clone, Default)]
+struct Group {
+    names: Vec<Name>,
+}
+
+impl Group {
+    fn index(&self) -> Option<u32> {
+        self.names.iter().find_map(|name| match name {
+            Name::Index(index) => Some(*index),
+            _ => None,
+        })
+    }
+
+    fn pci(&self) -> Option<PciAddress> {
+        self.names.iter().find_map(|name| match name {
+            Name::Pci(address) => Some(*address),
+            _ => None,
+        })
+    }
+
+    fn ordinal(&self) -> Option<u32> {
+        self.names.iter().find_map(|name| match name {
+            Name::Ordinal(.., ordinal) => Some(*ordinal),
+            _ => None,
+        })
+    }
+}
+
+/// Returns the keys of the GPUs that a statement is about.
+pub(super) fn keys(what: &What) -> Vec<&Key> {
+    match what {
+        What::Gpu(key, _)
+        | What::CutLinks(key)
+        | What::Link(key, _)
+        | What::Local(key, ..)
+        | What::HostCopy(key, ..) => {
+            vec![key]
+        }
+        What::Same(one, other)
+        | What::Pair(one, other, _)
+        | What::Bond(one, other, _)
+        | What::Access(one, other, _)
+        | What::Peer(one, other, ..)
+        | What::Latency(one, other, ..) => vec![one, other],
+        What::Host(_)
+        | What::Listed(_)
+        | What::Function(_)
+        | What::Xid(_)
+        | What::Problem(_)
+        | What::Remark(_)
+        | What::KernelLog => Vec::new(),
+    }
+}
+
+impl Names {
+    /// Matches the names of all statements.
+    pub(super) fn of(told: &[(At<'_>, &What)]) -> Self {
+        let mut names = Self::default();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut place: BTreeMap<Name, usize> = BTreeMap::new();
+        for (from, what) in told {
+            let keys = keys(what).into_iter().map(|key| name(key, from));
+            let keys: Vec<Name> = keys.collect();
+            for key in &keys {
+                place.entry(key.clone()).or_insert_with(|| {
+                    groups.push(Group {
+                        names: vec![key.clone()],
+                    });
+                    groups.len() - 1
+                });
+            }
+            if let (What::Same(..), [one, other]) = (what, keys.as_slice()) {
+                names.join(&mut groups, &mut place, one, other, from);
+            }
+        }
+        groups.retain(|group| !group.names.is_empty());
+        names.number(groups);
+        names
+    }
+
+    /// Joins two groups, unless their names contradict each other.
+    fn join(
+        &mut self,
+        groups: &mut [Group],
+        place: &mut BTreeMap<Name, usize>,
+        one: &Name,
+        other: &Name,
+        from: &At<'_>,
+    ) {
+        let (Some(&to), Some(&gone)) = (place.get(one), place.get(other)) else {
+            return;
+        };
+        if to == gone {
+            return;
+        }
+        let differ =
+            |one: Option<u32>, other: Option<u32>| one.is_some() && other.is_some() && one != other;
+        let (first, second) = (&groups[to], &groups[gone]);
+        let addresses = [first.pci(), second.pci()];
+        if differ(first.index(), second.index())
+            || matches!(addresses, [Some(one), Some(other)] if one != other)
+        {
+            if let [Some(one), Some(other)] = addresses {
+                let index = first.index().or(second.index());
+                let gpu = index.map_or("a GPU".to_owned(), |index| format!("GPU {index}"));
+                self.contradictions.push(format!(
+                    "{gpu} has the addresses {one} and {other} ({from})"
+                ));
+            }
+            return;
+        }
+        for name in std::mem::take(&mut groups[gone].names) {
+            place.insert(name.clone(), to);
+            groups[to].names.push(name);
+        }
+    }
+
+    /// Gives each group the index of its GPU.
+    fn number(&mut self, groups: Vec<Group>) {
+        let (mut with, without): (Vec<Group>, Vec<Group>) = groups
+            .into_iter()
+            .partition(|group| group.index().is_some());
+        let (mut by_address, by_number): (Vec<Group>, Vec<Group>) =
+            without.into_iter().partition(|group| group.pci().is_some());
+        by_address.sort_by_key(Group::pci);
+        with.sort_by_key(Group::index);
+        let bare: Vec<usize> = (0..with.len())
+            .filter(|at| with[*at].pci().is_none())
+            .collect();
+        if !by_address.is_empty() && bare.len() == by_address.len() {
+            // NVML numbers GPUs by their addresses.
+            self.remarks.push(format!(
+                "{} GPUs that some output names by index and other output by address were matched in their order",
+                bare.len()
+            ));
+            for (at, group) in bare.into_iter().zip(std::mem::take(&mut by_address)) {
+                with[at].names.extend(group.names);
+            }
+        } else if !by_address.is_empty() {
+            self.remarks.push(
+                "GPUs without an index in the input were numbered in the order of their addresses"
+                    .to_owned(),
+            );
+        }
+        for group in &with {
+            let index = group.index().unwrap_or_default();
+            self.add(group, index);
+        }
+        let mut free = (0..).filter(|index| with.iter().all(|group| group.index() != Some(*index)));
+        for group in by_address {
+            let index = free.next().unwrap_or_default();
+            self.add(&group, index);
+        }
+        let mut guessed = false;
+        for group in by_number {
+            match group.ordinal() {
+                Some(ordinal) => {
+                    guessed = true;
+                    self.add(&group, ordinal);
+                }
+                None => {
+                    let taken: Vec<u32> = self.gpus.values().copied().collect();
+                    let index = (0..).find(|index| !taken.contains(index));
+                    self.add(&group, index.unwrap_or_default());
+                }
+            }
+        }
+        if guessed {
+            self.remarks.push(
+                "CUDA's numbers of GPUs were taken for nvidia-smi's, since no address is beside them; CUDA_VISIBLE_DEVICES \
+                 and CUDA_DEVICE_ORDER change CUDA's"
+                    .to_owned(),
+            );
+        }
+    }
+
+    fn add(&mut self, group: &Group, index: u32) {
+        for name in &group.names {
+            self.gpus.insert(name.clone(), index);
+        }
+    }
+
+    /// Returns the index of the GPU that a tool names so.
+    pub(super) fn gpu(&self, key: &Key, from: &At<'_>) -> Option<u32> {
+        self.gpus.get(&name(key, from)).copied()
+    }
+
+    /// Returns all GPUs, each with its address if that is known.
+    pub(super) fn all(&self) -> BTreeMap<u32, Option<PciAddress>> {
+        let mut all: BTreeMap<u32, Option<PciAddress>> = BTreeMap::new();
+        for (name, index) in &self.gpus {
+            let address = all.entry(*index).or_default();
+            if let Name::Pci(known) = name {
+                *address = Some(*known);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,248 @@
+//! Text that is cut, wrapped, quoted, coloured or broken.
+
+use proptest::prelude::*;
+
+use super::samples::ALL;
+use super::*;
+use model::reading::Reading;
+
+fn read_text(text: &str) -> Result<Machine, String> {
+    let input = Input {
+        name: "in".to_owned(),
+        text: text.to_owned(),
+    };
+    read(&[input], None)
+}
+
+/// Returns everything but the places of lines.
+fn said(machine: &Machine) -> (Snapshot, Option<Measurements>) {
+    (machine.snapshot.clone(), machine.measurements.clone())
+}
+
+/// What pasting does to a text and a reader must not see.
+#[derive(Debug, Clone, Copy)]
+enum Paste {
+    Quoted,
+    QuotedTwice,
+    Fenced,
+    Coloured,
+    Windows,
+    Spaces,
+    OddSpaces,
+    Indented,
+}
+
+fn pasted(text: &str, how: Paste) -> String {
+    let each = |with: &dyn Fn(&str) -> String| text.lines().map(with).collect::<String>();
+    match how {
+        Paste::Quoted => each(&|line| format!("> {line}\n")),
+        Paste::QuotedTwice => each(&|line| format!("> > {line}\n")),
+        Paste::Fenced => format!("Here it is:\n\n```text\n{text}```\n\nregards\n"),
+        Paste::Coloured => each(&|line| format!("\u{1b}[1;32m{line}\u{1b}[0m\u{1b}[K\n")),
+        Paste::Windows => each(&|line| format!("{line}\r\n")),
+        Paste::Spaces => text.replace('\t', "        "),
+        Paste::OddSpaces => text.replace(' ', "\u{a0}"),
+        Paste::Indented => each(&|line| format!("    {line}\n")),
+    }
+}
+
+#[test]
+fn what_pasting_adds_changes_nothing_that_is_read() {
+    use Paste::*;
+    for (kind, text) in ALL {
+        let plain = said(&read_text(text).unwrap());
+        for how in [
+            Quoted,
+            QuotedTwice,
+            Fenced,
+            Coloured,
+            Windows,
+            Spaces,
+            OddSpaces,
+            Indented,
+        ] {
+            // A tree and a command line are told by where they begin.
+            if matches!((how, *kind), (Indented, "lspci-tree" | "smi-p2p-read")) {
+                continue;
+            }
+            let again = read_text(&pasted(text, how)).map(|machine| said(&machine));
+            assert!(again.as_ref() == Ok(&plain), "{kind}, {how:?}");
+        }
+    }
+}
+
+/// Returns each known fact of a machine as text.
+fn facts(machine: &Machine) -> Vec<String> {
+    let snapshot = serde_json::to_value(&machine.snapshot).unwrap();
+    let mut found = Vec::new();
+    for (gpu, at) in snapshot["gpus"].as_array().unwrap().iter().zip(0..) {
+        for (key, value) in gpu.as_object().unwrap() {
+            let plain = value.is_string() || value.is_number() || value.is_boolean();
+            if plain && key != "index" {
+                found.push(format!("{at} {key} {value}"));
+            }
+        }
+    }
+    let cells = machine
+        .measurements
+        .iter()
+        .flat_map(|measured| &measured.peer);
+    found.extend(
+        cells.map(|cell| format!("{} {:?} {:?}", cell.pair, cell.setup, cell.achieved_gbps)),
+    );
+    found
+}
+
+#[test]
+fn a_text_that_was_cut_after_a_line_says_no_more_than_the_whole() {
+    for (kind, text) in ALL {
+        let whole = facts(&read_text(text).unwrap());
+        let lines: Vec<&str> = text.lines().collect();
+        for end in 1..lines.len() {
+            let part = lines[..end].join("\n") + "\n";
+            let Ok(machine) = read_text(&part) else {
+                continue;
+            };
+            // Access decides which way a copy took, and a higher generation may follow.
+            let more: Vec<String> = facts(&machine)
+                .into_iter()
+                .filter(|fact| {
+                    !whole.contains(fact)
+                        && !fact.contains("pcie_generation ")
+                        && *kind != "p2p-bandwidth"
+                })
+                .collect();
+            assert_eq!(more, [""; 0], "{kind}, {end} lines");
+        }
+    }
+}
+
+/// Breaks lines as a terminal of this width does.
+fn wrapped(text: &str, width: usize) -> String {
+    let wrap = |line: &str| {
+        let chars: Vec<char> = line.chars().collect();
+        let parts = chars
+            .chunks(width)
+            .map(|part| part.iter().collect::<String>());
+        parts.collect::<Vec<_>>().join("\n") + "\n"
+    };
+    text.lines().map(wrap).collect()
+}
+
+#[test]
+fn matrices_that_a_terminal_broke_are_read_whole() {
+    let gpus = 16;
+    let names: Vec<String> = (0..gpus).map(|gpu| format!("GPU{gpu}")).collect();
+    let row = |own: usize| {
+        let cells = (0..gpus).map(|other| if own == other { " X   " } else { " NV12" });
+        format!("GPU{own:<3}{}  0-63\n", cells.collect::<String>())
+    };
+    let topo = format!(
+        "       {}\n{}",
+        names.join(" "),
+        (0..gpus).map(row).collect::<String>()
+    );
+    let number =
+        |row: usize, column: usize| format!("{:6.2} ", 20.0 + (row * gpus + column) as f64 / 100.0);
+    let line = |row: usize| {
+        format!(
+            "{row:6} {}\n",
+            (0..gpus)
+                .map(|column| number(row, column))
+                .collect::<String>()
+        )
+    };
+    let head: String = (0..gpus).map(|column| format!("{column:6} ")).collect();
+    let rates = format!(
+        "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D{head}\n{}",
+        (0..gpus).map(line).collect::<String>()
+    );
+    for text in [&topo, &rates] {
+        let plain = said(&read_text(text).unwrap());
+        for width in [66, 72, 80, 100, 118] {
+            let again = read_text(&wrapped(text, width)).map(|machine| said(&machine));
+            let counts = |(snapshot, measured): &(Snapshot, Option<Measurements>)| {
+                let peer = measured.as_ref().map_or(0, |measured| measured.peer.len());
+                (snapshot.bonds.len(), snapshot.gpus.len(), peer)
+            };
+            assert!(
+                again.as_ref() == Ok(&plain),
+                "{width}: {:?} {:?}",
+                again.as_ref().map(counts),
+                counts(&plain)
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_known_that_the_input_does_not_say() {
+    for (kind, text) in ALL {
+        let machine = read_text(text).unwrap();
+        let reasons = serde_json::to_value(&machine.snapshot).unwrap();
+        let unknown = reasons["host"]["unknown"].as_object();
+        for (key, why) in unknown.into_iter().flatten() {
+            assert_eq!(why, "not read: not in the input", "{kind}, {key}");
+        }
+        for gpu in &machine.snapshot.gpus {
+            assert!(!matches!(&gpu.ecc_uncorrected, Reading::Known(_)), "{kind}");
+        }
+        assert!(!machine.pasted.missing.is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn odd_input_is_read_without_harm() {
+    let long = "GPU0 ".repeat(100_000);
+    let deep = "<nvidia_smi_log>".to_owned() + &"<gpu>".repeat(10_000);
+    let brackets = "{\"nvbandwidth\": ".to_owned() + &"[".repeat(100_000);
+    let many: String = (0..3000)
+        .map(|gpu| format!("GPU {gpu}: NVIDIA X (UUID: GPU-{gpu:08x}-1)\n"))
+        .collect();
+    let switches = "-[0000:00]-+-01.0-[01-ff]--".repeat(2000);
+    let loops = "00:01.0 PCI bridge: X\n\tBus: primary=00, secondary=00, subordinate=ff\n";
+    for text in [
+        "",
+        "\n",
+        "\0",
+        "GPU0",
+        "GPU0\nGPU0",
+        &long,
+        &deep,
+        &brackets,
+        &many,
+        &switches,
+        loops,
+        "   D\\D",
+        "| NVIDIA-SMI |",
+    ] {
+        let _ = read_text(text);
+    }
+    assert!(read_text(&many).unwrap_err().contains("3000 GPUs"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn broken_text_is_read_without_harm(base in 0..ALL.len(), edits in fuzz::edits(6)) {
+        let text = fuzz::edited(ALL[base].1.as_bytes(), &edits);
+        let _ = read_text(&String::from_utf8_lossy(&text));
+    }
+}
+
+#[test]
+#[ignore = "scripts/fuzz runs it"]
+fn fuzz_pasted_text() {
+    let strategy = (0..ALL.len(), 0..ALL.len(), fuzz::edits(8));
+    fuzz::run("pasted, text", 0.5, &strategy, |(one, other, edits)| {
+        let both = [ALL[one].1, ALL[other].1].concat();
+        let text = fuzz::edited(both.as_bytes(), &edits);
+        match read_text(&String::from_utf8_lossy(&text)) {
+            Ok(machine) => serde_json::to_string(&machine.snapshot)
+                .map(drop)
+                .map_err(|error| error.to_string()),
+            Err(why) => fuzz::assert_is_sentence(&format!("x {why}")),
+        }
+    });
+}

@@ -1,0 +1,142 @@
+//! Text as people paste it → lines as a tool printed them: without colours, quotes and fences, with tabs and other spaces
+//! alike.
+
+use std::borrow::Cow;
+
+/// A line of an input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    /// Its number in the input, from 1.
+    pub number: u32,
+    /// Its text, without what pasting added.
+    pub text: Cow<'a, str>,
+}
+
+/// Longest line that is looked at, bytes. What tools print in a line is far shorter; the rest is cut.
+const LONGEST: usize = 1 << 16;
+
+/// Splits a text into lines and removes what pasting added.
+pub(crate) fn lines(text: &str) -> Vec<Line<'_>> {
+    let all = text.split('\n').zip(1..);
+    all.map(|(line, number)| Line {
+        number,
+        text: cleaned(line),
+    })
+    .collect()
+}
+
+fn cleaned(line: &str) -> Cow<'_, str> {
+    let mut line = line.trim_end_matches(['\r', ' ']);
+    if line.len() > LONGEST {
+        let end = (0..=LONGEST).rfind(|at| line.is_char_boundary(*at));
+        line = &line[..end.unwrap_or(0)];
+    }
+    line = without_quotes(line);
+    if line.starts_with("```") || line.starts_with("~~~") {
+        return Cow::Borrowed("");
+    }
+    let odd = |c: char| (c.is_control() && c != '\t') || (!c.is_ascii() && c.is_whitespace());
+    if !line.contains(odd) {
+        return Cow::Borrowed(line);
+    }
+    let plain = without_escapes(line);
+    Cow::Owned(without_quotes(&plain).trim_end().to_owned())
+}
+
+/// Removes the marks of a quotation, `> ` once for each level.
+fn without_quotes(mut line: &str) -> &str {
+    while let Some(rest) = line.strip_prefix('>') {
+        line = rest.strip_prefix(' ').unwrap_or(rest);
+    }
+    line
+}
+
+/// Removes escape sequences of terminals and other control characters, and makes each odd space a plain one.
+fn without_escapes(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut rest = line.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\u{1b}' => match rest.next() {
+                // A control sequence ends with a letter or one of @ [ \ ] ^ _ ` { | } ~ (ECMA-48).
+                Some('[') => while rest.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
+                // A command ends with a bell or with escape and backslash.
+                Some(']') => while rest.next().is_some_and(|c| c != '\u{7}' && c != '\\') {},
+                _ => {}
+            },
+            '\t' => plain.push('\t'),
+            '\u{8}' => drop(plain.pop()),
+            // A terminal writes over the line from its start.
+            '\r' => plain.clear(),
+            c if c.is_control() => {}
+            c if c.is_whitespace() => plain.push(' '),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Returns the command of a line that a shell printed: after a prompt, or after `+` as `set -x` prints it.
+pub(crate) fn command(line: &str) -> Option<&str> {
+    let line = line.trim();
+    if let Some(traced) = line.strip_prefix("+ ") {
+        return Some(traced.trim());
+    }
+    let bare = ["nvidia-smi ", "lspci ", "dmesg", "./", "sudo "];
+    if bare.iter().any(|start| line.starts_with(start)) {
+        return Some(line);
+    }
+    // `user@host:~$ command`, `[root@host ~]# command`, `$ command`.
+    let at = line.find(['$', '#', '%'])?;
+    let (prompt, rest) = line.split_at(at);
+    let command = rest[1..].trim();
+    let is_prompt = prompt.is_empty() || prompt.contains('@') || prompt.ends_with([' ', ']']);
+    (is_prompt && prompt.len() < 120 && !command.is_empty()).then_some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(text: &str) -> Vec<String> {
+        lines(text)
+            .iter()
+            .map(|line| line.text.clone().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn what_pasting_adds_is_removed() {
+        let pasted = "```text\r\n> > GPU0\tX\n\u{1b}[1;32mGPU1\u{1b}[0m\u{a0}NV18  \n>quoted\n```\n\u{1b}]0;title\u{7}end";
+        assert_eq!(
+            clean(pasted),
+            ["", "GPU0\tX", "GPU1 NV18", "quoted", "", "end"]
+        );
+        assert_eq!(lines("a\nb")[1].number, 2);
+        assert_eq!(clean("12%\r100% done"), ["100% done"]);
+        let long = "é".repeat(100_000);
+        assert!(clean(&long)[0].len() <= LONGEST);
+    }
+
+    #[test]
+    fn commands_are_found_after_prompts() {
+        for (line, wanted) in [
+            (
+                "root@node1:~# nvidia-smi topo -p2p r",
+                Some("nvidia-smi topo -p2p r"),
+            ),
+            ("[me@node ~]$ lspci -vv", Some("lspci -vv")),
+            ("$ dmesg", Some("dmesg")),
+            ("+ nvidia-smi topo -p2p w", Some("nvidia-smi topo -p2p w")),
+            ("nvidia-smi topo -m", Some("nvidia-smi topo -m")),
+            ("GPU0  X  NV18", None),
+            (
+                "  NV#  = Connection traversing a bonded set of # NVLinks",
+                None,
+            ),
+            ("$", None),
+        ] {
+            assert_eq!(command(line), wanted, "{line}");
+        }
+    }
+}

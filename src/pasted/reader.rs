@@ -1,0 +1,27 @@
+//! What a reader of one kind of output is, and what it sees.
+
+use super::lines::Line;
+use super::told::Notes;
+
+/// A kind of output.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// Its name, for `--as`.
+    pub kind: &'static str,
+    /// The command that prints it.
+    pub tool: &'static str,
+    /// True if a section may begin with this line, whose leading spaces are removed. It is asked for every line.
+    pub begins: fn(&str) -> bool,
+    /// Reads a section from its first line on. Returns the number of its lines, or `None` if it is another.
+    pub read: fn(Ahead<'_>, &mut Notes) -> Option<usize>,
+}
+
+/// The lines that a reader sees: from the first line of its section to the end of the input, and the command before them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead<'a> {
+    pub lines: &'a [Line<'a>],
+    /// The command that a shell printed shortly before.
+    pub command: Option<&'a str>,
+    /// True if this kind was asked for, so that less is enough to recognise it.
+    pub forced: bool,
+}

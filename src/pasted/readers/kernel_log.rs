@@ -1,0 +1,241 @@
+//! The kernel's log, as dmesg, journalctl or a file in /var/log has it: messages of the NVIDIA driver (Xid, SXid, NVRM), PCIe
+//! errors (AER), and what the IOMMU does.
+
+use std::collections::BTreeMap;
+
+use crate::reader::{Ahead, Reader};
+use crate::told::{Function, Key, NOT_THERE, Notes, What, is_uuid};
+use model::reading::Reading;
+use model::snapshot::{PciFunction, PciKind, Xid};
+use model::units::PciAddress;
+
+pub(crate) const READER: Reader = Reader {
+    kind: "kernel-log",
+    tool: "dmesg",
+    begins: |line| message(line).is_some(),
+    read,
+};
+
+/// Longest text of a message that is kept.
+const LONGEST: usize = 200;
+
+/// Most messages of NVSwitches that are named.
+const MOST_SXIDS: usize = 20;
+
+/// Returns the time since boot, if there is one, and the message of a line of the log.
+fn message(line: &str) -> Option<(Option<f64>, &str)> {
+    let stamped = |text: &'_ str| -> Option<(f64, usize)> {
+        let (stamp, rest) = text.strip_prefix('[')?.split_once(']')?;
+        let seconds = stamp.trim().parse::<f64>().ok()?;
+        (seconds >= 0.0 && stamp.contains('.')).then_some((seconds, text.len() - rest.len()))
+    };
+    if let Some((seconds, at)) = stamped(line) {
+        return Some((Some(seconds), line[at..].trim_start()));
+    }
+    if line.starts_with("NVRM: ") || line.starts_with("nvidia-nvswitch") {
+        return Some((None, line));
+    }
+    // `Nov 24 03:00:00 node1 kernel: [  12.3] NVRM: …`, and dates in brackets as dmesg -T prints them.
+    if let Some((head, rest)) = line
+        .split_once("kernel: ")
+        .filter(|(head, _)| head.len() < 100)
+    {
+        let is_head = head.contains(':') && !head.contains("NVRM");
+        let rest = rest.trim_start();
+        return is_head.then(|| match stamped(rest) {
+            Some((seconds, at)) => (Some(seconds), rest[at..].trim_start()),
+            None => (None, rest),
+        });
+    }
+    let (date, rest) = line.strip_prefix('[')?.split_once("] ")?;
+    let is_date = (20..40).contains(&date.len()) && date.matches(':').count() == 2;
+    is_date.then_some((None, rest))
+}
+
+/// What the log counts.
+#[derive(Default)]
+struct Counts {
+    /// PCIe errors of each function: corrected, not fatal, fatal, and the line of the last one.
+    aer: BTreeMap<PciAddress, ([u64; 3], u32)>,
+    /// The line that shows that the IOMMU translates by default, and whether a device is in a group of it.
+    translates: Option<u32>,
+    has_group: bool,
+    sxids: usize,
+    /// The GPU that a message of several lines is about.
+    of: Option<PciAddress>,
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let mut counts = Counts::default();
+    let mut used = 0;
+    for (place, line) in ahead.lines.iter().enumerate() {
+        let text = line.text.trim_start();
+        if text.is_empty() {
+            continue;
+        }
+        let Some((seconds, said)) = message(text) else {
+            break;
+        };
+        used = place + 1;
+        take(said, seconds, line.number, notes, &mut counts);
+    }
+    let first = ahead.lines.first()?.number;
+    notes.add(first, What::KernelLog);
+    for (address, ([corrected, non_fatal, fatal], line)) in counts.aer {
+        let mut facts =
+            PciFunction::unread(address, None, String::new(), PciKind::Endpoint, &NOT_THERE);
+        facts.aer_correctable = Reading::Known(corrected);
+        facts.aer_nonfatal = Reading::Known(non_fatal);
+        facts.aer_fatal = Reading::Known(fatal);
+        let function = Function {
+            facts,
+            buses: None,
+            driver: None,
+        };
+        notes.add(line, What::Function(Box::new(function)));
+    }
+    if let Some(line) = counts.translates.filter(|_| counts.has_group) {
+        notes.host(line, |host| host.iommu_translating = Reading::Known(true));
+    }
+    Some(used)
+}
+
+fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
+    if said.starts_with("NVRM: ") {
+        nvrm(said, seconds, line, notes, &mut counts.of);
+    } else if let Some((_, rest)) = said.split_once("SXid (PCI:") {
+        counts.sxids += 1;
+        if let Some((address, text)) = rest
+            .split_once("): ")
+            .filter(|_| counts.sxids <= MOST_SXIDS)
+        {
+            let text = shortened(text);
+            notes.add(
+                line,
+                What::Remark(format!(
+                    "the kernel's log has SXid {text} (NVSwitch {address})"
+                )),
+            );
+        }
+    } else if said.contains("PCIe Bus Error: severity=") {
+        bus_error(said, line, counts);
+    } else if let Some(rest) = said.strip_prefix("Linux version ") {
+        let version = rest.split(' ').next().unwrap_or_default().to_owned();
+        notes.host(line, |host| host.kernel_version = Reading::Known(version));
+    } else if let Some(rest) = said.strip_prefix("Command line: ") {
+        let of_iommu = |word: &&str| word.contains("iommu");
+        let parameters = rest
+            .split(' ')
+            .filter(of_iommu)
+            .map(str::to_owned)
+            .collect();
+        notes.host(line, |host| {
+            host.iommu_parameters = Reading::Known(parameters)
+        });
+    } else if let Some(rest) = said.strip_prefix("iommu: Default domain type: ") {
+        if rest.starts_with("Passthrough") {
+            notes.host(line, |host| host.iommu_translating = Reading::Known(false));
+        } else if rest.starts_with("Translated") {
+            counts.translates = Some(line);
+        }
+    } else if said.contains("dding to iommu group") {
+        counts.has_group = true;
+    } else if said.starts_with("Hypervisor detected:") {
+        notes.host(line, |host| host.virtual_machine = Reading::Known(true));
+    }
+}
+
+/// Takes a message of the NVIDIA driver.
+fn nvrm(
+    said: &str,
+    seconds: Option<f64>,
+    line: u32,
+    notes: &mut Notes,
+    of: &mut Option<PciAddress>,
+) {
+    let at = |text: &str| -> Option<PciAddress> {
+        let text = text.trim().trim_start_matches("PCI:");
+        text.parse()
+            .ok()
+            .or_else(|| format!("{text}.0").parse().ok())
+    };
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative; `as` saturates"
+    )]
+    let seconds_since_boot = seconds.map(|seconds| seconds as u64);
+    if let Some(xid) = hardware::kernel_log::xid(said) {
+        let xid = Xid {
+            seconds_since_boot,
+            ..xid
+        };
+        notes.add(line, What::Xid(Box::new(xid)));
+        return;
+    }
+    let said = said.strip_prefix("NVRM: ").unwrap_or(said);
+    if said.contains("fallen off the bus") {
+        // The driver also says it without a number: the same event as Xid 79.
+        let address = said
+            .split(' ')
+            .find_map(|word| at(word.trim_end_matches(':')));
+        if let Some(pci) = address.or_else(|| of.take()) {
+            let xid = Xid {
+                pci,
+                code: 79,
+                text: "GPU has fallen off the bus".to_owned(),
+                times: 1,
+                seconds_since_boot,
+            };
+            notes.add(line, What::Xid(Box::new(xid)));
+        }
+    } else if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
+        *of = rest.split_whitespace().next().and_then(at);
+    } else if let Some((address, uuid)) = said
+        .strip_prefix("GPU at PCI:")
+        .and_then(|rest| rest.split_once(": "))
+    {
+        if let Some(pci) = at(address).filter(|_| is_uuid(uuid.trim())) {
+            notes.same(line, Key::Pci(pci), Key::Uuid(uuid.trim().to_owned()));
+        }
+    } else if said.starts_with("loading NVIDIA UNIX") {
+        let mut words = said.split_whitespace();
+        let is_version = |word: &&str| {
+            word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() >= 1
+        };
+        if let Some(version) = words.find(is_version) {
+            let version = version.to_owned();
+            notes.host(line, |host| {
+                host.kernel_module_version = Reading::Known(version)
+            });
+        }
+    } else if said.contains("RmInitAdapter failed") || said.contains("probe routine failed") {
+        let text = shortened(said);
+        notes.add(line, What::Problem(format!("the driver's log: {text}")));
+    }
+}
+
+/// `pcieport 0000:3a:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)`
+fn bus_error(said: &str, line: u32, counts: &mut Counts) {
+    let (head, rest) = said
+        .split_once(": PCIe Bus Error: severity=")
+        .unwrap_or_default();
+    let head = head.trim_end_matches(": AER").trim_end_matches(": DPC");
+    let address = head
+        .rsplit(' ')
+        .next()
+        .and_then(|address| address.parse().ok());
+    let Some(address) = address else { return };
+    let severity = match () {
+        () if rest.starts_with("Corrected") => 0,
+        () if rest.contains("(Fatal)") => 2,
+        () => 1,
+    };
+    let (added, last) = counts.aer.entry(address).or_default();
+    added[severity] += 1;
+    *last = line;
+}
+
+fn shortened(text: &str) -> String {
+    text.trim().chars().take(LONGEST).collect()
+}

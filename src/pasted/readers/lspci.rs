@@ -1,0 +1,175 @@
+//! `lspci -vv` (or `-v`, `-nn`, `-k`): PCI functions, the links of each end, and what the kernel says about them.
+
+use crate::reader::{Ahead, Reader};
+use crate::told::{Function, NOT_THERE, Notes, What};
+use model::reading::Reading;
+use model::snapshot::{PciFunction, PciKind};
+use model::units::PciAddress;
+
+pub(crate) const READER: Reader = Reader {
+    kind: "lspci",
+    tool: "lspci -vv",
+    begins: |line| head(line).is_some(),
+    read,
+};
+
+/// Takes address and title from the first line of a function: `3b:00.0 3D controller [0302]: NVIDIA …`.
+fn head(line: &str) -> Option<(PciAddress, &str)> {
+    let (address, title) = line.split_once(' ')?;
+    let shape = address.len() >= 7
+        && address.len() <= 16
+        && address.as_bytes().get(address.len() - 2) == Some(&b'.');
+    let is_title =
+        shape && title.contains(": ") && title.starts_with(|c: char| c.is_ascii_alphanumeric());
+    Some((address.parse().ok().filter(|_| is_title)?, title))
+}
+
+/// Returns the class code and the kind that a title shows.
+fn class(title: &str) -> (Option<u32>, PciKind) {
+    let code = title.split(": ").next().and_then(|class| {
+        let (_, code) = class.rsplit_once('[')?;
+        u32::from_str_radix(code.strip_suffix(']')?, 16).ok()
+    });
+    let named = [
+        ("VGA compatible controller", 0x0300, PciKind::Endpoint),
+        ("3D controller", 0x0302, PciKind::Endpoint),
+        ("Display controller", 0x0380, PciKind::Endpoint),
+        ("PCI bridge", 0x0604, PciKind::Bridge),
+        ("Bridge: NVIDIA", 0x0680, PciKind::Endpoint),
+    ];
+    let by_name = named.iter().find(|(name, ..)| title.starts_with(name));
+    let class = code.or(by_name.map(|(_, code, _)| *code));
+    let kind = if class == Some(0x0604) {
+        PciKind::Bridge
+    } else {
+        PciKind::Endpoint
+    };
+    // A class code in sysfs has 24 bits, with the programming interface.
+    (class.map(|class| class << 8), kind)
+}
+
+/// Returns vendor and device id from `[10de:2335]`, or the vendor by its name.
+fn ids(title: &str) -> (Option<u16>, Option<u16>) {
+    let pair = title.rsplit('[').find_map(|part| {
+        let (vendor, device) = part.split(']').next()?.split_once(':')?;
+        let number = |text: &str| (text.len() == 4).then(|| u16::from_str_radix(text, 16).ok())?;
+        Some((number(vendor)?, number(device)?))
+    });
+    match pair {
+        Some((vendor, device)) => (Some(vendor), Some(device)),
+        None if title.contains("NVIDIA Corporation") => (Some(0x10de), None),
+        None => (None, None),
+    }
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let first = ahead.lines.first()?;
+    let (address, title) = head(first.text.trim())?;
+    let (class, kind) = class(title);
+    let (vendor, device) = ids(title);
+    let mut function = Function {
+        facts: PciFunction::unread(address, None, String::new(), kind, &NOT_THERE),
+        buses: None,
+        driver: None,
+    };
+    let facts = &mut function.facts;
+    set(&mut facts.class, class);
+    set(&mut facts.vendor, vendor);
+    set(&mut facts.device_id, device);
+    if title.contains("(rev ff)") {
+        facts.answers = Reading::Known(false);
+    }
+    notes.add(first.number, What::Function(Box::new(function.clone())));
+    let mut used = 1;
+    for (place, line) in ahead.lines.iter().enumerate().skip(1) {
+        let text = line.text.trim();
+        if text.is_empty() || head(text).is_some() {
+            break;
+        }
+        let is_of_function = line.text.starts_with([' ', '\t']) || text.contains(": ");
+        if !is_of_function {
+            break;
+        }
+        used = place + 1;
+        let mut part = Function {
+            facts: PciFunction::unread(
+                address,
+                None,
+                String::new(),
+                function.facts.kind,
+                &NOT_THERE,
+            ),
+            buses: None,
+            driver: None,
+        };
+        let before = part.clone();
+        take(text, &mut part);
+        if part != before {
+            function.facts.kind = part.facts.kind;
+            notes.add(line.number, What::Function(Box::new(part)));
+        }
+    }
+    Some(used)
+}
+
+fn set<T>(to: &mut Reading<T>, value: Option<T>) {
+    if let Some(value) = value {
+        *to = Reading::Known(value);
+    }
+}
+
+/// Returns the word after a label, up to a comma or space.
+fn after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(label)?;
+    rest.trim_start().split([',', ' ', ';']).next()
+}
+
+/// Takes a line of a function.
+fn take(text: &str, function: &mut Function) {
+    let facts = &mut function.facts;
+    let generation = || {
+        let rate: f64 = after(text, "Speed ")?.strip_suffix("GT/s")?.parse().ok()?;
+        let rates = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
+        let place = rates.iter().position(|known| (known - rate).abs() < 0.1)?;
+        u8::try_from(place + 1).ok()?.try_into().ok()
+    };
+    let width = || after(text, "Width x")?.parse::<u8>().ok()?.try_into().ok();
+    let number = |label: &str| after(text, label)?.parse().ok();
+    if text.starts_with("LnkCap:") {
+        set(&mut facts.generation_max, generation());
+        set(&mut facts.width_max, width());
+    } else if text.starts_with("LnkSta:") {
+        set(&mut facts.generation, generation());
+        set(&mut facts.width, width());
+    } else if text.starts_with("DevCap:") {
+        set(&mut facts.max_payload_possible_bytes, number("MaxPayload "));
+    } else if text.starts_with("MaxPayload ") {
+        set(&mut facts.max_payload_bytes, number("MaxPayload "));
+        set(&mut facts.max_read_request_bytes, number("MaxReadReq "));
+    } else if let Some(node) = text.strip_prefix("NUMA node: ") {
+        set(&mut facts.numa_node, node.trim().parse().ok());
+    } else if let Some(group) = text.strip_prefix("IOMMU group: ") {
+        set(&mut facts.iommu_group, group.trim().parse().ok());
+    } else if let Some(slot) = text.strip_prefix("Physical Slot: ") {
+        facts.slot = Reading::Known(slot.trim().to_owned());
+    } else if text.starts_with("ACSCtl:") {
+        let redirects = text.contains("ReqRedir+") || text.contains("CmpltRedir+");
+        facts.acs_redirect = Reading::Known(redirects);
+    } else if text.starts_with("!!! Unknown header type") {
+        facts.answers = Reading::Known(false);
+    } else if text.starts_with("Bus: primary=") {
+        let bus = |label: &str| u8::from_str_radix(after(text, label)?, 16).ok();
+        function.buses = bus("secondary=").zip(bus("subordinate="));
+    } else if let Some(driver) = text.strip_prefix("Kernel driver in use: ") {
+        function.driver = Some(driver.trim().to_owned());
+    } else if text.contains("Express (v") || text.contains("Express Endpoint") {
+        if text.contains("Root Port") {
+            facts.kind = PciKind::RootPort;
+        } else if text.contains("Upstream Port") {
+            facts.kind = PciKind::SwitchUpstream;
+        } else if text.contains("Downstream Port") {
+            facts.kind = PciKind::SwitchDownstream;
+        }
+        set(&mut facts.max_payload_possible_bytes, number("MaxPayload "));
+    }
+}

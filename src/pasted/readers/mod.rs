@@ -1,0 +1,78 @@
+//! The readers: one module for each kind of output, and one entry of the list.
+
+mod bandwidth_test;
+mod dcgm;
+mod kernel_log;
+mod lspci;
+mod lspci_tree;
+mod nccl_log;
+mod nccl_tests;
+mod nccl_xml;
+mod nvbandwidth;
+mod nvbandwidth_json;
+mod p2p_bandwidth;
+mod simple_p2p;
+mod smi_csv;
+mod smi_facts;
+mod smi_list;
+mod smi_nvlink;
+mod smi_p2p;
+mod smi_query;
+mod smi_table;
+mod smi_topo;
+mod smi_xml;
+mod transfer_bench;
+
+use super::reader::Reader;
+
+/// All kinds, the more specific ones first.
+static READERS: &[Reader] = &[
+    smi_topo::READER,
+    smi_p2p::READ,
+    smi_p2p::WRITE,
+    smi_p2p::NVLINK,
+    smi_p2p::ATOMICS,
+    smi_p2p::PCIE,
+    smi_list::READER,
+    smi_nvlink::STATUS,
+    smi_nvlink::ERRORS,
+    smi_query::READER,
+    smi_xml::READER,
+    smi_table::READER,
+    smi_csv::READER,
+    nvbandwidth::READER,
+    nvbandwidth_json::READER,
+    p2p_bandwidth::READER,
+    lspci::READER,
+    lspci_tree::READER,
+    kernel_log::READER,
+    nccl_log::READER,
+    nccl_tests::READER,
+    nccl_xml::READER,
+    simple_p2p::READER,
+    bandwidth_test::READER,
+    dcgm::READER,
+    transfer_bench::READER,
+];
+
+/// Returns each kind and the command that prints it.
+pub fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+    READERS.iter().map(|reader| (reader.kind, reader.tool))
+}
+
+/// Returns the readers of this kind, or all.
+pub(crate) fn of_kind(kind: Option<&str>) -> Result<Vec<&'static Reader>, String> {
+    let readers = READERS
+        .iter()
+        .filter(|reader| kind.is_none_or(|kind| reader.kind == kind));
+    let readers: Vec<_> = readers.collect();
+    if readers.is_empty() {
+        let all: Vec<&str> = READERS.iter().map(|reader| reader.kind).collect();
+        return Err(format!(
+            "'{}' is no kind of output; the kinds are {}",
+            kind.unwrap_or_default(),
+            all.join(", ")
+        ));
+    }
+    Ok(readers)
+}

@@ -1,0 +1,147 @@
+//! Logs of NCCL with `NCCL_DEBUG=INFO`: which GPU is which, which ways NCCL takes, and the variables that decide them.
+
+use std::collections::BTreeMap;
+
+use crate::reader::{Ahead, Reader};
+use crate::told::{Key, Notes, What};
+use model::reading::Reading;
+use model::units::PciAddress;
+
+pub(crate) const READER: Reader = Reader {
+    kind: "nccl-log",
+    tool: "NCCL_DEBUG=INFO",
+    begins: |line| said(line).is_some(),
+    read,
+};
+
+/// Most warnings that are named.
+const MOST_WARNINGS: usize = 10;
+
+/// Returns the message of a line.
+fn said(line: &str) -> Option<(bool, &str)> {
+    let (_, rest) = line
+        .split_once(" NCCL ")
+        .or_else(|| line.split_once("]NCCL "))?;
+    match rest.split_once(' ')? {
+        ("INFO", message) => Some((false, message)),
+        ("WARN", message) => Some((true, message)),
+        _ => None,
+    }
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let mut ways: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+    let mut variables: BTreeMap<String, u32> = BTreeMap::new();
+    let mut warnings: Vec<String> = Vec::new();
+    let (mut used, mut strange) = (0, 0);
+    for (place, line) in ahead.lines.iter().enumerate() {
+        let text = line.text.trim();
+        if let Some((_, version)) = text.split_once("NCCL version ") {
+            let version = version.split(['+', ' ']).next().unwrap_or_default();
+            notes.version = Some(version.trim_end_matches("cuda").to_owned());
+            used = place + 1;
+            continue;
+        }
+        let Some((warning, message)) = said(text) else {
+            // Other programs write between the lines.
+            strange += 1;
+            if strange > 20 {
+                break;
+            }
+            continue;
+        };
+        (used, strange) = (place + 1, 0);
+        if warning {
+            let short: String = message.chars().take(160).collect();
+            if warnings.len() < MOST_WARNINGS && !warnings.contains(&short) {
+                notes.add(line.number, What::Remark(format!("NCCL warns: {short}")));
+                warnings.push(short);
+            }
+        }
+        device(message, line.number, notes);
+        if let Some(way) = way(message) {
+            ways.entry(way).or_insert((0, line.number)).0 += 1;
+        }
+        if let Some(variable) = variable(message) {
+            variables.entry(variable).or_insert(line.number);
+        }
+        if message.contains("Could not enable P2P between")
+            || message.contains("P2P is disabled between")
+        {
+            let short: String = message.chars().take(160).collect();
+            if !warnings.contains(&short) && warnings.len() < MOST_WARNINGS {
+                notes.add(line.number, What::Remark(format!("NCCL says: {short}")));
+                warnings.push(short);
+            }
+        }
+    }
+    if !ways.is_empty() {
+        let line = ways.values().map(|(_, line)| *line).min().unwrap_or(0);
+        let list: Vec<String> = ways
+            .iter()
+            .map(|(way, (times, _))| format!("{times} x {way}"))
+            .collect();
+        notes.add(
+            line,
+            What::Remark(format!("NCCL connects GPUs by {}", list.join(", "))),
+        );
+    }
+    if let Some(line) = variables.values().copied().min() {
+        let variables = variables.into_keys().collect();
+        notes.host(line, |host| host.nccl_variables = Reading::Known(variables));
+    }
+    Some(used.max(1))
+}
+
+/// `comm 0x… rank 3 nranks 8 cudaDev 3 nvmlDev 3 busId 9000`. The number of CUDA differs between processes, so it is left
+/// out.
+fn device(message: &str, line: u32, notes: &mut Notes) {
+    let after = |label: &str| {
+        let (_, rest) = message.split_once(label)?;
+        rest.split_whitespace().next()
+    };
+    let address = after(" busId ").and_then(bus_id);
+    let index = after(" nvmlDev ").and_then(|index| index.parse().ok());
+    if let Some(address) = address {
+        let key = Key::Pci(address);
+        notes.gpu(line, &key, |gpu| gpu.pci = Reading::Known(address));
+        if let Some(index) = index {
+            notes.same(line, Key::Index(index), key);
+        }
+    }
+}
+
+/// Reads NCCL's number of a place on the bus: domain, bus, device and function in hexadecimal digits.
+fn bus_id(text: &str) -> Option<PciAddress> {
+    let number = u64::from_str_radix(text, 16).ok()?;
+    let part = |shift: u32, mask: u64| u8::try_from((number >> shift) & mask).ok();
+    Some(PciAddress {
+        domain: u32::try_from(number >> 20).ok()?,
+        bus: part(12, 0xff)?,
+        device: part(4, 0xff).filter(|device| *device < 32)?,
+        function: part(0, 0xf).filter(|function| *function < 8)?,
+    })
+}
+
+/// Returns the way of a channel: `P2P/IPC` of `Channel 00 : 0[0] -> 1[1] via P2P/IPC`.
+fn way(message: &str) -> Option<String> {
+    let (head, way) = message.split_once(" via ")?;
+    if !head.contains("->") || !head.contains("hannel") {
+        return None;
+    }
+    let way = way.split_whitespace().next()?;
+    let mut parts = way.split('/');
+    let (kind, how) = (parts.next()?, parts.next());
+    Some(match how {
+        Some(how) if how.len() < 20 => format!("{kind}/{how}"),
+        _ => kind.to_owned(),
+    })
+}
+
+/// Returns `NCCL_P2P_DISABLE=1` of `NCCL_P2P_DISABLE set by environment to 1.`
+fn variable(message: &str) -> Option<String> {
+    let (name, value) = message.split_once(" set by environment to ")?;
+    let name = name.split_whitespace().next_back()?;
+    let value = value.trim().trim_end_matches('.');
+    (name.starts_with("NCCL_") && value.len() < 200).then(|| format!("{name}={value}"))
+}

@@ -1,0 +1,119 @@
+//! Tables of nccl-tests (`all_reduce_perf` and so on): the GPUs, the highest bus bandwidth, and wrong values.
+
+use crate::reader::{Ahead, Reader};
+use crate::told::{Key, Notes, What, number};
+use model::reading::Reading;
+use model::units::PciAddress;
+
+pub(crate) const READER: Reader = Reader {
+    kind: "nccl-tests",
+    tool: "nccl-tests",
+    begins: |line| line.starts_with("# nThread ") || rank(line).is_some(),
+    read,
+};
+
+/// Takes address and name from `#  Rank  0 Group  0 Pid 1 on node1 device  0 [0x06] NVIDIA H200`. Newer versions print
+/// `[0000:06:00]`.
+fn rank(line: &str) -> Option<(PciAddress, &str)> {
+    let rest = line.strip_prefix('#')?.trim_start().strip_prefix("Rank")?;
+    let (_, rest) = rest.split_once(" device ")?;
+    let (place, name) = rest.split_once('[')?.1.split_once(']')?;
+    let address = match place.strip_prefix("0x") {
+        Some(bus) => PciAddress {
+            domain: 0,
+            bus: u8::from_str_radix(bus, 16).ok()?,
+            device: 0,
+            function: 0,
+        },
+        None => format!("{place}.0").parse().ok()?,
+    };
+    Some((address, name.trim()))
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let mut used = 0;
+    let mut gpus = 0_u32;
+    let mut best: Option<(f64, u64, u32)> = None;
+    let mut wrong: Option<u32> = None;
+    let mut strange = 0;
+    for (place, line) in ahead.lines.iter().enumerate() {
+        let text = line.text.trim();
+        if text.is_empty() {
+            continue;
+        }
+        if let Some((address, name)) = rank(text) {
+            gpus += 1;
+            let key = Key::Pci(address);
+            notes.gpu(line.number, &key, |gpu| {
+                gpu.pci = Reading::Known(address);
+                gpu.name = Reading::Known(name.to_owned());
+            });
+        } else if text.starts_with('#') {
+            let text = text.trim_start_matches(['#', ' ']);
+            if let Some(version) = text.strip_prefix("nccl-tests version ") {
+                notes.version = version.split(' ').next().map(str::to_owned);
+            }
+        } else if let Some(row) = Row::of(text) {
+            if row.wrong > 0 {
+                wrong = wrong.or(Some(line.number));
+            }
+            if best.is_none_or(|(rate, ..)| row.bus > rate) {
+                best = Some((row.bus, row.bytes, line.number));
+            }
+        } else {
+            strange += 1;
+            // Lines of NCCL's log come between.
+            if strange > 200 {
+                break;
+            }
+            continue;
+        }
+        (used, strange) = (place + 1, 0);
+    }
+    if let Some((rate, bytes, line)) = best {
+        let bytes = model::units::Bytes(bytes);
+        notes.add(line, What::Remark(format!(
+            "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {gpus} GPUs; one collective does not show \
+             which link limits it"
+        )));
+    }
+    if let Some(line) = wrong {
+        notes.add(
+            line,
+            What::Remark("nccl-tests counted wrong values".to_owned()),
+        );
+    }
+    (gpus > 0 || best.is_some()).then_some(used)
+}
+
+/// A row of the table: out of place and in place.
+struct Row {
+    bytes: u64,
+    bus: f64,
+    wrong: u64,
+}
+
+impl Row {
+    /// `8589934592  2147483648  float  sum  -1  44621  192.51  336.89  0  44624  192.50  336.88  0`
+    fn of(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let bytes = words.first()?.parse().ok()?;
+        words.get(1)?.parse::<u64>().ok()?;
+        let kind = words.get(2)?;
+        if kind.parse::<f64>().is_ok() || words.len() < 7 {
+            return None;
+        }
+        // Behind the names of type and operation: root, then time, algbw, busbw and #wrong, twice.
+        let figures: Vec<&str> = words.iter().rev().take(8).rev().copied().collect();
+        let out_of_place = figures.get(2).and_then(|rate| number(rate))?;
+        let in_place = figures.get(6).and_then(|rate| number(rate)).unwrap_or(0.0);
+        let wrong = [3, 7]
+            .iter()
+            .filter_map(|place| figures.get(*place)?.parse::<u64>().ok());
+        Some(Self {
+            bytes,
+            bus: out_of_place.max(in_place),
+            wrong: wrong.sum(),
+        })
+    }
+}

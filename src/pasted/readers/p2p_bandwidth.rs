@@ -1,0 +1,232 @@
+//! `p2pBandwidthLatencyTest` of the CUDA samples: devices, access, and matrices of rates and latencies.
+
+use crate::matrix::{self, Numbered};
+use crate::reader::{Ahead, Reader};
+use crate::told::{Figure, Key, Notes, What};
+use model::flow::Setup;
+use model::placement::{Direction, Path, Side};
+use model::reading::Reading;
+use model::units::{Bytes, PciAddress};
+
+pub(crate) const READER: Reader = Reader {
+    kind: "p2p-bandwidth",
+    tool: "p2pBandwidthLatencyTest",
+    begins: |line| {
+        line.starts_with("[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]")
+            || line.starts_with("Device: ")
+            || line.starts_with("Device=")
+            || title(line).is_some()
+    },
+    read,
+};
+
+/// Size of a copy: 40 million numbers of 4 bytes, unless `--numElems` was given.
+const BYTES: Bytes = Bytes(160_000_000);
+
+/// Copies of a rate.
+const REPEATS: u32 = 5;
+
+/// Most by which the first row is lower than the others without a fault, as a share of them. The first copies of the
+/// program run before its memory is mapped and the clocks have risen: 4% on 8 H200. A row that is lower by more than this
+/// is a figure.
+const FIRST_ROW: [f64; 2] = [0.85, 0.985];
+
+/// A matrix by its title.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Matrix {
+    Rates { setup: Setup, sum: bool },
+    Latencies(Path, bool),
+    Access,
+}
+
+/// Returns the matrix that a title announces. Versions that do not name writes or reads copy with the row's GPU as
+/// destination.
+fn title(line: &str) -> Option<Matrix> {
+    let both = line.starts_with("Bidirectional P2P=");
+    if line.starts_with("P2P Connectivity Matrix") {
+        return Some(Matrix::Access);
+    }
+    let path = if line.contains("P2P=Enabled") {
+        Path::Direct
+    } else if line.contains("P2P=Disabled") {
+        Path::Staged
+    } else {
+        return None;
+    };
+    // The unidirectional matrix without access is always one of writes.
+    let reads = line.contains("(P2P Reads)");
+    if line.starts_with("P2P=") && line.contains("Latency") {
+        return Some(Matrix::Latencies(path, reads));
+    }
+    let direction = match () {
+        () if both => Direction::BothWays,
+        () if line.starts_with("Unidirectional P2P=") => Direction::OneWay,
+        () => return None,
+    };
+    let issuer = if reads {
+        Side::Destination
+    } else {
+        Side::Source
+    };
+    let setup = Setup {
+        issuer,
+        direction,
+        bytes: BYTES,
+        ..Setup::REFERENCE.with_path(path)
+    };
+    Some(Matrix::Rates { setup, sum: both })
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let head = ahead.lines.first()?;
+    let text = head.text.trim();
+    if text.starts_with("[P2P (Peer") {
+        return Some(1);
+    }
+    if text.starts_with("Device: ") {
+        return device(text, head.number, notes).map(|()| 1);
+    }
+    if text.starts_with("Device=") {
+        return access(text, head.number, notes).map(|()| 1);
+    }
+    let kind = title(text)?;
+    let start = ahead
+        .lines
+        .iter()
+        .skip(1)
+        .position(|line| !line.text.trim().is_empty())?
+        + 1;
+    let label = match kind {
+        Matrix::Latencies(..) => "GPU",
+        _ => "D\\D",
+    };
+    let rest = &ahead.lines[start..];
+    let matrix = matrix::numbered(rest, Some(label)).or_else(|| matrix::numbered(rest, None))?;
+    match kind {
+        Matrix::Rates { setup, sum } => rates(&matrix, setup, sum, notes),
+        Matrix::Latencies(path, reads) => each(&matrix, |row, column, value, line| {
+            let (from, to) = if reads { (column, row) } else { (row, column) };
+            if from != to && value > 0.0 {
+                notes.add(line, What::Latency(from, to, path, Figure::of(value, 1)));
+            }
+        }),
+        Matrix::Access => each(&matrix, |row, column, value, line| {
+            if row != column {
+                notes.add(line, What::Access(row, column, value > 0.0));
+            }
+        }),
+    }
+    Some(start + matrix.used)
+}
+
+/// `Device: 0, NVIDIA H200, pciBusID: 0, pciDeviceID: 6, pciDomainID:0`, in hexadecimal.
+fn device(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
+    let (head, place) = text.split_once(", pciBusID:")?;
+    let (number, name) = head.strip_prefix("Device: ")?.split_once(", ")?;
+    let key = Key::Ordinal(number.trim().parse().ok()?);
+    let part = |label: &str| {
+        let (_, rest) = place.split_once(label)?;
+        u32::from_str_radix(rest.split(',').next()?.trim(), 16).ok()
+    };
+    let bus = u32::from_str_radix(place.split(',').next()?.trim(), 16).ok()?;
+    let address = PciAddress {
+        domain: part("pciDomainID:").unwrap_or(0),
+        bus: bus.try_into().ok()?,
+        device: part("pciDeviceID:")?
+            .try_into()
+            .ok()
+            .filter(|device| *device < 32)?,
+        function: 0,
+    };
+    notes.same(line, key.clone(), Key::Pci(address));
+    notes.gpu(line, &key, |gpu| {
+        gpu.pci = Reading::Known(address);
+        gpu.name = Reading::Known(name.trim().to_owned());
+    });
+    Some(())
+}
+
+/// `Device=0 CAN Access Peer Device=1`, or `CANNOT`.
+fn access(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
+    let (from, to) = text
+        .strip_prefix("Device=")?
+        .split_once(" Access Peer Device=")?;
+    let (from, word) = from.split_once(' ')?;
+    let ordinal = |text: &str| text.trim().parse().ok().map(Key::Ordinal);
+    notes.add(
+        line,
+        What::Access(ordinal(from)?, ordinal(to)?, word.trim() == "CAN"),
+    );
+    Some(())
+}
+
+/// Calls `with` for each cell with a figure.
+fn each(matrix: &Numbered, mut with: impl FnMut(Key, Key, f64, u32)) {
+    let ordinal = |number: usize| Key::Ordinal(u32::try_from(number).unwrap_or(u32::MAX));
+    for (row, cells) in matrix.rows.iter().enumerate() {
+        for (column, (value, line)) in cells.iter().enumerate() {
+            if let Some(value) = value {
+                with(ordinal(row), ordinal(column), *value, *line);
+            }
+        }
+    }
+}
+
+fn rates(matrix: &Numbered, setup: Setup, sum: bool, notes: &mut Notes) {
+    let cold = (setup.path == Path::Direct)
+        .then(|| first_row_is_cold(matrix))
+        .flatten();
+    if let Some(share) = cold {
+        let line = matrix.rows[0][0].1;
+        let kind = if sum { "both-ways " } else { "" };
+        notes.add(line, What::Remark(format!(
+            "the {kind}rates in the first row of p2pBandwidthLatencyTest are {share:.0}% of those in the other rows: its first \
+             copies have no warm-up, so this row is not judged"
+        )));
+    }
+    let share = if sum { 0.5 } else { 1.0 };
+    each(matrix, |row, column, value, line| {
+        let figure = Figure::of(value * share, REPEATS);
+        if value <= 0.0 {
+            return;
+        }
+        if row == column {
+            // Bytes read and written were counted.
+            if setup.direction == Direction::OneWay && setup.path == Path::Direct {
+                notes.add(line, What::Local(row, setup.bytes, figure.times(0.5)));
+            }
+        } else if cold.is_none() || row != Key::Ordinal(0) {
+            let (from, to) = match setup.issuer {
+                Side::Source => (row, column),
+                Side::Destination => (column, row),
+            };
+            notes.add(line, What::Peer(from, to, setup, figure));
+        }
+    });
+}
+
+/// Returns the median of the first row as per cent of that of the other rows, if it is lower by as much as a cold start
+/// makes it and no row, and no column, is low elsewhere.
+fn first_row_is_cold(matrix: &Numbered) -> Option<f64> {
+    let off = |row: usize| {
+        let cells = matrix.rows.get(row).into_iter().flatten().enumerate();
+        let cells = cells.filter(move |(column, _)| *column != row);
+        cells
+            .filter_map(|(_, (value, _))| *value)
+            .collect::<Vec<f64>>()
+    };
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    let first = off(0);
+    let highest = first.iter().copied().reduce(f64::max)?;
+    let others: Vec<f64> = (1..matrix.rows.len()).flat_map(off).collect();
+    let lowest = others.iter().copied().reduce(f64::min)?;
+    let others = median(others)?;
+    let share = median(first)? / others;
+    let [low, high] = FIRST_ROW;
+    // Slow pairs elsewhere show that rates differ for another reason.
+    let others_alike = lowest > high * others && highest < others;
+    (others_alike && share > low && share < high).then_some(100.0 * share)
+}

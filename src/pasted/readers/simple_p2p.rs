@@ -1,0 +1,78 @@
+//! `simpleP2P` of the CUDA samples: access, the rate between two GPUs, and whether the bytes were right.
+
+use crate::reader::{Ahead, Reader};
+use crate::told::{Figure, Key, Notes, What, number};
+use model::flow::Setup;
+use model::measurement::Verified;
+use model::placement::{Placement, StreamKind};
+use model::units::{Bytes, MIB};
+
+pub(crate) const READER: Reader = Reader {
+    kind: "simple-p2p",
+    tool: "simpleP2P",
+    begins: |line| {
+        line.contains("Peer access from ") || line.starts_with("cudaMemcpyPeer / cudaMemcpy")
+    },
+    read,
+};
+
+/// Lines between the rate and the result of the comparison.
+const BEHIND: usize = 24;
+
+/// Returns the GPU of `NVIDIA H200 (GPU0)` or of `GPU0`.
+fn gpu(text: &str) -> Option<Key> {
+    let (_, rest) = text.rsplit_once("GPU")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok().map(Key::Ordinal)
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let line = ahead.lines.first()?;
+    let text = line.text.trim();
+    if let Some((_, rest)) = text.split_once("Peer access from ") {
+        let (ends, word) = rest.rsplit_once(':')?;
+        let (from, to) = ends.split_once("->")?;
+        notes.add(
+            line.number,
+            What::Access(gpu(from)?, gpu(to)?, word.trim() == "Yes"),
+        );
+        return Some(1);
+    }
+    let (_, rest) = text.split_once(" between ")?;
+    let (ends, rate) = rest.split_once(':')?;
+    let (one, other) = ends.split_once(" and ")?;
+    let rate = number(rate.trim().strip_suffix("GB/s")?.trim()).filter(|rate| *rate > 0.0)?;
+    let mut used = 1;
+    let mut verified = Verified::Skipped;
+    for (place, line) in ahead.lines.iter().enumerate().skip(1).take(BEHIND) {
+        let said = if line.text.contains("Verification error") || line.text.contains("Test failed")
+        {
+            Verified::Corrupt
+        } else if line.text.contains("Test passed") {
+            Verified::Ok
+        } else {
+            continue;
+        };
+        (used, verified) = (place + 1, said);
+        break;
+    }
+    let figure = Figure {
+        verified,
+        ..Figure::of(rate, 100)
+    };
+    // The program copies there and back in turn, in the default stream.
+    let setup = Setup {
+        placement: Placement {
+            source: StreamKind::Default,
+            destination: StreamKind::Default,
+            ..Placement::REFERENCE
+        },
+        bytes: Bytes(64 * MIB),
+        ..Setup::REFERENCE
+    };
+    let (one, other) = (gpu(one)?, gpu(other)?);
+    for (from, to) in [(one.clone(), other.clone()), (other, one)] {
+        notes.add(line.number, What::Peer(from, to, setup, figure));
+    }
+    Some(used)
+}

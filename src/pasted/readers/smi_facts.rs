@@ -1,0 +1,309 @@
+//! The facts of `nvidia-smi -q`, by heading and key, as its text and its XML have them.
+
+use crate::told::{Key, Notes, What, is_uuid};
+use model::reading::Reading;
+use model::snapshot::{
+    ComputeMode, ConfidentialComputing, Fabric, FabricState, Gpu, GpuProcess, RemappedRows,
+};
+use model::units::{Bytes, MIB, PciAddress};
+
+/// What was read so far of the output, for facts that several lines make up.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The GPU whose block this is, if it is one.
+    gpu: Option<Key>,
+    fabric: Option<Fabric>,
+    rows: [Option<u32>; 2],
+    pending: Option<bool>,
+    failed: Option<bool>,
+    reasons: Option<Vec<String>>,
+    processes: Vec<GpuProcess>,
+    last: u32,
+}
+
+/// Returns a heading or key in one form: `PCIe Generation` is `pcie_generation`.
+pub(super) fn plain(name: &str) -> String {
+    let name = name.trim().to_ascii_lowercase();
+    name.replace([' ', '-', '/'], "_")
+}
+
+fn yes(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "enabled" | "yes" | "active" | "on" => Some(true),
+        "disabled" | "no" | "not active" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// Returns the number before a unit: `16x`, `34 C`, `143771 MiB`, `P0`.
+fn count<T: std::str::FromStr>(value: &str) -> Option<T> {
+    let value = value.trim_start_matches('P');
+    let end = value
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(value.len());
+    value[..end].parse().ok()
+}
+
+fn mebibytes(value: &str) -> Option<Bytes> {
+    let rest = value.strip_suffix("MiB")?.trim();
+    rest.parse::<u64>().ok()?.checked_mul(MIB).map(Bytes)
+}
+
+fn link<T: TryFrom<u8>>(value: &str) -> Option<T> {
+    count::<u8>(value).and_then(|number| number.try_into().ok())
+}
+
+impl State {
+    pub(super) fn of(gpu: Option<Key>) -> Self {
+        Self {
+            gpu,
+            ..Self::default()
+        }
+    }
+
+    /// Begins the block of a GPU.
+    pub(super) fn begin(&mut self, address: PciAddress, line: u32, notes: &mut Notes) {
+        self.end(notes);
+        let key = Key::Pci(address);
+        notes.gpu(line, &key, |gpu| gpu.pci = Reading::Known(address));
+        self.gpu = Some(key);
+        self.last = line;
+    }
+
+    /// Ends the block of a GPU.
+    pub(super) fn end(&mut self, notes: &mut Notes) {
+        let Self {
+            gpu: Some(gpu),
+            fabric,
+            rows,
+            pending,
+            failed,
+            reasons,
+            processes,
+            last,
+        } = std::mem::take(self)
+        else {
+            return;
+        };
+        notes.gpu(last, &gpu, |facts| {
+            if let Some(fabric) = fabric {
+                facts.fabric = Reading::Known(fabric);
+            }
+            if let ([Some(corrected), Some(uncorrected)], Some(pending), Some(failed)) =
+                (rows, pending, failed)
+            {
+                facts.remapped_rows = Reading::Known(RemappedRows {
+                    corrected,
+                    uncorrected,
+                    pending,
+                    failed,
+                });
+            }
+            if let Some(reasons) = reasons {
+                facts.throttle_reasons = Reading::Known(reasons);
+            }
+            if !processes.is_empty() {
+                facts.processes = Reading::Known(processes);
+            }
+        });
+    }
+
+    /// Takes a line of facts: the headings above it, the nearest last, its key and its value.
+    pub(super) fn take(
+        &mut self,
+        headings: &[String],
+        key: &str,
+        value: &str,
+        line: u32,
+        notes: &mut Notes,
+    ) {
+        let near = headings.last().map_or("", String::as_str);
+        if matches!(value, "N/A" | "[N/A]" | "Not Supported" | "") {
+            return;
+        }
+        let Some(gpu) = self.gpu.clone() else {
+            of_host(key, value, line, notes);
+            return;
+        };
+        self.last = line;
+        if self.in_parts(near, key, value) {
+            return;
+        }
+        let text = || Reading::Known(value.to_owned());
+        let mut facts = Gpu::unread(0, &crate::told::NOT_THERE);
+        let before = facts.clone();
+        match (near, key) {
+            (_, "product_name") => facts.name = text(),
+            (_, "product_architecture") => facts.architecture = text(),
+            (_, "gpu_uuid" | "uuid") if is_uuid(value) => {
+                facts.uuid = text();
+                notes.same(line, gpu.clone(), Key::Uuid(value.to_owned()));
+            }
+            (_, "serial_number" | "serial") => facts.serial = text(),
+            (_, "minor_number") => set(&mut facts.minor, count(value)),
+            (_, "module_id") => set(&mut facts.module_id, count(value)),
+            (_, "vbios_version") => facts.vbios = text(),
+            (_, "persistence_mode") => set(&mut facts.persistence, yes(value)),
+            ("mig_mode", "current" | "current_mig") => set(&mut facts.mig, yes(value)),
+            ("pcie_generation", "max") | (_, "max_link_gen") => {
+                set(&mut facts.pcie_generation_max, link(value));
+            }
+            ("pcie_generation", "current") | (_, "current_link_gen") => {
+                set(&mut facts.pcie_generation, link(value));
+            }
+            ("pcie_generation", "device_max") | (_, "max_device_link_gen") => {
+                set(&mut facts.pcie_generation_device_max, link(value));
+            }
+            ("link_width", "max") | (_, "max_link_width") => {
+                set(&mut facts.pcie_width_max, link(value));
+            }
+            ("link_width", "current") | (_, "current_link_width") => {
+                set(&mut facts.pcie_width, link(value));
+            }
+            (_, "replays_since_reset" | "replay_counter") => {
+                set(&mut facts.pcie_replays, count(value));
+            }
+            (_, "performance_state") => set(&mut facts.power_state, count(value)),
+            (_, "compute_mode") => set(&mut facts.compute_mode, compute_mode(value)),
+            ("fb_memory_usage", "total") => set(&mut facts.memory_total_bytes, mebibytes(value)),
+            ("fb_memory_usage", "free") => set(&mut facts.memory_free_bytes, mebibytes(value)),
+            ("bar1_memory_usage", "total") => set(&mut facts.bar1_total_bytes, mebibytes(value)),
+            ("ecc_mode", "current" | "current_ecc") => set(&mut facts.ecc, yes(value)),
+            ("temperature", "gpu_current_temp" | "gpu_temp") => {
+                set(&mut facts.temperature_c, count(value));
+            }
+            ("clocks", "sm" | "sm_clock") => set(&mut facts.sm_clock_mhz, count(value)),
+            ("clocks", "memory" | "mem_clock") => set(&mut facts.memory_clock_mhz, count(value)),
+            (_, "virtualization_mode") => {
+                let guest = matches!(value, "Pass-Through" | "VGPU");
+                if guest || value == "None" {
+                    notes.host(line, |host| host.virtual_machine = Reading::Known(guest));
+                }
+            }
+            _ => {}
+        }
+        if facts != before {
+            notes.add(line, What::Gpu(gpu, Box::new(facts)));
+        }
+    }
+
+    /// Takes facts that several lines make up.
+    fn in_parts(&mut self, near: &str, key: &str, value: &str) -> bool {
+        match (near, key) {
+            ("remapped_rows", "correctable_error" | "remapped_row_corr") => {
+                self.rows[0] = count(value);
+            }
+            ("remapped_rows", "uncorrectable_error" | "remapped_row_unc") => {
+                self.rows[1] = count(value);
+            }
+            ("remapped_rows", "pending" | "remapped_row_pending") => self.pending = yes(value),
+            ("remapped_rows", "remapping_failure_occurred" | "remapped_row_failure") => {
+                self.failed = yes(value);
+            }
+            ("fabric", "state") => {
+                let state = match value {
+                    "Completed" => FabricState::Completed,
+                    "In Progress" => FabricState::InProgress,
+                    "Not Started" => FabricState::NotStarted,
+                    _ => return true,
+                };
+                self.fabric = Some(Fabric {
+                    state,
+                    status: 0,
+                    health_mask: None,
+                    clique_id: 0,
+                    cluster_uuid: String::new(),
+                });
+            }
+            ("fabric", "status") => {
+                if let Some(fabric) = self.fabric.as_mut().filter(|_| value != "Success") {
+                    // The text names the failure and not its code; 999 is NVML's "unknown error".
+                    fabric.status = 999;
+                }
+            }
+            ("fabric", "cliqueid") => {
+                if let (Some(fabric), Some(clique)) = (&mut self.fabric, count(value)) {
+                    fabric.clique_id = clique;
+                }
+            }
+            ("fabric", "clusteruuid") => {
+                if let Some(fabric) = &mut self.fabric {
+                    fabric.cluster_uuid = value.to_owned();
+                }
+            }
+            (near, key) if is_reasons(near) => {
+                let reasons = self.reasons.get_or_insert_default();
+                let name = key
+                    .trim_start_matches("clocks_event_reason_")
+                    .trim_start_matches("clocks_throttle_reason_");
+                if yes(value) == Some(true) && !matches!(name, "idle" | "gpu_idle") {
+                    reasons.push(name.to_owned());
+                }
+            }
+            (_, "process_id" | "pid") => {
+                if let Some(pid) = count(value) {
+                    self.processes.push(GpuProcess {
+                        pid,
+                        name: None,
+                        memory_bytes: None,
+                    });
+                }
+            }
+            (_, "used_gpu_memory" | "used_memory") if !self.processes.is_empty() => {
+                if let Some(process) = self.processes.last_mut() {
+                    process.memory_bytes = mebibytes(value);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+fn is_reasons(near: &str) -> bool {
+    matches!(near, "clocks_event_reasons" | "clocks_throttle_reasons")
+}
+
+fn set<T>(to: &mut Reading<T>, value: Option<T>) {
+    if let Some(value) = value {
+        *to = Reading::Known(value);
+    }
+}
+
+fn compute_mode(value: &str) -> Option<ComputeMode> {
+    Some(match value {
+        "Default" => ComputeMode::Default,
+        "Exclusive_Process" | "E. Process" => ComputeMode::ExclusiveProcess,
+        "Exclusive_Thread" | "E. Thread" => ComputeMode::ExclusiveThread,
+        "Prohibited" => ComputeMode::Prohibited,
+        _ => return None,
+    })
+}
+
+/// Takes a fact of the whole machine.
+pub(super) fn of_host(key: &str, value: &str, line: u32, notes: &mut Notes) {
+    let text = || Reading::Known(value.to_owned());
+    match key {
+        "driver_version" => {
+            notes.version = Some(value.to_owned());
+            notes.host(line, |host| host.driver_version = text());
+        }
+        "cuda_version" => notes.host(line, |host| host.cuda_version = text()),
+        "attached_gpus" => {
+            if let Some(number) = count(value) {
+                notes.add(line, What::Listed(number));
+            }
+        }
+        "cc_feature" | "conf_compute_mode" => {
+            let state = match yes(value) {
+                Some(true) => ConfidentialComputing::On,
+                Some(false) => ConfidentialComputing::Off,
+                None => return,
+            };
+            notes.host(line, |host| {
+                host.confidential_computing = Reading::Known(state)
+            });
+        }
+        _ => {}
+    }
+}

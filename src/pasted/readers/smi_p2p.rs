@@ -1,0 +1,88 @@
+//! `nvidia-smi topo -p2p r|w|n|a|p`: access of GPUs to each other's memory. Only the command shows which kind.
+
+use super::smi_topo::{gpu, is_name, matrix_of};
+use crate::reader::{Ahead, Reader};
+use crate::told::Notes;
+use model::reading::Reading;
+use model::snapshot::{GpuPair, P2pStatus};
+
+pub(crate) const READ: Reader = Reader {
+    kind: "smi-p2p-read",
+    tool: "nvidia-smi topo -p2p r",
+    begins,
+    read: |ahead, notes| read(ahead, notes, 'r', |pair, word| pair.p2p_read = word),
+};
+pub(crate) const WRITE: Reader = Reader {
+    kind: "smi-p2p-write",
+    tool: "nvidia-smi topo -p2p w",
+    begins,
+    read: |ahead, notes| read(ahead, notes, 'w', |pair, word| pair.p2p_write = word),
+};
+pub(crate) const NVLINK: Reader = Reader {
+    kind: "smi-p2p-nvlink",
+    tool: "nvidia-smi topo -p2p n",
+    begins,
+    read: |ahead, notes| read(ahead, notes, 'n', |pair, word| pair.p2p_nvlink = word),
+};
+pub(crate) const ATOMICS: Reader = Reader {
+    kind: "smi-p2p-atomics",
+    tool: "nvidia-smi topo -p2p a",
+    begins,
+    read: |ahead, notes| read(ahead, notes, 'a', |pair, word| pair.p2p_atomics = word),
+};
+pub(crate) const PCIE: Reader = Reader {
+    kind: "smi-p2p-pcie",
+    tool: "nvidia-smi topo -p2p p",
+    begins,
+    read: |ahead, notes| read(ahead, notes, 'p', |pair, word| pair.p2p_pci = word),
+};
+
+fn begins(line: &str) -> bool {
+    is_name(line.split_whitespace().next().unwrap_or_default())
+}
+
+fn status(word: &str) -> Option<P2pStatus> {
+    Some(match word {
+        "OK" => P2pStatus::Ok,
+        "CNS" => P2pStatus::ChipsetNotSupported,
+        "GNS" => P2pStatus::GpuNotSupported,
+        "TNS" => P2pStatus::TopologyNotSupported,
+        "DR" => P2pStatus::DisabledByRegkey,
+        "NS" => P2pStatus::NotSupported,
+        "U" => P2pStatus::Unknown,
+        _ => return None,
+    })
+}
+
+fn read(
+    ahead: Ahead<'_>,
+    notes: &mut Notes,
+    which: char,
+    set: fn(&mut GpuPair, Reading<P2pStatus>),
+) -> Option<usize> {
+    let named = ahead.command.and_then(|command| {
+        let (_, option) = command.split_once("-p2p")?;
+        option.trim().chars().next()
+    });
+    if !ahead.forced && named != Some(which) {
+        return None;
+    }
+    let is_cell = |word: &str| word == "X" || status(word).is_some();
+    let mut found = false;
+    let used = matrix_of(ahead, is_cell, &mut |matrix| {
+        for (name, cells, _) in &matrix.rows {
+            for ((word, line), column) in cells.iter().zip(&matrix.columns) {
+                let ends = gpu(name)
+                    .zip(gpu(column))
+                    .filter(|(one, other)| one != other);
+                if let (Some((source, destination)), Some(word)) = (ends, status(word)) {
+                    found = true;
+                    notes.pair(*line, &source, &destination, |pair| {
+                        set(pair, Reading::Known(word));
+                    });
+                }
+            }
+        }
+    })?;
+    found.then_some(used)
+}

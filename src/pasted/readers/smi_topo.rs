@@ -1,0 +1,132 @@
+//! `nvidia-smi topo -m`: how GPUs are connected, and the NUMA node of each.
+
+use crate::matrix::{self, Named};
+use crate::reader::{Ahead, Reader};
+use crate::told::{Key, Notes, What};
+use model::reading::Reading;
+use model::snapshot::CommonAncestor;
+
+pub(crate) const READER: Reader = Reader {
+    kind: "smi-topo",
+    tool: "nvidia-smi topo -m",
+    begins: |line| is_name(line.split_whitespace().next().unwrap_or_default()),
+    read,
+};
+
+/// Returns true for the name of a GPU or of a network adapter in a matrix.
+pub(super) fn is_name(word: &str) -> bool {
+    let numbered = |start: &str| {
+        let rest = word.strip_prefix(start).unwrap_or_default();
+        !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    numbered("GPU") || numbered("NIC") || numbered("mlx5_") || numbered("mlx4_")
+}
+
+/// Returns the index of a GPU in a matrix.
+pub(super) fn gpu(name: &str) -> Option<Key> {
+    name.strip_prefix("GPU")?.parse().ok().map(Key::Index)
+}
+
+/// Reads a matrix of GPUs, whole or wrapped by a terminal. The one with more cells is right.
+pub(super) fn matrix_of(
+    ahead: Ahead<'_>,
+    is_cell: fn(&str) -> bool,
+    take: &mut dyn FnMut(&Named<'_>),
+) -> Option<usize> {
+    let cells = |matrix: &Named<'_>| {
+        let cells = matrix.rows.iter().map(|(_, cells, _)| cells.len());
+        cells.sum::<usize>()
+    };
+    let plain = matrix::named(ahead.lines, is_name, is_cell);
+    let is_whole =
+        |matrix: &Named<'_>| cells(matrix) == matrix.columns.len() * matrix.columns.len();
+    if let Some(matrix) = plain.as_ref().filter(|matrix| is_whole(matrix)) {
+        take(matrix);
+        return Some(matrix.used);
+    }
+    // Only the lines of this matrix can have its width.
+    let mut width = ahead.lines.iter().position(|line| line.text.is_empty());
+    width = width.or(Some(ahead.lines.len()));
+    let joined = matrix::joined(&ahead.lines[..width?]);
+    match matrix::named(&joined, is_name, is_cell).filter(is_whole) {
+        Some(matrix) => {
+            take(&matrix);
+            width
+        }
+        None => {
+            let matrix = plain?;
+            take(&matrix);
+            Some(matrix.used)
+        }
+    }
+}
+
+fn ancestor(word: &str) -> Option<CommonAncestor> {
+    Some(match word {
+        "PIX" => CommonAncestor::SingleSwitch,
+        "PXB" => CommonAncestor::MultipleSwitches,
+        "PHB" => CommonAncestor::HostBridge,
+        "NODE" => CommonAncestor::NumaNode,
+        // Older versions call it SOC.
+        "SYS" | "SOC" => CommonAncestor::System,
+        "PSB" => CommonAncestor::Internal,
+        _ => return None,
+    })
+}
+
+fn bond(word: &str) -> Option<u8> {
+    word.strip_prefix("NV")?.parse().ok()
+}
+
+fn is_cell(word: &str) -> bool {
+    word == "X" || word == "N/A" || ancestor(word).is_some() || bond(word).is_some()
+}
+
+fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let mut shows_a_class = false;
+    let used = matrix_of(ahead, is_cell, &mut |matrix| {
+        take(matrix, notes);
+        let words = matrix.rows.iter().flat_map(|(_, cells, _)| cells);
+        shows_a_class = words
+            .clone()
+            .any(|(word, _)| *word != "X" && *word != "N/A")
+            || (matrix.columns.len() == 1 && words.count() == 1);
+    })?;
+    shows_a_class.then_some(used)
+}
+
+fn take(matrix: &Named<'_>, notes: &mut Notes) {
+    let gpus = matrix.rows.iter().filter(|(name, ..)| gpu(name).is_some());
+    let columns = matrix.columns.iter().filter(|name| gpu(name).is_some());
+    let whole = columns.count() == gpus.clone().count();
+    let mut last = 0;
+    let mut count = 0;
+    for (name, cells, more) in gpus {
+        let Some(source) = gpu(name) else { continue };
+        count += 1;
+        for ((word, line), column) in cells.iter().zip(&matrix.columns) {
+            last = *line;
+            let Some(destination) = gpu(column).filter(|other| *other != source) else {
+                continue;
+            };
+            if let Some(links) = bond(word) {
+                let bond = What::Bond(source.clone(), destination, links);
+                notes.add(*line, bond);
+            } else if let Some(ancestor) = ancestor(word) {
+                notes.pair(*line, &source, &destination, |pair| {
+                    pair.common_ancestor = Reading::Known(ancestor);
+                });
+            }
+        }
+        // Behind the cells: processors, NUMA node of the processors, and that of the GPU's own memory.
+        let node = more.get(1).and_then(|word| word.parse::<u32>().ok());
+        notes.gpu(last, &source, |gpu| {
+            if let Some(node) = node.filter(|_| more.len() <= 3) {
+                gpu.numa_node = Reading::Known(node);
+            }
+        });
+    }
+    if whole {
+        notes.add(last, What::Listed(count));
+    }
+}

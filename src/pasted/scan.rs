@@ -1,0 +1,115 @@
+//! Finds the output of tools in the lines of an input.
+
+use super::file::Input;
+use super::lines::{command, lines};
+use super::reader::{Ahead, Reader};
+use super::told::{Notes, Told};
+use model::pasted::PastedSection;
+
+/// An input as it was read.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    pub name: String,
+    pub lines: u32,
+    pub sections: Vec<Section>,
+}
+
+/// The output of one tool.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub shown: PastedSection,
+    pub told: Vec<Told>,
+}
+
+/// Most lines between a command and its output.
+const NEAR: usize = 4;
+
+/// Most lines between parts of one output: notes and sums that are not read.
+const NEAR_LINES: u32 = 6;
+
+/// Most sections of one input. A bug report has some hundred.
+const MOST_SECTIONS: usize = 10_000;
+
+/// Finds all sections. A line belongs to the first reader that makes something of it.
+pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
+    let lines = lines(&input.text);
+    let forced = readers.len() == 1;
+    let mut scanned = Scanned {
+        name: input.name.clone(),
+        lines: u32::try_from(lines.len()).unwrap_or(u32::MAX),
+        sections: Vec::new(),
+    };
+    let mut last_command: Option<(usize, &str)> = None;
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        let text: &str = &line.text;
+        let start = text.trim_start();
+        if start.is_empty() {
+            at += 1;
+            continue;
+        }
+        let ahead = Ahead {
+            lines: &lines[at..],
+            command: last_command
+                .filter(|(place, _)| at - place <= NEAR)
+                .map(|(_, command)| command),
+            forced,
+        };
+        let found = readers
+            .iter()
+            .filter(|reader| (reader.begins)(start))
+            .find_map(|reader| read(reader, ahead));
+        match found {
+            Some((section, used)) if scanned.sections.len() < MOST_SECTIONS => {
+                scanned.add(section);
+                at += used.max(1);
+                last_command = None;
+            }
+            Some((_, used)) => at += used.max(1),
+            None => {
+                if let Some(command) = command(text) {
+                    last_command = Some((at, command));
+                }
+                at += 1;
+            }
+        }
+    }
+    scanned
+}
+
+fn read(reader: &'static Reader, ahead: Ahead<'_>) -> Option<(Section, usize)> {
+    let mut notes = Notes::default();
+    let used = (reader.read)(ahead, &mut notes)?.clamp(1, ahead.lines.len());
+    let last = ahead.lines.get(used - 1)?.number;
+    let shown = PastedSection {
+        kind: reader.kind.to_owned(),
+        tool: reader.tool.to_owned(),
+        version: notes.version,
+        first_line: ahead.lines.first()?.number,
+        last_line: last,
+        facts: u32::try_from(notes.told.len()).unwrap_or(u32::MAX),
+    };
+    let told = notes.told;
+    Some((Section { shown, told }, used))
+}
+
+impl Scanned {
+    /// Adds a section, to the one before if both are of one kind and follow each other: lines of a log.
+    fn add(&mut self, section: Section) {
+        if let Some(before) = self.sections.last_mut()
+            && before.shown.kind == section.shown.kind
+            && (section.shown.version.is_none() || before.shown.version == section.shown.version)
+            && section
+                .shown
+                .first_line
+                .saturating_sub(before.shown.last_line)
+                <= NEAR_LINES
+        {
+            before.shown.last_line = section.shown.last_line;
+            before.shown.facts += section.shown.facts;
+            before.told.extend(section.told);
+        } else {
+            self.sections.push(section);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What the output of tools says: statements about a machine, each with its line.
+
+use model::flow::Setup;
+use model::host::HostWay;
+use model::measurement::Verified;
+use model::placement::Path;
+use model::reading::Unknown;
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction, Xid};
+use model::units::{Bytes, PciAddress};
+
+/// The reason why a fact is unknown that no output has.
+pub(crate) const NOT_THERE: Unknown =
+    Unknown::NotRead(std::borrow::Cow::Borrowed("not in the input"));
+
+/// A GPU as a tool names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Key {
+    /// NVML's index, as nvidia-smi shows it.
+    Index(u32),
+    /// CUDA's number in the program that printed it.
+    Ordinal(u32),
+    Pci(PciAddress),
+    Uuid(String),
+}
+
+/// A statement about the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum What {
+    Host(Box<Host>),
+    /// Facts of a GPU. The index in them has no meaning.
+    Gpu(Key, Box<Gpu>),
+    /// Two names of one GPU.
+    Same(Key, Key),
+    /// Number of GPUs that NVML lists.
+    Listed(u32),
+    /// Facts of a pair; source and destination in them have no meaning.
+    Pair(Key, Key, Box<GpuPair>),
+    /// Number of NVLinks between two GPUs.
+    Bond(Key, Key, u8),
+    Link(Key, Box<NvLink>),
+    /// A PCI function. Its parent and host bridge are not known yet.
+    Function(Box<Function>),
+    Xid(Box<Xid>),
+    /// CUDA's answer on peer access.
+    Access(Key, Key, bool),
+    Peer(Key, Key, Setup, Figure),
+    Local(Key, Bytes, Figure),
+    HostCopy(Key, HostWay, Bytes, Figure),
+    Latency(Key, Key, Path, Figure),
+    /// The list of this GPU's NVLinks ends with the input.
+    CutLinks(Key),
+    /// Something that could not be read, in the tool's words.
+    Problem(String),
+    /// How the output was read where it leaves room.
+    Remark(String),
+    /// The kernel's log was given.
+    KernelLog,
+}
+
+/// A figure: GB/s, or microseconds for latencies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Figure {
+    pub value: f64,
+    pub samples: u32,
+    pub verified: Verified,
+}
+
+/// A PCI function, with the buses of a bridge.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Function {
+    pub facts: PciFunction,
+    /// First and last bus behind a bridge.
+    pub buses: Option<(u8, u8)>,
+    pub driver: Option<String>,
+}
+
+/// A statement and its line.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Told {
+    pub line: u32,
+    pub what: What,
+}
+
+/// What a reader took from a section.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub told: Vec<Told>,
+    /// Version of the tool.
+    pub version: Option<String>,
+}
+
+impl Notes {
+    pub(crate) fn add(&mut self, line: u32, what: What) {
+        self.told.push(Told { line, what });
+    }
+
+    /// Adds facts of the host.
+    pub(crate) fn host(&mut self, line: u32, set: impl FnOnce(&mut Host)) {
+        let mut host = Host::unread(&NOT_THERE);
+        set(&mut host);
+        self.add(line, What::Host(Box::new(host)));
+    }
+
+    /// Adds facts of a GPU.
+    pub(crate) fn gpu(&mut self, line: u32, key: &Key, set: impl FnOnce(&mut Gpu)) {
+        let mut gpu = Gpu::unread(0, &NOT_THERE);
+        set(&mut gpu);
+        self.add(line, What::Gpu(key.clone(), Box::new(gpu)));
+    }
+
+    /// Adds facts of a pair.
+    pub(crate) fn pair(
+        &mut self,
+        line: u32,
+        source: &Key,
+        destination: &Key,
+        set: impl FnOnce(&mut GpuPair),
+    ) {
+        let mut pair = GpuPair::unread(0, 0, &NOT_THERE);
+        set(&mut pair);
+        let what = What::Pair(source.clone(), destination.clone(), Box::new(pair));
+        self.add(line, what);
+    }
+
+    /// Adds facts of an NVLink.
+    pub(crate) fn link(&mut self, line: u32, key: &Key, number: u8, set: impl FnOnce(&mut NvLink)) {
+        let mut link = NvLink::unread(number, &NOT_THERE);
+        set(&mut link);
+        self.add(line, What::Link(key.clone(), Box::new(link)));
+    }
+
+    pub(crate) fn same(&mut self, line: u32, one: Key, other: Key) {
+        self.add(line, What::Same(one, other));
+    }
+}
+
+impl Figure {
+    /// Returns a figure that cannot be checked against its bytes.
+    pub(crate) const fn of(value: f64, samples: u32) -> Self {
+        Self {
+            value,
+            samples,
+            verified: Verified::Skipped,
+        }
+    }
+
+    /// Returns a part of it, such as half of a sum of both directions.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Self {
+            value: self.value * factor,
+            ..self
+        }
+    }
+}
+
+/// Returns true for a whole UUID of a GPU. One that was blanked does not tell GPUs apart.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("GPU-") else {
+        return false;
+    };
+    let is_hex = rest
+        .bytes()
+        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    is_hex && rest.len() > 8 && rest.bytes().any(|byte| byte != b'0' && byte != b'-')
+}
+
+/// Reads a rate or a time. Text that is no number, or a number that cannot be one, is none.
+pub(crate) fn number(text: &str) -> Option<f64> {
+    let value: f64 = text.trim_end_matches(',').parse().ok()?;
+    (0.0..1e6).contains(&value).then_some(value)
+}

@@ -1,0 +1,343 @@
+//! The output of other tools: what a simulated machine's report says, printed as those tools print it, is diagnosed alike.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{Ran, finish, flowing, peerscope, run};
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or("N/A")
+}
+
+/// Returns a number as nvidia-smi prints it: `N/A` if it is not known.
+fn number(value: &Value, key: &str) -> String {
+    value[key]
+        .as_u64()
+        .map_or_else(|| "N/A".to_owned(), |number| number.to_string())
+}
+
+/// `nvidia-smi -q`.
+fn smi_query(report: &Value) -> String {
+    let gpus = report["snapshot"]["gpus"].as_array().unwrap();
+    let host = &report["snapshot"]["host"];
+    let mut all = format!(
+        "\n==============NVSMI LOG==============\n\nDriver Version      : {}\nCUDA Version        : {}\n\nAttached GPUs       : {}\n",
+        text(host, "driver_version"),
+        text(host, "cuda_version"),
+        gpus.len()
+    );
+    for gpu in gpus {
+        let link = |key: &str| number(gpu, key);
+        writeln!(
+            all,
+            "GPU 0000{}\n    Product Name    : {}\n    GPU UUID        : {}\n    PCI\n        GPU Link Info\n            \
+             PCIe Generation\n                Max      : {}\n                Current  : {}\n            Link Width\n                \
+             Max      : {}x\n                Current  : {}x\n    Compute Mode    : Default\n    Performance State : P0\n",
+            text(gpu, "pci"),
+            text(gpu, "name"),
+            text(gpu, "uuid"),
+            link("pcie_generation_max"),
+            link("pcie_generation"),
+            link("pcie_width_max"),
+            link("pcie_width"),
+        )
+        .unwrap();
+    }
+    all
+}
+
+/// `nvidia-smi topo -m`, and `-p2p r` below its command.
+fn smi_topo(report: &Value) -> String {
+    let gpus: Vec<u64> = list(&report["snapshot"]["gpus"])
+        .map(|gpu| gpu["index"].as_u64().unwrap())
+        .collect();
+    let pair = |from: u64, to: u64| {
+        let is_it = |pair: &&Value| {
+            (pair["source"].as_u64(), pair["destination"].as_u64()) == (Some(from), Some(to))
+        };
+        list(&report["topology"]["pairs"]).find(is_it).unwrap()
+    };
+    let matrix = |cell: &dyn Fn(&Value) -> String| {
+        let head: String = gpus.iter().map(|gpu| format!("\tGPU{gpu}")).collect();
+        let row = |from: &u64| {
+            let cells = gpus.iter().map(|to| match from == to {
+                true => "\t X ".to_owned(),
+                false => format!("\t{}", cell(pair(*from, *to))),
+            });
+            format!("GPU{from}{}\n", cells.collect::<String>())
+        };
+        format!("{head}\n{}", gpus.iter().map(row).collect::<String>())
+    };
+    let classes = matrix(&|pair| text(pair, "class").to_owned());
+    let access = matrix(&|pair| text(&pair["peer_access"], "nvml_read").to_owned());
+    format!("{classes}\n$ nvidia-smi topo -p2p r\n{access}")
+}
+
+/// `nvidia-smi nvlink -s`.
+fn smi_nvlink(report: &Value) -> String {
+    let mut all = String::new();
+    for gpu in list(&report["snapshot"]["gpus"]) {
+        writeln!(
+            all,
+            "GPU {}: {} (UUID: {})",
+            gpu["index"],
+            text(gpu, "name"),
+            text(gpu, "uuid")
+        )
+        .unwrap();
+        for link in list(&gpu["nvlinks"]) {
+            let state = match link["active"].as_bool() {
+                Some(true) => format!("{} GB/s", link["speed_mbps"].as_f64().unwrap() / 1000.0),
+                _ => "<inactive>".to_owned(),
+            };
+            writeln!(all, "\t Link {}: {state}", link["link"]).unwrap();
+        }
+    }
+    all + "$\n"
+}
+
+/// `lspci -vvvnn`.
+fn lspci(report: &Value) -> String {
+    let pci = report["snapshot"]["pci"].as_array().unwrap();
+    let mut all = String::new();
+    for function in pci {
+        let address = text(function, "address");
+        let (kind, title) = match text(function, "kind") {
+            "root-port" => ("Root Port (Slot+)", "PCI bridge [0604]: Some Device"),
+            "switch-upstream" => ("Upstream Port", "PCI bridge [0604]: Some Device"),
+            "switch-downstream" => ("Downstream Port (Slot+)", "PCI bridge [0604]: Some Device"),
+            _ => (
+                "Endpoint",
+                "3D controller [0302]: NVIDIA Corporation Device",
+            ),
+        };
+        let vendor = function["vendor"].as_u64().unwrap_or(0x8086);
+        writeln!(all, "{address} {title} [{vendor:04x}:2235] (rev a1)").unwrap();
+        if let Some(node) = function["numa_node"].as_u64() {
+            writeln!(all, "\tNUMA node: {node}").unwrap();
+        }
+        if let Some(below) = pci
+            .iter()
+            .find(|other| other["parent"] == function["address"])
+        {
+            let bus = &text(below, "address")[5..7];
+            writeln!(
+                all,
+                "\tBus: primary={}, secondary={bus}, subordinate={bus}, sec-latency=0",
+                &address[5..7]
+            )
+            .unwrap();
+        }
+        writeln!(all, "\tCapabilities: [40] Express (v2) {kind}, MSI 00").unwrap();
+        let rates = ["2.5", "5", "8", "16", "32", "64"];
+        for (label, generation, width) in [
+            ("LnkCap:\tPort #0,", "generation_max", "width_max"),
+            ("LnkSta:\t", "generation", "width"),
+        ] {
+            if let (Some(generation), Some(width)) =
+                (function[generation].as_u64(), function[width].as_u64())
+            {
+                let rate = rates[usize::try_from(generation).unwrap() - 1];
+                writeln!(all, "\t\t{label} Speed {rate}GT/s, Width x{width}").unwrap();
+            }
+        }
+        if let Some(redirects) = function["acs_redirect"].as_bool() {
+            let sign = if redirects { '+' } else { '-' };
+            writeln!(all, "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir{sign} CmpltRedir{sign} UpstreamFwd{sign} EgressCtrl- DirectTrans-").unwrap();
+        }
+        all.push('\n');
+    }
+    all
+}
+
+/// Codes and subjects of the findings of a report that are at least warnings.
+fn found(report: &Value) -> BTreeSet<(String, String)> {
+    list(&report["findings"])
+        .filter(|finding| finding["severity"] != "info")
+        .map(|finding| {
+            (
+                text(finding, "code").to_owned(),
+                finding["subject"].to_string(),
+            )
+        })
+        .collect()
+}
+
+/// Writes the output of other tools for a machine. Returns the report of a check of it.
+fn print_all(machine: &str, folder: &Path) -> Value {
+    let check = run(&[
+        "check",
+        "--machine",
+        machine,
+        "--profile",
+        "standard",
+        "--format",
+        "json",
+    ]);
+    let report = check.json();
+    let bandwidth = run(&[
+        "check",
+        "--machine",
+        machine,
+        "--profile",
+        "standard",
+        "--format",
+        "nvbandwidth",
+    ]);
+    for (name, text) in [
+        ("q.txt", smi_query(&report)),
+        ("topo.txt", smi_topo(&report)),
+        ("nvlink.txt", smi_nvlink(&report)),
+        ("lspci.txt", lspci(&report)),
+        ("nvbandwidth.json", bandwidth.stdout),
+        (
+            "dmesg",
+            "[    0.000000] Linux version 6.8.0-45-generic (x) (gcc)\n".to_owned(),
+        ),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    report
+}
+
+#[test]
+fn what_other_tools_print_of_a_machine_is_diagnosed_as_a_check_of_it() {
+    for (machine, codes) in [
+        ("demo", &["pcie-narrow", "peer-access-missing"][..]),
+        ("h200x8", &[]),
+        ("two-sockets", &[]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let checked = print_all(machine, folder.path());
+        let ran = run(&[
+            "diagnose",
+            &folder.path().to_string_lossy(),
+            "--format",
+            "json",
+        ]);
+        let report = ran.json();
+        let (wanted, there) = (found(&checked), found(&report));
+        for code in codes {
+            let of = |all: &BTreeSet<(String, String)>| {
+                all.iter()
+                    .filter(|(known, _)| known == code)
+                    .cloned()
+                    .collect::<Vec<_>>()
+            };
+            assert!(
+                !of(&wanted).is_empty(),
+                "{machine}: no {code} in {wanted:?}"
+            );
+            assert_eq!(of(&there), of(&wanted), "{machine}: {code}");
+        }
+        let more: Vec<_> = there.difference(&wanted).collect();
+        assert_eq!(more, Vec::<&(String, String)>::new(), "{machine}");
+        assert_eq!(
+            report["verdict"]["verdict"], checked["verdict"]["verdict"],
+            "{machine}: {:?} {}",
+            ran.code, report["findings"]
+        );
+        // The figures of pairs are those of the check, to the two places that nvbandwidth prints.
+        let rates = |report: &Value| {
+            let cells = list(&report["measurements"]["peer"]).filter(|cell| {
+                cell["issuer"] == "source"
+                    && cell["engine"] == "copy"
+                    && cell["direction"] == "one-way"
+                    && cell["path"] == "direct"
+                    && cell["status"] == "measured"
+            });
+            cells
+                .map(|cell| {
+                    format!(
+                        "{} {} {:.1}",
+                        cell["source"],
+                        cell["destination"],
+                        cell["achieved_gbps"].as_f64().unwrap_or(0.0)
+                    )
+                })
+                .collect::<BTreeSet<_>>()
+        };
+        assert!(
+            !rates(&report).is_empty() && rates(&report).is_subset(&rates(&checked)),
+            "{machine}"
+        );
+        assert_eq!(report["machine"], "live");
+        assert_eq!(
+            report["read_from"]["contradictions"],
+            serde_json::json!([]),
+            "{machine}"
+        );
+        let origins = list(&report["read_from"]["origins"]);
+        assert!(origins.count() > 20, "{machine}");
+    }
+}
+
+/// Runs the program with this text as its standard input.
+fn run_with_input(args: &[&str], text: &str) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("input");
+    std::fs::write(&path, text).unwrap();
+    finish(peerscope(args).stdin(std::fs::File::open(path).unwrap()))
+}
+
+#[test]
+fn a_paste_from_standard_input_says_what_it_lacks_and_keeps_what_it_was_read_from() {
+    let topo = "$ nvidia-smi topo -m\n\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-15\nGPU1\tPHB\t X \t0-15\n";
+    let ran = run_with_input(&["diagnose", "-"], topo);
+    let page = flowing(&ran.stdout);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(
+        page.contains("READ FROM OUTPUT of nvidia-smi topo -m"),
+        "{page}"
+    );
+    assert!(page.contains("it lacks the rate of any pair"), "{page}");
+    assert!(page.contains("then run 'peerscope check' there"), "{page}");
+    // A saved report says the same when it is read again.
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved.json");
+    let saved = saved.to_string_lossy();
+    run_with_input(&["diagnose", "-", "-o", &saved], topo);
+    let again = run(&["diagnose", &saved]);
+    assert_eq!(again.code, Some(3));
+    assert!(
+        flowing(&again.stdout).contains("READ FROM OUTPUT of nvidia-smi topo -m"),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn input_that_cannot_be_read_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let letter = write("letter.txt", b"dear all\n");
+    let zip = write("a.zip", b"PK\x03\x04rest");
+    let report = write("report.json", b"{\"schema\": \"peerscope.report/1\"}");
+    for (args, why) in [
+        (
+            &["diagnose", &letter][..],
+            "has no output of a tool that peerscope reads",
+        ),
+        (&["diagnose", &zip, &letter], "is a zip archive"),
+        (&["diagnose", &report, &letter], "is a report of peerscope"),
+        (&["diagnose", &report], "is not a complete report"),
+        (
+            &["diagnose", "--as", "topo", &letter],
+            "invalid value 'topo' for '--as <KIND>'",
+        ),
+    ] {
+        let ran = run(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}");
+        assert!(ran.stderr.contains(why), "{args:?}: {}", ran.stderr);
+    }
+}
