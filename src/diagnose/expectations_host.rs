@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::figures::{self, Kind};
 use super::host_figures::{self, DecidedBy, What};
 use model::asynchrony::Call;
-use model::flow::HostMemory;
+use model::flow::{Endpoint, HostMemory};
 use model::host::{Allocation, HostDirection, HostWay};
 use model::placement::Engine;
 use model::report::Report;
@@ -273,6 +273,12 @@ impl OfHost {
             .map(|gpu| gpu.name.known())
             .collect();
         let differ = slots.len() > 1 || models.len() > 1;
+        let looks = measurements.second_looks.iter();
+        let looked_at: BTreeSet<u32> = looks
+            .flat_map(|look| &look.flows)
+            .flat_map(|flow| flow.ends())
+            .filter_map(Endpoint::gpu)
+            .collect();
         let mut all = Self::default();
         for (what, values) in values {
             let time = what.kind() == DecidedBy::Time;
@@ -282,7 +288,10 @@ impl OfHost {
                 value: bound(Some(what.kind()), value, margin_percent),
             };
             let worst = |one: f64, other: f64| if time { one.max(other) } else { one.min(other) };
-            let bounds: Vec<Bound> = if differ && !time {
+            // A second look measures some GPUs, and says nothing of the others.
+            let some = values.len() < report.snapshot.gpus.len()
+                && values.iter().all(|(gpu, _)| looked_at.contains(gpu));
+            let bounds: Vec<Bound> = if (differ || some) && !time {
                 values
                     .iter()
                     .map(|(gpu, value)| bound(Some(*gpu), *value))

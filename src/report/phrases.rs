@@ -168,6 +168,9 @@ pub(super) const PHRASES: &[&str] = &[
     "CRC errors counted: {crc_errors}",
     "replays counted: {replays}",
     "recoveries counted: {recoveries}",
+    "recoveries that failed: {failed_recoveries}",
+    "packets lost: {lost_packets}",
+    "errors that were not corrected: {uncorrected_errors}",
     "NVSwitches seen: {nvswitches_count}",
     "the model is {model}",
     // Access and bytes.

@@ -167,7 +167,7 @@ fn wrong_usage_is_named() {
             "--skip",
         ),
         (&["topo", "--machine", "demo", "--format", "yaml"], "yaml"),
-        (&["diagnose"], "<REPORT>"),
+        (&["diagnose"], "<FILE>"),
     ] {
         let ran = assert_refused(args, what);
         assert!(ran.stderr.starts_with("error: "), "{ran:?}");

@@ -197,8 +197,8 @@ fn at_a_terminal_the_verdict_is_the_last_line() {
     assert_eq!(verdicts[1], lines.len() - 1, "{lines:#?}");
 }
 
-/// Ten faulty machines of different kinds: part, place and first step appear within ten lines of 80 columns below the
-/// verdict, before which only a simulated machine has lines.
+/// Ten faulty machines of different kinds: part, place and first step appear within ten lines of 80 columns that begin with
+/// the verdict. Only a simulated machine has lines before it.
 #[test]
 fn part_place_and_first_step_of_ten_faulty_machines_are_known_in_ten_lines() {
     let mut complaints = Vec::new();
@@ -265,10 +265,10 @@ fn part_place_and_first_step_of_ten_faulty_machines_are_known_in_ten_lines() {
             (1..=page.lines().count()).find(|lines| top(*lines).contains(words))
         };
         let verdict = page.lines().position(|line| line.starts_with("FAULTY"));
-        let verdict = verdict.map_or(0, |above| above + 1);
+        let above = verdict.unwrap_or_default();
         for words in [part, place, step] {
             let at = known(words);
-            if at.is_none_or(|line| line > verdict + 10) {
+            if at.is_none_or(|line| line > above + 10) {
                 complaints.push(format!("{case}: {words:?} in line {at:?}\n{page}"));
             }
         }

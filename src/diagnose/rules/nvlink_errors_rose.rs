@@ -76,20 +76,12 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         sum(|errors| errors.replay),
         sum(|errors| errors.recovery),
     );
-    let newer = [
-        (
-            "failed recovery",
-            "failed_recoveries",
-            sum(|errors| errors.failed_recovery),
-        ),
-        ("lost packet", "lost_packets", sum(|errors| errors.packet)),
-        (
-            "uncorrected error",
-            "uncorrected_errors",
-            sum(|errors| errors.effective),
-        ),
-    ];
-    let harmful = crc + recovery + newer[0].2 + newer[1].2;
+    let (failed, lost, uncorrected) = (
+        sum(|errors| errors.failed_recovery),
+        sum(|errors| errors.packet),
+        sum(|errors| errors.effective),
+    );
+    let harmful = crc + recovery + failed + lost;
     let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
     let name = words::gpu(evidence.snapshot, index);
     let (subject, which) = match links.as_slice() {
@@ -136,13 +128,26 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     };
     let many =
         |number: u64, what| words::count(usize::try_from(number).unwrap_or(usize::MAX), what);
-    let mut counts = vec![
-        many(crc, "CRC error"),
-        many(replay, "replay"),
-        many(recovery, "recovery"),
+    // No link has all of these counters: the later ones came with NVLink 5, which lost the earlier.
+    let earlier = [
+        (crc, "CRC error"),
+        (replay, "replay"),
+        (recovery, "recovery"),
     ];
-    let counted_newer = || newer.iter().filter(|(_, _, count)| *count > 0);
-    counts.extend(counted_newer().map(|(what, _, count)| many(*count, what)));
+    let later = [
+        (failed, "failed recovery"),
+        (lost, "lost packet"),
+        (uncorrected, "uncorrected error"),
+    ];
+    let is_later = failed + lost + uncorrected > 0;
+    let earlier = earlier
+        .into_iter()
+        .filter(|(count, _)| *count > 0 || !is_later);
+    let later = later.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = earlier
+        .chain(later)
+        .map(|(count, what)| many(count, what))
+        .collect();
     let mut found = RULE
         .finding(
             subject,
@@ -164,12 +169,15 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .fact("crc_errors", crc)
         .fact("replays", replay)
         .fact("recoveries", recovery)
+        .fact("failed_recoveries", (failed > 0).then_some(failed))
+        .fact("lost_packets", (lost > 0).then_some(lost))
+        .fact(
+            "uncorrected_errors",
+            (uncorrected > 0).then_some(uncorrected),
+        )
         .fact("errors_under_load", (meanwhile > 0).then_some(meanwhile));
     let worst = counted.iter().map(|errors| errors.crc).max();
     let crc_a_second = evidence.a_second(worst.unwrap_or(0));
-    for (_, key, count) in counted_newer() {
-        found = found.fact(key, *count);
-    }
     if harmful == 0 && judged && !slow {
         found.severity = Severity::Info;
     } else if evidence.measured_seconds > 0.0 && crc_a_second >= RULE.parameter(evidence, &MOST_CRC)

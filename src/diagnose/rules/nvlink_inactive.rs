@@ -271,15 +271,17 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
             what_to_do(evidence, gpus),
         ),
         place => {
-            let text = format!(
-                "{} are down, as both ends show{} ({} active, other GPUs of the model have {most})",
-                ends(place, gpus),
-                left(place, gpus),
-                gpus.iter()
-                    .map(|links| links.active.len())
-                    .min()
-                    .unwrap_or(0)
-            );
+            let text = match left(place, gpus) {
+                Some(left) => format!("{} are down{left}", ends(place, gpus)),
+                None => format!(
+                    "{} are down, as both ends show ({} active, other GPUs of the model have {most})",
+                    ends(place, gpus),
+                    gpus.iter()
+                        .map(|links| links.active.len())
+                        .min()
+                        .unwrap_or(0)
+                ),
+            };
             let board = gpus.iter().any(|links| {
                 links
                     .gpu
@@ -326,15 +328,15 @@ fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
 }
 
 /// Describes what a pair has left if links between its GPUs are down.
-fn left(place: &Subject, gpus: &[&Links<'_>]) -> String {
+fn left(place: &Subject, gpus: &[&Links<'_>]) -> Option<String> {
     let (Subject::Pair(_), [one, other]) = (place, gpus) else {
-        return String::new();
+        return None;
     };
-    match nvlink_ends::left_between(one, other) {
-        Some(0) => "; there is no NVLink left between them, so they copy over PCIe".into(),
-        Some(links) => format!("; {} left between them", words::count(links, "NVLink")),
-        None => String::new(),
-    }
+    Some(match nvlink_ends::left_between(one, other)? {
+        0 => ": no NVLink is left between them, so they copy over PCIe".into(),
+        1 => ": 1 NVLink is left between them".into(),
+        links => format!(": {links} NVLinks are left between them"),
+    })
 }
 
 /// Returns why the links of these GPUs should not all be down.

@@ -9,7 +9,7 @@ use fake_machine::{code_in, traffic};
 use hardware::{Counts, GpuGroup, LinkSample, Moved, Telemetry};
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::reading::{Reading, Unknown};
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, NvLinkPacketErrors, PciFunction};
 use model::units::{Generation, Lanes, PciAddress};
 use sim::spec::{MachineSpec, OthersWork};
 
@@ -407,6 +407,9 @@ pub(crate) enum Errors {
     Crc,
     Replay,
     Recovery,
+    LostPackets,
+    FailedRecovery,
+    Uncorrected,
 }
 
 /// Returns a counter of errors of an NVLink. Copies add errors between the first reading of a counter and the second:
@@ -428,11 +431,17 @@ pub(crate) fn link_errors(index: u32, number: u32, of: Errors) -> Result<u64, u3
         .into_iter()
         .find(|link| u32::from(link.link) == number)
         .ok_or(code::INVALID_ARGUMENT)?;
-    known(match of {
-        Errors::Crc => &link.crc_errors,
-        Errors::Replay => &link.replay_errors,
-        Errors::Recovery => &link.recovery_errors,
-    })
+    let of_packets = |figure: fn(&NvLinkPacketErrors) -> Option<u64>| {
+        figure(&known(&link.packet_errors)?).ok_or(code::NOT_SUPPORTED)
+    };
+    match of {
+        Errors::Crc => known(&link.crc_errors),
+        Errors::Replay => known(&link.replay_errors),
+        Errors::Recovery => known(&link.recovery_errors),
+        Errors::LostPackets => of_packets(|errors| errors.lost_packets),
+        Errors::FailedRecovery => of_packets(|errors| errors.failed_recoveries),
+        Errors::Uncorrected => of_packets(|errors| errors.uncorrected),
+    }
 }
 
 /// Returns a field value, that of a link if `scope` is one. `links_read` has the links once they were read: all fields of a
@@ -466,17 +475,15 @@ pub(crate) fn field(
         162 if link()?.crc_errors.get().is_some() => link_errors(index, scope, Errors::Recovery),
         215 if link()?.crc_errors.get().is_none() => link_errors(index, scope, Errors::Recovery),
         163 => link_errors(index, scope, Errors::Crc),
-        206 | 207 | 212 | 214 | 219 | 220 => {
-            let errors = known(&link()?.packet_errors)?;
-            let counted = match id {
-                206 => errors.lost_packets,
-                207 | 212 => errors.lost_packets.map(|_| 0),
-                214 => errors.failed_recoveries,
-                219 => errors.uncorrected,
-                // The lowest bit error rate: mantissa 15, exponent 255.
-                _ => errors.bit_error_rate_log10.map(|_| 15 << 8 | 255),
-            };
-            counted.ok_or(code::NOT_SUPPORTED)
+        206 => link_errors(index, scope, Errors::LostPackets),
+        // They are in field 206.
+        207 | 212 => known(&link()?.packet_errors).map(|_| 0),
+        214 => link_errors(index, scope, Errors::FailedRecovery),
+        219 => link_errors(index, scope, Errors::Uncorrected),
+        220 => {
+            let rate = known(&link()?.packet_errors)?.bit_error_rate_log10;
+            // The lowest bit error rate: mantissa 15, exponent 255.
+            rate.map(|_| 15 << 8 | 255).ok_or(code::NOT_SUPPORTED)
         }
         164 => Ok(known(&link()?.speed_mbps)?.into()),
         165 => Ok(known(&link()?.active)?.into()),
