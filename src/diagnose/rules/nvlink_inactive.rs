@@ -333,9 +333,9 @@ fn left(place: &Subject, gpus: &[&Links<'_>]) -> Option<String> {
         return None;
     };
     Some(match nvlink_ends::left_between(one, other)? {
-        0 => ": no NVLink is left between them, so they copy over PCIe".into(),
-        1 => ": 1 NVLink is left between them".into(),
-        links => format!(": {links} NVLinks are left between them"),
+        0 => ": no NVLink left between them, so they copy over PCIe".into(),
+        1 => ": 1 NVLink left between them".into(),
+        links => format!(": {links} NVLinks left between them"),
     })
 }
 

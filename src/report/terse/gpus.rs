@@ -11,7 +11,7 @@ use super::HANG;
 use model::asynchrony::{Call, Hazard, HostCall, LaunchLoop};
 use model::finding::Severity;
 use model::flow::HostMemory;
-use model::host::{Allocation, Pinning};
+use model::host::{Allocation, HostWay, Pinning};
 use model::measurement::{Measurements, Tables};
 use model::pipeline::Engines;
 use model::placement::{Engine, HostMode};
@@ -69,8 +69,9 @@ fn copies(measurements: &Measurements) -> Lines {
     let ways: Vec<Ways> = Ways::of(measurements);
     let alone = |is_pinned: bool| {
         let alone = ways.iter().filter(|way| way.at_once == 1);
-        let pinned = (HostMemory::Pinned, Allocation::Reused);
-        alone.filter(move |way| ((way.way.memory, way.way.allocation) == pinned) == is_pinned)
+        let pinned = (HostMemory::Pinned, Allocation::Reused, Engine::Copy);
+        let kind = |way: &HostWay| (way.memory, way.allocation, way.engine);
+        alone.filter(move |way| (kind(&way.way) == pinned) == is_pinned)
     };
     let reached = |way: &Ways| Some(range(way.rates?.min, way.rates?.max, rate, " to "));
     let pinned: Vec<String> = alone(true)
