@@ -195,6 +195,113 @@ fn links_have_states_rates_and_errors() {
 }
 
 #[test]
+fn the_other_ends_of_links_are_gpus_or_switches() {
+    // The table has the addresses of two GPUs.
+    let machine = of_all(&[NVLINK_REMOTE, TABLE]);
+    let links = |gpu: usize| machine.snapshot.gpus[gpu].nvlinks.known().unwrap();
+    let ends = |gpu: usize| {
+        let ends = links(gpu).iter().map(|link| {
+            let address = link.remote_pci.get().map(|address| address.to_string());
+            (address.unwrap_or_default(), link.remote.get())
+        });
+        ends.collect::<Vec<_>>()
+    };
+    let to = |address: &str, kind| (address.to_owned(), kind);
+    let (gpu, switch) = (Some(NvLinkRemote::Gpu), Some(NvLinkRemote::Switch));
+    assert_eq!(
+        ends(0),
+        [
+            to("0000:5e:00.0", gpu),
+            to("0000:5e:00.0", gpu),
+            to("", None)
+        ]
+    );
+    assert_eq!(ends(1)[1], to("0000:3b:00.0", gpu));
+    // No GPU has a link 33: that device is a switch, and so it is at its other ports.
+    assert_eq!(
+        ends(2),
+        [
+            to("0000:c3:00.0", switch),
+            to("0000:c3:00.0", switch),
+            to("", None)
+        ]
+    );
+    assert_eq!(links(0)[2].active, Reading::Known(false));
+    // That a link leads somewhere does not say that it is up.
+    assert!(links(0)[0].active.known().is_none());
+    // Without addresses of GPUs, nothing shows what is at the other end.
+    let machine = of(NVLINK_REMOTE);
+    let first = &machine.snapshot.gpus[0].nvlinks.known().unwrap()[0];
+    assert!(first.remote.known().is_none() && first.remote_pci.known().is_some());
+}
+
+#[test]
+fn capabilities_of_links_show_that_they_are_there() {
+    let machine = of(NVLINK_CAPABILITIES);
+    let links = machine.snapshot.gpus[0].nvlinks.known().unwrap();
+    assert_eq!(links.len(), 2);
+    assert!(links.iter().all(|link| link.active.known().is_none()));
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(
+        remarks.contains("NVLink 1 of GPU 0 does not carry peer copies"),
+        "{remarks}"
+    );
+}
+
+#[test]
+fn error_counters_of_newer_drivers_are_read() {
+    let machine = of(NVLINK_ERRORS);
+    let links = machine.snapshot.gpus[0].nvlinks.known().unwrap();
+    let crc: Vec<_> = links.iter().map(|link| link.crc_errors.get()).collect();
+    assert_eq!(crc, [Some(88), Some(0), Some(0), Some(0), Some(0), Some(0)]);
+    assert!(links[0].replay_errors.known().is_none());
+    assert_eq!(links[5].replay_errors, Reading::Known(0));
+    let fifth = machine.snapshot.gpus[1].nvlinks.known().unwrap();
+    assert_eq!(fifth.len(), 2);
+    assert!(fifth[0].recovery_errors.known().is_none());
+}
+
+#[test]
+fn nvloom_has_sources_in_columns_and_sums_of_both_ways() {
+    let machine = of(NVLOOM);
+    let bytes = |cell: &PeerBandwidth| cell.setup.bytes.0 == 256 << 20;
+    let write = |cell: &PeerBandwidth| reference(cell) && bytes(cell);
+    assert_eq!(
+        rates(&machine, write),
+        [
+            (1, 0, 271.1),
+            (2, 0, 272.2),
+            (0, 1, 270.01),
+            (2, 1, 272.21),
+            (0, 2, 270.02),
+            (1, 2, 271.12)
+        ]
+    );
+    let both = |cell: &PeerBandwidth| {
+        cell.setup.direction == Direction::BothWays
+            && cell.setup.issuer == Side::Destination
+            && cell.setup.engine == Engine::Kernel
+    };
+    assert_eq!(rates(&machine, both)[0], (1, 0, 250.0));
+    // What runs on all GPUs at once is no rate of a pair.
+    assert_eq!(rates(&machine, |_| true).len(), 12);
+    assert_eq!(
+        machine.snapshot.gpus[2].pci,
+        Reading::Known("0000:47:00.0".parse().unwrap())
+    );
+    let kinds: Vec<_> = machine.pasted.inputs[0].sections.iter().collect();
+    assert_eq!(
+        (kinds.len(), kinds[0].version.as_deref()),
+        (1, Some("1.2.0"))
+    );
+    // On several hosts, the numbers are not of one machine.
+    let wide = NVLOOM.replacen("(node1)", "(node0)", 1);
+    let machine = of(&wide);
+    assert!(machine.measurements.is_none() && machine.snapshot.gpus.is_empty());
+    assert!(machine.pasted.remarks[0].contains("on 2 hosts"));
+}
+
+#[test]
 fn a_list_of_links_that_was_cut_is_no_lack_of_links() {
     let cut: String = NVLINK
         .lines()

@@ -312,6 +312,97 @@ fn a_paste_from_standard_input_says_what_it_lacks_and_keeps_what_it_was_read_fro
     );
 }
 
+/// `nvidia-smi -q` of one GPU whose link is narrow.
+const NARROW: &str = "==============NVSMI LOG==============\n\nDriver Version : 580.65.06\nAttached GPUs : 1\nGPU 00000000:3B:00.0\n    \
+    Product Name : NVIDIA A40\n    PCI\n        GPU Link Info\n            PCIe Generation\n                Max : 4\n                \
+    Current : 4\n            Link Width\n                Max : 16x\n                Current : 4x\n";
+
+const DMESG: &str = "[    0.000000] Linux version 6.8.0-45-generic (x) (gcc)\n";
+
+fn tar(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, text) in files {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        tar.append_data(&mut header, name, text.as_bytes()).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+#[test]
+fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
+    let all = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        let path = all.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    put("n1/q.txt", NARROW.as_bytes());
+    put("n1/logs/dmesg.txt", DMESG.as_bytes());
+    put(
+        "n1/logs/old.tar",
+        &tar(&[("topo.txt", "\tGPU0\nGPU0\t X \n")]),
+    );
+    put("rack/n2/dmesg", DMESG.as_bytes());
+    // Not a report of peerscope, although its name ends as one.
+    put(
+        "rack/n2/nvbandwidth.json",
+        br#"{"nvbandwidth": {"testcases": []}}"#,
+    );
+    put("n3.tar", &tar(&[("n3/q.txt", NARROW)]));
+    put("n4/letter.txt", b"dear all");
+    put("n5.tar", &tar(&[("letter.txt", "dear all")]));
+    put("n6/report.json", b"{\"schema\": \"peerscope.report/1\"}");
+    // Beside reports, other files stay what they were.
+    let healthy = run(&[
+        "check",
+        "--machine",
+        "h200x2",
+        "--profile",
+        "quick",
+        "--format",
+        "json",
+    ]);
+    put("n7/n7.json", healthy.stdout.as_bytes());
+    put("n7/dmesg.txt", DMESG.as_bytes());
+    let path = all.path().to_string_lossy().into_owned();
+    let fleet = run(&["fleet", &path, "--format", "json"]).json();
+    let nodes: Vec<(&str, &str)> = list(&fleet["nodes"])
+        .map(|node| (text(node, "node"), text(node, "verdict")))
+        .collect();
+    assert_eq!(
+        nodes,
+        [
+            ("n1", "faulty"),
+            ("n2", "inconclusive"),
+            ("n3", "faulty"),
+            ("simulated", "healthy")
+        ],
+        "{fleet}"
+    );
+    let names = |value: &Value| {
+        let names = list(value).map(|file| file.as_str().unwrap().replace(&path, ""));
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        names(&fleet["read"]["left_out_files"]),
+        ["/n4/letter.txt", "/n5.tar", "/n7/dmesg.txt"]
+    );
+    let broken: Vec<&str> = list(&fleet["read"]["broken"])
+        .map(|one| text(one, "file"))
+        .collect();
+    assert!(
+        matches!(&broken[..], [one] if one.ends_with("n6/report.json")),
+        "{broken:?}"
+    );
+    // A file that is named is a machine by itself.
+    let file = all.path().join("n1/q.txt");
+    let one = run(&["fleet", &file.to_string_lossy(), "--format", "json"]).json();
+    assert_eq!(one["nodes"][0]["node"], "q");
+}
+
 #[test]
 fn input_that_cannot_be_read_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +419,7 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
             &["diagnose", &letter][..],
             "has no output of a tool that peerscope reads",
         ),
-        (&["diagnose", &zip, &letter], "is a zip archive"),
+        (&["diagnose", &zip, &letter], "cannot be unpacked"),
         (&["diagnose", &report, &letter], "is a report of peerscope"),
         (&["diagnose", &report], "is not a complete report"),
         (
