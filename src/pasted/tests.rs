@@ -551,6 +551,47 @@ fn pci_functions_form_the_way_to_the_root() {
 }
 
 #[test]
+fn lspci_of_a_machine_without_names_of_devices_is_read_by_numbers() {
+    let address: model::units::PciAddress = "0000:00:06.0".parse().unwrap();
+    let real = [
+        include_str!("../../tests/data/pasted/h200x1/lspci-vvv.txt"),
+        include_str!("../../tests/data/pasted/h200x1/lspci-nn.txt"),
+        "00:00.0 0600: 8086:0d57\n00:06.0 0302: 10de:2335 (rev a1)\n",
+    ];
+    for text in real {
+        let machine = of(text);
+        let [gpu] = &machine.snapshot.gpus[..] else {
+            panic!("{:?} in {text}", machine.snapshot.gpus);
+        };
+        assert_eq!(gpu.pci, Reading::Known(address));
+        let [function] = &machine.snapshot.pci[..] else {
+            panic!("{:?}", machine.snapshot.pci);
+        };
+        assert_eq!(
+            (function.vendor.get(), function.device_id.get()),
+            (Some(0x10de), Some(0x2335)),
+            "{text}"
+        );
+    }
+    let machine = of(real[0]);
+    let gpu = &machine.snapshot.pci[0];
+    assert_eq!(
+        (
+            gpu.width.get(),
+            gpu.generation.get().map(Generation::number)
+        ),
+        (Some(Lanes::X16), Some(5))
+    );
+    assert_eq!(
+        (
+            gpu.max_payload_bytes.get(),
+            gpu.max_read_request_bytes.get()
+        ),
+        (Some(256), Some(4096))
+    );
+}
+
+#[test]
 fn a_gpu_on_the_bus_that_nvml_does_not_list_is_named() {
     let table: String = TABLE
         .lines()
@@ -791,7 +832,12 @@ fn the_outputs_of_one_real_gpu_agree_and_lack_nothing() {
         "nvidia-smi-q",
         "nvidia-smi-q-x",
         "nvidia-smi-query-gpu",
+        "nvidia-smi-list",
         "nvidia-smi-topo-m",
+        "nvidia-smi-topo-p2p",
+        "lspci-vvv",
+        "lspci-nn",
+        "lspci-tv",
         "nvbandwidth",
         "nvbandwidth-json",
         "dmesg",
