@@ -723,6 +723,41 @@ fn nccl_names_gpus_ways_variables_and_warnings() {
 }
 
 #[test]
+fn addresses_in_a_log_of_nccl_are_no_further_gpus() {
+    let nccl = "n:1:1 [2] NCCL INFO comm 0xa rank 2 nranks 4 cudaDev 2 busId 91000 - Destroy COMPLETE\n\
+        n:1:1 [3] NCCL INFO comm 0xa rank 3 nranks 4 cudaDev 3 busId c4000 - Destroy COMPLETE\n";
+    let machine = of_all(&[nccl, TOPO]);
+    assert_eq!(machine.snapshot.gpus.len(), 4);
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(
+        remarks.contains("2 addresses of GPUs were left out"),
+        "{remarks}"
+    );
+    assert_eq!(of(nccl).snapshot.gpus.len(), 2);
+    // Another output says more of a GPU: it is kept.
+    let machine = of_all(&[
+        nccl,
+        TOPO,
+        "pci.bus_id, pcie.link.width.current\n00000000:91:00.0, 4\n",
+    ]);
+    assert_eq!(machine.snapshot.gpus.len(), 5);
+    assert_eq!(width(&machine.snapshot.gpus[4]), Some(4));
+}
+
+#[test]
+fn wrong_values_that_nvbandwidth_found_are_named() {
+    let text = NVBANDWIDTH.split("Running").next().unwrap().to_owned()
+        + "Running device_to_device_memcpy_read_ce.\n Invalid value when checking the pattern at 0x7000\n Current offset : 64 \n";
+    let machine = of(&text);
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(
+        remarks.contains("wrong values after device_to_device_memcpy_read_ce"),
+        "{remarks}"
+    );
+    assert_eq!(machine.snapshot.gpus.len(), 2);
+}
+
+#[test]
 fn samples_of_cuda_have_units_and_verified_bytes() {
     let machine = of(SIMPLE_P2P);
     let measured = machine.measurements.as_ref().unwrap();
