@@ -27,10 +27,10 @@ pub(crate) fn lines(text: &str) -> Vec<Line<'_>> {
     lines
 }
 
-/// Fewest lines behind numbers of their own, and fewest of them that begin with a word: a matrix has numbered rows too, without
-/// words.
+/// Fewest lines behind numbers of their own, and fewest of them with text behind it: a matrix has numbered rows too, of
+/// figures.
 const FEWEST_NUMBERED: usize = 8;
-const FEWEST_WORDS: usize = 2;
+const FEWEST_TEXTS: usize = 2;
 
 /// Removes the numbers that an editor or `cat -n` puts in front of lines.
 fn without_numbers(lines: &mut [Line<'_>]) {
@@ -44,21 +44,21 @@ fn without_numbers(lines: &mut [Line<'_>]) {
         let run = run.take_while(|(line, number)| {
             numbered(&line.text).is_some_and(|(own, ..)| own == *number)
         });
-        let (mut length, mut words) = (0, 0);
+        let (mut length, mut texts) = (0, 0);
         for (line, _) in run {
             length += 1;
-            words +=
-                usize::from(numbered(&line.text).is_some_and(|(.., rest)| begins_with_word(rest)));
+            texts += usize::from(numbered(&line.text).is_some_and(|(.., rest)| is_text(rest)));
         }
-        if length >= FEWEST_NUMBERED && words >= FEWEST_WORDS {
+        if length >= FEWEST_NUMBERED && texts >= FEWEST_TEXTS {
             for line in &mut lines[start..start + length] {
                 let Some((_, at, _)) = numbered(&line.text) else {
                     continue;
                 };
-                match &mut line.text {
-                    Cow::Borrowed(text) => *text = &text[at..],
-                    Cow::Owned(text) => drop(text.drain(..at)),
-                }
+                // What was numbered may have been pasted before.
+                line.text = match std::mem::take(&mut line.text) {
+                    Cow::Borrowed(text) => cleaned(&text[at..]),
+                    Cow::Owned(text) => Cow::Owned(cleaned(&text[at..]).into_owned()),
+                };
             }
         }
         start += length;
@@ -79,9 +79,12 @@ fn numbered(line: &str) -> Option<(u32, usize, &str)> {
     }
 }
 
-fn begins_with_word(text: &str) -> bool {
-    let word = text.split_whitespace().next().unwrap_or_default();
-    word.bytes().filter(u8::is_ascii_alphabetic).count() >= 3
+/// Returns true for text that is no row of figures.
+fn is_text(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    !first.is_empty()
+        && !first.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+        && !matches!(first, "N/A" | "X" | "nan" | "inf")
 }
 
 fn cleaned(line: &str) -> Cow<'_, str> {
@@ -104,7 +107,7 @@ fn cleaned(line: &str) -> Cow<'_, str> {
 
 /// Removes the marks of a quotation, `> ` once for each level.
 fn without_quotes(mut line: &str) -> &str {
-    while let Some(rest) = line.strip_prefix('>') {
+    while let Some(rest) = line.trim_start().strip_prefix('>') {
         line = rest.strip_prefix(' ').unwrap_or(rest);
     }
     line
