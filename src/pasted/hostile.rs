@@ -286,6 +286,27 @@ fn odd_input_is_read_without_harm() {
     assert!(read_text(&many).unwrap_err().contains("3000 GPUs"));
 }
 
+#[test]
+fn sections_that_begin_in_every_line_take_no_time() {
+    let begins = [
+        "<nvidia_smi_log>",
+        "<system version=\"1\">",
+        "{\"nvbandwidth\": {",
+        "{\"DCGM Diagnostic\": {",
+        "GPU 00000000:3B:00.0",
+        "# nThread 1 nGpus 2 minBytes 8",
+        "\tGPU0\tGPU1\tCPU Affinity",
+        "   D\\D     0      1",
+    ];
+    for line in begins {
+        let started = std::time::Instant::now();
+        let _ = read_text(&format!("{line}\n").repeat(30_000));
+        // Without a bound it takes minutes.
+        let took = started.elapsed();
+        assert!(took.as_secs() < 10, "{line}: {took:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

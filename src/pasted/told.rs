@@ -87,6 +87,8 @@ pub(crate) struct Notes {
     pub told: Vec<Told>,
     /// Version of the tool.
     pub version: Option<String>,
+    /// Number of lines that a reader looked at in vain, if they were many.
+    pub in_vain: usize,
 }
 
 impl Notes {

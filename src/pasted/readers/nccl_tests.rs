@@ -85,6 +85,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             What::Remark("nccl-tests counted wrong values".to_owned()),
         );
     }
+    notes.in_vain = used;
     (gpus > 0 || best.is_some()).then_some(used)
 }
 

@@ -68,6 +68,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             _ => {}
         }
     }
+    notes.in_vain = document.used;
     (notes.told.len() > before).then_some(document.used)
 }
 
