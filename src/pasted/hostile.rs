@@ -300,7 +300,7 @@ fn sections_that_begin_in_every_line_take_no_time() {
     ];
     for line in begins {
         let started = std::time::Instant::now();
-        let _ = read_text(&format!("{line}\n").repeat(30_000));
+        let _ = read_text(&format!("{line}\n").repeat(10_000));
         // Without a bound it takes minutes.
         let took = started.elapsed();
         assert!(took.as_secs() < 10, "{line}: {took:?}");

@@ -32,7 +32,7 @@ const MOST_SECTIONS: usize = 10_000;
 
 /// Most lines that one reader looks at in vain, besides some for each line of the input. Input that is made to begin a section
 /// in every line would take hours.
-const MOST_IN_VAIN: usize = 200_000;
+const MOST_IN_VAIN: usize = 50_000;
 const IN_VAIN_PER_LINE: usize = 4;
 
 /// Finds all sections. A line belongs to the first reader that makes something of it.
