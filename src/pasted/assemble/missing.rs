@@ -26,7 +26,7 @@ pub(super) fn missing(
         });
     };
     if gpus.is_empty() {
-        lacks("any GPU".into(), "nvidia-smi -q");
+        lacks("a list of the GPUs".into(), "nvidia-smi -q");
     }
     rates(measured, &pairs, &mut lacks);
     let unknown = |known: &dyn Fn(&Gpu) -> bool| {

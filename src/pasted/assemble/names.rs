@@ -195,7 +195,7 @@ impl Names {
                 ));
             }
         }
-        if !by_address.is_empty() {
+        if by_address.len() > 1 || (!by_address.is_empty() && !with.is_empty()) {
             self.remarks.push(
                 "GPUs without an index in the input were numbered in the order of their addresses"
                     .to_owned(),
