@@ -312,6 +312,40 @@ fn a_paste_from_standard_input_says_what_it_lacks_and_keeps_what_it_was_read_fro
     );
 }
 
+#[test]
+fn figures_of_other_tools_are_counted_and_shown_as_what_they_are() {
+    let text = "> Peer access from NVIDIA L4 (GPU0) -> NVIDIA L4 (GPU1) : Yes\n\
+        > Peer access from NVIDIA L4 (GPU1) -> NVIDIA L4 (GPU0) : Yes\n\
+        cudaMemcpyPeer / cudaMemcpy between GPU0 and GPU1: 19.87GB/s\nTest passed\n";
+    let page = flowing(&run_with_input(&["diagnose", "-"], text).stdout);
+    assert!(page.contains("2 figures read"), "{page}");
+    assert!(
+        page.contains("Achieved otherwise than in the reference setup"),
+        "{page}"
+    );
+    assert!(
+        page.contains("lacks a rate of any pair that can be compared"),
+        "{page}"
+    );
+    // Direct copies were cut off: that a pair has a rate through host memory does not say that it copies so.
+    let text = "Device=0 CAN Access Peer Device=1\nDevice=1 CAN Access Peer Device=0\n\
+        Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)\n   D\\D     0      1\n     0 900.10  12.50\n     1  12.40 900.00\n";
+    let page = flowing(&run_with_input(&["diagnose", "-"], text).stdout);
+    assert!(
+        page.contains(
+            "2 of 2 pairs copy through host memory at 12.4 to 12.5 GB/s; their direct copies were not measured"
+        ),
+        "{page}"
+    );
+    let topo = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n";
+    let page = flowing(&run_with_input(&["diagnose", "-"], topo).stdout);
+    assert!(
+        page.contains("facts only, no figures in the input"),
+        "{page}"
+    );
+    assert!(!page.contains("PCIe paths"), "{page}");
+}
+
 /// `nvidia-smi -q` of one GPU whose link is narrow.
 const NARROW: &str = "==============NVSMI LOG==============\n\nDriver Version : 580.65.06\nAttached GPUs : 1\nGPU 00000000:3B:00.0\n    \
     Product Name : NVIDIA A40\n    PCI\n        GPU Link Info\n            PCIe Generation\n                Max : 4\n                \
