@@ -238,6 +238,24 @@ mod tests {
         assert_eq!(zipped(&packed, &mut texts), Err(too_long()));
     }
 
+    /// Bytes without end. It fails once far more was read than fits.
+    struct Endless(usize);
+
+    impl Read for Endless {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            self.0 += to.len();
+            assert!(self.0 < 1 << 20, "{} bytes were read", self.0);
+            to.fill(b' ');
+            Ok(to.len())
+        }
+    }
+
+    #[test]
+    fn no_more_is_unpacked_than_fits() {
+        let mut texts = Texts::new("in", 1000);
+        assert_eq!(texts.add("a", Endless(0)), Err(too_long()));
+    }
+
     #[test]
     fn texts_are_found_in_every_form_that_they_travel_in() {
         let texts = |bytes: Vec<u8>| {
