@@ -238,6 +238,17 @@ mod tests {
         assert_eq!(zipped(&packed, &mut texts), Err(too_long()));
     }
 
+    fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (name, bytes) in files {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(bytes.len() as u64);
+            header.set_cksum();
+            tar.append_data(&mut header, name, *bytes).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
     /// Bytes without end. It fails once far more was read than fits.
     struct Endless(usize);
 
@@ -276,14 +287,7 @@ mod tests {
         assert_eq!(texts(wide), plain);
         let two = gzip(b"two");
         let files = [("a.txt", &b"one"[..]), ("b.bin", b"\0\0"), ("c.gz", &two)];
-        let mut tar = tar::Builder::new(Vec::new());
-        for (name, bytes) in files {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(bytes.len() as u64);
-            header.set_cksum();
-            tar.append_data(&mut header, name, bytes).unwrap();
-        }
-        let tar = tar.into_inner().unwrap();
+        let tar = tar_of(&files);
         let inside = [("in/a.txt", "one"), ("in/c.gz", "two")];
         let inside = inside.map(|(name, text)| (name.to_owned(), text.to_owned()));
         assert_eq!(texts(tar.clone()), inside);
@@ -294,6 +298,40 @@ mod tests {
         let packed = gzip(long.as_bytes());
         let part = texts(packed[..packed.len() / 2].to_vec());
         assert!(long.starts_with(&part[0].1) && part[0].1.len() > 1000);
+    }
+
+    /// Archives of each kind, with texts and an archive in them.
+    fn archives() -> Vec<Vec<u8>> {
+        let text = "GPU 0: NVIDIA A40\n".repeat(40);
+        let packed = gzip(text.as_bytes());
+        let files = [("a.txt", text.as_bytes()), ("deep/b.gz", &packed)];
+        let tar = tar_of(&files);
+        vec![zip(&files), gzip(&tar), tar, packed]
+    }
+
+    #[test]
+    #[ignore = "scripts/fuzz runs it"]
+    fn fuzz_pasted_archives() {
+        let archives = archives();
+        let strategy = (0..archives.len(), fuzz::edits(6));
+        fuzz::run(
+            "pasted, archives",
+            0.3,
+            &strategy,
+            |(base, edits)| match inputs("in", fuzz::edited(&archives[base], &edits)) {
+                Ok(_) => Ok(()),
+                Err(why) => fuzz::assert_is_sentence(&format!("in {why}")),
+            },
+        );
+    }
+
+    #[test]
+    fn archives_that_were_cut_are_read_without_harm() {
+        for archive in archives() {
+            for end in 0..archive.len().min(3000) {
+                let _ = inputs("in", archive[..end].to_vec());
+            }
+        }
     }
 
     #[test]
