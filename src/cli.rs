@@ -364,7 +364,7 @@ fn kinds() -> impl Iterator<Item = PossibleValue> {
 pub struct DiagnoseArgs {
     /// A report that 'check' or 'topo' wrote as JSON or HTML; or what other tools printed on one machine, such as
     /// 'nvidia-smi -q', 'nvidia-smi topo -m', nvbandwidth, p2pBandwidthLatencyTest, 'lspci -vv' or dmesg: files, folders,
-    /// archives (.gz, .tar); '-' is standard input.
+    /// archives (.gz, .tar, .zip); '-' is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub inputs: Vec<PathBuf>,
 

@@ -10,7 +10,8 @@ use report::{Format, Of};
 /// Options of `fleet`.
 #[derive(Debug, Args)]
 pub struct FleetArgs {
-    /// Reports, folders, archives (.tar, .tar.gz, .json.gz); '-' is a list of them on standard input, a line each.
+    /// Reports, folders, archives (.tar, .tar.gz, .json.gz); '-' is a list of them on standard input, a line each. A folder or
+    /// an archive with the output of other tools, as 'diagnose' reads it, is a machine.
     #[arg(required = true)]
     pub reports: Vec<PathBuf>,
 

@@ -60,7 +60,15 @@ fn one(path: &Path, judging: &Judging) -> Result<Report, Failure> {
 }
 
 /// Judges the machine whose output these texts are.
-fn of_output(inputs: &[Input], kind: Option<&str>, judging: &Judging) -> Result<Report, Failure> {
+///
+/// # Errors
+///
+/// A sentence if there is no output in them.
+pub(super) fn of_output(
+    inputs: &[Input],
+    kind: Option<&str>,
+    judging: &Judging,
+) -> Result<Report, Failure> {
     let started = Instant::now();
     let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
     let machine = pasted::read(inputs, kind).map_err(|why| match names.as_slice() {

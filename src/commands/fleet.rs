@@ -1,10 +1,10 @@
-//! `fleet`: assesses many reports at once.
+//! `fleet`: assesses many reports at once, and the output of other tools of machines without a report.
 
 use std::path::{Path, PathBuf};
 
 use super::files::Files;
 use super::output;
-use super::{Failure, timestamp};
+use super::{Failure, Judging, collected, timestamp};
 use crate::cli::{Cli, FleetArgs};
 use fleet::{self, Earlier, Question, formats, names};
 use report::Of;
@@ -23,7 +23,9 @@ pub(super) fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
         terms: cli.terms(args.fail_on),
         now: timestamp(),
     };
-    let gathered = fleet::gather(&paths(&args.reports)?);
+    let paths = paths(&args.reports)?;
+    let mut gathered = fleet::gather(&paths);
+    collected::add(&mut gathered, &paths, &Judging::of(cli, args.fail_on)?);
     let found = fleet::assess(&gathered, &question);
     let exported = args.export.as_ref().map_or(Ok(()), |folder| {
         fleet::export::write(folder, &gathered, &found)

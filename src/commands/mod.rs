@@ -1,6 +1,7 @@
 //! The subcommands, one thin file each: they connect the stages and do nothing else.
 
 mod check;
+mod collected;
 mod compare;
 mod decide;
 mod devices;

@@ -62,9 +62,9 @@ fn lines(finding: &Finding, read: &Pasted, snapshot: &Snapshot) -> Vec<String> {
         kinds.iter().any(|kind| origin.of.contains(kind))
             && (names.is_empty() || names.iter().any(|name| origin.of.contains(name.as_str())))
     };
-    let mut lines: Vec<String> = Vec::new();
+    let mut lines: Vec<(&str, u32)> = Vec::new();
     for origin in read.origins.iter().filter(is_of) {
-        let line = format!("line {} of {}", origin.line, origin.input);
+        let line = (origin.input.as_str(), origin.line);
         if !lines.contains(&line) {
             lines.push(line);
         }
@@ -72,7 +72,13 @@ fn lines(finding: &Finding, read: &Pasted, snapshot: &Snapshot) -> Vec<String> {
             break;
         }
     }
-    lines
+    let of_input = |group: &[(&str, u32)]| {
+        let numbers: Vec<String> = group.iter().map(|(_, line)| line.to_string()).collect();
+        let word = if group.len() == 1 { "line" } else { "lines" };
+        format!("{word} {} of {}", numbers.join(", "), group[0].0)
+    };
+    let inputs = lines.chunk_by(|(one, _), (other, _)| one == other);
+    inputs.map(of_input).collect()
 }
 
 /// Returns the names by which origins mention the parts of a finding; none if it is about the whole machine.
@@ -127,6 +133,7 @@ mod tests {
                 origin("gpus[10].pcie_width", 99),
                 origin("gpus[1].name", 3),
                 origin("gpus[1].nvlinks[0].active", 7),
+                origin("gpus[1].pcie_width_max", 40),
             ],
             ..Pasted::default()
         };
@@ -146,7 +153,7 @@ mod tests {
         ];
         add(&mut findings, &read, &model::testing::empty());
         let lines = findings.map(|finding| fact(&finding, "read_in"));
-        assert_eq!(lines[0], json!(["line 41 of q.txt"]));
+        assert_eq!(lines[0], json!(["lines 41, 40 of q.txt"]));
         assert_eq!(lines[1], json!(["line 3 of q.txt"]));
         assert_eq!(lines[2], json!(null));
     }

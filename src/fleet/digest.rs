@@ -106,7 +106,7 @@ pub(crate) fn read(file: &str, from: impl Read) -> io::Result<Result<Digest, NoR
 
 /// Digests a report without a summary. If rows were taken out of it, a finding says so: a fleet never shows such a
 /// report as healthy.
-fn whole(file: &str, report: Report) -> Digest {
+pub(crate) fn whole(file: &str, report: Report) -> Digest {
     let mut summary = Summary::of(&report);
     let absent = report
         .measurements

@@ -34,4 +34,4 @@ mod testing;
 
 pub use assess::{Question, assess};
 pub use changes::Earlier;
-pub use sources::gather;
+pub use sources::{Gathered, gather};

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
-use super::digest::{Digest, NoReport, read};
+use super::digest::{Digest, NoReport, read, whole};
+use model::report::Report;
 use report::read::{GZIP, without_mark};
 
 /// Endings of the file names that are read within folders and archives.
@@ -30,6 +31,22 @@ pub struct Gathered {
     pub others: usize,
     /// Files in folders whose names are not those of reports.
     pub left_out: Vec<String>,
+}
+
+impl Gathered {
+    /// Adds a report that was made of these files, in place of them. `name` is the folder or file that names the machine.
+    pub fn add(&mut self, name: &str, report: Report, files: &[PathBuf]) {
+        let is_part = |file: &str| {
+            let is_it = |path: &PathBuf| {
+                let rest = file.strip_prefix(&*path.to_string_lossy());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+            };
+            files.iter().any(is_it)
+        };
+        self.left_out.retain(|file| !is_part(file));
+        self.broken.retain(|broken| !is_part(&broken.file));
+        self.digests.push(whole(name, report));
+    }
 }
 
 /// A file that cannot be read.
@@ -55,6 +72,12 @@ pub fn gather(paths: &[PathBuf]) -> Gathered {
         list(path, 0, &mut files, &mut gathered);
     }
     let read: Vec<Vec<One>> = files.par_iter().map(|path| file(path)).collect();
+    for (path, read) in files.iter().zip(&read) {
+        // An archive without any report is not left out in silence.
+        if read.is_empty() {
+            gathered.left_out.push(shown(path));
+        }
+    }
     for one in read.into_iter().flatten() {
         match one {
             Ok(digest) => gathered.digests.push(digest),
@@ -345,10 +368,12 @@ mod tests {
         );
         put("e.tgz", &gz(&tar_of(&[("e.json", &report("e"))])));
         put("f.json.gz", &gz(report("f").as_bytes()));
+        put("h.tar", &tar_of(&[("h.txt", "no report")]));
         put("g.json", b"{\"schema\": \"peerscope.fleet/1\"}");
         let found = gather(&[folder.path().to_owned()]);
         assert_eq!(nodes(&found), ["a", "c", "d", "b", "e", "f"]);
         assert_eq!((found.broken.as_slice(), found.others), (&[][..], 1));
+        assert_eq!(found.left_out.len(), 2, "{:?}", found.left_out);
         assert!(
             found.digests[1].file.ends_with("c.tar:x/c.json"),
             "{}",

@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 256 << 20;
 /// Most files of an archive.
 const MOST_FILES: usize = 1000;
 
-/// First bytes of compressed files (RFC 1952) and of zip archives.
+/// First bytes of compressed files (RFC 1952) and of zip archives (APPNOTE.TXT 4.3.7).
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZIP: &[u8] = b"PK\x03\x04";
 
@@ -27,31 +27,29 @@ const TAR: (usize, &[u8]) = (257, b"ustar");
 /// Bytes at the start that show whether a file is text.
 const HEAD: usize = 4096;
 
+/// Returns true for an archive or a compressed file.
+pub fn is_packed(bytes: &[u8]) -> bool {
+    let is_tar = |rest: &[u8]| rest.starts_with(TAR.1);
+    bytes.starts_with(GZIP) || bytes.starts_with(ZIP) || bytes.get(TAR.0..).is_some_and(is_tar)
+}
+
 /// Returns the texts of a file: itself, what is compressed in it, or the texts of an archive.
 ///
 /// # Errors
 ///
 /// Its defect, worded to follow the file's name.
 pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, String> {
+    let mut texts = Texts::new(name, MOST_BYTES);
     if bytes.starts_with(ZIP) {
-        return Err(
-            "is a zip archive, which peerscope does not read: unpack it, and give the folder"
-                .into(),
-        );
+        zipped(&bytes, &mut texts)?;
+        return texts.found();
     }
     let bytes = if bytes.starts_with(GZIP) {
-        let why = |why: std::io::Error| format!("cannot be unpacked: {why}");
-        let mut unpacked = Vec::new();
-        let mut from = MultiGzDecoder::new(bytes.as_slice()).take(MOST_BYTES + 1);
-        let end = from.read_to_end(&mut unpacked);
-        if unpacked.len() as u64 > MOST_BYTES {
-            return Err(too_long());
-        }
         // A report that was cut while it was copied is of use up to there.
-        if unpacked.is_empty() {
-            end.map_err(why)?;
+        match texts.unpacked(&bytes)? {
+            (unpacked, Some(why)) if unpacked.is_empty() => return Err(broken(&why)),
+            (unpacked, _) => unpacked,
         }
-        unpacked
     } else {
         bytes
     };
@@ -59,7 +57,8 @@ pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, String> {
         .get(TAR.0..)
         .is_some_and(|rest| rest.starts_with(TAR.1))
     {
-        return archive(name, &bytes);
+        taped(&bytes, &mut texts)?;
+        return texts.found();
     }
     if bytes.len() as u64 > MOST_BYTES {
         return Err(too_long());
@@ -77,49 +76,102 @@ fn too_long() -> String {
     format!("has more than {} MiB of text", MOST_BYTES >> 20)
 }
 
-fn archive(name: &str, bytes: &[u8]) -> Result<Vec<Input>, String> {
-    let why = |why: std::io::Error| format!("cannot be unpacked: {why}");
-    let mut inputs = Vec::new();
-    let mut left = MOST_BYTES;
-    for entry in tar::Archive::new(bytes).entries().map_err(why)? {
-        let mut entry = entry.map_err(why)?;
+fn broken(why: &dyn std::fmt::Display) -> String {
+    format!("cannot be unpacked: {why}")
+}
+
+/// The texts of an archive.
+struct Texts<'a> {
+    archive: &'a str,
+    inputs: Vec<Input>,
+    /// Bytes that may still be unpacked: a small archive can unpack to any number.
+    left: u64,
+}
+
+impl<'a> Texts<'a> {
+    const fn new(archive: &'a str, left: u64) -> Self {
+        Self {
+            archive,
+            inputs: Vec::new(),
+            left,
+        }
+    }
+
+    /// Reads to the end, or to the first error. What is before the error is of use.
+    fn bounded(&mut self, from: impl Read) -> Result<(Vec<u8>, Option<std::io::Error>), String> {
+        let mut bytes = Vec::new();
+        let end = from.take(self.left + 1).read_to_end(&mut bytes);
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.ok_or_else(too_long)?;
+        Ok((bytes, end.err()))
+    }
+
+    fn unpacked(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, Option<std::io::Error>), String> {
+        self.bounded(MultiGzDecoder::new(bytes))
+    }
+
+    /// Adds a file of the archive, if it is a text or a compressed one. Returns false once there are too many.
+    fn add(&mut self, inside: &str, from: impl Read) -> Result<bool, String> {
+        let (mut bytes, end) = self.bounded(from)?;
+        if bytes.starts_with(GZIP) {
+            bytes = self.unpacked(&bytes)?.0;
+        }
+        if let Some(text) = text(bytes).filter(|text| !text.is_empty()) {
+            self.inputs.push(Input {
+                name: format!("{}/{inside}", self.archive),
+                text,
+            });
+        }
+        match end {
+            Some(why) if self.inputs.is_empty() => Err(broken(&why)),
+            Some(_) => Ok(false),
+            None => Ok(self.inputs.len() < MOST_FILES),
+        }
+    }
+
+    fn found(self) -> Result<Vec<Input>, String> {
+        if self.inputs.is_empty() {
+            return Err("has no text in it".into());
+        }
+        Ok(self.inputs)
+    }
+}
+
+fn taped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), String> {
+    for entry in tar::Archive::new(bytes)
+        .entries()
+        .map_err(|why| broken(&why))?
+    {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(_) if !texts.inputs.is_empty() => return Ok(()),
+            Err(why) => return Err(broken(&why)),
+        };
         if !entry.header().entry_type().is_file() {
             continue;
         }
         let inside = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let mut bytes = Vec::new();
-        entry
-            .by_ref()
-            .take(left + 1)
-            .read_to_end(&mut bytes)
-            .map_err(why)?;
-        left = left.checked_sub(bytes.len() as u64).ok_or_else(too_long)?;
-        if bytes.starts_with(GZIP) {
-            let mut unpacked = Vec::new();
-            let end = MultiGzDecoder::new(bytes.as_slice())
-                .take(left + 1)
-                .read_to_end(&mut unpacked);
-            left = left
-                .checked_sub(unpacked.len() as u64)
-                .ok_or_else(too_long)?;
-            bytes = unpacked;
-            // What could be unpacked is read.
-            let _ = end;
-        }
-        if let Some(text) = text(bytes) {
-            inputs.push(Input {
-                name: format!("{name}/{inside}"),
-                text,
-            });
-        }
-        if inputs.len() == MOST_FILES {
-            break;
+        if !texts.add(&inside, entry)? {
+            return Ok(());
         }
     }
-    if inputs.is_empty() {
-        return Err("has no text in it".into());
+    Ok(())
+}
+
+fn zipped(bytes: &[u8], texts: &mut Texts<'_>) -> Result<(), String> {
+    let mut archive =
+        zip::ZipArchive::new(std::io::Cursor::new(bytes)).map_err(|why| broken(&why))?;
+    for number in 0..archive.len() {
+        let entry = archive.by_index(number).map_err(|why| broken(&why))?;
+        if !entry.is_file() {
+            continue;
+        }
+        let inside = String::from_utf8_lossy(entry.name_raw()).into_owned();
+        if !texts.add(&inside, entry)? {
+            return Ok(());
+        }
     }
-    Ok(inputs)
+    Ok(())
 }
 
 /// Returns the text of bytes; `None` if they are none. Other programs write UTF-16 with its mark on Windows.
@@ -157,6 +209,64 @@ mod tests {
         to.finish().unwrap()
     }
 
+    fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        let options = zip::write::SimpleFileOptions::default();
+        for (name, bytes) in files {
+            zip.start_file(*name, options).unwrap();
+            zip.write_all(bytes).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    }
+
+    #[test]
+    fn an_archive_that_unpacks_to_very_much_is_refused() {
+        let spaces = vec![b' '; 300_000];
+        let twice = gzip(&gzip(&spaces));
+        let bomb = zip(&[("a", &spaces), ("b", &spaces), ("c", &twice)]);
+        assert!(bomb.len() < 10_000, "{}", bomb.len());
+        let read = |most| {
+            let mut texts = Texts::new("in", most);
+            zipped(&bomb, &mut texts).map(|()| texts.inputs.len())
+        };
+        assert_eq!(read(299_999), Err(too_long()));
+        assert_eq!(read(500_000), Err(too_long()));
+        // Files are unpacked once: the third one is no text.
+        assert_eq!(read(700_000), Ok(2));
+        let packed = zip(&[("a.gz", &gzip(&spaces))]);
+        let mut texts = Texts::new("in", 299_999);
+        assert_eq!(zipped(&packed, &mut texts), Err(too_long()));
+    }
+
+    fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (name, bytes) in files {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(bytes.len() as u64);
+            header.set_cksum();
+            tar.append_data(&mut header, name, *bytes).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    /// Bytes without end. It fails once far more was read than fits.
+    struct Endless(usize);
+
+    impl Read for Endless {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            self.0 += to.len();
+            assert!(self.0 < 1 << 20, "{} bytes were read", self.0);
+            to.fill(b' ');
+            Ok(to.len())
+        }
+    }
+
+    #[test]
+    fn no_more_is_unpacked_than_fits() {
+        let mut texts = Texts::new("in", 1000);
+        assert_eq!(texts.add("a", Endless(0)), Err(too_long()));
+    }
+
     #[test]
     fn texts_are_found_in_every_form_that_they_travel_in() {
         let texts = |bytes: Vec<u8>| {
@@ -175,22 +285,14 @@ mod tests {
             .flat_map(u16::to_le_bytes)
             .collect();
         assert_eq!(texts(wide), plain);
-        let mut tar = tar::Builder::new(Vec::new());
-        for (name, bytes) in [
-            ("a.txt", &b"one"[..]),
-            ("b.bin", b"\0\0"),
-            ("c.gz", &gzip(b"two")),
-        ] {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(bytes.len() as u64);
-            header.set_cksum();
-            tar.append_data(&mut header, name, bytes).unwrap();
-        }
-        let tar = tar.into_inner().unwrap();
+        let two = gzip(b"two");
+        let files = [("a.txt", &b"one"[..]), ("b.bin", b"\0\0"), ("c.gz", &two)];
+        let tar = tar_of(&files);
         let inside = [("in/a.txt", "one"), ("in/c.gz", "two")];
         let inside = inside.map(|(name, text)| (name.to_owned(), text.to_owned()));
         assert_eq!(texts(tar.clone()), inside);
         assert_eq!(texts(gzip(&tar)), inside);
+        assert_eq!(texts(zip(&files)), inside);
         // A file that was cut is read up to there.
         let long: String = (0..20_000).map(|n| format!("{n}\n")).collect();
         let packed = gzip(long.as_bytes());
@@ -198,10 +300,45 @@ mod tests {
         assert!(long.starts_with(&part[0].1) && part[0].1.len() > 1000);
     }
 
+    /// Archives of each kind, with texts and an archive in them.
+    fn archives() -> Vec<Vec<u8>> {
+        let text = "GPU 0: NVIDIA A40\n".repeat(40);
+        let packed = gzip(text.as_bytes());
+        let files = [("a.txt", text.as_bytes()), ("deep/b.gz", &packed)];
+        let tar = tar_of(&files);
+        vec![zip(&files), gzip(&tar), tar, packed]
+    }
+
+    #[test]
+    #[ignore = "scripts/fuzz runs it"]
+    fn fuzz_pasted_archives() {
+        let archives = archives();
+        let strategy = (0..archives.len(), fuzz::edits(6));
+        fuzz::run(
+            "pasted, archives",
+            0.3,
+            &strategy,
+            |(base, edits)| match inputs("in", fuzz::edited(&archives[base], &edits)) {
+                Ok(_) => Ok(()),
+                Err(why) => fuzz::assert_is_sentence(&format!("in {why}")),
+            },
+        );
+    }
+
+    #[test]
+    fn archives_that_were_cut_are_read_without_harm() {
+        for archive in archives() {
+            for end in 0..archive.len().min(3000) {
+                let _ = inputs("in", archive[..end].to_vec());
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_text_is_refused_with_the_reason() {
         let why = |bytes: &[u8]| inputs("in", bytes.to_vec()).unwrap_err();
-        assert!(why(b"PK\x03\x04rest").contains("zip archive"));
+        assert!(why(b"PK\x03\x04rest").starts_with("cannot be unpacked: "));
+        assert_eq!(why(&zip(&[("a.bin", b"\0\0")])), "has no text in it");
         assert_eq!(why(b"\x7fELF\0\0"), "is no text");
         assert!(why(b"\x1f\x8bno").starts_with("cannot be unpacked: "));
     }

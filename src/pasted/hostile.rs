@@ -30,7 +30,21 @@ enum Paste {
     Spaces,
     OddSpaces,
     Indented,
+    Numbered,
 }
+
+/// All kinds.
+const ANY_PASTE: &[Paste] = &[
+    Paste::Quoted,
+    Paste::QuotedTwice,
+    Paste::Fenced,
+    Paste::Coloured,
+    Paste::Windows,
+    Paste::Spaces,
+    Paste::OddSpaces,
+    Paste::Indented,
+    Paste::Numbered,
+];
 
 fn pasted(text: &str, how: Paste) -> String {
     let each = |with: &dyn Fn(&str) -> String| text.lines().map(with).collect::<String>();
@@ -42,25 +56,23 @@ fn pasted(text: &str, how: Paste) -> String {
         Paste::Windows => each(&|line| format!("{line}\r\n")),
         Paste::Spaces => text.replace('\t', "        "),
         Paste::OddSpaces => text.replace(' ', "\u{a0}"),
+        Paste::Numbered => {
+            let before = "My machine is slow, and so is the other one.\n".repeat(8);
+            let lines = before.lines().chain(text.lines()).zip(1..);
+            lines
+                .map(|(line, number)| format!("{number:4} {line}\n"))
+                .collect()
+        }
         Paste::Indented => each(&|line| format!("    {line}\n")),
     }
 }
 
 #[test]
 fn what_pasting_adds_changes_nothing_that_is_read() {
-    use Paste::*;
+    use Paste::Indented;
     for (kind, text) in ALL {
         let plain = said(&read_text(text).unwrap());
-        for how in [
-            Quoted,
-            QuotedTwice,
-            Fenced,
-            Coloured,
-            Windows,
-            Spaces,
-            OddSpaces,
-            Indented,
-        ] {
+        for how in ANY_PASTE.iter().copied() {
             // A tree and a command line are told by where they begin.
             if matches!((how, *kind), (Indented, "lspci-tree" | "smi-p2p-read")) {
                 continue;
@@ -176,6 +188,59 @@ fn matrices_that_a_terminal_broke_are_read_whole() {
 }
 
 #[test]
+fn lines_that_a_terminal_broke_say_nothing_else() {
+    // A GPU whose line was broken is not there: the next one has its number.
+    let unnumbered = |machine: &Machine| {
+        let facts = facts(machine).into_iter();
+        facts
+            .map(|fact| fact.split_once(' ').unwrap().1.to_owned())
+            .collect::<Vec<_>>()
+    };
+    for (kind, text) in ALL {
+        let machine = read_text(text).unwrap();
+        let mut whole = unnumbered(&machine);
+        // Without its bridge, the link of a function is one of its GPU.
+        for function in &machine.snapshot.pci {
+            let facts = [
+                (
+                    "pcie_width",
+                    function.width.get().map(|lanes| lanes.number()),
+                ),
+                (
+                    "pcie_generation",
+                    function.generation.get().map(|number| number.number()),
+                ),
+                (
+                    "pcie_generation_device_max",
+                    function.generation_max.get().map(|number| number.number()),
+                ),
+            ];
+            let known = facts
+                .iter()
+                .filter_map(|(key, value)| Some(format!("{key} {}", (*value)?)));
+            whole.extend(known);
+        }
+        for width in 60..=140 {
+            let Ok(machine) = read_text(&wrapped(text, width)) else {
+                continue;
+            };
+            let mut more = unnumbered(&machine);
+            more.retain(|fact| !whole.contains(fact));
+            // A name whose end is in the next line.
+            let is_part = |fact: &String| {
+                let start = fact.trim_end_matches('"');
+                start.starts_with("name \"N") && whole.iter().any(|known| known.starts_with(start))
+            };
+            more.retain(|fact| !is_part(fact));
+            // Access decides which way a copy took.
+            let has_ways = matches!(*kind, "simple-p2p" | "p2p-bandwidth");
+            more.retain(|fact| !(has_ways && fact.contains("Setup")));
+            assert_eq!(more, [""; 0], "{kind}, {width} columns");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_known_that_the_input_does_not_say() {
     for (kind, text) in ALL {
         let machine = read_text(text).unwrap();
@@ -221,8 +286,45 @@ fn odd_input_is_read_without_harm() {
     assert!(read_text(&many).unwrap_err().contains("3000 GPUs"));
 }
 
+#[test]
+fn sections_that_begin_in_every_line_take_no_time() {
+    let begins = [
+        "<nvidia_smi_log>",
+        "<system version=\"1\">",
+        "{\"nvbandwidth\": {",
+        "{\"DCGM Diagnostic\": {",
+        "GPU 00000000:3B:00.0",
+        "# nThread 1 nGpus 2 minBytes 8",
+        "\tGPU0\tGPU1\tCPU Affinity",
+        "   D\\D     0      1",
+    ];
+    for line in begins {
+        let started = std::time::Instant::now();
+        let _ = read_text(&format!("{line}\n").repeat(10_000));
+        // Without a bound it takes minutes.
+        let took = started.elapsed();
+        assert!(took.as_secs() < 10, "{line}: {took:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pasting_several_times_changes_nothing_that_is_read(
+        base in 0..ALL.len(),
+        how in proptest::collection::vec(proptest::sample::select(ANY_PASTE), 1..5),
+    ) {
+        let (kind, text) = ALL[base];
+        // A tree and a command line are told by where they begin.
+        let fits = |paste: &&Paste| !matches!((paste, kind), (Paste::Indented, "lspci-tree" | "smi-p2p-read"));
+        // Nobody numbers lines twice.
+        let numbers = how.iter().filter(|paste| matches!(paste, Paste::Numbered)).count();
+        prop_assume!(numbers < 2);
+        let again = how.iter().filter(fits).fold(text.to_owned(), |text, how| pasted(&text, *how));
+        let said_again = read_text(&again).map(|machine| said(&machine));
+        prop_assert!(said_again == Ok(said(&read_text(text).unwrap())), "{}, {:?}\n{}", kind, how, again);
+    }
 
     #[test]
     fn broken_text_is_read_without_harm(base in 0..ALL.len(), edits in fuzz::edits(6)) {

@@ -14,7 +14,7 @@ mod readers;
 mod scan;
 mod told;
 
-pub use file::{Input, inputs};
+pub use file::{Input, inputs, is_packed};
 pub use readers::kinds;
 
 use model::measurement::Measurements;

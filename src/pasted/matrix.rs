@@ -38,7 +38,7 @@ pub(crate) struct Numbered {
 const MOST: usize = 160;
 
 /// Most lines of one matrix: each row of the largest one in two parts.
-const MOST_LINES: usize = 4 * MOST;
+pub(crate) const MOST_LINES: usize = 4 * MOST;
 
 fn words<'a>(lines: &'a [Line<'a>]) -> impl Iterator<Item = Word<'a>> {
     let lines = lines.iter().enumerate().take(MOST_LINES);

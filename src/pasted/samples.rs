@@ -413,11 +413,99 @@ Unidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executo
 Averages (During UniDir):  15.54     9.30     23.90     21.60
 ";
 
+/// `nvidia-smi nvlink -R` of three GPUs: two connected directly, one to a switch, and a link that is down.
+pub(crate) const NVLINK_REMOTE: &str = "\
+GPU 0: NVIDIA A40 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000001)
+\t Link 0: Remote Device 00000000:5E:00.0: Link 2
+\t Link 1: Remote Device 00000000:5E:00.0: Link 3
+\t Link 2: <inactive>
+GPU 1: NVIDIA A40 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000002)
+\t Link 2: Remote Device 00000000:3B:00.0: Link 0
+\t Link 3: Remote Device 00000000:3B:00.0: Link 1
+GPU 2: NVIDIA A40 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000003)
+\t Link 0: Remote Device 00000000:C3:00.0: Link 5
+\t Link 1: Remote Device 00000000:C3:00.0: Link 33
+\t Link 2: Remote Device FFFFFFFF:FFFF:FF.F: Link 255
+";
+
+/// `nvidia-smi nvlink -c`: the second link does not carry peer copies.
+pub(crate) const NVLINK_CAPABILITIES: &str = "\
+GPU 0: Tesla V100-SXM2-16GB (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000001)
+\t Link 0, P2P is supported: true
+\t Link 0, Access to system memory supported: true
+\t Link 0, P2P atomics supported: true
+\t Link 0, System memory atomics supported: true
+\t Link 0, SLI is supported: false
+\t Link 0, Link is supported: false
+\t Link 1, P2P is supported: false
+\t Link 1, Access to system memory supported: true
+";
+
+/// Error counters as newer drivers print them: links without errors together, and the counters of NVLink 5.
+pub(crate) const NVLINK_ERRORS: &str = "\
+GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000001)
+\t Link 0: CRC Errors: 88
+\t Links 1-5: No errors
+GPU 1: NVIDIA B200 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000002)
+\t Link 0: Malformed packet Errors: 0
+\t Link 0: Tx discards: 0
+\t Link 0: Link recovery successful events: 2
+\t Link 0: Effective BER: 15e-255
+\t Link 1: Malformed packet Errors: 0
+$ exit
+";
+
+/// `nvloom_cli -s pairwise` on three GPUs of one host. The source is the column.
+pub(crate) const NVLOOM: &str = "\
+nvloom_cli 1.2.0
+git commit: unknown
+Allocation strategy: reuse
+Buffer size: 256 MiB
+Process 0 (node1): device 0: NVIDIA A100-SXM4-40GB (00000000:07:00); rackGuid: 0-0
+Process 1 (node1): device 1: NVIDIA A100-SXM4-40GB (00000000:0f:00); rackGuid: 0-0
+Process 2 (node1): device 2: NVIDIA A100-SXM4-40GB (00000000:47:00); rackGuid: 0-0
+
+Running device_to_device_bidir_read_sm
+\t0\t1\t2\t
+0\tN/A\t500.00\t510.00\t
+1\t500.00\tN/A\t520.00\t
+2\t510.00\t520.00\tN/A\t
+
+Min device_to_device_bidir_read_sm 500.00 GB/s
+Avg device_to_device_bidir_read_sm 510.00 GB/s
+Max device_to_device_bidir_read_sm 520.00 GB/s
+Total device_to_device_bidir_read_sm 3060.00 GB/s
+
+ExecutionTime device_to_device_bidir_read_sm 1.0 s
+Done device_to_device_bidir_read_sm
+
+Running device_to_device_unidir_write_ce
+\t0\t1\t2\t
+0\tN/A\t271.10\t272.20\t
+1\t270.01\tN/A\t272.21\t
+2\t270.02\t271.12\tN/A\t
+
+Min device_to_device_unidir_write_ce 270.01 GB/s
+Done device_to_device_unidir_write_ce
+
+Running bisect_device_to_device_write_sm
+\t0\t
+0->1\t250.00\t
+1->2\t250.00\t
+2->0\t250.00\t
+
+Min bisect_device_to_device_write_sm 250.00 GB/s
+";
+
 /// All samples.
 pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-topo", TOPO),
     ("smi-p2p-read", P2P),
     ("smi-nvlink", NVLINK),
+    ("smi-nvlink-remote", NVLINK_REMOTE),
+    ("smi-nvlink-capabilities", NVLINK_CAPABILITIES),
+    ("smi-nvlink-errors", NVLINK_ERRORS),
+    ("nvloom", NVLOOM),
     ("smi-query", QUERY),
     ("smi-xml", XML),
     ("smi-table", TABLE),

@@ -30,6 +30,11 @@ const NEAR_LINES: u32 = 6;
 /// Most sections of one input. A bug report has some hundred.
 const MOST_SECTIONS: usize = 10_000;
 
+/// Most lines that one reader looks at in vain, besides some for each line of the input. Input that is made to begin a section
+/// in every line would take hours.
+const MOST_IN_VAIN: usize = 50_000;
+const IN_VAIN_PER_LINE: usize = 4;
+
 /// Finds all sections. A line belongs to the first reader that makes something of it.
 pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
     let lines = lines(&input.text);
@@ -40,6 +45,8 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
         sections: Vec::new(),
     };
     let mut last_command: Option<(usize, &str)> = None;
+    let most_in_vain = MOST_IN_VAIN + IN_VAIN_PER_LINE * lines.len();
+    let mut in_vain = vec![0; readers.len()];
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         let text: &str = &line.text;
@@ -57,8 +64,13 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
         };
         let found = readers
             .iter()
-            .filter(|reader| (reader.begins)(start))
-            .find_map(|reader| read(reader, ahead));
+            .zip(&mut in_vain)
+            .find_map(|(reader, in_vain)| {
+                if *in_vain > most_in_vain || !(reader.begins)(start) {
+                    return None;
+                }
+                read(reader, ahead, in_vain)
+            });
         match found {
             Some((section, used)) if scanned.sections.len() < MOST_SECTIONS => {
                 scanned.add(section);
@@ -77,9 +89,17 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader]) -> Scanned {
     scanned
 }
 
-fn read(reader: &'static Reader, ahead: Ahead<'_>) -> Option<(Section, usize)> {
+fn read(
+    reader: &'static Reader,
+    ahead: Ahead<'_>,
+    in_vain: &mut usize,
+) -> Option<(Section, usize)> {
     let mut notes = Notes::default();
-    let used = (reader.read)(ahead, &mut notes)?.clamp(1, ahead.lines.len());
+    let Some(used) = (reader.read)(ahead, &mut notes) else {
+        *in_vain += notes.in_vain;
+        return None;
+    };
+    let used = used.clamp(1, ahead.lines.len());
     let last = ahead.lines.get(used - 1)?.number;
     let shown = PastedSection {
         kind: reader.kind.to_owned(),

@@ -87,6 +87,8 @@ pub(crate) struct Notes {
     pub told: Vec<Told>,
     /// Version of the tool.
     pub version: Option<String>,
+    /// Number of lines that a reader looked at in vain, if they were many.
+    pub in_vain: usize,
 }
 
 impl Notes {
@@ -153,6 +155,9 @@ impl Figure {
     }
 }
 
+/// Length of a UUID (RFC 9562).
+const UUID: usize = 36;
+
 /// Returns true for a whole UUID of a GPU. One that was blanked does not tell GPUs apart.
 pub(crate) fn is_uuid(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("GPU-") else {
@@ -161,7 +166,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
     let is_hex = rest
         .bytes()
         .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    is_hex && rest.len() > 8 && rest.bytes().any(|byte| byte != b'0' && byte != b'-')
+    is_hex && rest.len() == UUID && rest.bytes().any(|byte| byte != b'0' && byte != b'-')
 }
 
 /// Reads a rate or a time. Text that is no number, or a number that cannot be one, is none.

@@ -280,7 +280,9 @@ impl<'a> Digest<'a> {
             .report
             .measurements
             .as_ref()
-            .filter(|_| self.report.verdict.tested > 0);
+            .filter(|_| self.report.verdict.tested > 0)
+            // Other tools have no such measurement, and the missing parts of their output are named elsewhere.
+            .filter(|_| self.report.read_from.is_none());
         let missing =
             measured.is_some_and(|measured| self.gpus().len() > 1 && !measured.has_load());
         let has_access = |measured: &Measurements| {
@@ -310,7 +312,11 @@ impl<'a> Digest<'a> {
     /// Returns how many of the requested measurements were made.
     pub(super) fn tested(&self) -> String {
         let verdict = &self.report.verdict;
+        let read = self.report.read_from.is_some();
         match (&self.report.measurements, verdict.tested, verdict.untested) {
+            (_, 0, 0) | (None, ..) if read => "facts only, no figures in the input".to_owned(),
+            (_, 1, 0) if read => "1 figure read".to_owned(),
+            (_, figures, 0) if read => format!("{figures} figures read"),
             (None, ..) => "facts only, no measurements requested".to_owned(),
             (_, 0, 0) => "nothing was measured".to_owned(),
             (_, 0, missing) => format!(

@@ -41,6 +41,9 @@ impl<'a> Matrices<'a> {
         if crowd::is_one(self.gpus) && !page.verbose() {
             return crowd::rates(page, self.digest, self.gpus);
         }
+        if self.has_other_setups_only() {
+            return self.of_other_setups(page);
+        }
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
         self.rates(page, Setup::REFERENCE, |pair| {
             self.digest.pairs.get(&pair).copied()
@@ -55,8 +58,32 @@ impl<'a> Matrices<'a> {
         if crowd::is_one(self.gpus) {
             return crowd::rates(page, self.digest, self.gpus);
         }
+        if self.has_other_setups_only() {
+            return self.of_other_setups(page);
+        }
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
         self.matrix(page, |pair| self.digest.pairs.get(&pair).copied(), |_| ());
+    }
+
+    /// Returns true if other tools measured pairs, but none in the reference setup.
+    fn has_other_setups_only(&self) -> bool {
+        self.digest.report.read_from.is_some()
+            && self.digest.pairs.is_empty()
+            && self
+                .measurements
+                .peer
+                .iter()
+                .any(|cell| cell.achieved_gbps.is_some())
+    }
+
+    /// Writes the first rate of every pair, whatever its setup.
+    fn of_other_setups(&self, page: &mut Page) {
+        page.heading("Achieved otherwise than in the reference setup, source (row) → destination (column), GB/s");
+        let first = |pair| {
+            let mut cells = self.measurements.peer.iter();
+            cells.find(|cell| cell.pair == pair && cell.achieved_gbps.is_some())
+        };
+        self.matrix(page, first, |_| ());
     }
 
     fn of_setup(&self, setup: Setup) -> impl Iterator<Item = &PeerBandwidth> {

@@ -18,9 +18,16 @@ use model::units::{GbPerSecond, PciAddress};
 pub(super) fn write(page: &mut Page, report: &Report) {
     let gpus: Vec<_> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     if !gpus.is_empty() {
-        page.heading("Topology, as nvidia-smi topo -m has it");
-        full_matrix(page, report, &gpus);
-        theoretical(page, report, &gpus);
+        // The output of other tools may have GPUs and nothing that connects them.
+        let is_known = |pair: &Pair| {
+            let route = report.topology.route(*pair);
+            route.is_some_and(|route| route.class != LinkClass::Unknown)
+        };
+        if report.read_from.is_none() || Pair::ordered(&gpus).iter().any(is_known) {
+            page.heading("Topology, as nvidia-smi topo -m has it");
+            full_matrix(page, report, &gpus);
+            theoretical(page, report, &gpus);
+        }
         pcie_paths(page, report);
         nvlinks(page, report);
     }
@@ -264,6 +271,14 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
 
 /// Writes every GPU's PCIe path from the root, with the narrow hop marked.
 fn pcie_paths(page: &mut Page, report: &Report) {
+    let has_no_address = || {
+        let mut gpus = report.snapshot.gpus.iter();
+        gpus.all(|gpu| gpu.pci.known().is_none())
+    };
+    // One line says what the output of other tools lacks.
+    if report.read_from.is_some() && has_no_address() {
+        return;
+    }
     page.heading("PCIe paths, root first");
     if crowd::is_one(&report.snapshot.gpus) && !page.verbose() {
         return crowd::pcie_paths(page, report);
@@ -299,6 +314,7 @@ fn nvlinks(page: &mut Page, report: &Report) {
             Reading::Known(links) if links.is_empty() => continue,
             Reading::Known(links) => nvlink_text(report, gpu, links),
             Reading::Unknown(Unknown::Unsupported) => continue,
+            Reading::Unknown(_) if report.read_from.is_some() => continue,
             Reading::Unknown(why) => format!("unknown ({why})"),
         };
         match groups.iter_mut().find(|(_, known)| *known == text) {
@@ -326,7 +342,14 @@ fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
         .iter()
         .filter(|link| link.active.get() == Some(true))
         .collect();
-    let mut text = format!("{} of {} links active", active.len(), links.len());
+    let unknown = links
+        .iter()
+        .filter(|link| link.active.get().is_none())
+        .count();
+    let mut text = match links.len() {
+        all if all == unknown => format!("{all} links, state not known"),
+        all => format!("{} of {all} links active", active.len()),
+    };
     let down: Vec<_> = links
         .iter()
         .filter(|link| link.active.get() == Some(false))
@@ -335,11 +358,7 @@ fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
     if !down.is_empty() && !active.is_empty() {
         text += &format!(" (down: {})", ranges(&down));
     }
-    let unknown = links
-        .iter()
-        .filter(|link| link.active.get().is_none())
-        .count();
-    if unknown > 0 {
+    if unknown > 0 && unknown < links.len() {
         text += &format!(" ({unknown} not known)");
     }
     if let Some(version) = links.iter().find_map(|link| link.version.known()) {

@@ -313,6 +313,144 @@ fn a_paste_from_standard_input_says_what_it_lacks_and_keeps_what_it_was_read_fro
 }
 
 #[test]
+fn figures_of_other_tools_are_counted_and_shown_as_what_they_are() {
+    let text = "> Peer access from NVIDIA L4 (GPU0) -> NVIDIA L4 (GPU1) : Yes\n\
+        > Peer access from NVIDIA L4 (GPU1) -> NVIDIA L4 (GPU0) : Yes\n\
+        cudaMemcpyPeer / cudaMemcpy between GPU0 and GPU1: 19.87GB/s\nTest passed\n";
+    let page = flowing(&run_with_input(&["diagnose", "-"], text).stdout);
+    assert!(page.contains("2 figures read"), "{page}");
+    assert!(
+        page.contains("Achieved otherwise than in the reference setup"),
+        "{page}"
+    );
+    assert!(
+        page.contains("lacks a rate of any pair that can be compared"),
+        "{page}"
+    );
+    // Direct copies were cut off: that a pair has a rate through host memory does not say that it copies so.
+    let text = "Device=0 CAN Access Peer Device=1\nDevice=1 CAN Access Peer Device=0\n\
+        Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)\n   D\\D     0      1\n     0 900.10  12.50\n     1  12.40 900.00\n";
+    let page = flowing(&run_with_input(&["diagnose", "-"], text).stdout);
+    assert!(
+        page.contains(
+            "2 of 2 pairs copy through host memory at 12.4 to 12.5 GB/s; their direct copies were not measured"
+        ),
+        "{page}"
+    );
+    let topo = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n";
+    let page = flowing(&run_with_input(&["diagnose", "-"], topo).stdout);
+    assert!(
+        page.contains("facts only, no figures in the input"),
+        "{page}"
+    );
+    assert!(!page.contains("PCIe paths"), "{page}");
+}
+
+/// `nvidia-smi -q` of one GPU whose link is narrow.
+const NARROW: &str = "==============NVSMI LOG==============\n\nDriver Version : 580.65.06\nAttached GPUs : 1\nGPU 00000000:3B:00.0\n    \
+    Product Name : NVIDIA A40\n    PCI\n        GPU Link Info\n            PCIe Generation\n                Max : 4\n                \
+    Current : 4\n            Link Width\n                Max : 16x\n                Current : 4x\n";
+
+const DMESG: &str = "[    0.000000] Linux version 6.8.0-45-generic (x) (gcc)\n";
+
+/// A tar archive (POSIX, ustar) of these files.
+fn tar(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (name, text) in files {
+        let mut header = [0_u8; 512];
+        let mut put = |at: usize, text: &str| {
+            header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        };
+        put(0, name);
+        put(100, "0000644");
+        put(124, &format!("{:011o}", text.len()));
+        // The checksum is that of a header with spaces in its place.
+        put(148, "        ");
+        put(156, "0");
+        put(257, "ustar");
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        all.extend(header);
+        all.extend(text.as_bytes());
+        all.resize(all.len().next_multiple_of(512), 0);
+    }
+    all.resize(all.len() + 1024, 0);
+    all
+}
+
+#[test]
+fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
+    let all = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        let path = all.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    put("n1/q.txt", NARROW.as_bytes());
+    put("n1/logs/dmesg.txt", DMESG.as_bytes());
+    put(
+        "n1/logs/old.tar",
+        &tar(&[("topo.txt", "\tGPU0\nGPU0\t X \n")]),
+    );
+    put("rack/n2/dmesg", DMESG.as_bytes());
+    // Not a report of peerscope, although its name ends as one.
+    put(
+        "rack/n2/nvbandwidth.json",
+        br#"{"nvbandwidth": {"testcases": []}}"#,
+    );
+    put("n3.tar", &tar(&[("n3/q.txt", NARROW)]));
+    put("n4/letter.txt", b"dear all");
+    put("n5.tar", &tar(&[("letter.txt", "dear all")]));
+    put("n6/report.json", b"{\"schema\": \"peerscope.report/1\"}");
+    // Beside reports, other files stay what they were.
+    let healthy = run(&[
+        "check",
+        "--machine",
+        "h200x2",
+        "--profile",
+        "quick",
+        "--format",
+        "json",
+    ]);
+    put("n7/n7.json", healthy.stdout.as_bytes());
+    put("n7/dmesg.txt", DMESG.as_bytes());
+    let path = all.path().to_string_lossy().into_owned();
+    let fleet = run(&["fleet", &path, "--format", "json"]).json();
+    let nodes: Vec<(&str, &str)> = list(&fleet["nodes"])
+        .map(|node| (text(node, "node"), text(node, "verdict")))
+        .collect();
+    assert_eq!(
+        nodes,
+        [
+            ("h200x2", "healthy"),
+            ("n1", "faulty"),
+            ("n2", "inconclusive"),
+            ("n3", "faulty")
+        ],
+        "{fleet}"
+    );
+    let names = |value: &Value| {
+        let names = list(value).map(|file| file.as_str().unwrap().replace(&path, ""));
+        names.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(
+        names(&fleet["read"]["left_out_files"]),
+        BTreeSet::from(["/n4/letter.txt", "/n5.tar", "/n7/dmesg.txt"].map(str::to_owned))
+    );
+    let broken: Vec<&str> = list(&fleet["read"]["broken"])
+        .map(|one| text(one, "file"))
+        .collect();
+    assert!(
+        matches!(&broken[..], [one] if one.ends_with("n6/report.json")),
+        "{broken:?}"
+    );
+    // A file that is named is a machine by itself.
+    let file = all.path().join("n1/q.txt");
+    let one = run(&["fleet", &file.to_string_lossy(), "--format", "json"]).json();
+    assert_eq!(one["nodes"][0]["node"], "q");
+}
+
+#[test]
 fn input_that_cannot_be_read_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &[u8]| {
@@ -328,7 +466,7 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
             &["diagnose", &letter][..],
             "has no output of a tool that peerscope reads",
         ),
-        (&["diagnose", &zip, &letter], "is a zip archive"),
+        (&["diagnose", &zip, &letter], "cannot be unpacked"),
         (&["diagnose", &report, &letter], "is a report of peerscope"),
         (&["diagnose", &report], "is not a complete report"),
         (

@@ -26,7 +26,7 @@ pub(super) fn missing(
         });
     };
     if gpus.is_empty() {
-        lacks("any GPU".into(), "nvidia-smi -q");
+        lacks("a list of the GPUs".into(), "nvidia-smi -q");
     }
     rates(measured, &pairs, &mut lacks);
     let unknown = |known: &dyn Fn(&Gpu) -> bool| {
@@ -115,7 +115,14 @@ fn rates(measured: &Measurements, pairs: &[Pair], lacks: &mut impl FnMut(String,
         direct.contains_key(pair) || (refused && staged.contains_key(pair))
     };
     let rates = pairs.iter().filter(has_rate).count();
-    if rates == 0 {
+    if rates == 0
+        && measured
+            .peer
+            .iter()
+            .any(|cell| cell.achieved_gbps.is_some())
+    {
+        lacks("a rate of any pair that can be compared".into(), COMMAND);
+    } else if rates == 0 {
         lacks("the rate of any pair".into(), COMMAND);
     } else if rates < pairs.len() {
         lacks(

@@ -329,6 +329,8 @@ impl Joined {
                 ));
             }
         }
+        let switches = self.tree.switches();
+        links::ends(&mut links, &own, switches.iter().map(|one| one.address));
         let bonds = links::settle(&mut gpus, links, &self.bonds, &mut self.remarks);
         let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let pairs = Pair::ordered(&indices).into_iter().map(|pair| {
@@ -350,7 +352,7 @@ impl Joined {
             numa_nodes: Vec::new(),
             adapters: Vec::new(),
             unlisted_gpus: unlisted,
-            nvswitches: self.tree.switches(),
+            nvswitches: switches,
             problems: std::mem::take(&mut self.problems),
             nvml_failure_code: None,
         }

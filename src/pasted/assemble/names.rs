@@ -1,6 +1,6 @@
 //! Which of the names that tools use mean the same GPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ledger::At;
 use crate::told::{Key, What};
@@ -24,6 +24,9 @@ fn name(key: &Key, from: &At<'_>) -> Name {
         Key::Ordinal(ordinal) => Name::Ordinal(from.input, from.kind.to_owned(), *ordinal),
     }
 }
+
+/// The output that names GPUs by address and says nothing else of them.
+const ONLY_NAMES: &str = "nccl-log";
 
 /// All names and the GPU of each.
 #[derive(Debug, Default)]
@@ -95,7 +98,14 @@ impl Names {
         let mut names = Self::default();
         let mut groups: Vec<Group> = Vec::new();
         let mut place: BTreeMap<Name, usize> = BTreeMap::new();
+        let mut described: BTreeSet<PciAddress> = BTreeSet::new();
         for (from, what) in told {
+            if from.kind != ONLY_NAMES {
+                described.extend(keys(what).into_iter().filter_map(|key| match key {
+                    Key::Pci(address) => Some(*address),
+                    _ => None,
+                }));
+            }
             let keys = keys(what).into_iter().map(|key| name(key, from));
             let keys: Vec<Name> = keys.collect();
             for key in &keys {
@@ -111,7 +121,7 @@ impl Names {
             }
         }
         groups.retain(|group| !group.names.is_empty());
-        names.number(groups);
+        names.number(groups, &described);
         names
     }
 
@@ -152,8 +162,9 @@ impl Names {
         }
     }
 
-    /// Gives each group the index of its GPU.
-    fn number(&mut self, groups: Vec<Group>) {
+    /// Gives each group the index of its GPU. `described` are the addresses of which some output says more than that they are
+    /// there.
+    fn number(&mut self, groups: Vec<Group>, described: &BTreeSet<PciAddress>) {
         let (mut with, without): (Vec<Group>, Vec<Group>) = groups
             .into_iter()
             .partition(|group| group.index().is_some());
@@ -173,7 +184,18 @@ impl Names {
             for (at, group) in bare.into_iter().zip(std::mem::take(&mut by_address)) {
                 with[at].names.extend(group.names);
             }
-        } else if !by_address.is_empty() {
+        } else if bare.len() > by_address.len() {
+            // They are some of those with an index: as further ones, they would be counted twice.
+            let all = by_address.len();
+            by_address.retain(|group| group.pci().is_some_and(|pci| described.contains(&pci)));
+            if by_address.len() < all {
+                self.remarks.push(format!(
+                    "{} addresses of GPUs were left out: nothing shows which indices they have",
+                    all - by_address.len()
+                ));
+            }
+        }
+        if by_address.len() > 1 || (!by_address.is_empty() && !with.is_empty()) {
             self.remarks.push(
                 "GPUs without an index in the input were numbered in the order of their addresses"
                     .to_owned(),

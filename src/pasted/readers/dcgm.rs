@@ -33,7 +33,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if !has_key(ahead.lines, "DCGM") {
         return None;
     }
-    let (json, used) = json_text(ahead.lines)?;
+    let (json, used) = json_text(ahead.lines, notes)?;
     let root: Value = serde_json::from_str(&json).ok()?;
     let first = ahead.lines.first()?.number;
     let diagnostic = root

@@ -26,9 +26,13 @@ fn head(line: &str) -> Option<(PciAddress, &str)> {
 
 /// Returns the class code and the kind that a title shows.
 fn class(title: &str) -> (Option<u32>, PciKind) {
+    // `3D controller [0302]` of -nn, `Class 0302` without a list of names, `0302` of -n.
     let code = title.split(": ").next().and_then(|class| {
-        let (_, code) = class.rsplit_once('[')?;
-        u32::from_str_radix(code.strip_suffix(']')?, 16).ok()
+        let bracketed = class
+            .rsplit_once('[')
+            .and_then(|(_, code)| code.strip_suffix(']'));
+        let code = bracketed.unwrap_or(class.strip_prefix("Class ").unwrap_or(class));
+        (code.len() == 4).then(|| u32::from_str_radix(code, 16).ok())?
     });
     let named = [
         ("VGA compatible controller", 0x0300, PciKind::Endpoint),
@@ -48,13 +52,18 @@ fn class(title: &str) -> (Option<u32>, PciKind) {
     (class.map(|class| class << 8), kind)
 }
 
-/// Returns vendor and device id from `[10de:2335]`, or the vendor by its name.
+/// Returns vendor and device id from `[10de:2335]` or `10de:2335`, or the vendor by its name.
 fn ids(title: &str) -> (Option<u16>, Option<u16>) {
-    let pair = title.rsplit('[').find_map(|part| {
-        let (vendor, device) = part.split(']').next()?.split_once(':')?;
+    let of = |part: &str| {
+        let (vendor, device) = part.split([']', ' ']).next()?.split_once(':')?;
         let number = |text: &str| (text.len() == 4).then(|| u16::from_str_radix(text, 16).ok())?;
         Some((number(vendor)?, number(device)?))
-    });
+    };
+    let bare = || {
+        let (_, device) = title.split_once(": ")?;
+        of(device.strip_prefix("Device ").unwrap_or(device))
+    };
+    let pair = title.rsplit('[').find_map(of).or_else(bare);
     match pair {
         Some((vendor, device)) => (Some(vendor), Some(device)),
         None if title.contains("NVIDIA Corporation") => (Some(0x10de), None),

@@ -10,6 +10,7 @@ mod nccl_tests;
 mod nccl_xml;
 mod nvbandwidth;
 mod nvbandwidth_json;
+mod nvloom;
 mod p2p_bandwidth;
 mod simple_p2p;
 mod smi_csv;
@@ -34,12 +35,15 @@ static READERS: &[Reader] = &[
     smi_p2p::ATOMICS,
     smi_p2p::PCIE,
     smi_list::READER,
+    smi_nvlink::REMOTE,
+    smi_nvlink::CAPABILITIES,
     smi_nvlink::STATUS,
     smi_nvlink::ERRORS,
     smi_query::READER,
     smi_xml::READER,
     smi_table::READER,
     smi_csv::READER,
+    nvloom::READER,
     nvbandwidth::READER,
     nvbandwidth_json::READER,
     p2p_bandwidth::READER,

@@ -96,9 +96,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 /// `comm 0x… rank 3 nranks 8 cudaDev 3 nvmlDev 3 busId 9000`. The number of CUDA differs between processes, so it is left
 /// out.
 fn device(message: &str, line: u32, notes: &mut Notes) {
+    // More follows each of them: a number at the end of a line may have been broken there.
     let after = |label: &str| {
         let (_, rest) = message.split_once(label)?;
-        rest.split_whitespace().next()
+        Some(rest.split_once(' ')?.0)
     };
     let address = after(" busId ").and_then(bus_id);
     let index = after(" nvmlDev ").and_then(|index| index.parse().ok());

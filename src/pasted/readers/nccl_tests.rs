@@ -46,7 +46,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let key = Key::Pci(address);
             notes.gpu(line.number, &key, |gpu| {
                 gpu.pci = Reading::Known(address);
-                gpu.name = Reading::Known(name.to_owned());
+                if !name.is_empty() {
+                    gpu.name = Reading::Known(name.to_owned());
+                }
             });
         } else if text.starts_with('#') {
             let text = text.trim_start_matches(['#', ' ']);
@@ -83,6 +85,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             What::Remark("nccl-tests counted wrong values".to_owned()),
         );
     }
+    notes.in_vain = used;
     (gpus > 0 || best.is_some()).then_some(used)
 }
 

@@ -68,6 +68,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             _ => {}
         }
     }
+    notes.in_vain = document.used;
     (notes.told.len() > before).then_some(document.used)
 }
 
@@ -75,10 +76,12 @@ fn take(tag: &BytesStart<'_>, above: &mut Above, line: u32, notes: &mut Notes) {
     match tag.name().as_ref() {
         b"cpu" => above.numa = attribute(tag, "numaid").and_then(|node| node.parse().ok()),
         b"pci" => {
-            above.pci = attribute(tag, "busid").and_then(|address| address.parse().ok());
             above.links = 0;
             let class = attribute(tag, "class").unwrap_or_default();
-            let Some(address) = above.pci.filter(|_| class.starts_with("0x03")) else {
+            let address = attribute(tag, "busid").and_then(|address| address.parse().ok());
+            // NVLinks below anything else belong to a GPU whose line was broken.
+            above.pci = address.filter(|_| class.starts_with("0x03"));
+            let Some(address) = above.pci else {
                 return;
             };
             let rate = attribute(tag, "link_speed").unwrap_or_default();

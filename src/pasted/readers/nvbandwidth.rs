@@ -206,6 +206,15 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         return without_name(ahead, notes);
     };
     let mut used = 1;
+    if let Some((place, line)) = wrong_values(ahead) {
+        notes.add(
+            line,
+            What::Remark(format!(
+                "nvbandwidth found wrong values after {name}, and ended: the output does not show between which GPUs"
+            )),
+        );
+        return Some(place + 1);
+    }
     // Versions of bidirectional tests print up to three matrices.
     for _ in 0..3 {
         let Some((description, place)) = next(ahead, used) else {
@@ -244,6 +253,16 @@ fn without_name(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         ),
     }
     Some(used)
+}
+
+/// Returns place and number of the line in which a test says that bytes did not arrive as they were sent.
+fn wrong_values(ahead: Ahead<'_>) -> Option<(usize, u32)> {
+    let mut below = ahead.lines.iter().enumerate().skip(1).take(4);
+    let (place, line) = below.find(|(_, line)| {
+        line.text
+            .contains("Invalid value when checking the pattern")
+    })?;
+    Some((place, line.number))
 }
 
 /// Finds the description of a matrix within the next lines, and the place of its header.

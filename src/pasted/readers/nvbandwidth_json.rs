@@ -45,7 +45,7 @@ struct Testcase {
 const LONGEST: usize = 8 << 20;
 
 /// Returns the lines of a JSON value that begins here as one text, up to where its braces are closed, and their number.
-pub(super) fn json_text(lines: &[Line<'_>]) -> Option<(String, usize)> {
+pub(super) fn json_text(lines: &[Line<'_>], notes: &mut Notes) -> Option<(String, usize)> {
     let (mut text, mut depth) = (String::new(), 0_i64);
     let (mut quoted, mut escaped) = (false, false);
     for (place, line) in lines.iter().enumerate() {
@@ -61,6 +61,7 @@ pub(super) fn json_text(lines: &[Line<'_>]) -> Option<(String, usize)> {
         }
         text.push_str(&line.text);
         text.push('\n');
+        notes.in_vain = place;
         if depth <= 0 {
             return Some((text, place + 1));
         }
@@ -80,7 +81,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if !has_key(ahead.lines, "\"nvbandwidth\"") {
         return None;
     }
-    let (text, used) = json_text(ahead.lines)?;
+    let (text, used) = json_text(ahead.lines, notes)?;
     let root = serde_json::from_str::<Document>(&text).ok()?.nvbandwidth;
     // The lines of its values are found by their text: the name of a test, then the rows below it.
     let line_of = |wanted: &str| {

@@ -32,10 +32,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if let Some((_, rest)) = text.split_once("Peer access from ") {
         let (ends, word) = rest.rsplit_once(':')?;
         let (from, to) = ends.split_once("->")?;
-        notes.add(
-            line.number,
-            What::Access(gpu(from)?, gpu(to)?, word.trim() == "Yes"),
-        );
+        let possible = match word.trim() {
+            "Yes" => true,
+            "No" => false,
+            _ => return None,
+        };
+        notes.add(line.number, What::Access(gpu(from)?, gpu(to)?, possible));
         return Some(1);
     }
     let (_, rest) = text.split_once(" between ")?;

@@ -34,7 +34,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         .filter(|line| !line.text.is_empty());
     if below
         .next()
-        .is_some_and(|line| line.text.trim_start().starts_with("Link "))
+        .is_some_and(|line| line.text.trim_start().starts_with("Link"))
     {
         return None;
     }

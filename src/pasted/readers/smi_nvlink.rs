@@ -1,9 +1,15 @@
-//! `nvidia-smi nvlink -s` (status) and `-e` (error counters): the links below the line of each GPU.
+//! `nvidia-smi nvlink -s` (status), `-e` (error counters), `-c` (capabilities) and `-R` (the other ends): the links below the
+//! line of each GPU.
 
 use super::smi_list::named;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, What};
 use model::reading::Reading;
+use model::snapshot::NvLinkRemote;
+use model::units::PciAddress;
+
+/// Number from which a link is the port of a switch: no GPU has more (H100 to GB200 have 18, a switch 36 and more).
+const FIRST_OF_SWITCH: u8 = 18;
 
 pub(crate) const STATUS: Reader = Reader {
     kind: "smi-nvlink",
@@ -17,52 +23,88 @@ pub(crate) const ERRORS: Reader = Reader {
     begins,
     read: |ahead, notes| read(ahead, notes, errors),
 };
+pub(crate) const CAPABILITIES: Reader = Reader {
+    kind: "smi-nvlink-capabilities",
+    tool: "nvidia-smi nvlink -c",
+    begins,
+    read: |ahead, notes| read(ahead, notes, capabilities),
+};
+pub(crate) const REMOTE: Reader = Reader {
+    kind: "smi-nvlink-remote",
+    tool: "nvidia-smi nvlink -R",
+    begins,
+    read: |ahead, notes| read(ahead, notes, remote),
+};
 
 fn begins(line: &str) -> bool {
     line.starts_with("GPU ") && line.contains("(UUID: ")
 }
 
-/// Takes what the line says of a link. Returns false if it is none of this kind.
-type Take = fn(&mut Notes, u32, &Key, u8, &str) -> bool;
+/// The kind of a line below a GPU.
+#[derive(Clone, Copy, PartialEq)]
+enum Said {
+    /// A line as only this output has it.
+    Own,
+    /// A line that other outputs have too.
+    Common,
+    Other,
+}
+
+/// Takes what the line says of a link.
+type Take = fn(&mut Notes, u32, &Key, u8, &str) -> Said;
+
+/// Returns first and last link of a line, and what follows: `Link 3: ...`, `Link 3, ...`, `Links 0-5: ...`.
+fn links(text: &str) -> Option<(u8, u8, &str)> {
+    let (numbers, rest) = text.strip_prefix("Link")?.split_once([':', ','])?;
+    let numbers = numbers.strip_prefix('s').unwrap_or(numbers).trim();
+    let (first, last) = numbers.split_once('-').unwrap_or((numbers, numbers));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && last < MOST_LINKS).then(|| (first, last, rest.trim()))
+}
+
+/// More links than any GPU has.
+const MOST_LINKS: u8 = 64;
 
 /// Reads one GPU and its links.
 fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
     let head = ahead.lines.first()?;
     let gpu = named(&head.text, head.number, notes)?;
     let mut used = 1;
-    let mut found = 0_u32;
+    let mut is_own = false;
     for (place, line) in ahead.lines.iter().enumerate().skip(1) {
         let text = line.text.trim();
         if text.is_empty() {
             continue;
         }
-        let link = text
-            .strip_prefix("Link ")
-            .and_then(|rest| rest.split_once(':'));
-        let number =
-            link.and_then(|(number, rest)| Some((number.trim().parse().ok()?, rest.trim())));
-        let Some((number, rest)) = number else { break };
-        if !take(notes, line.number, &gpu, number, rest) {
+        let Some((first, last, rest)) = links(text) else {
+            break;
+        };
+        let mut said = Said::Other;
+        for number in first..=last {
+            said = take(notes, line.number, &gpu, number, rest);
+        }
+        if said == Said::Other {
             break;
         }
-        (used, found) = (place + 1, found + 1);
+        is_own |= said == Said::Own;
+        used = place + 1;
     }
     let rest = ahead.lines.iter().skip(used);
     if rest.clone().all(|line| line.text.trim().is_empty()) {
         notes.add(head.number, What::CutLinks(gpu));
     }
-    (found > 0).then_some(used)
+    is_own.then_some(used)
 }
 
 /// `26.562 GB/s`, or `<inactive>`.
-fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bool {
+fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
     let rate = rest
         .strip_suffix("GB/s")
         .and_then(|rate| rate.trim().parse::<f64>().ok());
     let rate = rate.filter(|rate| *rate > 0.0 && *rate < 1000.0);
-    let inactive = rest.to_ascii_lowercase().contains("inactive");
+    let inactive = is_inactive(rest);
     if rate.is_none() && !inactive {
-        return false;
+        return Said::Other;
     }
     notes.link(line, gpu, number, |link| {
         link.active = Reading::Known(!inactive);
@@ -76,23 +118,95 @@ fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bo
             link.speed_mbps = Reading::Known(speed);
         }
     });
-    true
+    Said::Own
 }
 
-/// `Replay Errors: 0`, `Recovery Errors: 0`, `CRC Errors: 0`.
-fn errors(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bool {
+fn is_inactive(rest: &str) -> bool {
+    rest.to_ascii_lowercase().contains("inactive")
+}
+
+/// `Replay Errors: 0`, `Recovery Errors: 0`, `CRC Errors: 0`, or `No errors`.
+fn errors(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
+    if rest == "No errors" {
+        notes.link(line, gpu, number, |link| {
+            link.replay_errors = Reading::Known(0);
+            link.recovery_errors = Reading::Known(0);
+            link.crc_errors = Reading::Known(0);
+        });
+        return Said::Own;
+    }
     let Some((name, count)) = rest.rsplit_once(':') else {
-        return false;
+        return Said::Other;
     };
-    let Ok(count) = count.trim().parse::<u64>() else {
-        return name.contains("rror") && count.contains("N/A");
+    // NVLink 5 counts other things too, such as `Tx discards` and `Effective BER`.
+    let name = name.to_ascii_lowercase();
+    let is_counter = ["error", "discard", "event", " ber"];
+    if !is_counter.iter().any(|word| name.contains(word)) {
+        return Said::Other;
+    }
+    if let Ok(count) = count.trim().parse::<u64>() {
+        let count = Reading::Known(count);
+        notes.link(line, gpu, number, |link| match () {
+            () if name.contains("replay") => link.replay_errors = count,
+            () if name.contains("recovery errors") => link.recovery_errors = count,
+            () if name.contains("crc flit") || name.trim() == "crc errors" => {
+                link.crc_errors = count;
+            }
+            () => {}
+        });
+    }
+    Said::Own
+}
+
+/// `P2P is supported: true`, `Access to system memory supported: true` and so on: the GPU has such a link.
+fn capabilities(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
+    let Some((name, answer)) = rest.split_once(':') else {
+        return Said::Other;
     };
-    let (name, count) = (name.to_ascii_lowercase(), Reading::Known(count));
-    notes.link(line, gpu, number, |link| match () {
-        () if name.contains("replay") => link.replay_errors = count,
-        () if name.contains("recovery") => link.recovery_errors = count,
-        () if name.contains("crc flit") || name.trim() == "crc errors" => link.crc_errors = count,
-        () => {}
+    let answer = match answer.trim() {
+        "true" => true,
+        "false" => false,
+        _ => return Said::Other,
+    };
+    if !name.ends_with("supported") {
+        return Said::Other;
+    }
+    notes.link(line, gpu, number, |_| {});
+    if name.starts_with("P2P is") && !answer {
+        let gpu = match gpu {
+            Key::Index(index) => format!("GPU {index}"),
+            _ => "a GPU".to_owned(),
+        };
+        notes.add(
+            line,
+            What::Remark(format!(
+                "NVLink {number} of {gpu} does not carry peer copies, says nvidia-smi"
+            )),
+        );
+    }
+    Said::Own
+}
+
+/// `Remote Device 00000000:D5:00.0: Link 3`. Without a fabric manager the address is all ones.
+fn remote(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
+    let Some(rest) = rest.strip_prefix("Remote Device ") else {
+        if is_inactive(rest) {
+            notes.link(line, gpu, number, |link| {
+                link.active = Reading::Known(false)
+            });
+            return Said::Common;
+        }
+        return Said::Other;
+    };
+    let (address, port) = rest.split_once(": Link ").unwrap_or((rest, ""));
+    let address = address.trim().parse::<PciAddress>().ok();
+    let port = port.trim().parse::<u8>().ok();
+    notes.link(line, gpu, number, |link| {
+        let Some(address) = address else { return };
+        link.remote_pci = Reading::Known(address);
+        if port.is_some_and(|port| port >= FIRST_OF_SWITCH) {
+            link.remote = Reading::Known(NvLinkRemote::Switch);
+        }
     });
-    name.contains("error")
+    Said::Own
 }

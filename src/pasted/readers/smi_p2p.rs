@@ -69,7 +69,7 @@ fn read(
     }
     let is_cell = |word: &str| word == "X" || status(word).is_some();
     let mut found = false;
-    let used = matrix_of(ahead, is_cell, &mut |matrix| {
+    let used = matrix_of(ahead, notes, is_cell, &mut |matrix, notes| {
         for (name, cells, _) in &matrix.rows {
             for ((word, line), column) in cells.iter().zip(&matrix.columns) {
                 let ends = gpu(name)

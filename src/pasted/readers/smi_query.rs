@@ -61,6 +61,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         (used, strange) = (place + 1, 0);
     }
     state.end(notes);
+    notes.in_vain = used;
     (keys > 1).then_some(used)
 }
 

@@ -30,8 +30,9 @@ pub(super) fn gpu(name: &str) -> Option<Key> {
 /// Reads a matrix of GPUs, whole or wrapped by a terminal. The one with more cells is right.
 pub(super) fn matrix_of(
     ahead: Ahead<'_>,
+    notes: &mut Notes,
     is_cell: fn(&str) -> bool,
-    take: &mut dyn FnMut(&Named<'_>),
+    take: &mut dyn FnMut(&Named<'_>, &mut Notes),
 ) -> Option<usize> {
     let cells = |matrix: &Named<'_>| {
         let cells = matrix.rows.iter().map(|(_, cells, _)| cells.len());
@@ -41,21 +42,23 @@ pub(super) fn matrix_of(
     let is_whole =
         |matrix: &Named<'_>| cells(matrix) == matrix.columns.len() * matrix.columns.len();
     if let Some(matrix) = plain.as_ref().filter(|matrix| is_whole(matrix)) {
-        take(matrix);
+        take(matrix, notes);
         return Some(matrix.used);
     }
     // Only the lines of this matrix can have its width.
-    let mut width = ahead.lines.iter().position(|line| line.text.is_empty());
-    width = width.or(Some(ahead.lines.len()));
-    let joined = matrix::joined(&ahead.lines[..width?]);
+    let lines = &ahead.lines[..ahead.lines.len().min(matrix::MOST_LINES)];
+    let end = lines.iter().position(|line| line.text.is_empty());
+    let width = end.unwrap_or(lines.len());
+    notes.in_vain = width;
+    let joined = matrix::joined(&lines[..width]);
     match matrix::named(&joined, is_name, is_cell).filter(is_whole) {
         Some(matrix) => {
-            take(&matrix);
-            width
+            take(&matrix, notes);
+            Some(width)
         }
         None => {
             let matrix = plain?;
-            take(&matrix);
+            take(&matrix, notes);
             Some(matrix.used)
         }
     }
@@ -84,7 +87,7 @@ fn is_cell(word: &str) -> bool {
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut shows_a_class = false;
-    let used = matrix_of(ahead, is_cell, &mut |matrix| {
+    let used = matrix_of(ahead, notes, is_cell, &mut |matrix, notes| {
         take(matrix, notes);
         let words = matrix.rows.iter().flat_map(|(_, cells, _)| cells);
         shows_a_class = words

@@ -97,5 +97,6 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         }
     }
     state.end(notes);
+    notes.in_vain = document.used;
     any.then_some(document.used)
 }

@@ -1,0 +1,194 @@
+//! How GPUs are connected: matrices and NVLinks.
+
+use super::*;
+
+#[test]
+fn a_topology_has_classes_nvlinks_and_nodes() {
+    let machine = of(TOPO);
+    let snapshot = &machine.snapshot;
+    assert_eq!(snapshot.gpus.len(), 4);
+    let ancestor = |one, other| {
+        snapshot
+            .pair(pair(one, other))
+            .unwrap()
+            .common_ancestor
+            .get()
+    };
+    assert_eq!(ancestor(0, 2), Some(CommonAncestor::System));
+    assert_eq!(ancestor(0, 1), None);
+    let bonds: Vec<_> = snapshot
+        .bonds
+        .iter()
+        .map(|bond| (bond.source, bond.destination, bond.links))
+        .collect();
+    assert_eq!(bonds, [(0, 1, 4), (1, 0, 4), (2, 3, 4), (3, 2, 4)]);
+    assert_eq!(snapshot.gpus[3].numa_node, Reading::Known(1));
+    let origin = machine
+        .pasted
+        .origins
+        .iter()
+        .find(|origin| origin.of == "bonds[2→3].links");
+    assert_eq!(
+        origin.map(|origin| (origin.line, origin.input.as_str())),
+        Some((4, "in.txt"))
+    );
+    assert!(machine.measurements.is_none());
+}
+
+#[test]
+fn more_nvlinks_than_a_gpu_has_lead_to_switches() {
+    let row = |own: usize| {
+        let cells = (0..8).map(|other| if own == other { "X" } else { "NV18" });
+        format!("GPU{own} {}\n", cells.collect::<Vec<_>>().join(" "))
+    };
+    let header: Vec<_> = (0..8).map(|gpu| format!("GPU{gpu}")).collect();
+    let text = format!(
+        "{}\n{}",
+        header.join(" "),
+        (0..8).map(row).collect::<String>()
+    );
+    let machine = of(&text);
+    assert_eq!(machine.snapshot.bonds, []);
+    let links = machine.snapshot.gpus[5].nvlinks.known().unwrap();
+    assert_eq!(links.len(), 18);
+    assert!(
+        links
+            .iter()
+            .all(|link| link.remote.get() == Some(NvLinkRemote::Switch))
+    );
+}
+
+#[test]
+fn access_is_read_by_the_command_above_it() {
+    let machine = of(P2P);
+    let said = machine.snapshot.pair(pair(1, 0)).unwrap();
+    assert_eq!(
+        said.p2p_read,
+        Reading::Known(P2pStatus::ChipsetNotSupported)
+    );
+    assert_eq!(said.p2p_write, Reading::Known(P2pStatus::Ok));
+    // Without its command, a matrix does not say what it shows.
+    let bare: String = P2P
+        .lines()
+        .skip(1)
+        .take(3)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert!(read(&[input("x", &bare)], None).is_err());
+    let forced = read(&[input("x", &bare)], Some("smi-p2p-atomics")).unwrap();
+    assert_eq!(
+        forced.snapshot.pair(pair(0, 1)).unwrap().p2p_atomics,
+        Reading::Known(P2pStatus::Ok)
+    );
+}
+
+#[test]
+fn links_have_states_rates_and_errors() {
+    let machine = of(NVLINK);
+    let gpu = &machine.snapshot.gpus[0];
+    let links = gpu.nvlinks.known().unwrap();
+    assert_eq!(links[0].active, Reading::Known(true));
+    assert_eq!(links[0].speed_mbps, Reading::Known(25_000));
+    assert_eq!(links[0].version, Reading::Known("3.0".into()));
+    let errors = (
+        &links[0].crc_errors,
+        &links[0].replay_errors,
+        &links[0].recovery_errors,
+    );
+    assert_eq!(
+        errors,
+        (&Reading::Known(12), &Reading::Known(7), &Reading::Known(1))
+    );
+    assert_eq!(links[1].active, Reading::Known(false));
+    assert!(links[1].speed_mbps.known().is_none());
+    assert_eq!(
+        gpu.uuid,
+        Reading::Known("GPU-a1b2c3d4-0000-0000-0000-000000000001".into())
+    );
+}
+
+#[test]
+fn the_other_ends_of_links_are_gpus_or_switches() {
+    // The table has the addresses of two GPUs.
+    let machine = of_all(&[NVLINK_REMOTE, TABLE]);
+    let links = |gpu: usize| machine.snapshot.gpus[gpu].nvlinks.known().unwrap();
+    let ends = |gpu: usize| {
+        let ends = links(gpu).iter().map(|link| {
+            let address = link.remote_pci.get().map(|address| address.to_string());
+            (address.unwrap_or_default(), link.remote.get())
+        });
+        ends.collect::<Vec<_>>()
+    };
+    let to = |address: &str, kind| (address.to_owned(), kind);
+    let (gpu, switch) = (Some(NvLinkRemote::Gpu), Some(NvLinkRemote::Switch));
+    assert_eq!(
+        ends(0),
+        [
+            to("0000:5e:00.0", gpu),
+            to("0000:5e:00.0", gpu),
+            to("", None)
+        ]
+    );
+    assert_eq!(ends(1)[1], to("0000:3b:00.0", gpu));
+    // No GPU has a link 33: that device is a switch, and so it is at its other ports.
+    assert_eq!(
+        ends(2),
+        [
+            to("0000:c3:00.0", switch),
+            to("0000:c3:00.0", switch),
+            to("", None)
+        ]
+    );
+    assert_eq!(links(0)[2].active, Reading::Known(false));
+    // That a link leads somewhere does not say that it is up.
+    assert!(links(0)[0].active.known().is_none());
+    // Without addresses of GPUs, nothing shows what is at the other end.
+    let machine = of(NVLINK_REMOTE);
+    let first = &machine.snapshot.gpus[0].nvlinks.known().unwrap()[0];
+    assert!(first.remote.known().is_none() && first.remote_pci.known().is_some());
+}
+
+#[test]
+fn capabilities_of_links_show_that_they_are_there() {
+    let machine = of(NVLINK_CAPABILITIES);
+    let links = machine.snapshot.gpus[0].nvlinks.known().unwrap();
+    assert_eq!(links.len(), 2);
+    assert!(links.iter().all(|link| link.active.known().is_none()));
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(
+        remarks.contains("NVLink 1 of GPU 0 does not carry peer copies"),
+        "{remarks}"
+    );
+}
+
+#[test]
+fn error_counters_of_newer_drivers_are_read() {
+    let machine = of(NVLINK_ERRORS);
+    let links = machine.snapshot.gpus[0].nvlinks.known().unwrap();
+    let crc: Vec<_> = links.iter().map(|link| link.crc_errors.get()).collect();
+    assert_eq!(crc, [Some(88), Some(0), Some(0), Some(0), Some(0), Some(0)]);
+    assert!(links[0].replay_errors.known().is_none());
+    assert_eq!(links[5].replay_errors, Reading::Known(0));
+    let fifth = machine.snapshot.gpus[1].nvlinks.known().unwrap();
+    assert_eq!(fifth.len(), 2);
+    assert!(fifth[0].recovery_errors.known().is_none());
+}
+
+#[test]
+fn a_list_of_links_that_was_cut_is_no_lack_of_links() {
+    let cut: String = NVLINK
+        .lines()
+        .take(5)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let machine = of(&cut);
+    assert_eq!(machine.snapshot.gpus[0].nvlinks.known().unwrap().len(), 2);
+    assert!(machine.snapshot.gpus[1].nvlinks.known().is_none());
+    assert!(
+        machine
+            .pasted
+            .remarks
+            .iter()
+            .any(|remark| remark.contains("it was cut"))
+    );
+}
