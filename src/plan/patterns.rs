@@ -66,6 +66,24 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
     found.planned
 }
 
+/// Returns the patterns that load a machine for hours: each link in each direction, both at once, two flows into one GPU,
+/// and copies with the host.
+pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
+    let gpus: Vec<u32> = request.usable().map(|device| device.index).collect();
+    let first = gpus.first().copied();
+    let mut found = Found {
+        request,
+        gpus,
+        seen: BTreeSet::new(),
+        planned: Vec::new(),
+    };
+    found.permutations();
+    found.both_ways();
+    first.into_iter().for_each(|gpu| found.two_into(gpu));
+    found.with_host();
+    found.planned
+}
+
 /// The patterns found so far.
 struct Found<'a> {
     request: &'a Request<'a>,
@@ -281,11 +299,16 @@ impl Found<'_> {
         Flow::from_host(node, HostMemory::Pinned, gpu).reversed()
     }
 
-    fn host(&mut self) {
+    /// Plans copies of all GPUs with the host, in each direction.
+    fn with_host(&mut self) {
         let up: Vec<Flow> = self.gpus.iter().map(|gpu| self.up(*gpu)).collect();
         let down: Vec<Flow> = up.iter().map(|flow| flow.reversed()).collect();
         self.add(Pattern::HostToAll, String::new(), down);
         self.add(Pattern::AllToHost, String::new(), up);
+    }
+
+    fn host(&mut self) {
+        self.with_host();
         for couple in self.by_place().chunks_exact(2) {
             let (one, other) = (couple[0], couple[1]);
             if is_direct(
