@@ -447,7 +447,8 @@ impl Bench<'_> {
                         bytes,
                         ..
                     } = **transfer;
-                    self.driver.copy_again(engine, stream, ends, bytes, copies)?;
+                    self.driver
+                        .copy_again(engine, stream, ends, bytes, copies)?;
                 }
             }
         }

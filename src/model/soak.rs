@@ -410,7 +410,10 @@ mod tests {
         assert_eq!(rising.thermal_of(3).unwrap().steady_from_s, None);
         let short = soak(|_| 60.0, 5);
         assert_eq!(short.thermal_of(3).unwrap().steady_from_s, None);
-        let late = soak(|minute| if minute < 50.0 { 60.0 } else { minute + 10.0 }, 60);
+        let late = soak(
+            |minute| if minute < 50.0 { 60.0 } else { minute + 10.0 },
+            60,
+        );
         assert_eq!(late.thermal_of(3).unwrap().steady_from_s, None);
     }
 

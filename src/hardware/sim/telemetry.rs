@@ -5,7 +5,7 @@
 //! added errors.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hardware::{
@@ -43,6 +43,8 @@ pub(crate) struct SimTelemetry {
     link_errors_read: Vec<AtomicBool>,
     /// Whether several flows have run at once.
     loaded: AtomicBool,
+    /// The driver's clock over all workers, nanoseconds, as far as it was reported.
+    clock_ns: AtomicU64,
 }
 
 impl SimTelemetry {
@@ -58,7 +60,19 @@ impl SimTelemetry {
             looks,
             counters: Counters::default(),
             loaded: AtomicBool::new(false),
+            clock_ns: AtomicU64::new(0),
         }
+    }
+
+    /// Notes the driver's clock.
+    pub(super) fn passed(&self, clock: Duration) {
+        let clock_ns = u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX);
+        self.clock_ns.store(clock_ns, Ordering::Relaxed);
+    }
+
+    /// Returns the driver's clock, seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        Duration::from_nanos(self.clock_ns.load(Ordering::Relaxed)).as_secs_f64()
     }
 
     /// Returns the number of samples of a GPU up to now.
@@ -227,11 +241,20 @@ impl SimTelemetry {
                 copied && fault.gpu == gpu.index && fault.link == u32::from(number)
             });
             let added = added.filter(|fault| self.is_counted(fault.only_under_load));
+            let bits = self.counters.link_bits(gpu.index, number);
+            let (crc, recovery) =
+                self.spec
+                    .nvlink_errors_at(gpu.index, number.into(), self.seconds(), bits);
+            let over_time = NvLinkErrors {
+                crc,
+                recovery,
+                ..NvLinkErrors::default()
+            };
             let sum = |figure: fn(&NvLinkErrors) -> u64| {
                 let added: u64 = added
                     .clone()
                     .map(|fault| figure(&fault.errors))
-                    .fold(0, u64::saturating_add);
+                    .fold(figure(&over_time), u64::saturating_add);
                 Reading::Known(figure(&links.errors).saturating_add(added))
             };
             // nvml.h: the counters of flits and replays are "unsupported for Blackwell+", which has others.
@@ -362,6 +385,9 @@ impl Telemetry for SimTelemetry {
             GpuGroup::NvLink => self.nvlink(gpu, spec),
             GpuGroup::State => {
                 Self::state(gpu, spec);
+                if let Reading::Known(processes) = &mut gpu.processes {
+                    processes.extend(self.spec.programs_at(gpu.index, self.seconds()));
+                }
                 let fault = self
                     .spec
                     .faults

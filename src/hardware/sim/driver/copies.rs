@@ -180,7 +180,12 @@ impl State {
         let fault = if local {
             None
         } else {
-            self.spec.copy_fault(ends, engine, side, path)
+            let late = || {
+                let fault = self.spec.late_copy_fault(ends, self.seconds())?;
+                let pairs = crate::spec::Pairs::Ordered(ends.0, ends.1);
+                Some(PairFault::new(pairs, fault))
+            };
+            self.spec.copy_fault(ends, engine, side, path).or_else(late)
         };
         let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
         if direct && !local {
