@@ -24,8 +24,8 @@ const BURSTS: u32 = 2;
 const SLOWER: u32 = 4;
 
 /// Plans the rounds of a soak of this length: load patterns, both ways, copies with the host, and copies by kernels within
-/// each GPU, which heat it and its memory. The first has this number and slot.
-pub fn soak(request: &Request<'_>, length: Duration, next: (u32, u32)) -> Vec<Round> {
+/// each GPU, which heat it and its memory.
+pub fn soak(request: &Request<'_>, length: Duration) -> Vec<Round> {
     let patterns = for_hours(request).into_iter();
     let mut planned: Vec<(Option<Pattern>, String, Vec<Flow>)> = patterns
         .map(|planned| (Some(planned.pattern), planned.of, planned.flows))
@@ -44,7 +44,7 @@ pub fn soak(request: &Request<'_>, length: Duration, next: (u32, u32)) -> Vec<Ro
     let each = (ONCE_IN / many)
         .min(length / many / TIMES_AT_LEAST)
         .clamp(SHORTEST, LONGEST);
-    let rounds = planned.into_iter().zip(0..);
+    let rounds = planned.into_iter().zip(0_u32..);
     rounds
         .filter_map(|((pattern, of, flows), number)| {
             let mut setup = Setup::REFERENCE.with_bytes(bytes(request, &flows)?);
@@ -58,8 +58,8 @@ pub fn soak(request: &Request<'_>, length: Duration, next: (u32, u32)) -> Vec<Ro
             };
             let own = request.deadline.unwrap_or(DEADLINE_BASE);
             Some(Round {
-                id: next.0.saturating_add(number),
-                slot: next.1.saturating_add(number),
+                id: number,
+                slot: number,
                 flows,
                 task: Task { setup, action },
                 deadline: own + each * SLOWER,

@@ -56,6 +56,7 @@ pub mod prometheus;
 pub mod read;
 mod rows;
 pub mod rules;
+mod soak;
 mod standing;
 mod streams;
 mod tables;
@@ -68,6 +69,7 @@ mod wrap;
 
 pub use digest::held;
 pub use format::{Format, Of, Style};
+pub use soak::{duration, line as soak_line, series as soak_series};
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for
 /// all formats follow from this list.
