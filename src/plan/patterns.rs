@@ -78,7 +78,7 @@ pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
         planned: Vec::new(),
     };
     found.permutations();
-    found.both_ways();
+    found.ring_both_ways();
     first.into_iter().for_each(|gpu| found.two_into(gpu));
     found.with_host();
     found.planned
@@ -220,15 +220,19 @@ impl Found<'_> {
         );
     }
 
-    fn both_ways(&mut self) {
-        let gpus = self.gpus.clone();
-        let there = Self::shift(&gpus, 1);
+    fn ring_both_ways(&mut self) {
+        let there = Self::shift(&self.gpus, 1);
         let back: Vec<Flow> = there.iter().map(|flow| flow.reversed()).collect();
         self.add(
             Pattern::RingBothWays,
             String::new(),
             there.into_iter().chain(back),
         );
+    }
+
+    fn both_ways(&mut self) {
+        let gpus = self.gpus.clone();
+        self.ring_both_ways();
         if gpus.len() <= MOST_GPUS_IN_FULL {
             // The permutations follow each other: if an engine takes turns, no two flows send to the same GPU at a
             // time.

@@ -9,7 +9,6 @@ use model::load::Pattern;
 use model::measurement::Measurements;
 use model::rounding::rate;
 use model::soak::{EventKind, MinuteOfGpu, Soak, SoakEnd, SoakEvent, mean};
-use model::units::Bytes;
 
 /// Minutes at both ends whose means are compared.
 const AT_ENDS: usize = 5;
@@ -76,7 +75,15 @@ fn is_between_gpus(soak: &Soak, path: u32) -> bool {
 
 /// Returns the bound of the bit error rate at 95%: no error in n bits means less than 3/n.
 pub(super) fn bound(soak: &Soak) -> Option<f64> {
-    let bits = 8.0 * bytes_of(soak.bytes());
+    let over_links = |path: &&model::soak::MinuteOfPath| {
+        let path = soak.paths.get(path.path as usize);
+        path.is_some_and(|path| path.flow().within().is_none())
+    };
+    let paths = soak.minutes.iter().flat_map(|minute| &minute.paths);
+    let bits: f64 = paths
+        .filter(over_links)
+        .map(|path| 8.0 * bytes_of(path.bytes))
+        .sum();
     (bits > 0.0).then(|| 3.0 / bits)
 }
 
@@ -120,8 +127,8 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
         "{}{ended}; {}{lost}; {} copied, {} compared after each burst",
         duration(soak.seconds),
         count(usize::try_from(soak.rounds).unwrap_or(usize::MAX), "round"),
-        Bytes(soak.bytes()),
-        Bytes(soak.verified_bytes()),
+        amount(bytes_of(soak.bytes())),
+        amount(bytes_of(soak.verified_bytes())),
     )];
     let wrong: u32 = soak
         .minutes
@@ -236,19 +243,20 @@ fn rates(page: &mut Page, soak: &Soak) {
             or_dash(Spread::of(medians).map(|of| rate(of.median))),
             or_dash(end.map(|(first, _)| rate(first))),
             or_dash(end.map(|(_, last)| rate(last))),
-            Cell::from(whole_bytes(bytes)),
+            Cell::from(amount(bytes)),
         ]);
     }
     page.table(table);
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a sum of counts"
-)]
-fn whole_bytes(bytes: f64) -> String {
-    Bytes(bytes as u64).to_string()
+/// Returns an amount of data in decimal units, as rates are: `1.93 PB`.
+fn amount(bytes: f64) -> String {
+    let units = [(1e15, "PB"), (1e12, "TB"), (1e9, "GB")];
+    let (unit, name) = units
+        .into_iter()
+        .find(|(unit, _)| bytes >= *unit)
+        .unwrap_or((1e6, "MB"));
+    format!("{} {name}", rate(bytes / unit))
 }
 
 /// Writes a row for each GPU.
