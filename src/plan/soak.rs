@@ -56,13 +56,14 @@ pub fn soak(request: &Request<'_>, length: Duration) -> Vec<Round> {
                 millis: u32::try_from(each.as_millis()).unwrap_or(u32::MAX),
                 bursts: BURSTS,
             };
-            let own = request.deadline.unwrap_or(DEADLINE_BASE);
+            let longest = DEADLINE_BASE + each * SLOWER;
+            let deadline = request.deadline.map_or(longest, |given| given + each);
             Some(Round {
                 id: number,
                 slot: number,
                 flows,
                 task: Task { setup, action },
-                deadline: own + each * SLOWER,
+                deadline,
                 timeline: false,
                 name: of,
             })

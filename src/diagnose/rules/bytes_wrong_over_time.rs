@@ -177,7 +177,7 @@ mod tests {
         assert_advice(
             &RULE,
             &all,
-            &["machine-out-of-service", "swap"],
+            &["out-of-service", "swap"],
             &["xid", "link-errors", "test-memory"],
         );
     }

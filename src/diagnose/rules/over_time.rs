@@ -271,7 +271,8 @@ pub(super) mod testing {
 
     /// Returns the findings on eight H200 after these hours.
     pub(in super::super) fn after(soak: Soak) -> Vec<Finding> {
-        let machine = crate::testing::prelude::h200_vm(8);
+        let mut machine = crate::testing::prelude::h200_vm(8);
+        machine.host.virtual_machine = model::reading::Reading::Known(false);
         let measurements = Measurements {
             soak: Some(Box::new(soak)),
             ..crate::testing::prelude::measured(&machine, 0.88)
