@@ -94,6 +94,8 @@ pub struct Minutes {
     pub ran: u64,
     pub lost: u64,
     has_fault: bool,
+    /// GPUs whose clocks were held back in the last minute.
+    held: HashSet<u32>,
 }
 
 /// Rates and bytes of a path in this minute.
@@ -176,6 +178,7 @@ impl Minutes {
             ran: 0,
             lost: 0,
             has_fault: false,
+            held: HashSet::new(),
         }
     }
 
@@ -205,7 +208,7 @@ impl Minutes {
 
     /// Returns true if a minute is over.
     pub fn is_over(&self) -> bool {
-        self.seconds() - self.closed >= MINUTE
+        self.seconds() >= ((self.closed / MINUTE).floor() + 1.0) * MINUTE
     }
 
     /// Takes the outcome of a round. Returns the bytes that each flow has copied.
@@ -409,7 +412,11 @@ impl Minutes {
             .iter()
             .filter(|reason| !USUAL.contains(&reason.as_str()))
             .collect();
-        if let Some(reason) = held.first() {
+        let was_held = match held.is_empty() {
+            true => self.held.remove(&gpu),
+            false => !self.held.insert(gpu),
+        };
+        if let Some(reason) = held.first().filter(|_| !was_held) {
             let what = format!("GPU {gpu}: clocks held back ({reason})");
             self.happened(EventKind::Throttled, Some(gpu), None, what);
         }
@@ -496,16 +503,16 @@ fn named(process: &GpuProcess) -> String {
 /// Returns words such as `3 CRC errors, 1 recovery`.
 fn errors_of(link: &NvLinkErrorsAdded) -> String {
     let counts = [
-        (link.crc, "CRC errors"),
-        (link.replay, "replays"),
-        (link.recovery, "recoveries"),
-        (link.failed_recovery, "failed recoveries"),
-        (link.packet, "lost packets"),
-        (link.effective, "uncorrected errors"),
+        (link.crc, "CRC error", "CRC errors"),
+        (link.replay, "replay", "replays"),
+        (link.recovery, "recovery", "recoveries"),
+        (link.failed_recovery, "failed recovery", "failed recoveries"),
+        (link.packet, "lost packet", "lost packets"),
+        (link.effective, "uncorrected error", "uncorrected errors"),
     ];
-    let some = counts.into_iter().filter(|(count, _)| *count > 0);
+    let some = counts.into_iter().filter(|(count, ..)| *count > 0);
     let words: Vec<String> = some
-        .map(|(count, name)| format!("{count} {name}"))
+        .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
         .collect();
     words.join(", ")
 }

@@ -115,7 +115,7 @@ fn wrong_bytes_and_hangs_are_events_with_their_time() {
 #[test]
 fn readings_are_means_and_changes_of_the_link_are_events() {
     let mut minutes = begun();
-    let sample = |temperature, lanes, replays| LinkSample {
+    let sample = |temperature, lanes: u32, replays| LinkSample {
         temperature_c: Some(temperature),
         generation: Generation::try_from(5_u32).ok(),
         width: Lanes::try_from(lanes).ok(),

@@ -320,24 +320,74 @@ fn events(page: &mut Page, soak: &Soak) {
         return;
     }
     page.blank();
+    let all = alike(soak);
     let most = if page.verbose() {
-        soak.events.len()
+        all.len()
     } else {
         MOST_EVENTS
     };
-    for event in soak.events.iter().take(most) {
-        let label = duration(event.at_s);
-        let paint = if event.kind.is_fault() {
+    for alike in all.iter().take(most) {
+        let paint = if alike.first.kind.is_fault() {
             Paint::Warning
         } else {
             Paint::Plain
         };
-        page.item(2, 16, &label, paint, &event.what);
+        page.item(2, 16, &duration(alike.first.at_s), paint, &alike.words());
     }
-    let more = soak.events.len().saturating_sub(most) as u64 + soak.events_left_out;
+    let more = all.len().saturating_sub(most) as u64 + soak.events_left_out;
     if more > 0 {
-        page.note(Paint::Faint, &format!("and {more} more events"));
+        page.note(Paint::Faint, &format!("and {more} more"));
     }
+}
+
+/// Events of one kind about one part of the machine.
+pub(super) struct Alike<'a> {
+    pub first: &'a SoakEvent,
+    last: &'a SoakEvent,
+    count: usize,
+}
+
+impl Alike<'_> {
+    /// Returns the first one, with the number and the time of the others.
+    pub(super) fn words(&self) -> String {
+        let what = &self.first.what;
+        match self.count {
+            1 => what.clone(),
+            2 => format!("{what}; again after {}", duration(self.last.at_s)),
+            many => format!(
+                "{what}; {} times more, last after {}",
+                many - 1,
+                duration(self.last.at_s)
+            ),
+        }
+    }
+}
+
+/// Returns the events, those that repeat once, in the order of their first ones.
+pub(super) fn alike(soak: &Soak) -> Vec<Alike<'_>> {
+    let key = |event: &SoakEvent| (event.kind, event.gpu, event.path, event.function);
+    let repeats = |event: &SoakEvent| {
+        !matches!(
+            event.kind,
+            EventKind::ProgramBegan | EventKind::ProgramEnded | EventKind::Problem
+        )
+    };
+    let mut all: Vec<Alike<'_>> = Vec::new();
+    for event in &soak.events {
+        let known = |known: &&mut Alike<'_>| key(known.first) == key(event);
+        match all.iter_mut().find(known).filter(|_| repeats(event)) {
+            Some(known) => {
+                known.count += 1;
+                known.last = event;
+            }
+            None => all.push(Alike {
+                first: event,
+                last: event,
+                count: 1,
+            }),
+        }
+    }
+    all
 }
 
 /// Returns the last minute as metrics in Prometheus' text format.

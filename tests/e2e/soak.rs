@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{
-    Ran, peerscope, place, read_json, run, signal, text_of, wait, with, write,
-};
+use crate::common::{Ran, peerscope, place, read_json, run, signal, text_of, wait, with, write};
 use crate::worker_faults::{child_of, until};
 
 /// A machine that changes with time, and what must be reported of it.
@@ -32,7 +30,11 @@ const CASES: [Case; 8] = [
         length: "1h",
         must: &[],
         exit: 0,
-        says: &["Thermal equilibrium after", "70 °C", "No link counted an error"],
+        says: &[
+            "Thermal equilibrium after",
+            "70 °C",
+            "No link counted an error",
+        ],
     },
     // A link that becomes slower, with constant clocks.
     Case {
@@ -98,7 +100,10 @@ const CASES: [Case; 8] = [
         length: "30m",
         must: &[],
         exit: 0,
-        says: &["python3 (process 4711) began to use GPU 4", "no longer uses GPU 4"],
+        says: &[
+            "python3 (process 4711) began to use GPU 4",
+            "no longer uses GPU 4",
+        ],
     },
 ];
 
@@ -133,7 +138,15 @@ fn soak(machine: &str, length: &str, more: &[&str]) -> Ran {
 
 fn arguments(machine: &str, length: &str) -> Vec<String> {
     let args = [
-        "soak", "--machine", machine, "--for", length, "--profile", "quick", "--only", "peers",
+        "soak",
+        "--machine",
+        machine,
+        "--for",
+        length,
+        "--profile",
+        "quick",
+        "--only",
+        "peers",
     ];
     args.map(String::from).to_vec()
 }
@@ -142,7 +155,12 @@ fn arguments(machine: &str, length: &str) -> Vec<String> {
 fn subject(finding: &Value) -> String {
     let subject = &finding["subject"];
     let number = |key: &str| subject[key].as_u64().map(|number| number.to_string());
-    match (number("source"), number("destination"), number("index"), number("link")) {
+    match (
+        number("source"),
+        number("destination"),
+        number("index"),
+        number("link"),
+    ) {
         (Some(source), Some(destination), ..) => format!("{source} → {destination}"),
         (_, _, Some(index), Some(link)) => format!("GPU {index} NVLink {link}"),
         (_, _, Some(index), None) => format!("GPU {index}"),
@@ -159,19 +177,34 @@ fn what_changes_over_time_is_found_and_nothing_else() {
     for case in &CASES {
         let (folder, report) = place("report.json");
         let machine = described(case, folder.path());
-        let ran = soak(&machine, case.length, &["--no-journal", "-o", &text_of(&report)]);
+        let ran = soak(
+            &machine,
+            case.length,
+            &["--no-journal", "-o", &text_of(&report)],
+        );
         if ran.code != Some(case.exit) {
-            wrong.push(format!("{}: exit {:?}, {}", case.name, ran.code, ran.stderr));
+            wrong.push(format!(
+                "{}: exit {:?}, {}",
+                case.name, ran.code, ran.stderr
+            ));
         }
         let text = ran.flowing();
         for words in case.says.iter().filter(|words| !text.contains(**words)) {
-            wrong.push(format!("{}: does not say '{words}': {}", case.name, ran.stdout));
+            wrong.push(format!(
+                "{}: does not say '{words}': {}",
+                case.name, ran.stdout
+            ));
         }
         let report = read_json(&report);
         let findings = report["findings"].as_array().unwrap().iter();
         let mut found: Vec<(String, String)> = findings
             .filter(|finding| finding["severity"] != "info")
-            .map(|finding| (finding["code"].as_str().unwrap().to_owned(), subject(finding)))
+            .map(|finding| {
+                (
+                    finding["code"].as_str().unwrap().to_owned(),
+                    subject(finding),
+                )
+            })
             .collect();
         found.sort();
         let mut must: Vec<(String, String)> = case
@@ -187,7 +220,11 @@ fn what_changes_over_time_is_found_and_nothing_else() {
         assert_eq!(soak["ended"], "time-over", "{}", case.name);
         let seconds = soak["seconds"].as_f64().unwrap();
         let asked = soak["requested_seconds"].as_f64().unwrap();
-        assert!((asked..asked + 15.0).contains(&seconds), "{}: {seconds}", case.name);
+        assert!(
+            (asked..asked + 15.0).contains(&seconds),
+            "{}: {seconds}",
+            case.name
+        );
         if case.name.starts_with("errs") {
             let per_bit = report["findings"]
                 .as_array()
@@ -195,7 +232,10 @@ fn what_changes_over_time_is_found_and_nothing_else() {
                 .iter()
                 .find_map(|finding| finding["evidence"]["errors_per_bit"].as_f64());
             // Bits within the check and in first rows are counted too, and whole errors only.
-            assert!((0.9e-13..1.1e-13).contains(&per_bit.unwrap()), "{per_bit:?}");
+            assert!(
+                (0.9e-13..1.1e-13).contains(&per_bit.unwrap()),
+                "{per_bit:?}"
+            );
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -204,9 +244,16 @@ fn what_changes_over_time_is_found_and_nothing_else() {
 #[test]
 fn the_first_fault_ends_it_on_request() {
     let (folder, report) = place("report.json");
-    let case = CASES.iter().find(|case| case.name.starts_with("corrupts")).unwrap();
+    let case = CASES
+        .iter()
+        .find(|case| case.name.starts_with("corrupts"))
+        .unwrap();
     let machine = described(case, folder.path());
-    let ran = soak(&machine, "1h", &["--fail-fast", "--no-journal", "-o", &text_of(&report)]);
+    let ran = soak(
+        &machine,
+        "1h",
+        &["--fail-fast", "--no-journal", "-o", &text_of(&report)],
+    );
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let soak = &read_json(&report)["measurements"]["soak"];
     assert_eq!(soak["ended"], "first-fault");
@@ -232,10 +279,18 @@ fn a_hang_costs_its_round_and_a_new_worker_goes_on() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&report);
     let soak = &report["measurements"]["soak"];
-    assert_eq!((&soak["ended"], &soak["rounds_lost"]), (&"time-over".into(), &1.into()), "{ran:?}");
+    assert_eq!(
+        (&soak["ended"], &soak["rounds_lost"]),
+        (&"time-over".into(), &1.into()),
+        "{ran:?}"
+    );
     assert!(soak["rounds"].as_u64().unwrap() > 80, "{}", soak["rounds"]);
     let findings = report["findings"].as_array().unwrap();
-    assert!(findings.iter().any(|finding| finding["code"] == "copy-lost-over-time"));
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["code"] == "copy-lost-over-time")
+    );
 }
 
 #[test]
@@ -244,15 +299,26 @@ fn a_killed_worker_is_replaced_and_a_signal_ends_it_with_a_full_report() {
     let journal = text_of(&folder.path().join("journal"));
     let series = folder.path().join("soak.prom");
     let more = [
-        "-o", &text_of(&report), "--journal", &journal, "--textfile", &text_of(&series),
+        "-o",
+        &text_of(&report),
+        "--journal",
+        &journal,
+        "--textfile",
+        &text_of(&series),
     ];
     let mut command = peerscope(&with(arguments("h200x2", "7d"), &more));
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let limit = Duration::from_secs(60);
     until("minutes", limit, || series.exists().then_some(()));
     let worker = until("a worker", limit, || child_of(child.id()));
     signal("KILL", worker);
-    until("another worker", limit, || child_of(child.id()).filter(|pid| *pid != worker));
+    until("another worker", limit, || {
+        child_of(child.id()).filter(|pid| *pid != worker)
+    });
     std::thread::sleep(Duration::from_millis(500));
     signal("INT", child.id());
     assert_eq!(wait(&mut child).code(), Some(130));
@@ -261,11 +327,18 @@ fn a_killed_worker_is_replaced_and_a_signal_ends_it_with_a_full_report() {
     assert_eq!(soak["ended"], "interrupted");
     assert!(soak["minutes"].as_array().unwrap().len() > 5);
     let problems = |event: &Value| event["kind"] == "problem";
-    assert!(soak["events"].as_array().unwrap().iter().any(problems), "{}", soak["events"]);
+    assert!(
+        soak["events"].as_array().unwrap().iter().any(problems),
+        "{}",
+        soak["events"]
+    );
     let codes: Vec<&str> = crate::common::codes(&report);
     assert!(!codes.iter().any(|code| CODES.contains(code)), "{codes:?}");
     let series = std::fs::read_to_string(&series).unwrap();
-    assert!(series.contains("peerscope_soak_temperature_celsius{gpu=\"1\"} 42"), "{series}");
+    assert!(
+        series.contains("peerscope_soak_temperature_celsius{gpu=\"1\"} 42"),
+        "{series}"
+    );
 }
 
 #[test]
@@ -276,7 +349,11 @@ fn a_day_takes_seconds_and_megabytes() {
         arguments("h200x2", "24h"),
         &["-o", &text_of(&report), "--journal", &text_of(&journal)],
     ));
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let mut largest = 0;
     while child.try_wait().unwrap().is_none() {
         largest = std::fs::metadata(&journal).map_or(largest, |file| file.len().max(largest));
@@ -284,7 +361,10 @@ fn a_day_takes_seconds_and_megabytes() {
     }
     assert!((100_000..20_000_000).contains(&largest), "{largest} bytes");
     let report = read_json(&report);
-    let minutes = report["measurements"]["soak"]["minutes"].as_array().unwrap().len();
+    let minutes = report["measurements"]["soak"]["minutes"]
+        .as_array()
+        .unwrap()
+        .len();
     assert!((1400..=1441).contains(&minutes), "{minutes}");
 }
 
@@ -297,7 +377,16 @@ fn the_page_draws_it_and_recover_reads_its_journal() {
     assert!(ran.code.is_some(), "{ran:?}");
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("Hours under load") && html.contains("<polyline"));
-    assert!(!html.contains("http://") || !html.contains("src=\"http"), "offline");
+    assert!(
+        !html.contains("http://") || !html.contains("src=\"http"),
+        "offline"
+    );
     let again = run(&["diagnose", &text_of(&page), "--format", "json"]);
-    assert!(again.json()["measurements"]["soak"]["minutes"].as_array().unwrap().len() >= 20);
+    assert!(
+        again.json()["measurements"]["soak"]["minutes"]
+            .as_array()
+            .unwrap()
+            .len()
+            >= 20
+    );
 }

@@ -38,6 +38,11 @@ impl Hours {
     ///
     /// A sentence that names the file.
     pub(super) fn prepare(args: &SoakArgs, outputs: &Outputs) -> Result<Self, Failure> {
+        if args.check.serial {
+            return Err(
+                "--serial: a soak copies several pairs at once, so it has no effect".into(),
+            );
+        }
         let textfile = args.textfile.as_deref();
         Ok(Self {
             length: args.length,

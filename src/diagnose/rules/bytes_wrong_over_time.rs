@@ -174,11 +174,11 @@ mod tests {
             "{}",
             found.message
         );
-        assert_advice(
-            &RULE,
-            &all,
-            &["out-of-service", "swap"],
-            &["xid", "link-errors", "test-memory"],
+        let all = all;
+        let (must, may) = (
+            ["out-of-service", "swap"],
+            ["xid", "link-errors", "test-memory"],
         );
+        assert_advice(&RULE, &all, &must, &may);
     }
 }

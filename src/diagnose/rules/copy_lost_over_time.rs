@@ -117,12 +117,9 @@ mod tests {
             "{}",
             found.message
         );
-        assert_advice(
-            &RULE,
-            &all,
-            &["xid", "power-cycle"],
-            &["link-errors", "swap"],
-        );
+        let all = all;
+        let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
+        assert_advice(&RULE, &all, &must, &may);
         assert_eq!(lost(EventKind::NotRun), []);
     }
 }

@@ -86,7 +86,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 Plan::now([Step::Cooling, Step::CompareAlike, Step::CheckAgain]),
             )
             .fact("temperature_c", Fact::figure(*celsius))
-            .fact("siblings_c", Fact::figure(middle))
+            .fact("siblings_temperature_c", Fact::figure(middle))
             .fact("steady_from_seconds", steady.map(Fact::Seconds)),
         )
     };

@@ -80,7 +80,7 @@ fn pcie(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
         .fact("first_seconds", Fact::Seconds(first.at_s))
         .fact("minutes_with_changes", changes.len())
         .fact(
-            "first_c",
+            "first_temperature_c",
             temperature(soak, gpu, first.at_s).map(Fact::figure),
         ),
     )
@@ -143,7 +143,10 @@ fn nvlink(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
             "links",
             Fact::Numbers(recovered.keys().map(|link| u64::from(*link)).collect()),
         )
-        .fact("first_c", temperature(soak, gpu, first).map(Fact::figure)),
+        .fact(
+            "first_temperature_c",
+            temperature(soak, gpu, first).map(Fact::figure),
+        ),
     )
 }
 

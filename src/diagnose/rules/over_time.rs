@@ -73,6 +73,9 @@ impl Fallen<'_> {
 /// program used one of their GPUs do not count.
 pub(super) fn fallen(soak: &Soak, percent: f64) -> Vec<Fallen<'_>> {
     let of = |(number, path): (u32, &'_ SoakPath)| {
+        if competes(soak, path) {
+            return None;
+        }
         let gpus: Vec<u32> = path
             .flow()
             .ends()
@@ -98,6 +101,20 @@ pub(super) fn fallen(soak: &Soak, percent: f64) -> Vec<Fallen<'_>> {
             Some(Fallen { path, rate })
         })
         .collect()
+}
+
+/// Returns true if another flow of its arrangement leaves the same GPU, or arrives there. What one of them loses the other
+/// gains, and the engines of a GPU take turns: no trend of one alone says anything about its link.
+fn competes(soak: &Soak, path: &SoakPath) -> bool {
+    let same = |one: &model::flow::Endpoint, other: &model::flow::Endpoint| {
+        one.gpu().is_some() && one.gpu() == other.gpu()
+    };
+    soak.paths.iter().any(|other| {
+        other.pattern == path.pattern
+            && other.of == path.of
+            && other.flow() != path.flow()
+            && (same(&other.from, &path.from) || same(&other.to, &path.to))
+    })
 }
 
 /// Returns the spans of time in which other programs used one of these GPUs, seconds.
@@ -175,11 +192,11 @@ pub(super) fn held_back(soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)>
         .filter(|(_, clock)| clock.lost_percent() >= PART * fallen.rate.lost_percent())
 }
 
-/// Returns the time in words.
+/// Returns the whole minutes that have passed, in words.
 pub(super) fn after(seconds: f64) -> String {
     let minutes = seconds / 60.0;
     if minutes < 100.0 {
-        format!("{minutes:.0} min")
+        format!("{:.0} min", minutes.floor())
     } else {
         format!("{:.1} h", minutes / 60.0)
     }

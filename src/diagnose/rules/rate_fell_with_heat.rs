@@ -144,8 +144,8 @@ fn finding(
         .fact("flows", held.flows);
     if let Some(heat) = heat {
         found = found
-            .fact("first_c", Fact::figure(heat.first))
-            .fact("last_c", Fact::figure(heat.last));
+            .fact("first_temperature_c", Fact::figure(heat.first))
+            .fact("last_temperature_c", Fact::figure(heat.last));
     }
     if !reasons.is_empty() {
         let reasons: Vec<String> = reasons.into_iter().map(str::to_owned).collect();

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::super::escape::clean;
-use super::super::soak::{duration, summary};
+use super::super::soak::{alike, duration, summary};
 use super::blocks::NEW_LINE;
 use model::measurement::Measurements;
 use model::rounding::rate;
@@ -187,14 +187,15 @@ fn words(event: &SoakEvent) -> String {
 
 /// Lists the events.
 fn events(soak: &Soak) -> Markup {
-    let left_out = soak.events.len().saturating_sub(MOST_EVENTS) as u64 + soak.events_left_out;
+    let all = alike(soak);
+    let left_out = all.len().saturating_sub(MOST_EVENTS) as u64 + soak.events_left_out;
     html! {
         h3 { "Events" }
         @if soak.events.is_empty() { p .faint { "None." } }
         @else {
             dl {
-                @for event in soak.events.iter().take(MOST_EVENTS) {
-                    (NEW_LINE) dt .warning[event.kind.is_fault()] { (duration(event.at_s)) } dd { (clean(&event.what)) }
+                @for alike in all.iter().take(MOST_EVENTS) {
+                    (NEW_LINE) dt .warning[alike.first.kind.is_fault()] { (duration(alike.first.at_s)) } dd { (clean(&alike.words())) }
                 }
             }
             @if left_out > 0 { p .faint { "and " (left_out) " more" } }
