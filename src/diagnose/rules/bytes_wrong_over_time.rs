@@ -132,11 +132,8 @@ fn finding(soak: &Soak, subject: Subject, wrong: &[&Wrong<'_>]) -> Option<Findin
                 .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
                 .and(When::Now, [Step::Swap(Part::Gpu(OneOf(gpus)))]),
         )
-        .fact("bursts", bursts)
-        .fact(
-            "first_seconds",
-            first.map(|event| Fact::Seconds(event.at_s)),
-        ),
+        .fact("wrong_bursts", bursts)
+        .fact("first_after", first.map(|event| Fact::Seconds(event.at_s))),
     )
 }
 

@@ -83,8 +83,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                     .if_it_stays([Step::Swap(Part::Gpu(OneOf(gpus.clone())))]),
             )
             .gpus(&gpus)
-            .fact("first_seconds", Fact::Seconds(first.at_s))
-            .fact("rounds", events.len()),
+            .fact("first_after", Fact::Seconds(first.at_s))
+            .fact("rounds_lost", events.len()),
         )
     };
     rounds.iter().filter_map(finding).collect()

@@ -5,7 +5,7 @@
 //! # How it is detected
 //!
 //! In hours under load all GPUs run the same rounds. The mean temperature of each over the last minutes
-//! (`measurements.soak`) is compared with the median of the GPUs of its model. It lies above by more than `degrees`. If the
+//! (`measurements.soak`) is compared with the median of the GPUs of its model. It lies above by more than `above_siblings_count`. If the
 //! GPU was in thermal equilibrium, its evidence has the time from which on.
 //!
 //! # Why it matters
@@ -27,7 +27,7 @@ use super::over_time;
 use super::prelude::*;
 
 const DEGREES: Parameter = Parameter {
-    name: "degrees",
+    name: "above_siblings_count",
     default: 12.0,
     about: "how much warmer than the median of its model a GPU may be, degrees Celsius; chosen: above what the place in the \
             air accounts for",
@@ -87,7 +87,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             )
             .fact("temperature_c", Fact::figure(*celsius))
             .fact("siblings_temperature_c", Fact::figure(middle))
-            .fact("steady_from_seconds", steady.map(Fact::Seconds)),
+            .fact("steady_from", steady.map(Fact::Seconds)),
         )
     };
     warm.iter().filter_map(of).collect()

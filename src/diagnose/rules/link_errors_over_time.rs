@@ -33,7 +33,7 @@ use super::prelude::*;
 use model::soak::{Soak, SoakPath};
 
 const MOST: Parameter = Parameter {
-    name: "most_per_tera_bit",
+    name: "most_in_a_terabit_count",
     default: 1.0,
     about: "errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate",
 };
@@ -181,8 +181,8 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
             plan,
         )
         .gpus(&[gpu])
-        .fact("errors", link.errors)
-        .fact("minutes", link.minutes);
+        .fact("link_errors", link.errors)
+        .fact("minutes_with_errors", link.minutes);
     if known {
         found = found
             .fact("bits", Fact::figure(link.bits))

@@ -77,7 +77,7 @@ fn pcie(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
             plan,
         )
         .gpus(&[gpu])
-        .fact("first_seconds", Fact::Seconds(first.at_s))
+        .fact("first_after", Fact::Seconds(first.at_s))
         .fact("minutes_with_changes", changes.len())
         .fact(
             "first_temperature_c",
@@ -137,7 +137,7 @@ fn nvlink(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Finding> {
             plan,
         )
         .gpus(&[gpu])
-        .fact("first_seconds", Fact::Seconds(first))
+        .fact("first_after", Fact::Seconds(first))
         .fact("recoveries", all)
         .fact(
             "links",

@@ -5,7 +5,7 @@
 //! # How it is detected
 //!
 //! For each flow the mean of five minutes at the start, after four that are left out, is compared with that of the last
-//! five (`measurements.soak`). It must have fallen by more than `percent`, and by more than five times what minutes scatter
+//! five (`measurements.soak`). It must have fallen by more than `fallen_percent`, and by more than five times what minutes scatter
 //! from one to the next. The clocks of multiprocessors and memory at both ends have not fallen by half as much.
 //! Otherwise `rate-fell-with-heat` reports it. Minutes in which another program used one of the GPUs are left out.
 //! Flows that share a GPU in the same direction with another of their pattern are left out: what one loses, the other
@@ -30,7 +30,7 @@ use super::over_time::{self, Fallen};
 use super::prelude::*;
 
 const PERCENT: Parameter = Parameter {
-    name: "percent",
+    name: "fallen_percent",
     default: 1.0,
     about: "how much slower a flow may be at the end than at the start; chosen: three times what runs on H200 differ by",
 };
@@ -114,9 +114,9 @@ fn finding(evidence: &Evidence<'_>, subject: Subject, fallen: &[&Fallen<'_>]) ->
             ),
             plan,
         )
-        .fact("first_gbps", Fact::Rate(GbPerSecond(worst.rate.first)))
-        .fact("last_gbps", Fact::Rate(GbPerSecond(worst.rate.last)))
-        .fact("lost_percent", Fact::Percent(worst.rate.lost_percent()))
+        .fact("at_first", Fact::Rate(GbPerSecond(worst.rate.first)))
+        .fact("at_last", Fact::Rate(GbPerSecond(worst.rate.last)))
+        .fact("rate_lost", Fact::Percent(worst.rate.lost_percent()))
         .fact("flows", fallen.len());
     if worst.rate.lost_percent() >= ERROR {
         found.severity = Severity::Error;

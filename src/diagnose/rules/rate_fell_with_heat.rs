@@ -26,7 +26,7 @@ use super::over_time::{self, Ends, Fallen};
 use super::prelude::*;
 
 const PERCENT: Parameter = Parameter {
-    name: "percent",
+    name: "fallen_percent",
     default: 1.0,
     about: "how much slower a flow may be at the end than at the start; chosen: as for rate-fell-over-time",
 };
@@ -131,16 +131,10 @@ fn finding(
             Plan::now([Step::Cooling, Step::CheckCool]),
         )
         .gpus(gpus)
-        .fact(
-            "clock_lost_percent",
-            Fact::Percent(held.clock.lost_percent()),
-        )
-        .fact(
-            "rate_lost_percent",
-            Fact::Percent(held.worst.rate.lost_percent()),
-        )
-        .fact("first_gbps", Fact::Rate(GbPerSecond(held.worst.rate.first)))
-        .fact("last_gbps", Fact::Rate(GbPerSecond(held.worst.rate.last)))
+        .fact("clock_lost", Fact::Percent(held.clock.lost_percent()))
+        .fact("rate_lost", Fact::Percent(held.worst.rate.lost_percent()))
+        .fact("at_first", Fact::Rate(GbPerSecond(held.worst.rate.first)))
+        .fact("at_last", Fact::Rate(GbPerSecond(held.worst.rate.last)))
         .fact("flows", held.flows);
     if let Some(heat) = heat {
         found = found
