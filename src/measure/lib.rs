@@ -24,6 +24,7 @@ mod latency;
 mod load;
 mod local;
 pub mod mark;
+mod minute_counters;
 pub mod minutes;
 mod open_gpus;
 mod overlap;

@@ -9,9 +9,9 @@ use super::units::PciAddress;
 
 /// Warming that counts as none, degrees Celsius a minute: a GPU is then in thermal equilibrium. Chosen; NVML reports whole
 /// degrees, so it takes [`STEADY_MINUTES`] to see it.
-pub const STEADY_DEGREES_PER_MINUTE: f64 = 0.1;
+const STEADY_DEGREES_PER_MINUTE: f64 = 0.1;
 /// Minutes over which the warming is taken.
-pub const STEADY_MINUTES: usize = 10;
+const STEADY_MINUTES: usize = 10;
 /// Most events that are kept. Those after it are counted.
 pub const MOST_EVENTS: usize = 1000;
 
@@ -338,7 +338,7 @@ fn steady_from(seen: &[(f64, f64)]) -> Option<usize> {
 }
 
 /// Returns the slope of a line through these points, by least squares.
-pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
+fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let (x, y) = (
         mean(points.iter().map(|(x, _)| *x))?,
         mean(points.iter().map(|(_, y)| *y))?,

@@ -1,7 +1,6 @@
-//! Hours under load: the figures so far in a line, all of them in tables, and those of the last minute as metrics.
+//! Hours under load: the figures so far in a line, and all of them in tables.
 
 use super::figures::{Spread, count};
-use super::gauges::{Labels, Metrics};
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::or_dash;
@@ -32,7 +31,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Returns the figures so far in a line: the lowest rate, the hottest GPU, the last event.
+/// Returns the figures so far in a line: the last event, the lowest rate, the hottest GPU. A narrow terminal cuts its end.
 pub fn line(soak: &Soak) -> String {
     let rates = soak.minutes.iter().flat_map(|minute| &minute.paths);
     let lowest = rates
@@ -57,7 +56,7 @@ pub fn line(soak: &Soak) -> String {
         .last()
         .map(|event| format!("last event {}", at(event)))
         .or_else(|| Some("no event".into()));
-    let parts = [lowest, hottest, event];
+    let parts = [event, lowest, hottest];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
@@ -88,7 +87,7 @@ pub(super) fn bound(soak: &Soak) -> Option<f64> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a rate needs few digits")]
-const fn bytes_of(bytes: u64) -> f64 {
+pub(super) const fn bytes_of(bytes: u64) -> f64 {
     bytes as f64
 }
 
@@ -388,72 +387,4 @@ pub(super) fn alike(soak: &Soak) -> Vec<Alike<'_>> {
         }
     }
     all
-}
-
-/// Returns the last minute as metrics in Prometheus' text format.
-pub fn series(soak: &Soak) -> String {
-    let mut metrics = Metrics(String::new());
-    metrics.plain("soak_seconds", "Time under load so far.", soak.seconds);
-    metrics.plain(
-        "soak_requested_seconds",
-        "Time under load that was asked for.",
-        soak.requested_seconds,
-    );
-    let events = |fault: bool| {
-        let some = soak
-            .events
-            .iter()
-            .filter(|event| event.kind.is_fault() == fault);
-        (
-            vec![("fault", if fault { "1" } else { "0" }.into())],
-            bytes_of(some.count() as u64),
-        )
-    };
-    metrics.gauge(
-        "soak_events",
-        "Events so far: faults, and others.",
-        [events(true), events(false)],
-    );
-    let Some(last) = soak.minutes.last() else {
-        return metrics.0;
-    };
-    let of_gpu = |of: fn(&MinuteOfGpu) -> Option<f64>| {
-        let known = last
-            .gpus
-            .iter()
-            .filter_map(move |own| Some((own.gpu, of(own)?)));
-        known
-            .map(|(gpu, value)| (vec![("gpu", gpu.to_string().into())] as Labels, value))
-            .collect::<Vec<_>>()
-    };
-    metrics.gauge(
-        "soak_temperature_celsius",
-        "Mean temperature of the chip in the last minute.",
-        of_gpu(|own| own.temperature_c),
-    );
-    metrics.gauge(
-        "soak_sm_clock_hertz",
-        "Mean clock of the multiprocessors in the last minute.",
-        of_gpu(|own| own.sm_clock_mhz.map(|clock| clock * 1e6)),
-    );
-    let rates = last.paths.iter().filter_map(|own| {
-        let path = soak.paths.get(own.path as usize)?;
-        let labels: Labels = vec![
-            ("from", path.from.to_string().into()),
-            ("to", path.to.to_string().into()),
-            (
-                "pattern",
-                path.pattern
-                    .map_or("kernel".into(), |pattern| pattern.to_string().into()),
-            ),
-            ("of", path.of.as_str().into()),
-        ];
-        Some((labels, own.gbps * 1e9))
-    });
-    metrics.gauge(
-        "soak_rate_bytes_per_second",
-        "Median rate of each flow in the last minute.",
-        rates.collect::<Vec<_>>(),
-    );
-    metrics.0
 }

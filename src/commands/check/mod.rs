@@ -1,5 +1,6 @@
 //! `check`: facts, probes, findings, verdict.
 
+mod hours;
 mod journal;
 mod measuring;
 mod outputs;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use self::hours::Hours;
 use self::measuring::Run;
 use self::outputs::Outputs;
 use self::scope::Scope;
-use self::soak::Hours;
 use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp, written_text};
 use crate::cli::{CheckArgs, Cli, SoakArgs};

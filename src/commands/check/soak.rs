@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::super::follower::Follower;
-use super::super::{Failure, files::Whole, remark};
+use super::super::remark;
+use super::hours::Hours;
 use super::measuring::Run;
-use super::outputs::Outputs;
-use crate::cli::SoakArgs;
 use measure::Outcome;
 use measure::minutes::{Counted, Minutes};
 use measure::watch::Watch;
@@ -23,34 +22,6 @@ use worker::supervisor::{self, Listener, Results};
 
 /// Failures of a round after which it is left out: it costs its deadline each time.
 const MOST_FAILURES: u32 = 2;
-
-/// The hours that were asked for.
-pub(super) struct Hours {
-    length: Duration,
-    fail_fast: bool,
-    textfile: Option<Whole>,
-}
-
-impl Hours {
-    /// Checks that the text file can be written.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the file.
-    pub(super) fn prepare(args: &SoakArgs, outputs: &Outputs) -> Result<Self, Failure> {
-        if args.check.serial {
-            return Err(
-                "--serial: a soak copies several pairs at once, so it has no effect".into(),
-            );
-        }
-        let textfile = args.textfile.as_deref();
-        Ok(Self {
-            length: args.length,
-            fail_fast: args.fail_fast,
-            textfile: textfile.map(|path| outputs.beside(path)).transpose()?,
-        })
-    }
-}
 
 impl Run<'_> {
     /// Runs rounds until the time is over. Returns the last worker.

@@ -46,6 +46,9 @@ pub(crate) const RULE: Rule = Rule::new(
 )
 .with(&[MOST]);
 
+/// Bits of a petabit: facts have four decimals.
+const PETA: f64 = 1e15;
+
 /// Errors of a link, and the bits that passed it.
 struct Link {
     gpu: u32,
@@ -185,10 +188,10 @@ fn finding(evidence: &Evidence<'_>, link: &Link) -> Finding {
         .fact("minutes_with_errors", link.minutes);
     if known {
         found = found
-            .fact("bits", Fact::figure(link.bits))
-            .fact("errors_per_bit", Fact::figure(per_bit))
-            .fact("least_per_bit", Fact::figure(least))
-            .fact("most_per_bit", Fact::figure(most));
+            .fact("petabits", Fact::figure(link.bits / PETA))
+            .fact("errors_per_petabit", Fact::figure(per_bit * PETA))
+            .fact("least_per_petabit", Fact::figure(least * PETA))
+            .fact("most_per_petabit", Fact::figure(most * PETA));
         if least * 1e12 > RULE.parameter(evidence, &MOST) {
             found.severity = Severity::Error;
         }

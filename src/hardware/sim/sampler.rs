@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::telemetry::SimTelemetry;
+use super::clock::Clock;
 use hardware::{LinkSample, Sampler, Telemetry};
 
 /// Most readings taken at once. A simulated copy can take years.
@@ -11,7 +11,8 @@ const MOST_AT_ONCE: u32 = 50;
 
 /// Readings whose times follow the driver's clock over all workers of a run.
 pub(super) struct Clocked {
-    telemetry: Arc<SimTelemetry>,
+    telemetry: Arc<dyn Telemetry>,
+    clock: Arc<Clock>,
     gpus: Vec<u32>,
     interval: Duration,
     /// Sum of the last clocks of earlier workers.
@@ -25,9 +26,15 @@ pub(super) struct Clocked {
 
 impl Clocked {
     /// Takes the first reading of each GPU.
-    pub(crate) fn start(telemetry: Arc<SimTelemetry>, gpus: &[u32], interval: Duration) -> Self {
+    pub(crate) fn start(
+        telemetry: Arc<dyn Telemetry>,
+        clock: Arc<Clock>,
+        gpus: &[u32],
+        interval: Duration,
+    ) -> Self {
         let sampler = Self {
             telemetry,
+            clock,
             gpus: gpus.to_vec(),
             interval,
             before: Duration::ZERO,
@@ -49,14 +56,14 @@ impl Clocked {
         let elapsed = self.before.saturating_add(now);
         let mut due = 0;
         while self.next <= elapsed && due < MOST_AT_ONCE {
-            self.telemetry.passed(self.next);
+            self.clock.passed(self.next);
             self.look_now();
             (self.next, due) = (self.next.saturating_add(self.interval), due + 1);
         }
         if self.next <= elapsed {
             self.next = elapsed.saturating_add(self.interval);
         }
-        self.telemetry.passed(elapsed);
+        self.clock.passed(elapsed);
     }
 }
 

@@ -5,7 +5,7 @@
 //! added errors.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use hardware::{
@@ -19,6 +19,7 @@ use model::snapshot::{
     NvLinkRemote, P2pStatus, PcieErrors, RemappedRows, SlowFact,
 };
 
+use super::clock::Clock;
 use super::counts::{Counters, each_link};
 use super::moved::Looks;
 use super::routes::nvlink_mbps;
@@ -43,8 +44,7 @@ pub(crate) struct SimTelemetry {
     link_errors_read: Vec<AtomicBool>,
     /// Whether several flows have run at once.
     loaded: AtomicBool,
-    /// The driver's clock over all workers, nanoseconds, as far as it was reported.
-    clock_ns: AtomicU64,
+    clock: Arc<Clock>,
 }
 
 impl SimTelemetry {
@@ -60,19 +60,13 @@ impl SimTelemetry {
             looks,
             counters: Counters::default(),
             loaded: AtomicBool::new(false),
-            clock_ns: AtomicU64::new(0),
+            clock: Arc::default(),
         }
-    }
-
-    /// Notes the driver's clock.
-    pub(super) fn passed(&self, clock: Duration) {
-        let clock_ns = u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX);
-        self.clock_ns.store(clock_ns, Ordering::Relaxed);
     }
 
     /// Returns the driver's clock, seconds.
     pub(super) fn seconds(&self) -> f64 {
-        Duration::from_nanos(self.clock_ns.load(Ordering::Relaxed)).as_secs_f64()
+        self.clock.seconds()
     }
 
     /// Returns the number of samples of a GPU up to now.
@@ -457,7 +451,8 @@ impl Telemetry for SimTelemetry {
     }
 
     fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler> {
-        Box::new(Clocked::start(self, gpus, interval))
+        let clock = Arc::clone(&self.clock);
+        Box::new(Clocked::start(self, clock, gpus, interval))
     }
 
     /// Its answers come from this very process: a busy host is no reason to go without them.

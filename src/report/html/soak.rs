@@ -143,7 +143,7 @@ fn chart(soak: &Soak, title: &str, mut lines: Vec<Line>) -> Markup {
             }
             @for part in 0..=4 {
                 @let at = end * f64::from(part) / 4.0;
-                text .mid x=(place(x(at))) y=(bottom + 14.0) { (duration(at)) }
+                text .mid x=(place(x(at))) y=(bottom + 14.0) { (duration(if end > 600.0 { (at / 60.0).round() * 60.0 } else { at })) }
             }
             @for event in marks {
                 line .mark x1=(place(x(event.at_s))) x2=(place(x(event.at_s))) y1=(ABOVE) y2=(bottom) { title { (clean(&words(event))) } }

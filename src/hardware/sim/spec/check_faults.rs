@@ -71,7 +71,6 @@ impl MachineSpec {
             )?;
         }
         self.counters(faults)?;
-        self.over_time(&faults.over_time)?;
         for (place, fault) in faults.late_gates.iter().enumerate() {
             let key = |name: &str| format!("faults.late_gates[{place}].{name}");
             self.gpu_index(fault.gpu, || key("gpu"))?;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostWay, MachineSpec, NvLinkErrors, OverTime, Pairs, text};
+use super::{HostWay, MachineSpec, NvLinkErrors, Pairs, text};
 use model::background::Moment;
 use model::flow::HostMemory;
 use model::placement::{Engine, Path, Side};
@@ -59,9 +59,6 @@ pub struct Faults {
     /// Failure to page-lock memory of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinning: Option<InitFault>,
-    /// Changes with time.
-    #[serde(skip_serializing_if = "super::is_default")]
-    pub over_time: OverTime,
 }
 
 /// A GPU that begins late with the gates of its streams, like one that other programs use.

@@ -69,6 +69,9 @@ pub struct MachineSpec {
     pub noise: Noise,
     #[serde(default)]
     pub faults: Faults,
+    /// Changes with time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub over_time: OverTime,
 }
 
 /// Facts of the host.

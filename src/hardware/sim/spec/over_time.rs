@@ -122,7 +122,7 @@ impl OverTime {
 impl MachineSpec {
     /// Returns the temperature of a GPU after this time under load, if it becomes warmer.
     pub(crate) fn temperature_at(&self, gpu: u32, seconds: f64) -> Option<f64> {
-        let heat = self.faults.over_time.heat(gpu)?;
+        let heat = self.over_time.heat(gpu)?;
         let from = f64::from(self.gpus.get(gpu as usize)?.state.temperature_c);
         let passed = 1.0 - (-seconds / 60.0 / heat.minutes).exp();
         Some(from + (heat.to_c - from) * passed)
@@ -131,7 +131,7 @@ impl MachineSpec {
     /// Returns the share of its clock that a GPU has after this time.
     pub(crate) fn clock_at(&self, gpu: u32, seconds: f64) -> f64 {
         let lost = || {
-            let heat = self.faults.over_time.heat(gpu)?;
+            let heat = self.over_time.heat(gpu)?;
             let above = self.temperature_at(gpu, seconds)? - heat.slows_above_c?;
             Some(above.max(0.0) * heat.percent_per_c / 100.0)
         };
@@ -141,7 +141,7 @@ impl MachineSpec {
     /// Returns the state of the link above this function while it is down, and the replays that it has counted.
     pub(crate) fn flaps_at(&self, function: PciAddress, seconds: f64) -> (Option<PcieLink>, u64) {
         let (mut down, mut replays) = (None, 0_u64);
-        let flaps = self.faults.over_time.flaps.iter();
+        let flaps = self.over_time.flaps.iter();
         for flap in flaps.filter(|flap| flap.function == function) {
             let since = seconds - flap.after_minutes * 60.0;
             if since < 0.0 {
@@ -165,7 +165,7 @@ impl MachineSpec {
         seconds: f64,
         bits: f64,
     ) -> (u64, u64) {
-        let faults = self.faults.over_time.nvlinks.iter();
+        let faults = self.over_time.nvlinks.iter();
         let own = faults.filter(|fault| fault.gpu == gpu && fault.link == link);
         own.fold((0, 0), |(errors, recoveries), fault| {
             let each = |of: Option<f64>, all: f64| of.map_or(0, |each| whole(all / each));
@@ -178,7 +178,7 @@ impl MachineSpec {
 
     /// Returns the fault that copies of a pair have after this time.
     pub(crate) fn late_copy_fault(&self, pair: (u32, u32), seconds: f64) -> Option<CopyFault> {
-        let faults = self.faults.over_time.copies.iter();
+        let faults = self.over_time.copies.iter();
         let mut shown = faults.filter(|fault| {
             fault.pairs.contains(pair.0, pair.1) && seconds >= fault.after_minutes * 60.0
         });
@@ -192,7 +192,7 @@ impl MachineSpec {
         seconds: f64,
     ) -> impl Iterator<Item = GpuProcess> + '_ {
         let minutes = seconds / 60.0;
-        let programs = self.faults.over_time.programs.iter();
+        let programs = self.over_time.programs.iter();
         programs
             .filter(move |program| {
                 program.gpu == gpu && (program.from_minutes..program.to_minutes).contains(&minutes)
@@ -204,9 +204,10 @@ impl MachineSpec {
             })
     }
 
-    pub(super) fn over_time(&self, over_time: &OverTime) -> Checked {
+    pub(super) fn changes(&self) -> Checked {
+        let over_time = &self.over_time;
         for (place, heat) in over_time.heat.iter().enumerate() {
-            let key = |name: &str| format!("faults.over_time.heat[{place}].{name}");
+            let key = |name: &str| format!("over_time.heat[{place}].{name}");
             if let Some(gpu) = heat.gpu {
                 self.gpu_index(gpu, || key("gpu"))?;
             }
@@ -230,7 +231,7 @@ impl MachineSpec {
             )?;
         }
         for (place, flap) in over_time.flaps.iter().enumerate() {
-            let key = |name: &str| format!("faults.over_time.flaps[{place}].{name}");
+            let key = |name: &str| format!("over_time.flaps[{place}].{name}");
             ensure!(
                 self.function(flap.function).is_some(),
                 key("function"),
@@ -248,7 +249,7 @@ impl MachineSpec {
             )?;
         }
         for (place, fault) in over_time.nvlinks.iter().enumerate() {
-            let key = |name: &str| format!("faults.over_time.nvlinks[{place}].{name}");
+            let key = |name: &str| format!("over_time.nvlinks[{place}].{name}");
             self.gpu_index(fault.gpu, || key("gpu"))?;
             if let Some(bits) = fault.bits_per_error {
                 number(&key("bits_per_error"), bits, 1.0, MOST_BITS, "bits")?;
@@ -258,13 +259,13 @@ impl MachineSpec {
             }
         }
         for (place, fault) in over_time.copies.iter().enumerate() {
-            let key = |name: &str| format!("faults.over_time.copies[{place}].{name}");
+            let key = |name: &str| format!("over_time.copies[{place}].{name}");
             self.pairs(fault.pairs, &key("pairs"))?;
             copy_fault(&key("fault"), fault.fault)?;
             moment(&key("after_minutes"), fault.after_minutes)?;
         }
         for (place, program) in over_time.programs.iter().enumerate() {
-            let key = |name: &str| format!("faults.over_time.programs[{place}].{name}");
+            let key = |name: &str| format!("over_time.programs[{place}].{name}");
             self.gpu_index(program.gpu, || key("gpu"))?;
             moment(&key("from_minutes"), program.from_minutes)?;
             moment(&key("to_minutes"), program.to_minutes)?;
