@@ -171,7 +171,6 @@ mod tests {
             "{}",
             found.message
         );
-        let all = all;
         let (must, may) = (
             ["out-of-service", "swap"],
             ["xid", "link-errors", "test-memory"],

@@ -117,7 +117,6 @@ mod tests {
             "{}",
             found.message
         );
-        let all = all;
         let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
         assert_advice(&RULE, &all, &must, &may);
         assert_eq!(lost(EventKind::NotRun), []);
