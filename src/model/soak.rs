@@ -11,7 +11,7 @@ use super::units::PciAddress;
 /// degrees, so it takes [`STEADY_MINUTES`] to see it.
 const STEADY_DEGREES_PER_MINUTE: f64 = 0.1;
 /// Minutes over which the warming is taken.
-const STEADY_MINUTES: usize = 10;
+pub const STEADY_MINUTES: usize = 10;
 /// Most events that are kept. Those after it are counted.
 pub const MOST_EVENTS: usize = 1000;
 

@@ -7,7 +7,7 @@ use super::tables::or_dash;
 use model::load::Pattern;
 use model::measurement::Measurements;
 use model::rounding::rate;
-use model::soak::{EventKind, MinuteOfGpu, Soak, SoakEnd, SoakEvent, mean};
+use model::soak::{EventKind, MinuteOfGpu, STEADY_MINUTES, Soak, SoakEnd, SoakEvent, mean};
 
 /// Minutes at both ends whose means are compared.
 const AT_ENDS: usize = 5;
@@ -160,6 +160,9 @@ fn thermal(soak: &Soak) -> Option<String> {
         .collect();
     if all.is_empty() {
         return None;
+    }
+    if soak.minutes.len() < STEADY_MINUTES {
+        return Some("Too short to see thermal equilibrium, which takes ten minutes".to_owned());
     }
     let temperatures = Spread::of(known.iter().map(|(.., celsius)| *celsius));
     let latest = known.iter().map(|(_, from, _)| *from).reduce(f64::max);

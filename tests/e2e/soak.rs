@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Ran, peerscope, place, read_json, run, signal, text_of, wait, with, write};
+use crate::common::{
+    Ran, finish, peerscope, place, read_json, run, signal, text_of, wait, with, write,
+};
+use crate::fake::Fake;
 use crate::worker_faults::{child_of, until};
 
 /// A machine that changes with time, and what must be reported of it.
@@ -336,6 +339,42 @@ fn a_killed_worker_is_replaced_and_a_signal_ends_it_with_a_full_report() {
         series.contains("peerscope_soak_temperature_celsius{gpu=\"1\"} 42"),
         "{series}"
     );
+}
+
+/// The live code, with the host's clock and single copies instead of one of many.
+#[test]
+fn the_live_code_soaks_and_survives_an_error_of_the_driver() {
+    let (_folder, report) = place("report.json");
+    let fake = Fake::new("h200x2");
+    let path = text_of(&report);
+    let args = [
+        "soak",
+        "--for",
+        "4s",
+        "--profile",
+        "quick",
+        "--only",
+        "peers",
+        "--no-journal",
+        "-o",
+        &path,
+    ];
+    // A sticky error in the middle of the soak: the check of this machine needs fewer copies.
+    let faults = "cuMemcpyPeerAsync@20000=code:719";
+    let ran = finish(fake.command(&args).env(fake_machine::FAULTS, faults));
+    let report = read_json(&report);
+    let soak = &report["measurements"]["soak"];
+    assert_eq!(soak["ended"], "time-over", "{ran:?}");
+    assert!(soak["rounds"].as_u64().unwrap() > 8, "{}", soak["rounds"]);
+    assert_eq!(soak["rounds_lost"], 1, "{}", soak["events"]);
+    let kinds: Vec<&Value> = soak["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| &event["kind"])
+        .collect();
+    assert_eq!(kinds, ["failed"], "{}", soak["events"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
 }
 
 #[test]

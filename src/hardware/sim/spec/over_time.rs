@@ -297,3 +297,81 @@ fn minutes(key: &str, value: f64) -> Checked {
 fn whole(count: f64) -> u64 {
     count.floor() as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::parse;
+
+    fn machine(over_time: &str) -> MachineSpec {
+        parse(&format!(
+            "base = \"h200x2\"\nsummary = \"x\"\n[over_time]\n{over_time}\n"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn heat_rises_to_its_equilibrium_and_clocks_fall_above_the_limit() {
+        let heat =
+            "heat = [{ to_c = 84.0, minutes = 5.0, slows_above_c = 80.0, percent_per_c = 2.0 }]";
+        let spec = machine(heat);
+        let at = |minutes: f64| spec.temperature_at(1, 60.0 * minutes).unwrap();
+        assert_eq!(at(0.0), 34.0, "that of the GPU at rest");
+        assert!((at(5.0) - (34.0 + 50.0 * 0.632)).abs() < 0.1, "{}", at(5.0));
+        assert!((at(60.0) - 84.0).abs() < 0.1);
+        assert_eq!(spec.clock_at(1, 60.0), 1.0);
+        assert!((spec.clock_at(1, 3600.0) - 0.92).abs() < 0.001);
+        assert_eq!(machine("").temperature_at(1, 60.0), None);
+    }
+
+    #[test]
+    fn a_link_is_down_for_its_seconds_each_time() {
+        let spec = machine(
+            "flaps = [{ function = \"0000:00:06.0\", after_minutes = 40.0, every_minutes = 10.0, for_seconds = 5.0, down_to = \"Gen5 x8\", replays = 3 }]",
+        );
+        let function: PciAddress = "0000:00:06.0".parse().unwrap();
+        let at = |seconds: f64| {
+            let (down, replays) = spec.flaps_at(function, seconds);
+            (down.is_some(), replays)
+        };
+        assert_eq!(at(2399.0), (false, 0));
+        assert_eq!(at(2401.0), (true, 3));
+        assert_eq!(at(2406.0), (false, 3));
+        assert_eq!(at(3003.0), (true, 6));
+    }
+
+    #[test]
+    fn errors_follow_bits_and_time() {
+        let spec = machine(
+            "nvlinks = [{ gpu = 0, link = 3, bits_per_error = 1e13, recovers_every_minutes = 15.0 }]",
+        );
+        assert_eq!(spec.nvlink_errors_at(0, 3, 1799.0, 9.9e13), (9, 1));
+        assert_eq!(spec.nvlink_errors_at(0, 2, 1799.0, 9.9e13), (0, 0));
+    }
+
+    #[test]
+    fn impossible_changes_are_refused_with_their_key() {
+        for (over_time, key) in [
+            (
+                "heat = [{ to_c = 84.0, minutes = 0.0 }]",
+                "over_time.heat[0].minutes",
+            ),
+            (
+                "heat = [{ gpu = 9, to_c = 84.0, minutes = 1.0 }]",
+                "over_time.heat[0].gpu",
+            ),
+            (
+                "nvlinks = [{ gpu = 0, link = 0, bits_per_error = 0.0 }]",
+                "over_time.nvlinks[0].bits_per_error",
+            ),
+            (
+                "programs = [{ gpu = 7, pid = 1, name = \"x\", from_minutes = 0.0, to_minutes = 1.0 }]",
+                "over_time.programs[0].gpu",
+            ),
+        ] {
+            let text = format!("base = \"h200x2\"\nsummary = \"x\"\n[over_time]\n{over_time}\n");
+            let refused = parse(&text).unwrap_err().to_string();
+            assert!(refused.contains(key), "{refused}");
+        }
+    }
+}
