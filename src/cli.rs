@@ -3,6 +3,7 @@
 mod decide;
 mod fleet;
 mod installed;
+mod soak;
 mod values;
 
 use std::ffi::OsString;
@@ -17,6 +18,7 @@ pub(crate) use self::decide::{
 };
 pub(crate) use self::fleet::FleetArgs;
 pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
+pub(crate) use self::soak::SoakArgs;
 use self::values::{parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait};
 use diagnose::{Contract, Terms};
 use model::finding::Severity;
@@ -112,6 +114,8 @@ pub enum Command {
     Topo(TopoArgs),
     /// Measure every pair, report findings and give a verdict.
     Check(CheckArgs),
+    /// Check the machine, then keep it under load for hours: rates, temperatures, errors and events over time.
+    Soak(SoakArgs),
     /// Apply the rules again to a saved report (JSON).
     Diagnose(DiagnoseArgs),
     /// Make a report from the journal of an interrupted run, such as one that was killed.

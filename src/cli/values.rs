@@ -57,3 +57,48 @@ pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
     }
     Ok(Duration::from_secs_f64(seconds))
 }
+
+/// Longest time under load.
+const MOST_DAYS: u64 = 7;
+
+/// Reads a time such as `30s`, `90m`, `2h` or `1d`.
+pub(super) fn parse_hours(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time; give a number with s, m, h or d, such as 2h");
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1.0,
+        'm' => 60.0,
+        'h' => 3600.0,
+        'd' => 86400.0,
+        _ => return Err(wrong()),
+    };
+    let count: f64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    let time = count * seconds;
+    let most = Duration::from_secs(MOST_DAYS * 86400);
+    if !(1.0..=most.as_secs_f64()).contains(&time) {
+        return Err(format!("give a time from 1s to {MOST_DAYS}d"));
+    }
+    Ok(Duration::from_secs_f64(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, seconds) in [
+            ("30s", 30.0),
+            ("90m", 5400.0),
+            ("2h", 7200.0),
+            ("1.5d", 129_600.0),
+        ] {
+            assert_eq!(parse_hours(text).unwrap().as_secs_f64(), seconds, "{text}");
+        }
+        for text in [
+            "", "2", "h", "2 weeks", "0s", "8d", "-1h", "NaNh", "infh", "1é",
+        ] {
+            assert!(parse_hours(text).is_err(), "{text}");
+        }
+    }
+}

@@ -21,6 +21,8 @@ pub(super) struct Follower {
     pub watch: Option<Watch>,
     pub counters: Option<Counters>,
     pub marker: Option<Marker>,
+    /// The clock of the current worker's driver, as it was reported last.
+    pub clock: Duration,
 }
 
 impl Follower {
@@ -93,6 +95,7 @@ impl Listener for Follower {
     }
 
     fn clock(&mut self, now: Duration) {
+        self.clock = now;
         self.watch.iter_mut().for_each(|watch| watch.follow(now));
     }
 

@@ -83,6 +83,7 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
     match &cli.command {
         Command::Topo(args) => topo::run(cli, &machine, args),
         Command::Check(args) => check::run(cli, &machine, args),
+        Command::Soak(args) => check::soak(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),

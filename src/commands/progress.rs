@@ -68,6 +68,22 @@ impl Progress {
             .set_message(format!("{}: {}", round.way(), round.task));
     }
 
+    /// Shows the time left of hours under load, with the figures so far.
+    pub(super) fn hours(&self, left: f64, figures: &str) {
+        if self.hidden {
+            return;
+        }
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            self.bar.set_style(style);
+        }
+        let left = report::duration(left.max(0.0));
+        let mut message = format!("{left} left");
+        if !figures.is_empty() {
+            message += &format!("; {figures}");
+        }
+        self.bar.set_message(message);
+    }
+
     /// Hides the bar while `write` also writes to stderr.
     pub(super) fn aside(&self, write: impl FnOnce()) {
         self.bar.suspend(write);

@@ -3,7 +3,7 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs};
+use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs, SoakArgs};
 use worker::protocol::SUBCOMMAND;
 
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
@@ -11,17 +11,25 @@ use worker::protocol::SUBCOMMAND;
 const EFFECTS: [(&str, &[&str]); 4] = [
     (
         "machine",
-        &["topo", "check", "pick", "order", "export", SUBCOMMAND],
+        &[
+            "topo", "check", "soak", "pick", "order", "export", SUBCOMMAND,
+        ],
     ),
-    ("gpus", &["topo", "check", "pick", "order", "export"]),
+    (
+        "gpus",
+        &["topo", "check", "soak", "pick", "order", "export"],
+    ),
     (
         "driver_deadline",
-        &["topo", "check", "pick", "order", "export", SUBCOMMAND],
+        &[
+            "topo", "check", "soak", "pick", "order", "export", SUBCOMMAND,
+        ],
     ),
     (
         "config",
         &[
-            "topo", "check", "diagnose", "recover", "compare", "pick", "order", "what-if", "export",
+            "topo", "check", "soak", "diagnose", "recover", "compare", "pick", "order", "what-if",
+            "export",
         ],
     ),
 ];
@@ -86,6 +94,7 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             Command::WhatIf(_) => ("what-if", "it reads a saved report"),
             Command::Topo(_)
             | Command::Check(_)
+            | Command::Soak(_)
             | Command::Pick(_)
             | Command::Order(_)
             | Command::Export(_)
@@ -99,6 +108,10 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             (args.verbose, short, args.format(), &args.output)
         }
         Command::Check(CheckArgs { out, .. })
+        | Command::Soak(SoakArgs {
+            check: CheckArgs { out, .. },
+            ..
+        })
         | Command::Diagnose(DiagnoseArgs { out, .. })
         | Command::Recover(RecoverArgs { out, .. }) => {
             let advice = out.advice.then_some("--advice");

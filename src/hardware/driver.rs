@@ -79,6 +79,19 @@ pub trait Driver: HostDriver {
         bytes: u64,
     ) -> Result<(), HardwareError>;
 
+    /// Enqueues the same copy this many times.
+    fn copy_again(
+        &self,
+        engine: Engine,
+        stream: Stream,
+        ends: (Buffer, Buffer),
+        bytes: u64,
+        times: u32,
+    ) -> Result<(), HardwareError> {
+        let (destination, source) = ends;
+        (0..times).try_for_each(|_| self.copy(engine, stream, destination, source, bytes))
+    }
+
     /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
 

@@ -24,12 +24,15 @@ mod latency;
 mod load;
 mod local;
 pub mod mark;
+mod minute_counters;
+pub mod minutes;
 mod open_gpus;
 mod overlap;
 mod peer;
 mod pinning;
 mod pipeline;
 mod seeds;
+mod soak;
 pub(crate) mod statistics;
 mod timeline;
 mod together;
@@ -39,6 +42,7 @@ pub mod watch;
 mod window;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +54,7 @@ pub use self::engines::EnginesSample;
 pub use self::open_gpus::Selection;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
+pub use self::soak::{SoakFlow, SoakTimes};
 use self::verify::Verifications;
 pub use self::window::Sample;
 use hardware::{ErrorKind, HardwareError};
@@ -110,6 +115,10 @@ pub enum Outcome {
     /// Several flows were timed at once.
     Load {
         load: Box<LoadTimes>,
+    },
+    /// Flows were copied for a time.
+    Soak {
+        soak: Box<SoakTimes>,
     },
     /// Page-locking was timed.
     Pinned {
@@ -272,6 +281,10 @@ impl Bench<'_> {
             } => self.with_lent(|| self.host(round, rows, copies, allocation)),
             Action::Pinning { samples } => self.pinning(round, samples),
             Action::Load { rows, copies, .. } => self.with_lent(|| self.load(round, rows, copies)),
+            Action::Soak { millis, bursts, .. } => {
+                let time = Duration::from_millis(millis.into());
+                self.with_lent(|| self.soak(round, time, bursts))
+            }
             Action::Pipeline { .. } => self.with_lent(|| self.pipeline(round)),
             Action::Engines { samples } => self.with_lent(|| self.engines(round, samples)),
             Action::Calls { samples } => self.with_lent(|| self.calls(round, samples)),
@@ -402,6 +415,8 @@ pub fn assemble(
                     .extend(nodes.map(|node| pinning::cell(node, setup, outcome)));
             }
             Action::Load { .. } => tables.load.extend(load::pattern(round, outcome)),
+            // The minutes of a soak come from outcomes as they arrive.
+            Action::Soak { .. } => {}
             Action::Pipeline { .. } => tables.pipeline.extend(pipeline::cell(round, outcome)),
             Action::Engines { .. } => tables.engines.extend(engines::cell(round, outcome)),
             Action::Calls { .. } => tables.calls.extend(calls::cells(round, outcome)),

@@ -38,7 +38,7 @@ impl Bench<'_> {
         copies: u32,
     ) -> Result<Outcome, HardwareError> {
         self.reach_all(&round.flows)?;
-        let mut transfers = self.load_transfers(round)?;
+        let mut transfers = self.load_transfers(round, Mover::Copy)?;
         for transfer in &mut transfers {
             self.prepare(transfer)?;
         }
@@ -92,7 +92,7 @@ impl Bench<'_> {
 
     /// Gives the GPUs of all flows access to each other at the same time. If a GPU can access only some peers, access
     /// that these flows do not need is disabled first, including the reverse direction.
-    fn reach_all(&self, flows: &[Flow]) -> Result<(), HardwareError> {
+    pub(super) fn reach_all(&self, flows: &[Flow]) -> Result<(), HardwareError> {
         let pairs: Vec<Pair> = flows.iter().filter_map(|flow| flow.pair()).collect();
         pairs
             .iter()
@@ -113,12 +113,16 @@ impl Bench<'_> {
     }
 
     /// Returns copies of each flow, with a stream and an area of the destination of its own.
-    fn load_transfers(&self, round: &Round) -> Result<Vec<Transfer>, HardwareError> {
+    pub(super) fn load_transfers(
+        &self,
+        round: &Round,
+        mover: Mover,
+    ) -> Result<Vec<Transfer>, HardwareError> {
         let Bytes(bytes) = round.task.setup.bytes;
         let (mut issued, mut areas) = (BTreeMap::<u32, usize>::new(), BTreeMap::<u32, u64>::new());
         let mut transfers: Vec<Transfer> = Vec::new();
         for flow in &round.flows {
-            let mut transfer = self.transfer(*flow, Mover::Copy, bytes, &transfers)?;
+            let mut transfer = self.transfer(*flow, mover, bytes, &transfers)?;
             if let Endpoint::Gpu(gpu) = flow.to {
                 let number = areas.entry(gpu).or_default();
                 let offset = *number * bytes.next_multiple_of(AREA_STEP);
@@ -134,7 +138,7 @@ impl Bench<'_> {
     }
 
     /// Times one row of each flow, and adds the bytes that each has copied. Returns the host's nanoseconds for a copy too.
-    fn load_row(
+    pub(super) fn load_row(
         &self,
         transfers: &[Transfer],
         copied: &mut [u64],

@@ -18,6 +18,8 @@ use model::units::MIB;
 
 /// Bytes of the copy before a row's first event.
 const WARM_BYTES: u64 = MIB;
+/// Parts in which the copies of a row of seconds are enqueued. Chosen: each is some hundred copies, fewer than a stream holds.
+const PARTS: u32 = 8;
 
 /// One flow, with the resources to copy its bytes.
 #[derive(Clone, Copy)]
@@ -55,6 +57,8 @@ pub(super) struct Timing {
     pub(super) in_turn: bool,
     /// True if the host's time includes the wait for the end of the copies.
     pub(super) blocking: bool,
+    /// True for rows of seconds, whose copies are enqueued in some parts, in turn: no stream takes thousands at once.
+    pub(super) steady: bool,
 }
 
 impl Timing {
@@ -65,6 +69,15 @@ impl Timing {
         marked: false,
         in_turn: false,
         blocking: false,
+        steady: false,
+    };
+
+    /// Rows of seconds. No gate: it would open by itself, and the enqueueing is short beside the copies.
+    pub(super) const STEADY: Self = Self {
+        gated: false,
+        warm: None,
+        steady: true,
+        ..Self::PLAIN
     };
 }
 
@@ -249,6 +262,9 @@ impl Bench<'_> {
                     })?;
                 }
             }
+            if timing.steady {
+                return self.enqueue_steadily(&rows);
+            }
             if timing.in_turn {
                 return self.enqueue_in_turn(&rows, timing, gated);
             }
@@ -406,6 +422,38 @@ impl Bench<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Enqueues the copies of all rows in parts, one of each flow at a time.
+    fn enqueue_steadily(&self, rows: &[Enqueued<'_>]) -> Result<(), HardwareError> {
+        for part in 0..PARTS {
+            for Enqueued {
+                transfer, marks, ..
+            } in rows
+            {
+                let upto = |part: u32| {
+                    let copies = u64::from(transfer.copies) * u64::from(part) / u64::from(PARTS);
+                    u32::try_from(copies).unwrap_or(u32::MAX)
+                };
+                if part == 0 {
+                    self.driver.record(marks[0], transfer.stream)?;
+                }
+                let copies = upto(part + 1) - upto(part);
+                if copies > 0 {
+                    let ends = (transfer.to, transfer.from);
+                    let Transfer {
+                        engine,
+                        stream,
+                        bytes,
+                        ..
+                    } = **transfer;
+                    self.driver
+                        .copy_again(engine, stream, ends, bytes, copies)?;
+                }
+            }
+        }
+        rows.iter()
+            .try_for_each(|row| self.driver.record(row.end(), row.transfer.stream))
     }
 
     fn wait_for_copies(

@@ -18,6 +18,8 @@ use model::units::{Generation, Lanes};
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost 0.04% of bandwidth on
 /// H200. So the cost at this interval is not visible.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// The same for hours, whose minutes have means of many readings.
+const INTERVAL_FOR_HOURS: Duration = Duration::from_secs(1);
 /// Longest wait for a reading in flight at the end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest wait for the error counters of NVLinks at the end. On H200 NVML took 16 ms for those of 18 links in one
@@ -33,9 +35,18 @@ pub struct Watch {
 impl Watch {
     /// Begins to watch these GPUs.
     pub fn start(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
+        Self::start_every(telemetry, gpus, INTERVAL)
+    }
+
+    /// Begins to watch these GPUs for hours.
+    pub fn start_for_hours(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
+        Self::start_every(telemetry, gpus, INTERVAL_FOR_HOURS)
+    }
+
+    fn start_every(telemetry: &Arc<dyn Telemetry>, gpus: &[u32], interval: Duration) -> Self {
         Self {
             telemetry: Arc::clone(telemetry),
-            sampler: Arc::clone(telemetry).sampler(gpus, INTERVAL),
+            sampler: Arc::clone(telemetry).sampler(gpus, interval),
         }
     }
 
@@ -57,6 +68,12 @@ impl Watch {
     /// Takes a reading of every GPU now. Nothing waits for it.
     pub fn look_now(&self) {
         self.sampler.look_now();
+    }
+
+    /// Takes the last readings, for which [`Self::drain`] waits no longer.
+    pub fn stop(&mut self) {
+        self.sampler.stop();
+        self.sampler.late(self.telemetry.patience(PATIENCE));
     }
 
     /// Ends the watch. Returns the last readings, and the increase of counters since the snapshot and since `mark`, which
@@ -149,7 +166,7 @@ fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>
 }
 
 /// Returns the error counts of a GPU's NVLinks between two readings.
-fn nvlinks_counted(
+pub(super) fn nvlinks_counted(
     gpu: u32,
     before: &[NvLink],
     after: &HashMap<u32, Vec<NvLink>>,
@@ -247,7 +264,7 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
 }
 
 /// Returns the functions whose counters rose. A counter that fell was reset, and is ignored.
-fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
+pub(super) fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     let rise = |after: &PciFunction| {
         let before = before
             .iter()

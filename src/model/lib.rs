@@ -42,6 +42,7 @@ pub mod schema;
 #[cfg(test)]
 mod schema_tests;
 pub mod snapshot;
+pub mod soak;
 pub mod status;
 pub mod step;
 pub mod summary;

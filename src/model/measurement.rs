@@ -22,6 +22,7 @@ pub use super::peer::{AtOnce, PeerBandwidth};
 use super::pipeline::{Engines, Pipeline};
 pub use super::probe::Probe;
 use super::probe::{Scope, probes};
+use super::soak::Soak;
 pub use super::status::{Status, Verified};
 pub use super::under_load::{
     AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded,
@@ -113,6 +114,9 @@ pub struct Measurements {
     /// Copies that were measured after the plan, because its figures had several explanations. Empty if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub second_looks: Vec<SecondLook>,
+    /// Hours under load after the plan. Null if none were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soak: Option<Box<Soak>>,
     /// True if the run was interrupted.
     pub interrupted: bool,
     /// True if the run was cut off, for example killed, and the report was recovered from its journal. Rounds without
@@ -132,7 +136,7 @@ macro_rules! tables {
         tables! {
             $($table: $cell),*;
             other profile, driver, at_once, counted, all_reduce, links, aer_added, around_load, aer_added_around_load,
-            background, impossible, broken_off, problems, limited, left_out, thinned_out, second_looks,
+            background, impossible, broken_off, problems, limited, left_out, thinned_out, second_looks, soak,
             interrupted, cut_off, absent
         }
     };

@@ -18,6 +18,7 @@ mod peers;
 mod pipeline;
 pub mod profile;
 mod second_looks;
+mod soak;
 mod task;
 mod wanted;
 
@@ -35,6 +36,7 @@ pub use self::many::{left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 pub use self::profile::Profile;
 pub use self::second_looks::second_looks;
+pub use self::soak::soak;
 pub use self::task::{Action, LOCAL_COPIES, Task};
 use self::wanted::{Slot, Wanted, numbered};
 use model::flow::{Endpoint, Flow, Place};
@@ -122,7 +124,7 @@ impl Round {
 
     /// Describes the flows for people: `GPU 0 → GPU 1`. If there are many, only the first ones.
     pub fn way(&self) -> String {
-        if let (Action::Load { .. }, [first, second, _, ..]) =
+        if let (Action::Load { .. } | Action::Soak { .. }, [first, second, _, ..]) =
             (self.task.action, self.flows.as_slice())
         {
             return format!("{first}, {second} and {} more", self.flows.len() - 2);

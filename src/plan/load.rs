@@ -146,7 +146,7 @@ fn countable(flows: &[Flow], rows: u32, copies: u32, Bytes(bytes): Bytes) -> (u3
 
 /// Returns the bytes of a copy, such that the buffer of every GPU has an area for each flow into it. Returns `None`
 /// if they would be too few.
-fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
+pub(super) fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
     let gpus: BTreeSet<u32> = flows
         .iter()
         .flat_map(|flow| flow.ends())

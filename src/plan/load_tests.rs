@@ -10,6 +10,25 @@ use sim::{self, builtin};
 
 /// Returns the load rounds of a profile on a machine. All its GPUs reach each other if `direct`, otherwise none do.
 fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> {
+    let all = requested(machine, name, direct, serial, crate::rounds);
+    let ids: Vec<u32> = all.iter().map(|round| round.id).collect();
+    assert!(
+        ids.windows(2).all(|ids| ids[0] + 1 == ids[1]),
+        "numbered through"
+    );
+    all.into_iter()
+        .filter(|round| matches!(round.task.action, Action::Load { .. }))
+        .collect()
+}
+
+/// Returns the rounds of such a request.
+fn requested(
+    machine: &str,
+    name: Name,
+    direct: bool,
+    serial: bool,
+    plan: impl Fn(&Request<'_>) -> Vec<Round>,
+) -> Vec<Round> {
     let telemetry = sim::telemetry(builtin::get(machine).unwrap());
     let snapshot = discover::discover(telemetry, SlowFact::ALL, Duration::from_secs(60));
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
@@ -41,15 +60,62 @@ fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> 
         deadline: None,
         serial,
     };
-    let all = crate::rounds(&request);
-    let ids: Vec<u32> = all.iter().map(|round| round.id).collect();
-    assert!(
-        ids.windows(2).all(|ids| ids[0] + 1 == ids[1]),
-        "numbered through"
+    plan(&request)
+}
+
+/// Returns the rounds of a soak of this length.
+fn soaked(machine: &str, direct: bool, length: Duration) -> Vec<Round> {
+    requested(machine, Name::Quick, direct, false, |request| {
+        crate::soak(request, length)
+    })
+}
+
+fn time(rounds: &[Round]) -> Duration {
+    let millis = rounds.iter().map(|round| match round.task.action {
+        Action::Soak { millis, .. } => millis,
+        _ => panic!("{round:?}"),
+    });
+    Duration::from_millis(millis.map(u64::from).sum())
+}
+
+#[test]
+fn a_soak_loads_every_link_in_each_direction_within_a_minute_and_heats_every_gpu() {
+    let rounds = soaked("h200x8", true, Duration::from_secs(7200));
+    let flows: BTreeSet<Flow> = rounds
+        .iter()
+        .flat_map(|round| round.flows.clone())
+        .collect();
+    let pairs = flows.iter().filter(|flow| flow.pair().is_some()).count();
+    assert_eq!(pairs, 56, "every ordered pair");
+    assert_eq!(
+        flows
+            .iter()
+            .filter(|flow| flow.with_host().is_some())
+            .count(),
+        16
     );
-    all.into_iter()
-        .filter(|round| matches!(round.task.action, Action::Load { .. }))
-        .collect()
+    assert_eq!(
+        flows.iter().filter(|flow| flow.within().is_some()).count(),
+        8
+    );
+    let minute = time(&rounds);
+    assert!((50..=60).contains(&minute.as_secs()), "{minute:?}");
+    let longer = |round: &Round| round.deadline > Duration::from_secs(20);
+    assert!(
+        rounds.iter().all(longer),
+        "a round is slower before it hangs"
+    );
+}
+
+#[test]
+fn a_short_soak_still_repeats_its_rounds() {
+    let rounds = soaked("h200x2", true, Duration::from_secs(30));
+    assert!(time(&rounds) * 4 <= Duration::from_secs(30), "{rounds:?}");
+    // Without peer access the host's copies and the kernels remain.
+    let apart = soaked("two-sockets", false, Duration::from_secs(600));
+    assert!(!apart.is_empty());
+    let flows = apart.iter().flat_map(|round| &round.flows);
+    assert!(flows.clone().all(|flow| flow.pair().is_none()), "{apart:?}");
 }
 
 fn pattern(round: &Round) -> Pattern {

@@ -66,6 +66,24 @@ pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
     found.planned
 }
 
+/// Returns the patterns that load a machine for hours: each link in each direction, both at once, two flows into one GPU,
+/// and copies with the host.
+pub(super) fn for_hours(request: &Request<'_>) -> Vec<Planned> {
+    let gpus: Vec<u32> = request.usable().map(|device| device.index).collect();
+    let first = gpus.first().copied();
+    let mut found = Found {
+        request,
+        gpus,
+        seen: BTreeSet::new(),
+        planned: Vec::new(),
+    };
+    found.permutations();
+    found.ring_both_ways();
+    first.into_iter().for_each(|gpu| found.two_into(gpu));
+    found.with_host();
+    found.planned
+}
+
 /// The patterns found so far.
 struct Found<'a> {
     request: &'a Request<'a>,
@@ -202,15 +220,19 @@ impl Found<'_> {
         );
     }
 
-    fn both_ways(&mut self) {
-        let gpus = self.gpus.clone();
-        let there = Self::shift(&gpus, 1);
+    fn ring_both_ways(&mut self) {
+        let there = Self::shift(&self.gpus, 1);
         let back: Vec<Flow> = there.iter().map(|flow| flow.reversed()).collect();
         self.add(
             Pattern::RingBothWays,
             String::new(),
             there.into_iter().chain(back),
         );
+    }
+
+    fn both_ways(&mut self) {
+        let gpus = self.gpus.clone();
+        self.ring_both_ways();
         if gpus.len() <= MOST_GPUS_IN_FULL {
             // The permutations follow each other: if an engine takes turns, no two flows send to the same GPU at a
             // time.
@@ -281,11 +303,16 @@ impl Found<'_> {
         Flow::from_host(node, HostMemory::Pinned, gpu).reversed()
     }
 
-    fn host(&mut self) {
+    /// Plans copies of all GPUs with the host, in each direction.
+    fn with_host(&mut self) {
         let up: Vec<Flow> = self.gpus.iter().map(|gpu| self.up(*gpu)).collect();
         let down: Vec<Flow> = up.iter().map(|flow| flow.reversed()).collect();
         self.add(Pattern::HostToAll, String::new(), down);
         self.add(Pattern::AllToHost, String::new(), up);
+    }
+
+    fn host(&mut self) {
+        self.with_host();
         for couple in self.by_place().chunks_exact(2) {
             let (one, other) = (couple[0], couple[1]);
             if is_direct(

@@ -93,6 +93,15 @@ pub enum Action {
         /// True if counters are read before and after it.
         counted: bool,
     },
+    /// Copy flows at once for a time, and check their bytes.
+    Soak {
+        /// Arrangement of the flows; none for copies by kernels within each GPU.
+        pattern: Option<Pattern>,
+        /// Time of the round, milliseconds.
+        millis: u32,
+        /// Parts of that time; the bytes are checked after each.
+        bursts: u32,
+    },
 }
 
 impl Task {
@@ -118,6 +127,8 @@ impl Task {
             Action::Load { rows, copies, .. } => rows
                 .saturating_add(1)
                 .saturating_mul(copies.saturating_add(1)),
+            // Its deadline follows from its time.
+            Action::Soak { .. } => 0,
         };
         self.setup.bytes.0.saturating_mul(u64::from(copies))
     }
@@ -140,6 +151,7 @@ impl Task {
             | Action::Pinning { .. }
             | Action::Load { .. }
             | Action::Clocks => false,
+            Action::Soak { pattern, .. } => pattern.is_none(),
         }
     }
 
@@ -159,7 +171,8 @@ impl Task {
             | Action::Hazard { .. }
             | Action::Host { .. }
             | Action::Pinning { .. }
-            | Action::Load { .. } => false,
+            | Action::Load { .. }
+            | Action::Soak { .. } => false,
         }
     }
 
@@ -222,6 +235,11 @@ impl fmt::Display for Task {
             }
             Action::Pinning { .. } => write!(f, "page-locking"),
             Action::Load { pattern, .. } => write!(f, "load pattern {pattern}"),
+            Action::Soak {
+                pattern: Some(pattern),
+                ..
+            } => write!(f, "soak, {pattern}"),
+            Action::Soak { pattern: None, .. } => write!(f, "soak, kernels"),
             Action::Bandwidth { .. } => {
                 write!(f, "{placement}")?;
                 let parts = [

@@ -13,6 +13,7 @@ use model::measurement::{DriverFacts, SecondLook};
 use model::report::Tool;
 use model::request::Request;
 use model::snapshot::{GpuPair, Snapshot};
+use model::soak::{Minute, SoakEnd, SoakEvent, SoakPath};
 use model::timeline::Timeline;
 use plan::Round;
 
@@ -129,6 +130,29 @@ pub enum Event {
     Traffic {
         /// One entry per GPU.
         counted: Vec<load::Counted>,
+    },
+    /// Hours under load begin.
+    Soak {
+        /// Time that was asked for, seconds.
+        seconds: f64,
+        /// The flows of its rounds.
+        paths: Vec<SoakPath>,
+    },
+    /// A minute under load, and what happened since the last one.
+    Minute {
+        minute: Minute,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        events: Vec<SoakEvent>,
+        /// Rounds so far that ran to their end, and that did not.
+        ran: u64,
+        lost: u64,
+    },
+    /// Hours under load have ended.
+    SoakEnded {
+        ended: SoakEnd,
+        /// Events since the last minute.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        events: Vec<SoakEvent>,
     },
     /// The last round has ended.
     Measured {

@@ -17,6 +17,7 @@ use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, SecondLook, S
 use model::report::Timing;
 use model::request::Request;
 use model::snapshot::Snapshot;
+use model::soak::{Soak, SoakEnd};
 use model::timeline::Timeline;
 use model::topology::Topology;
 use plan::{Action, Round};
@@ -49,6 +50,7 @@ pub struct Recording {
     loaded: BTreeMap<u32, During>,
     /// True if the last round placed among the readings was a load pattern; none once newer readings arrived.
     placed: Option<bool>,
+    soak: Option<Soak>,
     interrupted: bool,
     ended: bool,
     times: Times,
@@ -161,6 +163,33 @@ impl Recording {
                 None => self.broken_off.push(broken),
             },
             Event::Limited { why } => self.limited.push(why),
+            Event::Soak { seconds, paths } => {
+                self.soak = Some(Soak {
+                    requested_seconds: seconds,
+                    paths,
+                    ended: SoakEnd::CutOff,
+                    ..Soak::default()
+                });
+            }
+            Event::Minute {
+                minute,
+                events,
+                ran,
+                lost,
+            } => {
+                if let Some(soak) = &mut self.soak {
+                    soak.seconds = minute.until_s;
+                    (soak.rounds, soak.rounds_lost) = (ran, lost);
+                    soak.minutes.push(minute);
+                    events.into_iter().for_each(|event| soak.happened(event));
+                }
+            }
+            Event::SoakEnded { ended, events } => {
+                if let Some(soak) = &mut self.soak {
+                    soak.ended = ended;
+                    events.into_iter().for_each(|event| soak.happened(event));
+                }
+            }
             Event::Measured { interrupted } => {
                 self.interrupted = interrupted;
                 self.times.measured = at;
@@ -197,6 +226,11 @@ impl Recording {
                 .or_default()
                 .ended(is_load, samples.len());
         }
+    }
+
+    /// Returns the hours under load so far, if there are any.
+    pub fn soak(&self) -> Option<&Soak> {
+        self.soak.as_ref()
     }
 
     /// Marks the run as ended. No entry records this: the report replaces the journal, so any journal that still exists
@@ -294,6 +328,10 @@ impl Recording {
             left_out: self.left_out,
             thinned_out: self.thinned_out,
             second_looks: self.second_looks,
+            soak: self.soak.map(|mut soak| {
+                soak.find_equilibrium();
+                Box::new(soak)
+            }),
             interrupted: self.interrupted,
             cut_off: cut_off.is_some(),
             ..figures

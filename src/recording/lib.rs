@@ -17,6 +17,7 @@ pub use self::fold::{Recorded, Recording};
 pub use self::journal::Journal;
 pub use self::place::is_going_on;
 pub use self::read::{LONGEST, bounded, file, read};
+use model::soak::Soak;
 
 /// The writer of a run's entries, which also folds them.
 #[derive(Debug)]
@@ -47,6 +48,11 @@ impl Recorder {
     /// Returns, once, the reason why no journal is kept any more.
     pub fn failure(&mut self) -> Option<String> {
         self.journal.failure()
+    }
+
+    /// Returns the hours under load so far, if there are any.
+    pub fn soak(&self) -> Option<&Soak> {
+        self.recording.soak()
     }
 
     /// Returns the result of the run if it ended now.

@@ -6,7 +6,9 @@ use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::pair_figures::Figures;
 use super::standing::{after_comma, of_copies};
-use super::{advice, against, findings, gaps, host, load, machine, partial, streams, tables, topo};
+use super::{
+    advice, against, findings, gaps, host, load, machine, partial, soak, streams, tables, topo,
+};
 use model::measurement::{Measurements, PeerBandwidth, Status, Tables};
 use model::placement::{Pair, Path};
 use model::report::{Conclusion, Report};
@@ -118,6 +120,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     streams::hazards(page, hazard);
     host::write(page, measurements);
     load::write(page, measurements);
+    soak::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {
         matrices.all(page);
     }

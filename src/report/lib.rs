@@ -56,6 +56,8 @@ pub mod prometheus;
 pub mod read;
 mod rows;
 pub mod rules;
+mod soak;
+mod soak_series;
 mod standing;
 mod streams;
 mod tables;
@@ -68,6 +70,8 @@ mod wrap;
 
 pub use digest::held;
 pub use format::{Format, Of, Style};
+pub use soak::{duration, line as soak_line};
+pub use soak_series::series as soak_series;
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for
 /// all formats follow from this list.

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::common::{
     HARDWARE_REPORT, check, finish, peerscope, place, read_json, signal, text_of, wait, write_json,
 };
-use crate::worker_faults::hanging_run;
+use crate::worker_faults::{hanging_run, until};
 
 const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
@@ -239,6 +240,10 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         "check --machine demo --profile quick",
         "check --machine none",
         "check --machine nosuch",
+        "soak --for 1s --machine h200x2 --profile quick --no-journal",
+        "soak --for 1s --machine demo --profile quick --no-journal",
+        "soak --for 1s --machine none --no-journal",
+        "soak --for never",
         "topo --machine h200x2",
         "topo --machine demo",
         "topo --machine none",
@@ -292,6 +297,31 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
     seen.get_mut("check")
         .unwrap()
         .insert(wait(&mut interrupted).code().unwrap());
+    let series = folder.join("soak.prom");
+    let mut soaking = peerscope(&[
+        "soak",
+        "--for",
+        "7d",
+        "--machine",
+        "h200x2",
+        "--profile",
+        "quick",
+        "--no-journal",
+        "--textfile",
+        &text_of(&series),
+    ]);
+    let mut soaking = soaking
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("a minute of the soak", Duration::from_secs(60), || {
+        series.exists().then_some(())
+    });
+    signal("INT", soaking.id());
+    seen.get_mut("soak")
+        .unwrap()
+        .insert(wait(&mut soaking).code().unwrap());
 
     let mut documented: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
     for row in rows {

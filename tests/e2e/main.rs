@@ -51,6 +51,7 @@ mod scale;
 mod second_looks;
 mod second_reading;
 mod selection;
+mod soak;
 mod surroundings;
 mod terminal;
 mod topo;

@@ -11,6 +11,7 @@ use super::super::follower::Follower;
 use super::super::progress::Progress;
 use super::super::{Failure, release, select};
 use super::Began;
+use super::hours::Hours;
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
 use diagnose::{Evidence, Settings};
@@ -33,19 +34,19 @@ use worker::{Worker, environment};
 
 /// A check whose facts are read and whose driver starts.
 pub(super) struct Run<'a> {
-    args: &'a CheckArgs,
-    scope: &'a Scope,
+    pub(super) args: &'a CheckArgs,
+    pub(super) scope: &'a Scope,
     machine: &'a Arc<dyn Machine>,
     start_limit: Duration,
-    facts: Facts,
+    pub(super) facts: Facts,
     /// The facts of the selected GPUs.
     snapshot: Snapshot,
     /// Number of GPUs of the machine, selected or not.
     there: usize,
     /// Every GPU of the machine: traffic of those that are not selected may pass the same links.
     quiet: Vec<LeftAlone>,
-    stop: Arc<AtomicBool>,
-    follower: Follower,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) follower: Follower,
     /// Seconds that reading the facts took.
     discover: f64,
 }
@@ -97,6 +98,7 @@ impl<'a> Run<'a> {
             watch: None,
             counters: None,
             marker: None,
+            clock: Duration::ZERO,
         };
         let mut run = Self {
             args,
@@ -139,13 +141,21 @@ impl<'a> Run<'a> {
 
     /// Measures what was requested, and records it. Returns the last worker, which was killed: it dies while the run is
     /// judged and the report is written.
-    pub(super) fn measure(&mut self, worker: Result<Worker, HardwareError>) -> Option<Worker> {
-        let mut idle = self.take_measurements(worker);
+    pub(super) fn measure(
+        &mut self,
+        worker: Result<Worker, HardwareError>,
+        soak: Option<&Hours>,
+    ) -> Option<Worker> {
+        let mut idle = self.take_measurements(worker, soak);
         idle.iter_mut().for_each(Worker::kill);
         idle
     }
 
-    fn take_measurements(&mut self, worker: Result<Worker, HardwareError>) -> Option<Worker> {
+    fn take_measurements(
+        &mut self,
+        worker: Result<Worker, HardwareError>,
+        soak: Option<&Hours>,
+    ) -> Option<Worker> {
         let mut snapshot = self.snapshot.clone();
         self.follower.take(Event::Facts {
             snapshot: snapshot.clone(),
@@ -161,7 +171,7 @@ impl<'a> Run<'a> {
             late.iter_mut()
                 .for_each(|late| late.wait_for_links(&mut snapshot));
         }
-        let idle = self.run_rounds(worker, &launch, facts, &snapshot);
+        let idle = self.run_rounds(worker, &launch, &facts, &snapshot);
         self.take_late(late, &mut snapshot);
         if let Some(watch) = self.follower.watch.take() {
             let quiet = self.leave_alone(&snapshot, Moment::End);
@@ -170,7 +180,10 @@ impl<'a> Run<'a> {
             self.others(quiet);
             self.follower.take(Event::Counted { counted });
         }
-        idle
+        match (idle, soak) {
+            (Some(worker), Some(hours)) => self.soak(worker, &launch, &facts, &snapshot, hours),
+            (idle, _) => idle,
+        }
     }
 
     /// Returns true if the error counters of NVLinks must be read before anything is copied, because the first copies are
@@ -313,16 +326,16 @@ impl<'a> Run<'a> {
         &mut self,
         worker: Worker,
         launch: &Launch,
-        facts: DriverFacts,
+        facts: &DriverFacts,
         snapshot: &Snapshot,
     ) -> Option<Worker> {
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-        let topology = topology::with_cuda(topology::build(snapshot), &facts);
+        let topology = topology::with_cuda(topology::build(snapshot), facts);
         let caches = snapshot.host.last_level_cache_bytes.get();
         let profile = self.scope.profile.clone().beyond_caches(caches, gpus.len());
         let request = plan::Request {
             gpus: &gpus,
-            driver: &facts,
+            driver: facts,
             topology: &topology,
             profile: &profile,
             groups: &self.scope.groups,
@@ -332,7 +345,7 @@ impl<'a> Run<'a> {
         };
         let rounds = plan::rounds(&request);
         let rounds = if self.args.trace.is_some() {
-            plan::follow(rounds, &facts)
+            plan::follow(rounds, facts)
         } else {
             rounds
         };
@@ -350,7 +363,7 @@ impl<'a> Run<'a> {
             left_out,
             thinned_out,
         });
-        let runnable = self.without_obstacles(&rounds, &facts);
+        let runnable = self.without_obstacles(&rounds, facts);
         // A link is under load only while something is copied.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
             self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));

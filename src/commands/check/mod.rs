@@ -1,21 +1,24 @@
 //! `check`: facts, probes, findings, verdict.
 
+mod hours;
 mod journal;
 mod measuring;
 mod outputs;
 mod scope;
+mod soak;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use self::hours::Hours;
 use self::measuring::Run;
 use self::outputs::Outputs;
 use self::scope::Scope;
 use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp, written_text};
-use crate::cli::{CheckArgs, Cli};
+use crate::cli::{CheckArgs, Cli, SoakArgs};
 use decide::nccl;
 use hardware::{Lock, Machine};
 use model::report::Report;
@@ -29,11 +32,32 @@ use worker::Worker;
 ///
 /// A sentence for stderr.
 pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8, Failure> {
+    check(cli, machine, args, None)
+}
+
+/// Checks a machine, keeps it under load for hours, and returns the exit code.
+///
+/// # Errors
+///
+/// A sentence for stderr.
+pub(super) fn soak(cli: &Cli, machine: &Arc<dyn Machine>, args: &SoakArgs) -> Result<u8, Failure> {
+    check(cli, machine, &args.check, Some(args))
+}
+
+fn check(
+    cli: &Cli,
+    machine: &Arc<dyn Machine>,
+    args: &CheckArgs,
+    soak: Option<&SoakArgs>,
+) -> Result<u8, Failure> {
     let scope = Scope::new(args)?;
     let against = args.against.as_deref().map(nccl_file).transpose()?;
     let stop = Arc::default();
     let outputs = Outputs::prepare(cli, args, &scope, &stop)?;
-    match conduct(cli, machine, args, &scope, &outputs, &stop)? {
+    let soak = soak
+        .map(|soak| Hours::prepare(soak, &outputs))
+        .transpose()?;
+    match conduct(cli, machine, args, (&scope, soak.as_ref()), &outputs, &stop)? {
         Conducted::Nothing(report) => outputs.publish_unmeasured(&report),
         Conducted::Measured {
             mut report,
@@ -68,7 +92,7 @@ pub(super) fn measured(cli: &Cli, machine: &Arc<dyn Machine>) -> Result<Report, 
     let scope = Scope::new(&args)?;
     let stop = Arc::default();
     let outputs = Outputs::prepare(cli, &args, &scope, &stop)?;
-    match conduct(cli, machine, &args, &scope, &outputs, &stop)? {
+    match conduct(cli, machine, &args, (&scope, None), &outputs, &stop)? {
         Conducted::Nothing(report) => Ok(*report),
         Conducted::Measured {
             report,
@@ -119,7 +143,7 @@ fn conduct(
     cli: &Cli,
     machine: &Arc<dyn Machine>,
     args: &CheckArgs,
-    scope: &Scope,
+    (scope, soak): (&Scope, Option<&Hours>),
     outputs: &Outputs,
     stop: &Arc<AtomicBool>,
 ) -> Result<Conducted, Failure> {
@@ -140,7 +164,7 @@ fn conduct(
     let (mut run, worker) =
         Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
     unlocked.iter().for_each(|problem| run.problem(problem));
-    let last_worker = run.measure(worker);
+    let last_worker = run.measure(worker, soak);
     let exclusive = run.is_exclusive();
     let (mut recorded, journal) = run.finish();
     let timelines = std::mem::take(&mut recorded.timelines);

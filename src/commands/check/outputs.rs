@@ -1,5 +1,6 @@
 //! The outputs of a check: its report on stdout and in files, and its timeline.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,6 +49,15 @@ impl Outputs {
             judging: Judging::with(cli, &args.out)?,
             interrupted: cli.exit_contract.code(Ending::Interrupted),
         })
+    }
+
+    /// Checks that another file can be written.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file.
+    pub(super) fn beside(&self, path: &Path) -> Result<Whole, String> {
+        self.files.beside(path)
     }
 
     /// Lets Ctrl-C, SIGTERM and SIGHUP set this flag. The second signal ends the program.

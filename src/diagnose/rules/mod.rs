@@ -13,6 +13,7 @@ mod load_reached;
 mod load_steps;
 mod lost;
 mod nvlink_ends;
+mod over_time;
 mod peer_access;
 mod peer_copy;
 mod peers;
@@ -121,6 +122,13 @@ rules! {
     not_explained
     pasted_incomplete
     pasted_contradicts
+    rate_fell_over_time
+    rate_fell_with_heat
+    link_retrained_over_time
+    link_errors_over_time
+    gpu_hotter_than_siblings
+    bytes_wrong_over_time
+    copy_lost_over_time
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

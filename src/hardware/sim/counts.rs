@@ -43,6 +43,15 @@ impl Counters {
         }
     }
 
+    /// Returns the bits that have passed an NVLink, in both directions.
+    pub(super) fn link_bits(&self, gpu: u32, link: u8) -> f64 {
+        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = counters
+            .get(&gpu)
+            .and_then(|counter| counter.links.get(&link));
+        counted.map_or(0.0, |[sent, received]| 8.0 * (sent + received))
+    }
+
     /// Returns the counters of a GPU.
     pub(super) fn counts(&self, spec: &MachineSpec, index: u32, links: &[u8]) -> Counts {
         let fault = spec.faults.counters.iter().find(|fault| fault.gpu == index);

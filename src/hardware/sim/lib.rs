@@ -4,6 +4,7 @@
 mod active;
 mod base;
 pub mod builtin;
+mod clock;
 mod counts;
 mod descriptions;
 mod driver;

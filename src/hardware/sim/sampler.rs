@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::clock::Clock;
 use hardware::{LinkSample, Sampler, Telemetry};
 
 /// Most readings taken at once. A simulated copy can take years.
@@ -11,6 +12,7 @@ const MOST_AT_ONCE: u32 = 50;
 /// Readings whose times follow the driver's clock over all workers of a run.
 pub(super) struct Clocked {
     telemetry: Arc<dyn Telemetry>,
+    clock: Arc<Clock>,
     gpus: Vec<u32>,
     interval: Duration,
     /// Sum of the last clocks of earlier workers.
@@ -24,9 +26,15 @@ pub(super) struct Clocked {
 
 impl Clocked {
     /// Takes the first reading of each GPU.
-    pub(crate) fn start(telemetry: Arc<dyn Telemetry>, gpus: &[u32], interval: Duration) -> Self {
+    pub(crate) fn start(
+        telemetry: Arc<dyn Telemetry>,
+        clock: Arc<Clock>,
+        gpus: &[u32],
+        interval: Duration,
+    ) -> Self {
         let sampler = Self {
             telemetry,
+            clock,
             gpus: gpus.to_vec(),
             interval,
             before: Duration::ZERO,
@@ -38,8 +46,8 @@ impl Clocked {
         sampler
     }
 
-    /// Returns the number of readings that are due at this time of the driver's clock.
-    fn due(&mut self, now: Duration) -> u32 {
+    /// Takes the readings that are due at this time of the driver's clock, each at its own time.
+    fn take_due(&mut self, now: Duration) {
         if now < self.now {
             // The clock of another worker, which began at zero.
             self.before = self.before.saturating_add(self.now);
@@ -48,18 +56,20 @@ impl Clocked {
         let elapsed = self.before.saturating_add(now);
         let mut due = 0;
         while self.next <= elapsed && due < MOST_AT_ONCE {
+            self.clock.passed(self.next);
+            self.look_now();
             (self.next, due) = (self.next.saturating_add(self.interval), due + 1);
         }
         if self.next <= elapsed {
             self.next = elapsed.saturating_add(self.interval);
         }
-        due
+        self.clock.passed(elapsed);
     }
 }
 
 impl Sampler for Clocked {
     fn follow(&mut self, now: Duration) {
-        (0..self.due(now)).for_each(|_| self.look_now());
+        self.take_due(now);
     }
 
     fn look_now(&self) {

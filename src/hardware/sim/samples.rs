@@ -51,12 +51,17 @@ impl SimTelemetry {
             .get(index as usize)
             .map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
         let (loaded, several) = (before > 0, self.is_counted(true));
-        self.show(gpu, loaded, several)
+        self.show(index, gpu, loaded, several)
     }
 
     /// Returns the values of a GPU's sample.
-    fn show(&self, gpu: &GpuSpec, loaded: bool, several: bool) -> LinkSample {
-        let throttle_reasons = gpu.state.throttle_under_load.clone();
+    fn show(&self, index: u32, gpu: &GpuSpec, loaded: bool, several: bool) -> LinkSample {
+        let seconds = self.seconds();
+        let clock = self.spec.clock_at(index, seconds);
+        let mut throttle_reasons = gpu.state.throttle_under_load.clone();
+        if clock < 1.0 {
+            throttle_reasons.push("sw-thermal".to_owned());
+        }
         let under_load = if loaded {
             gpu.state.ecc_uncorrected_under_load
         } else {
@@ -74,9 +79,13 @@ impl SimTelemetry {
         let state = LinkSample {
             ecc_uncorrected,
             throttle_reasons,
-            sm_clock_mhz: Some(gpu.clocks_mhz.0),
+            sm_clock_mhz: Some(rounded(f64::from(gpu.clocks_mhz.0) * clock)),
             memory_clock_mhz: Some(gpu.clocks_mhz.1),
-            temperature_c: Some(temperature),
+            temperature_c: Some(
+                self.spec
+                    .temperature_at(index, seconds)
+                    .map_or(temperature, rounded),
+            ),
             ..LinkSample::default()
         };
         let Some(function) = self.spec.function(gpu.pci) else {
@@ -94,16 +103,28 @@ impl SimTelemetry {
             .iter()
             .filter(|fault| loaded && fault.function == function.address);
         let added = added.filter(|fault| several || !fault.only_under_load);
+        let (down, flapped) = self.spec.flaps_at(function.address, seconds);
+        let link = down.or(link);
         LinkSample {
             generation: link.map(|link| link.generation),
             width: link.map(|link| link.width),
             replays: Some(
                 added
                     .map(|fault| fault.replays)
-                    .fold(0, u64::saturating_add),
+                    .fold(flapped, u64::saturating_add),
             ),
             pcie_errors: Some(self.errors(function, loaded, several)),
             ..state
         }
     }
+}
+
+/// Returns a reading as NVML reports it, in whole numbers.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "degrees and megahertz, which a description bounds"
+)]
+fn rounded(value: f64) -> u32 {
+    value.round().max(0.0) as u32
 }

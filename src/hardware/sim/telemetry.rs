@@ -19,6 +19,7 @@ use model::snapshot::{
     NvLinkRemote, P2pStatus, PcieErrors, RemappedRows, SlowFact,
 };
 
+use super::clock::Clock;
 use super::counts::{Counters, each_link};
 use super::moved::Looks;
 use super::routes::nvlink_mbps;
@@ -43,6 +44,7 @@ pub(crate) struct SimTelemetry {
     link_errors_read: Vec<AtomicBool>,
     /// Whether several flows have run at once.
     loaded: AtomicBool,
+    clock: Arc<Clock>,
 }
 
 impl SimTelemetry {
@@ -58,7 +60,13 @@ impl SimTelemetry {
             looks,
             counters: Counters::default(),
             loaded: AtomicBool::new(false),
+            clock: Arc::default(),
         }
+    }
+
+    /// Returns the driver's clock, seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.clock.seconds()
     }
 
     /// Returns the number of samples of a GPU up to now.
@@ -227,11 +235,20 @@ impl SimTelemetry {
                 copied && fault.gpu == gpu.index && fault.link == u32::from(number)
             });
             let added = added.filter(|fault| self.is_counted(fault.only_under_load));
+            let bits = self.counters.link_bits(gpu.index, number);
+            let (crc, recovery) =
+                self.spec
+                    .nvlink_errors_at(gpu.index, number.into(), self.seconds(), bits);
+            let over_time = NvLinkErrors {
+                crc,
+                recovery,
+                ..NvLinkErrors::default()
+            };
             let sum = |figure: fn(&NvLinkErrors) -> u64| {
                 let added: u64 = added
                     .clone()
                     .map(|fault| figure(&fault.errors))
-                    .fold(0, u64::saturating_add);
+                    .fold(figure(&over_time), u64::saturating_add);
                 Reading::Known(figure(&links.errors).saturating_add(added))
             };
             // nvml.h: the counters of flits and replays are "unsupported for Blackwell+", which has others.
@@ -362,6 +379,9 @@ impl Telemetry for SimTelemetry {
             GpuGroup::NvLink => self.nvlink(gpu, spec),
             GpuGroup::State => {
                 Self::state(gpu, spec);
+                if let Reading::Known(processes) = &mut gpu.processes {
+                    processes.extend(self.spec.programs_at(gpu.index, self.seconds()));
+                }
                 let fault = self
                     .spec
                     .faults
@@ -431,7 +451,8 @@ impl Telemetry for SimTelemetry {
     }
 
     fn sampler(self: Arc<Self>, gpus: &[u32], interval: Duration) -> Box<dyn Sampler> {
-        Box::new(Clocked::start(self, gpus, interval))
+        let clock = Arc::clone(&self.clock);
+        Box::new(Clocked::start(self, clock, gpus, interval))
     }
 
     /// Its answers come from this very process: a busy host is no reason to go without them.

@@ -22,6 +22,7 @@ mod heat;
 mod host_map;
 mod load;
 mod map_cells;
+mod soak;
 mod timeline;
 
 pub(super) use self::comparison::page as comparison;
@@ -61,6 +62,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
         (picture(digest))
         (heat::write(digest))
         div .charts { (bars::write(digest)) }
+        @if let Some(measurements) = &digest.report.measurements { (soak::write(measurements)) }
         (cards::notes(digest))
         (timeline::write(digest.timelines))
         (rest(page.blocks()))

@@ -82,6 +82,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
     if any {
         gpus::write(page, digest, measurements);
     }
+    super::soak::write(page, measurements);
 }
 
 /// Writes in one line what nearly every healthy machine gets.

@@ -37,7 +37,7 @@ pub(super) struct Prepared {
 
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 impl State {
-    /// Enqueues a copy.
+    /// Enqueues a copy that is made this many times, one after the other.
     pub(super) fn copy(
         &mut self,
         engine: Engine,
@@ -45,6 +45,7 @@ impl State {
         destination: Buffer,
         source: Buffer,
         bytes: u64,
+        times: u32,
     ) -> Result<(), HardwareError> {
         let devices = (source.device(), destination.device());
         let call = match (engine, devices) {
@@ -103,6 +104,10 @@ impl State {
                 fault,
             }) => {
                 self.delay(&mut flow, ends, fault);
+                if times > 1 {
+                    flow.bytes *= f64::from(times);
+                    flow.each_ns *= f64::from(times);
+                }
                 // The conditions of a conditional fault are known only when the copy ends.
                 match fault
                     .filter(|fault| !fault.is_conditional())
@@ -175,7 +180,12 @@ impl State {
         let fault = if local {
             None
         } else {
-            self.spec.copy_fault(ends, engine, side, path)
+            let late = || {
+                let fault = self.spec.late_copy_fault(ends, self.seconds())?;
+                let pairs = crate::spec::Pairs::Ordered(ends.0, ends.1);
+                Some(PairFault::new(pairs, fault))
+            };
+            self.spec.copy_fault(ends, engine, side, path).or_else(late)
         };
         let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
         if direct && !local {

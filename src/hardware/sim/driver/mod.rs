@@ -343,7 +343,21 @@ impl Driver for SimDriver {
     ) -> Result<(), HardwareError> {
         self.state
             .borrow_mut()
-            .copy(engine, stream, destination, source, bytes)
+            .copy(engine, stream, destination, source, bytes, 1)
+    }
+
+    fn copy_again(
+        &self,
+        engine: Engine,
+        stream: Stream,
+        (destination, source): (Buffer, Buffer),
+        bytes: u64,
+        times: u32,
+    ) -> Result<(), HardwareError> {
+        // One operation of as many bytes: hours of copies take no longer than their number of rounds.
+        self.state
+            .borrow_mut()
+            .copy(engine, stream, destination, source, bytes, times)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {

@@ -229,7 +229,13 @@ impl State {
             };
             1.0 - drift.percent / 100.0 * passed
         };
-        drifts.map(left).product()
+        let drifted: f64 = drifts.map(left).product();
+        drifted * self.spec.clock_at(gpu, self.seconds())
+    }
+
+    /// Returns the host's clock in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.clock_ns / 1e9
     }
 
     /// Returns the rate of a GPU's own memory, GB/s. It is the limit if the description has no link on the way.

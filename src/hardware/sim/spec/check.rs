@@ -54,6 +54,7 @@ impl MachineSpec {
         self.peers_and_devices()?;
         speeds(&self.speeds)?;
         number("noise.percent", self.noise.percent, 0.0, 1000.0, "per cent")?;
+        self.changes()?;
         self.faults(&self.faults, &places)
     }
 

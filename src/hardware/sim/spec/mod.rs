@@ -10,6 +10,7 @@ mod gpu;
 mod host;
 mod numbers;
 mod nvidia;
+mod over_time;
 mod peers;
 mod problem;
 mod surroundings;
@@ -28,6 +29,7 @@ pub use faults::{
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
 pub use nvidia::Hidden;
+pub use over_time::{Flap, Heat, LateCopyFault, NvLinkOverTime, OverTime, Program};
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 pub use problem::Problem;
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
@@ -67,6 +69,9 @@ pub struct MachineSpec {
     pub noise: Noise,
     #[serde(default)]
     pub faults: Faults,
+    /// Changes with time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub over_time: OverTime,
 }
 
 /// Facts of the host.

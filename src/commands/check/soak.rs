@@ -1,0 +1,251 @@
+//! Keeps a machine under load after its check, round and round, until the time is over.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::super::follower::Follower;
+use super::super::remark;
+use super::hours::Hours;
+use super::measuring::Run;
+use measure::Outcome;
+use measure::minutes::{Counted, Minutes};
+use measure::watch::Watch;
+use model::measurement::DriverFacts;
+use model::snapshot::Snapshot;
+use model::soak::SoakEnd;
+use plan::{Action, Round};
+use recording::Event;
+use report::soak_series;
+use worker::Worker;
+use worker::start::Launch;
+use worker::supervisor::{self, Listener, Results};
+
+/// Failures of a round after which it is left out: it costs its deadline each time.
+const MOST_FAILURES: u32 = 2;
+
+impl Run<'_> {
+    /// Runs rounds until the time is over. Returns the last worker.
+    pub(super) fn soak(
+        &mut self,
+        worker: Worker,
+        launch: &Launch,
+        facts: &DriverFacts,
+        snapshot: &Snapshot,
+        hours: &Hours,
+    ) -> Option<Worker> {
+        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let topology = topology::with_cuda(topology::build(snapshot), facts);
+        let request = plan::Request {
+            gpus: &gpus,
+            driver: facts,
+            topology: &topology,
+            profile: &self.scope.profile,
+            groups: &self.scope.groups,
+            overlap_bytes: None,
+            deadline: self.args.deadline,
+            serial: self.args.serial,
+        };
+        let rounds: Vec<Round> = plan::soak(&request, hours.length)
+            .into_iter()
+            .filter(|round| plan::obstacle(round, facts).is_none())
+            .collect();
+        let telemetry = self.facts.telemetry().cloned();
+        let counted = || {
+            telemetry
+                .as_ref()
+                .map(|telemetry| Counted::now(telemetry, snapshot))
+                .unwrap_or_default()
+        };
+        let mut soaking = Soaking {
+            minutes: Minutes::new(&rounds, &gpus, self.follower.clock, counted()),
+            watch: telemetry
+                .as_ref()
+                .map(|telemetry| Watch::start_for_hours(telemetry, &gpus)),
+            follower: &mut self.follower,
+            counted: &counted,
+            carried: &|flow, bytes| {
+                if let Some(telemetry) = &telemetry {
+                    telemetry.carried(flow, bytes);
+                }
+            },
+            hours,
+            rounds: &rounds,
+            failures: HashMap::new(),
+            next: 0,
+            line: String::new(),
+        };
+        soaking.show();
+        soaking.follower.take(Event::Soak {
+            seconds: hours.length.as_secs_f64(),
+            paths: soaking.minutes.paths().to_vec(),
+        });
+        let mut idle = Some(worker);
+        let ended = loop {
+            let next = soaking.next_rounds();
+            let Some(worker) = idle.take() else {
+                break SoakEnd::NothingRuns;
+            };
+            if next.is_empty() {
+                idle = Some(worker);
+                break soaking.reason();
+            }
+            let Results {
+                interrupted,
+                idle: last,
+            } = supervisor::run(worker, launch, &next, &self.stop, &mut soaking);
+            idle = last;
+            if interrupted {
+                break SoakEnd::Interrupted;
+            }
+        };
+        soaking.end(ended);
+        if ended == SoakEnd::Interrupted {
+            self.follower.take(Event::Measured { interrupted: true });
+        }
+        idle
+    }
+}
+
+/// The listener of a soak.
+struct Soaking<'a> {
+    follower: &'a mut Follower,
+    minutes: Minutes,
+    watch: Option<Watch>,
+    counted: &'a dyn Fn() -> Counted,
+    carried: &'a dyn Fn(model::flow::Flow, u64),
+    hours: &'a Hours,
+    rounds: &'a [Round],
+    /// Number of times in a row that a round did not run to its end.
+    failures: HashMap<u32, u32>,
+    /// Place of the next round, if they run one by one.
+    next: usize,
+    /// The figures so far, for the terminal.
+    line: String,
+}
+
+impl Soaking<'_> {
+    /// Returns the rounds that still fit into the time, without those that failed too often. Returns none if the soak is
+    /// over.
+    fn next_rounds(&mut self) -> Vec<Round> {
+        let left = self.hours.length.as_secs_f64() - self.minutes.seconds();
+        let faulty = self.hours.fail_fast && self.minutes.has_fault();
+        if left <= 0.0 || faulty {
+            return Vec::new();
+        }
+        let usable = |round: &&Round| {
+            self.failures
+                .get(&round.id)
+                .is_none_or(|failures| *failures < MOST_FAILURES)
+        };
+        let usable: Vec<&Round> = self.rounds.iter().filter(usable).collect();
+        if self.hours.fail_fast {
+            // A fault ends the soak before the next round.
+            let next = usable.get(self.next % usable.len().max(1));
+            self.next += 1;
+            return next.copied().cloned().into_iter().collect();
+        }
+        let mut time = 0.0;
+        let fits = |round: &&Round| {
+            let fits = time < left;
+            time += seconds_of(round);
+            fits
+        };
+        usable.into_iter().take_while(fits).cloned().collect()
+    }
+
+    /// Shows the time left and the figures so far.
+    fn show(&self) {
+        let left = self.hours.length.as_secs_f64() - self.minutes.seconds();
+        self.follower.progress.hours(left, &self.line);
+    }
+
+    fn reason(&self) -> SoakEnd {
+        if self.hours.fail_fast && self.minutes.has_fault() {
+            SoakEnd::FirstFault
+        } else if self.minutes.seconds() >= self.hours.length.as_secs_f64() {
+            SoakEnd::TimeOver
+        } else {
+            SoakEnd::NothingRuns
+        }
+    }
+
+    /// Takes the readings since the last round.
+    fn drain(&mut self) {
+        if let Some(watch) = &self.watch {
+            self.minutes.read(&watch.drain());
+        }
+    }
+
+    /// Closes the minute, if it is over or `anyway`.
+    fn close(&mut self, anyway: bool) {
+        if !anyway && !self.minutes.is_over() {
+            return;
+        }
+        let minute = self.minutes.close((self.counted)());
+        self.follower.take(Event::Minute {
+            minute,
+            events: self.minutes.take_events(),
+            ran: self.minutes.ran,
+            lost: self.minutes.lost,
+        });
+        let Some(soak) = self.follower.recorder.soak() else {
+            return;
+        };
+        self.line = report::soak_line(soak);
+        if let Some(file) = &self.hours.textfile
+            && let Err(failure) = file.write(&soak_series(soak))
+        {
+            self.follower.progress.aside(|| remark(&failure.sentence));
+        }
+    }
+
+    fn end(mut self, ended: SoakEnd) {
+        if let Some(watch) = &mut self.watch {
+            watch.stop();
+        }
+        self.drain();
+        self.close(true);
+        self.follower.take(Event::SoakEnded {
+            ended,
+            events: self.minutes.take_events(),
+        });
+    }
+}
+
+impl Listener for Soaking<'_> {
+    fn begins(&mut self, _round: &Round, _ended: usize) {}
+
+    fn ends(&mut self, id: u32, outcome: &Outcome) {
+        let Some(round) = self.rounds.iter().find(|round| round.id == id) else {
+            return;
+        };
+        for (flow, bytes) in self.minutes.ended(round, outcome) {
+            (self.carried)(flow, bytes);
+        }
+        if matches!(outcome, Outcome::Failed { .. } | Outcome::Lost { .. }) {
+            *self.failures.entry(id).or_default() += 1;
+        } else {
+            self.failures.remove(&id);
+        }
+        self.drain();
+        self.close(false);
+        self.show();
+    }
+
+    fn clock(&mut self, now: Duration) {
+        self.minutes.clock(now);
+        self.watch.iter_mut().for_each(|watch| watch.follow(now));
+    }
+
+    fn problem(&mut self, problem: &str) {
+        self.minutes.problem(problem);
+    }
+}
+
+/// Returns the seconds that a round takes.
+fn seconds_of(round: &Round) -> f64 {
+    match round.task.action {
+        Action::Soak { millis, .. } => f64::from(millis) / 1e3,
+        _ => 0.0,
+    }
+}

@@ -1,0 +1,180 @@
+//! # What it means
+//!
+//! Bytes arrived wrong, or never, during hours under load.
+//!
+//! # How it is detected
+//!
+//! After each burst of copies every destination is compared with what was sent (`measurements.soak`). The evidence has the
+//! time of the first wrong bytes and the number of bursts. Pairs whose bytes the check before the hours found wrong
+//! already are left out: `peer-data-wrong` reports them.
+//!
+//! # Why it matters
+//!
+//! Everything computed from these bytes is wrong, and nothing reports it. A fault that shows after hours is missed by
+//! every short test.
+//!
+//! # What to do
+//!
+//! Take the machine out of service. Look for Xid messages of that time and for error counters of the links on the way.
+//! Test the memory of the GPUs at both ends. Repeat the hours; then swap the GPU that all such flows share.
+//!
+//! # Sources
+//!
+//! Public reports of silent data corruption at scale name links and memory that fail only under load and at temperature.
+
+use super::over_time;
+use super::prelude::*;
+use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
+
+pub(crate) const RULE: Rule = Rule::new(
+    "bytes-wrong-over-time",
+    Severity::Error,
+    include_str!("bytes_wrong_over_time.rs"),
+    judge,
+);
+
+/// A path whose bytes were wrong.
+struct Wrong<'a> {
+    path: &'a SoakPath,
+    bursts: u64,
+    first: Option<&'a SoakEvent>,
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let (Some(soak), Some(measurements)) = (over_time::soak(evidence), evidence.measurements)
+    else {
+        return Vec::new();
+    };
+    let known = |path: &SoakPath| {
+        let mut cells = measurements.peer.iter();
+        cells.any(|cell| Some(cell.pair) == path.flow().pair() && cell.verified.is_wrong())
+    };
+    let of = |(number, path): (u32, _)| {
+        let bursts = soak
+            .of_path(number)
+            .map(|(_, minute)| u64::from(minute.wrong))
+            .sum();
+        let own =
+            |event: &&SoakEvent| event.kind == EventKind::WrongBytes && event.path == Some(number);
+        Wrong {
+            path,
+            bursts,
+            first: soak.events.iter().find(own),
+        }
+    };
+    let wrong: Vec<Wrong<'_>> = soak
+        .numbered()
+        .map(of)
+        .filter(|wrong| wrong.bursts > 0 && !known(wrong.path))
+        .collect();
+    let bad = over_time::pairs(wrong.iter().map(|wrong| wrong.path));
+    let seen = over_time::pairs(soak.paths.iter());
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let of_pairs = groups.iter().filter_map(|group| {
+        let own = wrong.iter().filter(|wrong| {
+            let pair = wrong.path.flow().pair();
+            pair.is_some_and(|pair| group.pairs.contains(&pair))
+        });
+        Some(finding(soak, group.subject(), &own.collect::<Vec<_>>())?.pairs(&group.pairs))
+    });
+    let mut others: BTreeMap<Vec<u32>, Vec<&Wrong<'_>>> = BTreeMap::new();
+    for wrong in wrong
+        .iter()
+        .filter(|wrong| wrong.path.flow().pair().is_none())
+    {
+        others.entry(gpus(wrong.path)).or_default().push(wrong);
+    }
+    let of_others = others
+        .iter()
+        .filter_map(|(gpus, own)| Some(finding(soak, Subject::of_gpus(gpus), own)?.gpus(gpus)));
+    of_pairs.chain(of_others).collect()
+}
+
+fn gpus(path: &SoakPath) -> Vec<u32> {
+    let ends = path.flow().ends().into_iter();
+    let gpus: BTreeSet<u32> = ends.filter_map(|end| end.gpu()).collect();
+    gpus.into_iter().collect()
+}
+
+fn finding(soak: &Soak, subject: Subject, wrong: &[&Wrong<'_>]) -> Option<Finding> {
+    let first = wrong
+        .iter()
+        .filter_map(|wrong| wrong.first)
+        .min_by(|one, other| one.at_s.total_cmp(&other.at_s));
+    let bursts: u64 = wrong.iter().map(|wrong| wrong.bursts).sum();
+    let all: BTreeSet<u32> = wrong.iter().flat_map(|wrong| gpus(wrong.path)).collect();
+    let gpus: Vec<u32> = match subject {
+        Subject::Gpu { index } => vec![index],
+        _ => all.into_iter().collect(),
+    };
+    let name = wrong.first()?.path.name();
+    let more = match wrong.len() {
+        1 => String::new(),
+        many => format!(" and {}", words::count(many - 1, "more flow")),
+    };
+    let when = first.map_or(String::new(), |event| {
+        format!(
+            ", first after {} of {}",
+            over_time::after(event.at_s),
+            over_time::after(soak.seconds)
+        )
+    });
+    let number = usize::try_from(bursts).unwrap_or(usize::MAX);
+    let detail = first.map_or(String::new(), |event| format!(" ({})", event.what));
+    Some(
+        RULE.finding(
+            subject,
+            format!(
+                "{name}{more}: wrong bytes after {}{when}{detail}",
+                words::count(number, "burst")
+            ),
+            Plan::until_repair([Step::MachineOutOfService])
+                .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
+                .and(When::Now, [Step::Swap(Part::Gpu(OneOf(gpus)))]),
+        )
+        .fact("wrong_bursts", bursts)
+        .fact("first_after", first.map(|event| Fact::Seconds(event.at_s))),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+
+    #[test]
+    fn bytes_that_go_wrong_after_hours_are_an_error_with_their_time() {
+        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
+        // The flow from GPU 3.
+        for minute in &mut soak.minutes[44..] {
+            minute.paths[3].wrong = 2;
+        }
+        soak.events.push(SoakEvent {
+            at_s: 45.0 * 60.0,
+            kind: EventKind::WrongBytes,
+            gpu: None,
+            path: Some(3),
+            function: None,
+            what: "GPU 3 → GPU 4 in ring: 8 B of 512 MiB are wrong".into(),
+        });
+        let all = over_time::testing::after(soak);
+        let found = only(&all, "bytes-wrong-over-time", Severity::Error);
+        assert_eq!(
+            found.subject,
+            Subject::Pair(Pair {
+                source: 3,
+                destination: 4
+            })
+        );
+        assert!(
+            found.message.contains("32 bursts, first after 45 min"),
+            "{}",
+            found.message
+        );
+        let (must, may) = (
+            ["out-of-service", "swap"],
+            ["xid", "link-errors", "test-memory"],
+        );
+        assert_advice(&RULE, &all, &must, &may);
+    }
+}

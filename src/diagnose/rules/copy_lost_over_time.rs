@@ -1,0 +1,124 @@
+//! # What it means
+//!
+//! Copies hung or failed during hours under load.
+//!
+//! # How it is detected
+//!
+//! A round of copies did not end before its deadline, or the driver returned an error (`measurements.soak`, `events`). The
+//! process that runs the copies was replaced, and the hours went on. A round that hangs or fails twice in a row is left
+//! out from then on. Rounds that something outside ended, such as a process that was killed, are not counted.
+//!
+//! # Why it matters
+//!
+//! A job stops at this place, after hours, usually without any message.
+//!
+//! # What to do
+//!
+//! Look for Xid messages of that time in the kernel's log (`dmesg | grep -i xid`), and for error counters of the links.
+//! Power-cycle the machine and repeat the hours. If the same flows hang again, swap the GPU that they share.
+//!
+//! # Sources
+//!
+//! As for `peer-copy-hung`.
+
+use super::over_time;
+use super::prelude::*;
+use model::soak::{EventKind, SoakEvent};
+
+pub(crate) const RULE: Rule = Rule::new(
+    "copy-lost-over-time",
+    Severity::Error,
+    include_str!("copy_lost_over_time.rs"),
+    judge,
+);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(soak) = over_time::soak(evidence) else {
+        return Vec::new();
+    };
+    let is_lost = |event: &&SoakEvent| matches!(event.kind, EventKind::Hung | EventKind::Failed);
+    // The flows of a round are those of its arrangement.
+    let arrangement = |event: &SoakEvent| {
+        let path = soak.paths.get(event.path? as usize)?;
+        Some((path.pattern, path.of.clone()))
+    };
+    let mut rounds: Vec<(_, Vec<&SoakEvent>)> = Vec::new();
+    for event in soak.events.iter().filter(is_lost) {
+        let Some(key) = arrangement(event) else {
+            continue;
+        };
+        match rounds.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, events)) => events.push(event),
+            None => rounds.push((key, vec![event])),
+        }
+    }
+    let finding = |((pattern, of), events): &((_, String), Vec<&SoakEvent>)| {
+        let first = events.first()?;
+        let own = soak
+            .paths
+            .iter()
+            .filter(|path| path.pattern == *pattern && path.of == *of);
+        let gpus: BTreeSet<u32> = own
+            .flat_map(|path| path.flow().ends())
+            .filter_map(|end| end.gpu())
+            .collect();
+        let gpus: Vec<u32> = gpus.into_iter().collect();
+        let does = match first.kind {
+            EventKind::Hung => "did not end",
+            _ => "failed",
+        };
+        let again = match events.len() {
+            1 => String::new(),
+            many => format!(", {many} times"),
+        };
+        Some(
+            RULE.finding(
+                Subject::of_gpus(&gpus),
+                format!(
+                    "Copies {does} after {} under load{again}: {}",
+                    over_time::after(first.at_s),
+                    first.what
+                ),
+                Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
+                    .if_it_stays([Step::Swap(Part::Gpu(OneOf(gpus.clone())))]),
+            )
+            .gpus(&gpus)
+            .fact("first_after", Fact::Seconds(first.at_s))
+            .fact("rounds_lost", events.len()),
+        )
+    };
+    rounds.iter().filter_map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+
+    fn lost(kind: EventKind) -> Vec<Finding> {
+        let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
+        soak.events.push(SoakEvent {
+            at_s: 1200.0,
+            kind,
+            gpu: None,
+            path: Some(0),
+            function: None,
+            what: "GPU 0 → GPU 1 and 7 more: soak, ring did not end within 45 s".into(),
+        });
+        over_time::testing::after(soak)
+    }
+
+    #[test]
+    fn a_round_that_hangs_after_hours_is_an_error_and_one_that_was_killed_is_none() {
+        let all = lost(EventKind::Hung);
+        let found = only(&all, "copy-lost-over-time", Severity::Error);
+        assert!(
+            found.message.contains("did not end after 20 min"),
+            "{}",
+            found.message
+        );
+        let (must, may) = (["xid", "power-cycle"], ["link-errors", "swap"]);
+        assert_advice(&RULE, &all, &must, &may);
+        assert_eq!(lost(EventKind::NotRun), []);
+    }
+}

@@ -1,0 +1,122 @@
+//! # What it means
+//!
+//! A GPU is clearly hotter than the others of its model, under the same load.
+//!
+//! # How it is detected
+//!
+//! In hours under load all GPUs run the same rounds. The mean temperature of each over the last minutes
+//! (`measurements.soak`) is compared with the median of the GPUs of its model. It lies above by more than `above_siblings_count`. If the
+//! GPU was in thermal equilibrium, its evidence has the time from which on.
+//!
+//! # Why it matters
+//!
+//! A GPU that is hotter reaches its limit first, loses clocks in a warm room, and ages faster. The usual cause is outside
+//! it: dust, a fan, a missing blanking plate, a cold plate that is not seated.
+//!
+//! # What to do
+//!
+//! Look at fans, filters and blanking plates near it, or at the loop and the cold plate of liquid cooling. GPUs further
+//! along the air are warmer by design: compare with another machine of the same kind. Then repeat the hours.
+//!
+//! # Sources
+//!
+//! Chosen: GPUs in the second row of the air are 5 to 8 degrees warmer than those in the first in public reports of
+//! air-cooled servers.
+
+use super::over_time;
+use super::prelude::*;
+
+const DEGREES: Parameter = Parameter {
+    name: "above_siblings_count",
+    default: 12.0,
+    about: "how much warmer than the median of its model a GPU may be, degrees Celsius; chosen: above what the place in the \
+            air accounts for",
+};
+
+pub(crate) const RULE: Rule = Rule::new(
+    "gpu-hotter-than-siblings",
+    Severity::Warning,
+    include_str!("gpu_hotter_than_siblings.rs"),
+    judge,
+)
+.with(&[DEGREES]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(soak) = over_time::soak(evidence) else {
+        return Vec::new();
+    };
+    let warm: Vec<(u32, f64)> = soak
+        .gpus()
+        .into_iter()
+        .filter_map(|gpu| {
+            Some((
+                gpu,
+                over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last,
+            ))
+        })
+        .collect();
+    let model = |gpu: u32| evidence.snapshot.gpu(gpu)?.name.known();
+    let most = RULE.parameter(evidence, &DEGREES);
+    let of = |(gpu, celsius): &(u32, f64)| {
+        let siblings = warm
+            .iter()
+            .filter(|(other, _)| other != gpu && model(*other) == model(*gpu));
+        let mut siblings: Vec<f64> = siblings.map(|(_, celsius)| *celsius).collect();
+        siblings.sort_by(f64::total_cmp);
+        // The lower one of two in the middle: with two siblings, a hot one does not hide another.
+        let middle = *siblings.get(siblings.len().checked_sub(1)? / 2)?;
+        let above = celsius - middle;
+        if above <= most {
+            return None;
+        }
+        let steady = soak
+            .thermal_of(*gpu)
+            .and_then(|thermal| thermal.steady_from_s);
+        Some(
+            RULE.finding(
+                Subject::Gpu { index: *gpu },
+                format!(
+                    "{} is at {celsius:.0} °C under load, {above:.0} degrees above the {} of its model",
+                    words::gpu(evidence.snapshot, *gpu),
+                    match siblings.len() {
+                        1 => "other GPU".to_owned(),
+                        many => format!("median of {many} others"),
+                    }
+                ),
+                Plan::now([Step::Cooling, Step::CompareAlike, Step::CheckAgain]),
+            )
+            .fact("temperature_c", Fact::figure(*celsius))
+            .fact("siblings_temperature_c", Fact::figure(middle))
+            .fact("steady_from", steady.map(Fact::Seconds)),
+        )
+    };
+    warm.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::prelude::*;
+
+    fn hot(gpus: &[u32], by: f64) -> Vec<Finding> {
+        over_time::testing::after(over_time::testing::hour(
+            8,
+            |_, _| 395.0,
+            |gpu, _, own| {
+                if gpus.contains(&gpu) {
+                    own.temperature_c = Some(60.0 + by);
+                }
+            },
+        ))
+    }
+
+    #[test]
+    fn one_hot_gpu_is_named_and_a_warmer_row_is_not() {
+        let all = hot(&[7], 15.0);
+        let found = only(&all, "gpu-hotter-than-siblings", Severity::Warning);
+        assert_eq!(found.subject, Subject::Gpu { index: 7 });
+        assert_advice(&RULE, &all, &["cooling"], &["compare", "check-again"]);
+        assert_eq!(hot(&[4, 5, 6, 7], 8.0), []);
+        assert_eq!(hot(&[0, 1, 2, 3, 4, 5, 6, 7], 25.0), []);
+    }
+}

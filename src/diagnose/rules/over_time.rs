@@ -1,0 +1,304 @@
+//! Facts that the rules on hours under load have in common.
+
+use super::prelude::*;
+use model::soak::{EventKind, MinuteOfGpu, Soak, SoakEvent, SoakPath, mean};
+
+/// Minutes at both ends that are compared.
+const AT_ENDS: usize = 5;
+/// Minutes at the start that are left out of longer soaks: clocks and links settle.
+const SETTLING: usize = 4;
+/// Fewest minutes that show a trend.
+const LEAST: usize = 8;
+/// Number of standard errors by which a mean must differ. Chosen: one of some hundred paths exceeds it by chance in one
+/// of a thousand soaks.
+const ERRORS: f64 = 5.0;
+
+/// Returns the hours under load.
+pub(super) fn soak<'a>(evidence: &Evidence<'a>) -> Option<&'a Soak> {
+    evidence.measurements?.soak.as_deref()
+}
+
+/// Returns the minutes whose means stand for the start and for the end, by their places.
+fn ends(minutes: usize) -> Option<[std::ops::Range<usize>; 2]> {
+    if minutes < LEAST {
+        return None;
+    }
+    let settled = SETTLING.min(minutes - LEAST);
+    let some = AT_ENDS.min((minutes - settled) / 2);
+    Some([settled..settled + some, minutes - some..minutes])
+}
+
+/// Means of a figure at the start and at the end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ends {
+    pub first: f64,
+    pub last: f64,
+}
+
+impl Ends {
+    /// Returns the ends of a figure over the minutes, if it has enough of them.
+    fn of(values: &[f64]) -> Option<Self> {
+        let [first, last] = ends(values.len())?;
+        let of = |range: std::ops::Range<usize>| mean(values.get(range)?.iter().copied());
+        Some(Self {
+            first: of(first)?,
+            last: of(last)?,
+        })
+    }
+
+    /// Returns the loss from the start to the end, per cent.
+    pub(super) fn lost_percent(self) -> f64 {
+        100.0 * (self.first - self.last) / self.first.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// A path whose rate fell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fallen<'a> {
+    pub path: &'a SoakPath,
+    pub rate: Ends,
+}
+
+impl Fallen<'_> {
+    /// Returns the GPUs at its ends.
+    pub(super) fn gpus(&self) -> Vec<u32> {
+        let ends = self.path.flow().ends();
+        let mut gpus: Vec<u32> = ends.into_iter().filter_map(|end| end.gpu()).collect();
+        gpus.dedup();
+        gpus
+    }
+}
+
+/// Returns the paths whose rate fell by more than this, and by more than their minutes scatter. Minutes in which another
+/// program used one of their GPUs do not count.
+pub(super) fn fallen(soak: &Soak, percent: f64) -> Vec<Fallen<'_>> {
+    let of = |(number, path): (u32, &'_ SoakPath)| {
+        if competes(soak, path) {
+            return None;
+        }
+        let gpus: Vec<u32> = path
+            .flow()
+            .ends()
+            .into_iter()
+            .filter_map(|end| end.gpu())
+            .collect();
+        let busy = busy(soak, &gpus);
+        let is_free = |until: f64| !busy.iter().any(|span| span.contains(&until));
+        let rates: Vec<f64> = soak
+            .of_path(number)
+            .filter(|(until, _)| is_free(*until))
+            .map(|(_, minute)| minute.gbps)
+            .collect();
+        let ends = Ends::of(&rates)?;
+        let enough = ends.lost_percent() > percent
+            && ends.first - ends.last > ERRORS * standard_error(&rates);
+        enough.then_some((number, ends))
+    };
+    soak.numbered()
+        .filter_map(of)
+        .filter_map(|(number, rate)| {
+            let path = soak.paths.get(number as usize)?;
+            Some(Fallen { path, rate })
+        })
+        .collect()
+}
+
+/// Returns true if another flow of its arrangement leaves the same GPU, or arrives there. What one of them loses the other
+/// gains, and the engines of a GPU take turns: no trend of one alone says anything about its link.
+fn competes(soak: &Soak, path: &SoakPath) -> bool {
+    let same = |one: &model::flow::Endpoint, other: &model::flow::Endpoint| {
+        one.gpu().is_some() && one.gpu() == other.gpu()
+    };
+    soak.paths.iter().any(|other| {
+        other.pattern == path.pattern
+            && other.of == path.of
+            && other.flow() != path.flow()
+            && (same(&other.from, &path.from) || same(&other.to, &path.to))
+    })
+}
+
+/// Returns the spans of time in which other programs used one of these GPUs, seconds.
+fn busy(soak: &Soak, gpus: &[u32]) -> Vec<std::ops::Range<f64>> {
+    let of_gpu = |event: &&SoakEvent| event.gpu.is_some_and(|gpu| gpus.contains(&gpu));
+    let began = soak
+        .events
+        .iter()
+        .filter(|event| event.kind == EventKind::ProgramBegan)
+        .filter(of_gpu);
+    began
+        .map(|began| {
+            let ended = soak.events.iter().filter(of_gpu).find(|event| {
+                event.kind == EventKind::ProgramEnded
+                    && event.gpu == began.gpu
+                    && event.at_s > began.at_s
+            });
+            // Programs are read once a minute, at its end.
+            let to = ended.map_or(f64::INFINITY, |ended| ended.at_s + 60.0);
+            began.at_s - 60.0..to
+        })
+        .collect()
+}
+
+/// Returns the standard error of the difference of the two means, from the differences of successive minutes: a trend does
+/// not widen it.
+fn standard_error(values: &[f64]) -> f64 {
+    let mut steps: Vec<f64> = values
+        .windows(2)
+        .map(|two| (two[1] - two[0]).abs())
+        .collect();
+    steps.sort_by(f64::total_cmp);
+    let middle = steps.get(steps.len() / 2).copied().unwrap_or(0.0);
+    // 1.4826 times the median of absolute values is the standard deviation of a normal distribution; a difference has
+    // twice the variance of its parts.
+    let deviation = 1.4826 * middle / f64::sqrt(2.0);
+    #[allow(clippy::cast_precision_loss, reason = "a small number")]
+    let some = AT_ENDS as f64;
+    deviation * f64::sqrt(2.0 / some)
+}
+
+/// Returns the ends of a figure of a GPU.
+pub(super) fn of_gpu(
+    soak: &Soak,
+    gpu: u32,
+    figure: fn(&MinuteOfGpu) -> Option<f64>,
+) -> Option<Ends> {
+    let values: Vec<f64> = soak
+        .of_gpu(gpu)
+        .filter_map(|(_, minute)| figure(minute))
+        .collect();
+    Ends::of(&values)
+}
+
+/// Returns the share of a rate's loss that the clocks of one of its GPUs account for, and that GPU: the clock of its
+/// multiprocessors or of its memory fell.
+pub(super) fn clock_loss(soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)> {
+    let clocks = fallen.gpus().into_iter().flat_map(|gpu| {
+        let figures: [fn(&MinuteOfGpu) -> Option<f64>; 2] =
+            [|own| own.sm_clock_mhz, |own| own.memory_clock_mhz];
+        figures
+            .into_iter()
+            .filter_map(move |figure| Some((gpu, of_gpu(soak, gpu, figure)?)))
+    });
+    clocks.max_by(|(_, one), (_, other)| one.lost_percent().total_cmp(&other.lost_percent()))
+}
+
+/// Part of a rate's loss that a loss of clocks must reach to account for it. Chosen: rates follow clocks at most in
+/// proportion.
+const PART: f64 = 0.5;
+
+/// Returns the GPU whose falling clocks account for the loss of this path, with its clock.
+pub(super) fn held_back(soak: &Soak, fallen: &Fallen<'_>) -> Option<(u32, Ends)> {
+    clock_loss(soak, fallen)
+        .filter(|(_, clock)| clock.lost_percent() >= PART * fallen.rate.lost_percent())
+}
+
+/// Returns the whole minutes that have passed, in words.
+pub(super) fn after(seconds: f64) -> String {
+    let minutes = seconds / 60.0;
+    if minutes < 100.0 {
+        format!("{:.0} min", minutes.floor())
+    } else {
+        format!("{:.1} h", minutes / 60.0)
+    }
+}
+
+/// Returns the pairs of paths between GPUs.
+pub(super) fn pairs<'a>(paths: impl Iterator<Item = &'a SoakPath>) -> Vec<Pair> {
+    let pairs: BTreeSet<Pair> = paths.filter_map(|path| path.flow().pair()).collect();
+    pairs.into_iter().collect()
+}
+
+/// Hours under load for tests of rules.
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use model::flow::Flow;
+    use model::load::Pattern;
+    use model::soak::{Minute, MinuteOfPath};
+
+    /// Returns an hour of a ring over these GPUs, as healthy ones have it; `change` alters a path's rate or a GPU's readings
+    /// by minute.
+    pub(in super::super) fn hour(
+        gpus: u32,
+        rate: impl Fn(Pair, f64) -> f64,
+        change: impl Fn(u32, f64, &mut MinuteOfGpu),
+    ) -> Soak {
+        let ring = (0..gpus).map(|gpu| Pair {
+            source: gpu,
+            destination: (gpu + 1) % gpus,
+        });
+        let ring: Vec<Pair> = ring.collect();
+        let minute = |number: u32| {
+            let minute = f64::from(number);
+            // A scatter of 0.1%, as H200 has it from minute to minute.
+            let scatter = 1.0 + 0.001 * f64::from(number * 7 % 5) / 5.0;
+            let paths = ring.iter().zip(0..).map(|(pair, path)| {
+                let gbps = rate(*pair, minute) * scatter;
+                MinuteOfPath {
+                    path,
+                    lowest_gbps: gbps,
+                    gbps,
+                    bytes: 6_000_000_000_000,
+                    verified_bytes: 1_000_000_000,
+                    wrong: 0,
+                }
+            });
+            let gpus = (0..gpus).map(|gpu| {
+                let mut own = MinuteOfGpu {
+                    gpu,
+                    temperature_c: Some(60.0),
+                    temperature_max_c: Some(61),
+                    sm_clock_mhz: Some(1980.0),
+                    memory_clock_mhz: Some(3201.0),
+                    link: Some([5, 16]),
+                    replays_added: Some(0),
+                    ecc_uncorrected_added: Some(0),
+                    nvlink_errors: Some(Vec::new()),
+                    ..MinuteOfGpu::default()
+                };
+                change(gpu, minute, &mut own);
+                own
+            });
+            Minute {
+                until_s: 60.0 * minute,
+                gpus: gpus.collect(),
+                paths: paths.collect(),
+            }
+        };
+        let paths = ring.iter().map(|pair| {
+            let Flow { from, to } = Flow::from(*pair);
+            SoakPath {
+                pattern: Some(Pattern::Ring),
+                of: String::new(),
+                from,
+                to,
+            }
+        });
+        let mut soak = Soak {
+            requested_seconds: 3600.0,
+            seconds: 3600.0,
+            rounds: 360,
+            paths: paths.collect(),
+            minutes: (1..=60).map(minute).collect(),
+            ..Soak::default()
+        };
+        soak.find_equilibrium();
+        soak
+    }
+
+    /// Returns the findings on eight H200 after these hours.
+    pub(in super::super) fn after(soak: Soak) -> Vec<Finding> {
+        let mut machine = crate::testing::prelude::h200_vm(8);
+        machine.host.virtual_machine = model::reading::Reading::Known(false);
+        let measurements = Measurements {
+            soak: Some(Box::new(soak)),
+            ..crate::testing::prelude::measured(&machine, 0.88)
+        };
+        crate::testing::prelude::findings(&machine, Some(&measurements))
+    }
+
+    #[test]
+    fn a_healthy_hour_has_no_finding() {
+        assert_eq!(after(hour(8, |_, _| 395.0, |_, _, _| ())), []);
+    }
+}

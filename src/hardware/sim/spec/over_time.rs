@@ -1,0 +1,377 @@
+//! Machines that change while they work: heat, links that flap, counters that rise, bytes that arrive wrong after hours.
+//! Times count from the start of the driver on, on its clock, which passes only while it works.
+
+use serde::{Deserialize, Serialize};
+
+use super::numbers::{copy_fault, number};
+use super::problem::{Checked, ensure};
+use super::{CopyFault, MachineSpec, Pairs, text};
+use model::snapshot::GpuProcess;
+use model::units::{PciAddress, PcieLink};
+
+/// Longest time, minutes: a week.
+const LONGEST_MINUTES: f64 = 10_080.0;
+/// Highest temperature, degrees Celsius: chosen.
+const HOTTEST_C: f64 = 200.0;
+/// Least share of its clock that a hot GPU keeps: chosen.
+const LEAST_CLOCK: f64 = 0.1;
+/// Most bits for an error: chosen.
+const MOST_BITS: f64 = 1e30;
+
+/// Everything that changes with time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OverTime {
+    /// GPUs that become warmer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heat: Vec<Heat>,
+    /// PCIe links that retrain now and then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flaps: Vec<Flap>,
+    /// NVLinks that count errors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nvlinks: Vec<NvLinkOverTime>,
+    /// Copies that go wrong after some time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<LateCopyFault>,
+    /// Other programs that begin and end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<Program>,
+}
+
+/// A GPU that becomes warmer, evenly slower, until it is in equilibrium.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Heat {
+    /// NVML's index; every GPU if omitted. The last entry that fits applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// Temperature in equilibrium, degrees Celsius. It begins at that of the GPU at rest.
+    pub to_c: f64,
+    /// Time constant, minutes: after it, 63% of the way are done.
+    pub minutes: f64,
+    /// Temperature above which its clock falls. It never does if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slows_above_c: Option<f64>,
+    /// Loss of its clock, and of the rate of its direct copies, for each degree above that, per cent.
+    #[serde(default)]
+    pub percent_per_c: f64,
+}
+
+/// A PCIe link that retrains now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flap {
+    /// The function at its lower end.
+    pub function: PciAddress,
+    /// Time of the first time.
+    pub after_minutes: f64,
+    /// Time from one to the next.
+    pub every_minutes: f64,
+    /// Time that it stays down each time, seconds.
+    pub for_seconds: f64,
+    /// State of the link then.
+    #[serde(with = "text::link")]
+    pub down_to: Option<PcieLink>,
+    /// Replays that it counts each time.
+    #[serde(default)]
+    pub replays: u64,
+}
+
+/// An NVLink that counts errors.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvLinkOverTime {
+    pub gpu: u32,
+    pub link: u32,
+    /// Bits over the link, in both directions, for each CRC error; none if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits_per_error: Option<f64>,
+    /// Time of its first recovery, and from one to the next; it never recovers if omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovers_every_minutes: Option<f64>,
+}
+
+/// Copies that go wrong after some time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LateCopyFault {
+    pub pairs: Pairs,
+    pub fault: CopyFault,
+    pub after_minutes: f64,
+}
+
+/// Another program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    pub gpu: u32,
+    pub pid: u32,
+    pub name: String,
+    pub from_minutes: f64,
+    pub to_minutes: f64,
+}
+
+impl OverTime {
+    fn heat(&self, gpu: u32) -> Option<&Heat> {
+        let fits = |heat: &&Heat| heat.gpu.is_none_or(|only| only == gpu);
+        self.heat.iter().rev().find(fits)
+    }
+}
+
+impl MachineSpec {
+    /// Returns the temperature of a GPU after this time under load, if it becomes warmer.
+    pub(crate) fn temperature_at(&self, gpu: u32, seconds: f64) -> Option<f64> {
+        let heat = self.over_time.heat(gpu)?;
+        let from = f64::from(self.gpus.get(gpu as usize)?.state.temperature_c);
+        let passed = 1.0 - (-seconds / 60.0 / heat.minutes).exp();
+        Some(from + (heat.to_c - from) * passed)
+    }
+
+    /// Returns the share of its clock that a GPU has after this time.
+    pub(crate) fn clock_at(&self, gpu: u32, seconds: f64) -> f64 {
+        let lost = || {
+            let heat = self.over_time.heat(gpu)?;
+            let above = self.temperature_at(gpu, seconds)? - heat.slows_above_c?;
+            Some(above.max(0.0) * heat.percent_per_c / 100.0)
+        };
+        (1.0 - lost().unwrap_or(0.0)).max(LEAST_CLOCK)
+    }
+
+    /// Returns the state of the link above this function while it is down, and the replays that it has counted.
+    pub(crate) fn flaps_at(&self, function: PciAddress, seconds: f64) -> (Option<PcieLink>, u64) {
+        let (mut down, mut replays) = (None, 0_u64);
+        let flaps = self.over_time.flaps.iter();
+        for flap in flaps.filter(|flap| flap.function == function) {
+            let since = seconds - flap.after_minutes * 60.0;
+            if since < 0.0 {
+                continue;
+            }
+            let every = flap.every_minutes * 60.0;
+            let seen = whole(since / every).saturating_add(1);
+            replays = replays.saturating_add(seen.saturating_mul(flap.replays));
+            if since % every < flap.for_seconds {
+                down = flap.down_to.or(down);
+            }
+        }
+        (down, replays)
+    }
+
+    /// Returns the CRC errors and recoveries of an NVLink after this time, over which so many bits have passed.
+    pub(crate) fn nvlink_errors_at(
+        &self,
+        gpu: u32,
+        link: u32,
+        seconds: f64,
+        bits: f64,
+    ) -> (u64, u64) {
+        let faults = self.over_time.nvlinks.iter();
+        let own = faults.filter(|fault| fault.gpu == gpu && fault.link == link);
+        own.fold((0, 0), |(errors, recoveries), fault| {
+            let each = |of: Option<f64>, all: f64| of.map_or(0, |each| whole(all / each));
+            (
+                errors + each(fault.bits_per_error, bits),
+                recoveries + each(fault.recovers_every_minutes, seconds / 60.0),
+            )
+        })
+    }
+
+    /// Returns the fault that copies of a pair have after this time.
+    pub(crate) fn late_copy_fault(&self, pair: (u32, u32), seconds: f64) -> Option<CopyFault> {
+        let faults = self.over_time.copies.iter();
+        let mut shown = faults.filter(|fault| {
+            fault.pairs.contains(pair.0, pair.1) && seconds >= fault.after_minutes * 60.0
+        });
+        shown.next().map(|fault| fault.fault)
+    }
+
+    /// Returns the programs that use a GPU at this time, beside those of its description.
+    pub(crate) fn programs_at(
+        &self,
+        gpu: u32,
+        seconds: f64,
+    ) -> impl Iterator<Item = GpuProcess> + '_ {
+        let minutes = seconds / 60.0;
+        let programs = self.over_time.programs.iter();
+        programs
+            .filter(move |program| {
+                program.gpu == gpu && (program.from_minutes..program.to_minutes).contains(&minutes)
+            })
+            .map(|program| GpuProcess {
+                pid: program.pid,
+                name: Some(program.name.clone()),
+                memory_bytes: None,
+            })
+    }
+
+    pub(super) fn changes(&self) -> Checked {
+        let over_time = &self.over_time;
+        for (place, heat) in over_time.heat.iter().enumerate() {
+            let key = |name: &str| format!("over_time.heat[{place}].{name}");
+            if let Some(gpu) = heat.gpu {
+                self.gpu_index(gpu, || key("gpu"))?;
+            }
+            number(&key("to_c"), heat.to_c, 0.0, HOTTEST_C, "degrees Celsius")?;
+            minutes(&key("minutes"), heat.minutes)?;
+            if let Some(above) = heat.slows_above_c {
+                number(
+                    &key("slows_above_c"),
+                    above,
+                    0.0,
+                    HOTTEST_C,
+                    "degrees Celsius",
+                )?;
+            }
+            number(
+                &key("percent_per_c"),
+                heat.percent_per_c,
+                0.0,
+                100.0,
+                "per cent",
+            )?;
+        }
+        for (place, flap) in over_time.flaps.iter().enumerate() {
+            let key = |name: &str| format!("over_time.flaps[{place}].{name}");
+            ensure!(
+                self.function(flap.function).is_some(),
+                key("function"),
+                "no [[pci]] has the address {}",
+                flap.function
+            );
+            moment(&key("after_minutes"), flap.after_minutes)?;
+            minutes(&key("every_minutes"), flap.every_minutes)?;
+            number(
+                &key("for_seconds"),
+                flap.for_seconds,
+                0.0,
+                flap.every_minutes * 60.0,
+                "s",
+            )?;
+        }
+        for (place, fault) in over_time.nvlinks.iter().enumerate() {
+            let key = |name: &str| format!("over_time.nvlinks[{place}].{name}");
+            self.gpu_index(fault.gpu, || key("gpu"))?;
+            if let Some(bits) = fault.bits_per_error {
+                number(&key("bits_per_error"), bits, 1.0, MOST_BITS, "bits")?;
+            }
+            if let Some(every) = fault.recovers_every_minutes {
+                minutes(&key("recovers_every_minutes"), every)?;
+            }
+        }
+        for (place, fault) in over_time.copies.iter().enumerate() {
+            let key = |name: &str| format!("over_time.copies[{place}].{name}");
+            self.pairs(fault.pairs, &key("pairs"))?;
+            copy_fault(&key("fault"), fault.fault)?;
+            moment(&key("after_minutes"), fault.after_minutes)?;
+        }
+        for (place, program) in over_time.programs.iter().enumerate() {
+            let key = |name: &str| format!("over_time.programs[{place}].{name}");
+            self.gpu_index(program.gpu, || key("gpu"))?;
+            moment(&key("from_minutes"), program.from_minutes)?;
+            moment(&key("to_minutes"), program.to_minutes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks a time that may be the start.
+fn moment(key: &str, value: f64) -> Checked {
+    number(key, value, 0.0, LONGEST_MINUTES, "minutes")
+}
+
+/// Checks a time that something takes.
+fn minutes(key: &str, value: f64) -> Checked {
+    ensure!(
+        value > 0.0 && value <= LONGEST_MINUTES,
+        key,
+        "{value:?} is not above 0 and up to {LONGEST_MINUTES} minutes"
+    );
+    Ok(())
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count, far below 2^63; the conversion saturates"
+)]
+fn whole(count: f64) -> u64 {
+    count.floor() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::parse;
+
+    fn machine(over_time: &str) -> MachineSpec {
+        parse(&format!(
+            "base = \"h200x2\"\nsummary = \"x\"\n[over_time]\n{over_time}\n"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn heat_rises_to_its_equilibrium_and_clocks_fall_above_the_limit() {
+        let heat =
+            "heat = [{ to_c = 84.0, minutes = 5.0, slows_above_c = 80.0, percent_per_c = 2.0 }]";
+        let spec = machine(heat);
+        let at = |minutes: f64| spec.temperature_at(1, 60.0 * minutes).unwrap();
+        assert_eq!(at(0.0), 34.0, "that of the GPU at rest");
+        assert!((at(5.0) - (34.0 + 50.0 * 0.632)).abs() < 0.1, "{}", at(5.0));
+        assert!((at(60.0) - 84.0).abs() < 0.1);
+        assert_eq!(spec.clock_at(1, 60.0), 1.0);
+        assert!((spec.clock_at(1, 3600.0) - 0.92).abs() < 0.001);
+        assert_eq!(machine("").temperature_at(1, 60.0), None);
+    }
+
+    #[test]
+    fn a_link_is_down_for_its_seconds_each_time() {
+        let spec = machine(
+            "flaps = [{ function = \"0000:00:06.0\", after_minutes = 40.0, every_minutes = 10.0, for_seconds = 5.0, down_to = \"Gen5 x8\", replays = 3 }]",
+        );
+        let function: PciAddress = "0000:00:06.0".parse().unwrap();
+        let at = |seconds: f64| {
+            let (down, replays) = spec.flaps_at(function, seconds);
+            (down.is_some(), replays)
+        };
+        assert_eq!(at(2399.0), (false, 0));
+        assert_eq!(at(2401.0), (true, 3));
+        assert_eq!(at(2406.0), (false, 3));
+        assert_eq!(at(3003.0), (true, 6));
+    }
+
+    #[test]
+    fn errors_follow_bits_and_time() {
+        let spec = machine(
+            "nvlinks = [{ gpu = 0, link = 3, bits_per_error = 1e13, recovers_every_minutes = 15.0 }]",
+        );
+        assert_eq!(spec.nvlink_errors_at(0, 3, 1799.0, 9.9e13), (9, 1));
+        assert_eq!(spec.nvlink_errors_at(0, 2, 1799.0, 9.9e13), (0, 0));
+    }
+
+    #[test]
+    fn impossible_changes_are_refused_with_their_key() {
+        for (over_time, key) in [
+            (
+                "heat = [{ to_c = 84.0, minutes = 0.0 }]",
+                "over_time.heat[0].minutes",
+            ),
+            (
+                "heat = [{ gpu = 9, to_c = 84.0, minutes = 1.0 }]",
+                "over_time.heat[0].gpu",
+            ),
+            (
+                "nvlinks = [{ gpu = 0, link = 0, bits_per_error = 0.0 }]",
+                "over_time.nvlinks[0].bits_per_error",
+            ),
+            (
+                "programs = [{ gpu = 7, pid = 1, name = \"x\", from_minutes = 0.0, to_minutes = 1.0 }]",
+                "over_time.programs[0].gpu",
+            ),
+        ] {
+            let text = format!("base = \"h200x2\"\nsummary = \"x\"\n[over_time]\n{over_time}\n");
+            let refused = parse(&text).unwrap_err().to_string();
+            assert!(refused.contains(key), "{refused}");
+        }
+    }
+}

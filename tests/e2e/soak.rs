@@ -1,0 +1,453 @@
+//! Tests of hours under load, on simulated machines that change with time.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{
+    Ran, finish, peerscope, place, read_json, run, signal, text_of, wait, with, write,
+};
+use crate::fake::Fake;
+use crate::worker_faults::{child_of, until};
+
+/// A machine that changes with time, and what must be reported of it.
+struct Case {
+    name: &'static str,
+    /// What a description of 8 x H200 adds, and where the facts come from.
+    faults: &'static str,
+    length: &'static str,
+    /// Codes of the rules on hours under load at warning or above, with their subjects. No other may be found.
+    must: &'static [(&'static str, &'static str)],
+    exit: i32,
+    /// Words of the text.
+    says: &'static [&'static str],
+}
+
+// The labels follow from the descriptions and were written before any output was seen.
+const CASES: [Case; 8] = [
+    // Healthy GPUs that become warm, as all do.
+    Case {
+        name: "warms-up",
+        faults: "heat = [{ to_c = 70.0, minutes = 5.0 }]",
+        length: "1h",
+        must: &[],
+        exit: 0,
+        says: &[
+            "Thermal equilibrium after",
+            "70 °C",
+            "No link counted an error",
+        ],
+    },
+    // A link that becomes slower, with constant clocks.
+    Case {
+        name: "drifts",
+        faults: "",
+        length: "1h",
+        must: &[("rate-fell-over-time", "GPU 3")],
+        exit: 0,
+        says: &["constant clocks"],
+    },
+    // A GPU whose cooling fails: 84 degrees are 4 above its limit, so its clocks lose 8% in the end.
+    Case {
+        name: "too-hot",
+        faults: "heat = [{ to_c = 60.0, minutes = 5.0 }, { gpu = 5, to_c = 84.0, minutes = 8.0, slows_above_c = 80.0, percent_per_c = 2.0 }]",
+        length: "1h",
+        must: &[
+            ("rate-fell-with-heat", "GPU 5"),
+            ("gpu-hotter-than-siblings", "GPU 5"),
+        ],
+        exit: 0,
+        says: &["the cooling, not the link"],
+    },
+    // A link that trains well and flaps at temperature.
+    Case {
+        name: "flaps-after-40-minutes",
+        faults: "flaps = [{ function = \"0000:00:08.0\", after_minutes = 40.0, every_minutes = 8.0, for_seconds = 20.0, down_to = \"Gen5 x8\" }]",
+        length: "1h",
+        must: &[("link-retrained-over-time", "PCIe link of 0000:00:08.0")],
+        exit: 1,
+        says: &["first after 40 min"],
+    },
+    // An NVLink that errs once in 10^13 bits.
+    Case {
+        name: "errs-once-in-1e13-bits",
+        faults: "nvlinks = [{ gpu = 1, link = 5, bits_per_error = 1e13 }]",
+        length: "1h",
+        must: &[("link-errors-over-time", "GPU 1 NVLink 5")],
+        exit: 0,
+        says: &["at 95%"],
+    },
+    // An NVLink that recovers every quarter of an hour.
+    Case {
+        name: "recovers",
+        faults: "nvlinks = [{ gpu = 6, link = 2, recovers_every_minutes = 15.0 }]",
+        length: "1h",
+        must: &[("link-retrained-over-time", "GPU 6 NVLink 2")],
+        exit: 1,
+        says: &["retrained"],
+    },
+    // Wrong bytes after half an hour.
+    Case {
+        name: "corrupts-after-30-minutes",
+        faults: "copies = [{ pairs = { ordered = [2, 6] }, fault = { corrupt = { words = 3 } }, after_minutes = 30.0 }]",
+        length: "1h",
+        must: &[("bytes-wrong-over-time", "2 → 6")],
+        exit: 1,
+        says: &["first after 30 min"],
+    },
+    // A program that begins and ends is named, and nothing is at fault.
+    Case {
+        name: "a-program-comes-and-goes",
+        faults: "programs = [{ gpu = 4, pid = 4711, name = \"python3\", from_minutes = 10.0, to_minutes = 20.0 }]",
+        length: "30m",
+        must: &[],
+        exit: 0,
+        says: &[
+            "python3 (process 4711) began to use GPU 4",
+            "no longer uses GPU 4",
+        ],
+    },
+];
+
+/// Codes of the rules on hours under load.
+const CODES: [&str; 7] = [
+    "rate-fell-over-time",
+    "rate-fell-with-heat",
+    "link-retrained-over-time",
+    "link-errors-over-time",
+    "gpu-hotter-than-siblings",
+    "bytes-wrong-over-time",
+    "copy-lost-over-time",
+];
+
+/// Writes the description of a case, and returns its path.
+fn described(case: &Case, folder: &std::path::Path) -> String {
+    let drifts = match case.name {
+        // 5% over an hour.
+        "drifts" => "drifts = [{ gpu = 3, percent = 5.0, over_ms = 3600000.0 }]\n",
+        _ => "",
+    };
+    let text = format!(
+        "base = \"h200x8\"\nsummary = \"{}\"\n[faults]\n{drifts}[over_time]\n{}\n",
+        case.name, case.faults
+    );
+    write(folder, "machine.toml", &text)
+}
+
+fn soak(machine: &str, length: &str, more: &[&str]) -> Ran {
+    run(&with(arguments(machine, length), more))
+}
+
+fn arguments(machine: &str, length: &str) -> Vec<String> {
+    let args = [
+        "soak",
+        "--machine",
+        machine,
+        "--for",
+        length,
+        "--profile",
+        "quick",
+        "--only",
+        "peers",
+    ];
+    args.map(String::from).to_vec()
+}
+
+/// Returns the subject of a finding in words.
+fn subject(finding: &Value) -> String {
+    let subject = &finding["subject"];
+    let number = |key: &str| subject[key].as_u64().map(|number| number.to_string());
+    match (
+        number("source"),
+        number("destination"),
+        number("index"),
+        number("link"),
+    ) {
+        (Some(source), Some(destination), ..) => format!("{source} → {destination}"),
+        (_, _, Some(index), Some(link)) => format!("GPU {index} NVLink {link}"),
+        (_, _, Some(index), None) => format!("GPU {index}"),
+        _ => match subject["address"].as_str() {
+            Some(address) => format!("PCIe link of {address}"),
+            None => "machine".to_owned(),
+        },
+    }
+}
+
+#[test]
+fn what_changes_over_time_is_found_and_nothing_else() {
+    let mut wrong = Vec::new();
+    for case in &CASES {
+        let (folder, report) = place("report.json");
+        let machine = described(case, folder.path());
+        let ran = soak(
+            &machine,
+            case.length,
+            &["--no-journal", "-o", &text_of(&report)],
+        );
+        if ran.code != Some(case.exit) {
+            wrong.push(format!(
+                "{}: exit {:?}, {}",
+                case.name, ran.code, ran.stderr
+            ));
+        }
+        let text = ran.flowing();
+        for words in case.says.iter().filter(|words| !text.contains(**words)) {
+            wrong.push(format!(
+                "{}: does not say '{words}': {}",
+                case.name, ran.stdout
+            ));
+        }
+        let report = read_json(&report);
+        let findings = report["findings"].as_array().unwrap().iter();
+        let mut found: Vec<(String, String)> = findings
+            .filter(|finding| finding["severity"] != "info")
+            .map(|finding| {
+                (
+                    finding["code"].as_str().unwrap().to_owned(),
+                    subject(finding),
+                )
+            })
+            .collect();
+        found.sort();
+        let mut must: Vec<(String, String)> = case
+            .must
+            .iter()
+            .map(|(code, subject)| ((*code).to_owned(), (*subject).to_owned()))
+            .collect();
+        must.sort();
+        if found != must {
+            wrong.push(format!("{}: {found:?} instead of {must:?}", case.name));
+        }
+        let soak = &report["measurements"]["soak"];
+        assert_eq!(soak["ended"], "time-over", "{}", case.name);
+        let seconds = soak["seconds"].as_f64().unwrap();
+        let asked = soak["requested_seconds"].as_f64().unwrap();
+        assert!(
+            (asked..asked + 15.0).contains(&seconds),
+            "{}: {seconds}",
+            case.name
+        );
+        if case.name.starts_with("errs") {
+            let in_1e15 = report["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find_map(|finding| finding["evidence"]["errors_per_petabit"].as_f64());
+            // Bits within the check and in first rows are counted too, and whole errors only.
+            assert!((90.0..110.0).contains(&in_1e15.unwrap()), "{in_1e15:?}");
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn the_first_fault_ends_it_on_request() {
+    let (folder, report) = place("report.json");
+    let case = CASES
+        .iter()
+        .find(|case| case.name.starts_with("corrupts"))
+        .unwrap();
+    let machine = described(case, folder.path());
+    let ran = soak(
+        &machine,
+        "1h",
+        &["--fail-fast", "--no-journal", "-o", &text_of(&report)],
+    );
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let soak = &read_json(&report)["measurements"]["soak"];
+    assert_eq!(soak["ended"], "first-fault");
+    let seconds = soak["seconds"].as_f64().unwrap();
+    assert!((1800.0..1900.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_hang_costs_its_round_and_a_new_worker_goes_on() {
+    let (folder, report) = place("report.json");
+    // Only the shift by four has this pair.
+    let case = Case {
+        faults: "copies = [{ pairs = { ordered = [0, 4] }, fault = \"hangs\", after_minutes = 5.0 }]",
+        name: "hangs-after-5-minutes",
+        ..CASES[0]
+    };
+    let machine = described(&case, folder.path());
+    let ran = soak(
+        &machine,
+        "9m",
+        &["--deadline", "1", "--no-journal", "-o", &text_of(&report)],
+    );
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let report = read_json(&report);
+    let soak = &report["measurements"]["soak"];
+    assert_eq!(
+        (&soak["ended"], &soak["rounds_lost"]),
+        (&"time-over".into(), &1.into()),
+        "{ran:?}"
+    );
+    assert!(soak["rounds"].as_u64().unwrap() > 80, "{}", soak["rounds"]);
+    let findings = report["findings"].as_array().unwrap();
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["code"] == "copy-lost-over-time")
+    );
+}
+
+#[test]
+fn a_killed_worker_is_replaced_and_a_signal_ends_it_with_a_full_report() {
+    let (folder, report) = place("report.json");
+    let journal = text_of(&folder.path().join("journal"));
+    let series = folder.path().join("soak.prom");
+    let more = [
+        "-o",
+        &text_of(&report),
+        "--journal",
+        &journal,
+        "--textfile",
+        &text_of(&series),
+    ];
+    let mut command = peerscope(&with(arguments("h200x2", "7d"), &more));
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let limit = Duration::from_secs(60);
+    until("minutes", limit, || series.exists().then_some(()));
+    let worker = until("a worker", limit, || child_of(child.id()));
+    signal("KILL", worker);
+    until("another worker", limit, || {
+        child_of(child.id()).filter(|pid| *pid != worker)
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    signal("INT", child.id());
+    assert_eq!(wait(&mut child).code(), Some(130));
+    let report = read_json(&report);
+    let soak = &report["measurements"]["soak"];
+    assert_eq!(soak["ended"], "interrupted");
+    assert!(soak["minutes"].as_array().unwrap().len() > 5);
+    let problems = |event: &Value| event["kind"] == "problem";
+    assert!(
+        soak["events"].as_array().unwrap().iter().any(problems),
+        "{}",
+        soak["events"]
+    );
+    let codes: Vec<&str> = crate::common::codes(&report);
+    assert!(!codes.iter().any(|code| CODES.contains(code)), "{codes:?}");
+    let series = std::fs::read_to_string(&series).unwrap();
+    assert!(
+        series.contains("peerscope_soak_temperature_celsius{gpu=\"1\"} 42"),
+        "{series}"
+    );
+}
+
+/// The live code, with the host's clock and single copies instead of one of many.
+#[test]
+fn the_live_code_soaks_and_survives_an_error_of_the_driver() {
+    let (_folder, report) = place("report.json");
+    let fake = Fake::new("h200x2");
+    let path = text_of(&report);
+    let args = [
+        "soak",
+        "--for",
+        "4s",
+        "--profile",
+        "quick",
+        "--only",
+        "peers",
+        "--no-journal",
+        "-o",
+        &path,
+    ];
+    // A sticky error in the middle of the soak: the check of this machine needs fewer copies.
+    let faults = "cuMemcpyPeerAsync@2500=code:719";
+    let ran = finish(fake.command(&args).env(fake_machine::FAULTS, faults));
+    let report = read_json(&report);
+    let soak = &report["measurements"]["soak"];
+    assert_eq!(soak["ended"], "time-over", "{ran:?}");
+    assert!(soak["rounds"].as_u64().unwrap() > 8, "{}", soak["rounds"]);
+    assert_eq!(soak["rounds_lost"], 1, "{}", soak["events"]);
+    let kinds: Vec<&Value> = soak["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| &event["kind"])
+        .collect();
+    // The worker is replaced, and the round has failed.
+    assert_eq!(kinds, ["problem", "failed"], "{}", soak["events"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+}
+
+#[test]
+fn a_soak_that_was_killed_is_recovered_from_its_journal() {
+    let (folder, report) = place("report.json");
+    let journal = text_of(&folder.path().join("journal"));
+    let series = folder.path().join("soak.prom");
+    let more = ["--journal", &journal, "--textfile", &text_of(&series)];
+    let mut command = peerscope(&with(arguments("h200x2", "7d"), &more));
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("minutes", Duration::from_secs(60), || {
+        series.exists().then_some(())
+    });
+    signal("KILL", child.id());
+    wait(&mut child);
+    let ran = run(&["recover", &journal, "-o", &text_of(&report)]);
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    let soak = &read_json(&report)["measurements"]["soak"];
+    assert_eq!(soak["ended"], "cut-off", "{ran:?}");
+    assert!(!soak["minutes"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_day_takes_seconds_and_megabytes() {
+    let (folder, report) = place("report.json");
+    let journal = folder.path().join("journal");
+    let mut command = peerscope(&with(
+        arguments("h200x2", "24h"),
+        &["-o", &text_of(&report), "--journal", &text_of(&journal)],
+    ));
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut largest = 0;
+    while child.try_wait().unwrap().is_none() {
+        largest = std::fs::metadata(&journal).map_or(largest, |file| file.len().max(largest));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!((100_000..20_000_000).contains(&largest), "{largest} bytes");
+    let report = read_json(&report);
+    let minutes = report["measurements"]["soak"]["minutes"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert!((1400..=1441).contains(&minutes), "{minutes}");
+}
+
+#[test]
+fn the_page_draws_it_and_diagnose_reads_it_back() {
+    let (folder, page) = place("report.html");
+    let case = CASES.iter().find(|case| case.name == "too-hot").unwrap();
+    let machine = described(case, folder.path());
+    let ran = soak(&machine, "20m", &["--no-journal", "-o", &text_of(&page)]);
+    assert!(ran.code.is_some(), "{ran:?}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("Hours under load") && html.contains("<polyline"));
+    assert!(
+        !html.contains("http://") || !html.contains("src=\"http"),
+        "offline"
+    );
+    let again = run(&["diagnose", &text_of(&page), "--format", "json"]);
+    assert!(
+        again.json()["measurements"]["soak"]["minutes"]
+            .as_array()
+            .unwrap()
+            .len()
+            >= 20
+    );
+}
