@@ -81,6 +81,8 @@ fn of_output(inputs: &[Input], kind: Option<&str>, judging: &Judging) -> Result<
         snapshot,
         topology,
         measurements,
+        bracket: None,
+        rolling: None,
         timing: Timing::default(),
     };
     Ok(observed.conclude(judging))

@@ -11,17 +11,22 @@ use worker::protocol::SUBCOMMAND;
 const EFFECTS: [(&str, &[&str]); 4] = [
     (
         "machine",
-        &["topo", "check", "pick", "order", "export", SUBCOMMAND],
+        &[
+            "topo", "check", "bracket", "pick", "order", "export", SUBCOMMAND,
+        ],
     ),
     ("gpus", &["topo", "check", "pick", "order", "export"]),
     (
         "driver_deadline",
-        &["topo", "check", "pick", "order", "export", SUBCOMMAND],
+        &[
+            "topo", "check", "bracket", "pick", "order", "export", SUBCOMMAND,
+        ],
     ),
     (
         "config",
         &[
-            "topo", "check", "diagnose", "recover", "compare", "pick", "order", "what-if", "export",
+            "topo", "check", "bracket", "diagnose", "recover", "compare", "pick", "order",
+            "what-if", "export",
         ],
     ),
 ];
@@ -84,6 +89,7 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             Command::Completions(_) => ("completions", "it writes what a shell reads"),
             Command::Manual(_) => ("manual", "it writes manual pages"),
             Command::WhatIf(_) => ("what-if", "it reads a saved report"),
+            Command::Bracket(_) => ("bracket", "it reads all GPUs"),
             Command::Topo(_)
             | Command::Check(_)
             | Command::Pick(_)

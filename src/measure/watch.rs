@@ -149,7 +149,7 @@ fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>
 }
 
 /// Returns the error counts of a GPU's NVLinks between two readings.
-fn nvlinks_counted(
+pub(super) fn nvlinks_counted(
     gpu: u32,
     before: &[NvLink],
     after: &HashMap<u32, Vec<NvLink>>,
@@ -247,7 +247,7 @@ pub fn summary(index: u32, readings: &[LinkSample]) -> LinkUnderLoad {
 }
 
 /// Returns the functions whose counters rose. A counter that fell was reset, and is ignored.
-fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
+pub(super) fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     let rise = |after: &PciFunction| {
         let before = before
             .iter()

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::bracket;
 use super::figures::{Spread, count};
 use super::pair_figures::{Figures, sound_latencies};
 use super::partial;
@@ -310,6 +311,9 @@ impl<'a> Digest<'a> {
     /// Returns how many of the requested measurements were made.
     pub(super) fn tested(&self) -> String {
         let verdict = &self.report.verdict;
+        if let Some(bracket) = &self.report.bracket {
+            return bracket::looked_at(bracket);
+        }
         match (&self.report.measurements, verdict.tested, verdict.untested) {
             (None, ..) => "facts only, no measurements requested".to_owned(),
             (_, 0, 0) => "nothing was measured".to_owned(),

@@ -13,6 +13,7 @@ mod common;
 
 mod as_expected;
 mod blocked;
+mod bracket;
 mod browser;
 mod decisions;
 mod demo;

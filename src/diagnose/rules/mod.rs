@@ -121,6 +121,8 @@ rules! {
     not_explained
     pasted_incomplete
     pasted_contradicts
+    xid_reported
+    job_not_judged
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

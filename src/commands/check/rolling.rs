@@ -1,0 +1,371 @@
+//! Runs within a budget: chooses the parts of the machine that were not covered for longest, and says what the verdict
+//! stands on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use time::OffsetDateTime;
+
+use super::ledger::{Addition, Covered, Ledger, Opened};
+use crate::cli::CheckArgs;
+use model::finding::{Finding, Severity};
+use model::flow::Endpoint;
+use model::measurement::Measurements;
+use model::report::Report;
+use model::rolling::Rolling;
+use model::snapshot::Snapshot;
+use plan::Round;
+
+/// Time that a round is expected to take if no run has ended yet, seconds. On 8 x H200 a round of the profile standard takes
+/// a tenth of it.
+const UNKNOWN_ROUND: f64 = 0.1;
+/// Time from the last round to the report, seconds: last readings, judging, writing. Chosen.
+const TAIL: f64 = 0.3;
+
+/// A part of the machine that is covered as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// Everything between two GPUs.
+    Pair(u32, u32),
+    /// Everything on one GPU, and between it and the host.
+    Gpu(u32),
+    /// Several GPUs at once.
+    Several(Vec<u32>),
+}
+
+impl Part {
+    fn of(round: &Round) -> Self {
+        let ends = round.flows.iter().flat_map(|flow| flow.ends());
+        let gpus: BTreeSet<u32> = ends.filter_map(Endpoint::gpu).collect();
+        match gpus.into_iter().collect::<Vec<_>>().as_slice() {
+            [one, other] => Self::Pair(*one, *other),
+            [one] => Self::Gpu(*one),
+            all => Self::Several(all.to_vec()),
+        }
+    }
+
+    fn gpus(&self) -> Vec<u32> {
+        match self {
+            Self::Pair(one, other) => vec![*one, *other],
+            Self::Gpu(one) => vec![*one],
+            Self::Several(all) => all.clone(),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Pair(one, other) => format!("GPU {one} and GPU {other}"),
+            Self::Gpu(one) => format!("GPU {one}"),
+            Self::Several(all) => format!("{} GPUs at once", all.len()),
+        }
+    }
+
+    /// Returns its key in the ledger. It has the GPUs' identifiers, since indices change if a GPU falls off.
+    fn key(&self, what: &str, snapshot: &Snapshot) -> String {
+        let id = |index: u32| {
+            let gpu = snapshot.gpu(index);
+            let uuid = gpu.and_then(|gpu| gpu.uuid.known().cloned());
+            uuid.or_else(|| Some(gpu?.pci.get()?.to_string()))
+                .unwrap_or_else(|| format!("GPU {index}"))
+        };
+        let gpus: Vec<String> = self.gpus().into_iter().map(id).collect();
+        format!("{what}: {}", gpus.join(" "))
+    }
+}
+
+/// The parts of this run.
+#[derive(Debug, Default)]
+struct Chosen {
+    /// Every part of the machine, with its key and its number of rounds.
+    all: BTreeMap<Part, (String, usize)>,
+    /// The parts that this run covers.
+    now: BTreeSet<Part>,
+    all_within_runs: u32,
+}
+
+/// A run within a budget.
+pub(super) struct Budget {
+    seconds: f64,
+    path: PathBuf,
+    /// What is measured: other profiles and probe groups cover other things.
+    what: String,
+    machine: String,
+    ledger: Ledger,
+    problems: Vec<String>,
+    chosen: Chosen,
+    /// Rounds that ran.
+    rounds: usize,
+    /// Parts that were looked at twice, with the codes of findings that the second look did not confirm.
+    not_confirmed: Vec<String>,
+}
+
+impl Budget {
+    /// Reads the ledger; `None` without `--ledger`.
+    ///
+    /// # Errors
+    ///
+    /// The file is no ledger of this machine.
+    pub(super) fn open(args: &CheckArgs, machine: &str) -> Result<Option<Self>, String> {
+        let (Some(budget), Some(path)) = (args.budget, &args.ledger) else {
+            return Ok(None);
+        };
+        let Opened { ledger, problem } = Ledger::open(path, machine)?;
+        let names = |list: &[plan::Group]| {
+            let names: Vec<String> = list.iter().map(|group| format!("{group:?}")).collect();
+            names.join(",").to_lowercase()
+        };
+        let chosen = match (args.only.as_slice(), args.skip.as_slice()) {
+            ([], []) => String::new(),
+            (only, []) => format!(" only {}", names(only)),
+            (_, skip) => format!(" skip {}", names(skip)),
+        };
+        Ok(Some(Self {
+            seconds: budget.as_secs_f64(),
+            path: path.clone(),
+            what: format!("{}{chosen}", args.profile.as_str()),
+            machine: machine.to_owned(),
+            ledger,
+            problems: problem.into_iter().collect(),
+            chosen: Chosen::default(),
+            rounds: 0,
+            not_confirmed: Vec::new(),
+        }))
+    }
+
+    /// Keeps the rounds of the parts that this run covers: first those with findings, then those never covered, then those
+    /// that were not covered for longest. `spent` is the time since the run began.
+    pub(super) fn choose(
+        &mut self,
+        rounds: Vec<Round>,
+        snapshot: &Snapshot,
+        spent: f64,
+    ) -> Vec<Round> {
+        let mut all: BTreeMap<Part, (String, usize)> = BTreeMap::new();
+        for round in &rounds {
+            let part = Part::of(round);
+            let key = || part.key(&self.what, snapshot);
+            let known = all.entry(part.clone()).or_insert_with(|| (key(), 0));
+            known.1 += 1;
+        }
+        let left = self.seconds - spent - TAIL;
+        let each = match self.ledger.seconds_per_round {
+            known if known > 0.0 => known,
+            _ => UNKNOWN_ROUND,
+        };
+        let covered = |key: &String| self.ledger.parts.get(key);
+        let mut order: Vec<(&Part, &(String, usize))> = all.iter().collect();
+        order.sort_by_key(|(part, (key, _))| {
+            let covered = covered(key);
+            let is_sound = covered.is_none_or(|covered| covered.findings.is_empty());
+            (is_sound, covered.map(|covered| covered.at), (*part).clone())
+        });
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52 rounds")]
+        let costs: Vec<f64> = order
+            .iter()
+            .map(|(_, (_, rounds))| *rounds as f64 * each)
+            .collect();
+        let runs = runs(&costs, left);
+        let first = runs.first().copied().unwrap_or(0);
+        let now: BTreeSet<Part> = order
+            .iter()
+            .take(first)
+            .map(|(part, _)| (*part).clone())
+            .collect();
+        let kept: Vec<Round> = rounds
+            .into_iter()
+            .filter(|round| now.contains(&Part::of(round)))
+            .collect();
+        self.rounds = kept.len();
+        self.chosen = Chosen {
+            all_within_runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+            now,
+            all,
+        };
+        kept
+    }
+
+    /// Returns what this run leaves out, a sentence; none if it covers everything.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let (now, all) = (self.chosen.now.len(), self.chosen.all.len());
+        (now < all).then(|| {
+            format!(
+                "{now} of {all} parts of the machine (pairs of GPUs, single GPUs) were measured, within the budget of {} s; all \
+                 of them are within {} runs",
+                self.seconds, self.chosen.all_within_runs
+            )
+        })
+    }
+
+    /// Returns the rounds of the parts that these findings are about, to be looked at once more.
+    pub(super) fn suspects(&self, findings: &[Finding], rounds: &[Round]) -> Vec<Round> {
+        let parts = self.found_on(findings);
+        // Counters around patterns of several flows are read once.
+        let is_suspect = |round: &&Round| match Part::of(round) {
+            Part::Several(_) => false,
+            part => parts.contains_key(&part),
+        };
+        rounds.iter().filter(is_suspect).cloned().collect()
+    }
+
+    /// Notes the findings that a second look did not confirm.
+    pub(super) fn looked_again(&mut self, first: &[Finding], second: &[Finding]) {
+        let (first, second) = (self.found_on(first), self.found_on(second));
+        for (part, codes) in first {
+            let still = second.get(&part).cloned().unwrap_or_default();
+            for code in codes.difference(&still) {
+                self.not_confirmed.push(format!(
+                    "{}: the first look found {code}, a second look at once did not",
+                    part.words()
+                ));
+            }
+        }
+    }
+
+    /// Returns the parts of this run that findings are about, with their codes. A finding on the machine is about none.
+    fn found_on(&self, findings: &[Finding]) -> BTreeMap<Part, BTreeSet<String>> {
+        let mut found: BTreeMap<Part, BTreeSet<String>> = BTreeMap::new();
+        let worse = findings.iter().filter(|finding| {
+            finding.severity >= Severity::Warning && !::diagnose::is_gap(&finding.code)
+        });
+        for finding in worse {
+            let scope = &finding.scope;
+            for part in &self.chosen.now {
+                let gpus = part.gpus();
+                let of_pair = scope
+                    .pairs
+                    .iter()
+                    .any(|pair| gpus.contains(&pair.source) && gpus.contains(&pair.destination));
+                let of_gpu =
+                    scope.pairs.is_empty() && scope.gpus.iter().any(|gpu| gpus.contains(gpu));
+                if of_pair || of_gpu {
+                    found
+                        .entry(part.clone())
+                        .or_default()
+                        .insert(finding.code.to_string());
+                }
+            }
+        }
+        found
+    }
+
+    /// Adds this run to the ledger, and its coverage to the report.
+    pub(super) fn end(&mut self, report: &mut Report) {
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let measured = report.measurements.as_ref();
+        let is_whole = measured.is_some_and(|measured| !measured.interrupted);
+        let found = self.found_on(&report.findings);
+        let done = |part: &&Part| is_whole && has_figures(measured, part);
+        let parts = self.chosen.now.iter().filter(done);
+        let parts: BTreeMap<String, Covered> = parts
+            .filter_map(|part| {
+                let codes = found.get(part).into_iter().flatten().cloned();
+                let covered = Covered {
+                    at: now,
+                    findings: codes.collect(),
+                };
+                Some((self.chosen.all.get(part)?.0.clone(), covered))
+            })
+            .collect();
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52 rounds")]
+        let each = report.timing.measure / self.rounds.max(1) as f64;
+        let addition = Addition {
+            seconds_per_round: (!parts.is_empty() && each > 0.0).then_some(each),
+            parts,
+        };
+        let covered_now = u32::try_from(addition.parts.len()).unwrap_or(u32::MAX);
+        match Ledger::add(&self.path, &self.machine, &addition) {
+            Ok(ledger) => self.ledger = ledger,
+            Err(why) => self.problems.push(why),
+        }
+        let problems = self.problems.iter().chain(&self.not_confirmed).cloned();
+        let rolling = self.rolling(now, covered_now, problems.collect());
+        report.rolling = Some(rolling);
+    }
+
+    fn rolling(&self, now: i64, covered_now: u32, problems: Vec<String>) -> Rolling {
+        let all = self.chosen.all.iter();
+        let known: Vec<(&Part, Option<&Covered>)> = all
+            .map(|(part, (key, _))| (part, self.ledger.parts.get(key)))
+            .collect();
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let never = known
+            .iter()
+            .filter(|(_, covered)| covered.is_none())
+            .count();
+        let oldest = known
+            .iter()
+            .min_by_key(|(_, covered)| covered.map(|covered| covered.at));
+        let age = |covered: &Covered| {
+            #[allow(clippy::cast_precision_loss, reason = "ages are far below 2^52 s")]
+            let age = now.saturating_sub(covered.at).max(0) as f64;
+            age
+        };
+        let suspected = known.iter().filter_map(|(part, covered)| {
+            let codes = &(*covered)?.findings;
+            (!codes.is_empty()).then(|| format!("{}: {}", part.words(), codes.join(", ")))
+        });
+        Rolling {
+            ledger: self.path.display().to_string(),
+            budget_seconds: self.seconds,
+            runs: self.ledger.runs,
+            parts: count(known.len()),
+            covered_now,
+            never_covered: count(never),
+            oldest_seconds: oldest.and_then(|(_, covered)| covered.map(age)),
+            oldest: oldest.map(|(part, _)| part.words()),
+            all_within_runs: self.chosen.all_within_runs,
+            suspected: suspected.collect(),
+            problems,
+        }
+    }
+}
+
+/// Returns true if the report has a measured figure of this part.
+fn has_figures(measured: Option<&Measurements>, part: &Part) -> bool {
+    let gpus = part.gpus();
+    let is_of_part = |cell: &model::measurement::Cell<'_>| {
+        let ends: BTreeSet<u32> = cell
+            .flow
+            .ends()
+            .into_iter()
+            .filter_map(Endpoint::gpu)
+            .collect();
+        match part {
+            Part::Several(_) => ends.iter().all(|end| gpus.contains(end)),
+            _ => ends.into_iter().eq(gpus.iter().copied()),
+        }
+    };
+    let cells = measured.into_iter().flat_map(Measurements::cells);
+    let mut of_part = cells.filter(is_of_part);
+    of_part.any(|cell| cell.status != model::measurement::Status::Skipped)
+}
+
+/// Returns how many parts of these costs fit into each run, in their order: one at least.
+fn runs(costs: &[f64], left: f64) -> Vec<usize> {
+    let mut runs = Vec::new();
+    let mut spent = f64::INFINITY;
+    for cost in costs {
+        if spent + cost > left {
+            runs.push(0);
+            spent = 0.0;
+        }
+        spent += cost;
+        if let Some(last) = runs.last_mut() {
+            *last += 1;
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_fit_into_runs_one_at_least() {
+        assert_eq!(runs(&[1.0, 1.0, 1.0, 2.0, 0.5], 2.5), [2, 1, 2]);
+        assert_eq!(runs(&[3.0, 3.0], 1.0), [1, 1]);
+        assert_eq!(runs(&[1.0, 1.0], -1.0), [1, 1]);
+        assert_eq!(runs(&[], 1.0), [0; 0]);
+    }
+}
