@@ -58,4 +58,4 @@ fn has_grown(finding: &Finding, was: &[Finding]) -> bool {
 
 #[cfg(test)]
 #[path = "bracket_tests.rs"]
-mod tests;
+pub(crate) mod tests;

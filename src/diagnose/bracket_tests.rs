@@ -8,7 +8,7 @@ use model::finding::{Severity, Subject};
 use model::measurement::{LinkUnderLoad, NvLinkErrorsAdded};
 use model::report::{SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
-use model::snapshot::{Snapshot, Xid};
+use model::snapshot::Snapshot;
 
 fn quiet(index: u32) -> LinkUnderLoad {
     LinkUnderLoad {
@@ -22,7 +22,7 @@ fn quiet(index: u32) -> LinkUnderLoad {
 }
 
 /// Returns the report on a job between two states of a machine, in which nothing was counted.
-fn report(before: &Snapshot, after: &Snapshot) -> Report {
+pub(crate) fn report(before: &Snapshot, after: &Snapshot) -> Report {
     let gpus = || after.gpus.iter().map(|gpu| gpu.index);
     Report {
         schema: SCHEMA.into(),
@@ -63,7 +63,7 @@ fn report(before: &Snapshot, after: &Snapshot) -> Report {
     }
 }
 
-fn found(report: &Report) -> Vec<Finding> {
+pub(crate) fn found(report: &Report) -> Vec<Finding> {
     judge(report, &Settings::default())
 }
 
@@ -136,54 +136,4 @@ fn a_gpu_that_fell_off_is_an_error() {
             .any(|finding| finding.code == fell_since_baseline::RULE.id),
         "{found:#?}"
     );
-}
-
-#[test]
-fn an_xid_is_judged_by_its_code() {
-    let machine = h200_vm(2);
-    let pci = machine.gpus[1].pci.get().unwrap();
-    let with = |codes: &[u32]| {
-        let mut job = report(&machine, &machine);
-        let xid = |code: &u32| Xid {
-            pci,
-            code: *code,
-            text: "said".into(),
-            times: 2,
-            seconds_since_boot: Some(9),
-        };
-        job.bracket.as_mut().unwrap().xids = Some(codes.iter().map(xid).collect());
-        found(&job)
-    };
-    for (codes, severity) in [
-        (&[13][..], Severity::Info),
-        (&[13, 63], Severity::Warning),
-        (&[13, 79], Severity::Error),
-        (&[999], Severity::Warning),
-    ] {
-        let finding = only(&with(codes), "xid-reported", severity);
-        assert_eq!(finding.subject, Subject::Gpu { index: 1 });
-    }
-    assert!(
-        with(&[79])[0].message.contains("Xid 79 (said), 2 times"),
-        "{}",
-        with(&[79])[0].message
-    );
-}
-
-#[test]
-fn counters_that_began_again_are_said_and_not_judged() {
-    let before = h200_vm(4);
-    let mut after = before.clone();
-    after.gpus.remove(2);
-    let mut job = report(&before, &after);
-    job.bracket.as_mut().unwrap().not_comparable = vec!["the system was started again".into()];
-    let finding = only(&found(&job), "job-not-judged", Severity::Warning);
-    assert!(
-        finding
-            .message
-            .contains("job 4711 was not judged: the system was started again"),
-        "{}",
-        finding.message
-    );
-    assert!(is_gap(&finding.code));
 }

@@ -38,6 +38,7 @@ mod impossible;
 mod in_company;
 mod installed;
 mod journal;
+mod ledger;
 mod limits;
 mod no_driver;
 mod no_verdict;

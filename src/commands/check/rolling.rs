@@ -359,7 +359,15 @@ fn runs(costs: &[f64], left: f64) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
     use super::*;
+    use model::finding::Subject;
+    use model::flow::{Flow, Setup};
+    use model::placement::Pair;
+    use model::testing::h200_vm;
+    use plan::{Action, Task};
 
     #[test]
     fn parts_fit_into_runs_one_at_least() {
@@ -367,5 +375,106 @@ mod tests {
         assert_eq!(runs(&[3.0, 3.0], 1.0), [1, 1]);
         assert_eq!(runs(&[1.0, 1.0], -1.0), [1, 1]);
         assert_eq!(runs(&[], 1.0), [0; 0]);
+    }
+
+    /// Returns two rounds for each unordered pair of four GPUs.
+    fn rounds() -> Vec<Round> {
+        let pairs = Pair::ordered(&[0, 1, 2, 3]);
+        let round = |(id, pair): (u32, Pair)| Round {
+            id,
+            slot: id,
+            flows: vec![Flow::from(pair)],
+            task: Task {
+                setup: Setup::REFERENCE,
+                action: Action::Verify,
+            },
+            deadline: Duration::from_secs(1),
+            timeline: false,
+            name: String::new(),
+        };
+        (0..).zip(pairs).map(round).collect()
+    }
+
+    fn budget(parts: BTreeMap<String, Covered>) -> Budget {
+        let folder = Path::new("/nowhere");
+        let ledger = Ledger::open(folder, "live").unwrap().ledger;
+        Budget {
+            seconds: 1.0,
+            path: folder.into(),
+            what: "quick".into(),
+            machine: "live".into(),
+            ledger: Ledger {
+                seconds_per_round: 0.1,
+                parts,
+                ..ledger
+            },
+            problems: Vec::new(),
+            chosen: Chosen::default(),
+            rounds: 0,
+            not_confirmed: Vec::new(),
+        }
+    }
+
+    fn pairs(rounds: &[Round]) -> BTreeSet<Vec<u32>> {
+        rounds.iter().map(|round| Part::of(round).gpus()).collect()
+    }
+
+    #[test]
+    fn findings_come_first_then_what_was_never_covered_then_the_oldest() {
+        let machine = h200_vm(4);
+        let covered = |at, findings: &[&str]| Covered {
+            at,
+            findings: findings.iter().map(|code| (*code).to_owned()).collect(),
+        };
+        let key = |one, other| Part::Pair(one, other).key("quick", &machine);
+        let parts = BTreeMap::from([
+            (key(0, 1), covered(50, &[])),
+            (key(0, 2), covered(40, &[])),
+            (key(0, 3), covered(90, &["peer-bandwidth-low"])),
+            (key(1, 2), covered(60, &[])),
+            (key(1, 3), covered(70, &[])),
+        ]);
+        // 0.1 s for a round: a pair takes 0.2 s, and 0.7 s are left beside the tail.
+        let mut run = budget(parts);
+        let kept = run.choose(rounds(), &machine, 0.0);
+        let wanted = [vec![0, 2], vec![0, 3], vec![2, 3]];
+        assert_eq!(pairs(&kept), BTreeSet::from(wanted));
+        assert_eq!((kept.len(), run.chosen.all_within_runs), (6, 2));
+        assert!(
+            run.left_out().unwrap().starts_with("3 of 6 parts"),
+            "{:?}",
+            run.left_out()
+        );
+    }
+
+    #[test]
+    fn a_finding_is_looked_at_again_and_one_that_is_gone_is_named() {
+        let mut run = budget(BTreeMap::new());
+        run.seconds = 60.0;
+        let kept = run.choose(rounds(), &h200_vm(4), 0.0);
+        assert_eq!((kept.len(), run.left_out()), (12, None));
+        let pair = Pair {
+            source: 1,
+            destination: 3,
+        };
+        let found = |severity| {
+            let code = "peer-bandwidth-low".to_owned().into();
+            vec![Finding::new(
+                code,
+                severity,
+                Subject::Pair(pair),
+                "slow",
+                Vec::new(),
+            )]
+        };
+        let suspects = run.suspects(&found(Severity::Error), &kept);
+        assert_eq!(pairs(&suspects), BTreeSet::from([vec![1, 3]]));
+        assert_eq!(suspects.len(), 2);
+        assert_eq!(run.suspects(&found(Severity::Info), &kept), []);
+        run.looked_again(&found(Severity::Error), &found(Severity::Error));
+        assert_eq!(run.not_confirmed, [""; 0]);
+        run.looked_again(&found(Severity::Error), &[]);
+        let said = "GPU 1 and GPU 3: the first look found peer-bandwidth-low, a second look at once did not";
+        assert_eq!(run.not_confirmed, [said]);
     }
 }

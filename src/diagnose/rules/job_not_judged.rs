@@ -51,3 +51,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         Plan::now([Step::DriverLog, Step::CheckAgain]),
     )]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bracket::tests::{found, report};
+    use crate::testing::prelude::*;
+
+    #[test]
+    fn counters_that_began_again_are_said_and_not_judged() {
+        let before = h200_vm(4);
+        let mut after = before.clone();
+        after.gpus.remove(2);
+        let mut job = report(&before, &after);
+        let why = "the system was started again";
+        job.bracket.as_mut().unwrap().not_comparable = vec![why.into()];
+        let found = found(&job);
+        let finding = only(&found, "job-not-judged", Severity::Warning);
+        let wanted = format!("The time of job 4711 was not judged: {why}");
+        assert_eq!(finding.message, wanted);
+        assert!(crate::is_gap(&finding.code));
+        assert_advice(&RULE, &found, &["xid", "check-again"], &[]);
+    }
+}

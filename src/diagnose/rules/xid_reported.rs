@@ -123,3 +123,48 @@ fn finding(evidence: &Evidence<'_>, address: PciAddress, xids: &[&Xid]) -> Findi
     found.severity = worst;
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bracket::tests::{found, report};
+    use crate::testing::prelude::*;
+
+    fn with(codes: &[u32]) -> Vec<Finding> {
+        let machine = h200_vm(2);
+        let pci = machine.gpus[1].pci.get().unwrap();
+        let mut job = report(&machine, &machine);
+        let xid = |code: &u32| Xid {
+            pci,
+            code: *code,
+            text: "said".into(),
+            times: 2,
+            seconds_since_boot: Some(9),
+        };
+        job.bracket.as_mut().unwrap().xids = Some(codes.iter().map(xid).collect());
+        found(&job)
+    }
+
+    #[test]
+    fn the_code_decides() {
+        for (codes, severity) in [
+            (&[13][..], Severity::Info),
+            (&[13, 63], Severity::Warning),
+            (&[13, 79], Severity::Error),
+            (&[999], Severity::Warning),
+        ] {
+            let found = with(codes);
+            let finding = only(&found, "xid-reported", severity);
+            assert_eq!(finding.subject, Subject::Gpu { index: 1 });
+            let wanted: &[&str] = match severity {
+                Severity::Info => &["xid", "check-again"],
+                // The machine is a guest, whose host replaces GPUs.
+                _ => &["xid", "reset-gpu", "check-again", "ask-host"],
+            };
+            assert_advice(&RULE, &found, wanted, &[]);
+        }
+        let message = &with(&[79])[0].message;
+        assert!(message.contains("Xid 79 (said), 2 times"), "{message}");
+        assert_eq!(with(&[]), []);
+    }
+}
