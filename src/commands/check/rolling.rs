@@ -14,7 +14,7 @@ use model::measurement::Measurements;
 use model::report::Report;
 use model::rolling::Rolling;
 use model::snapshot::Snapshot;
-use plan::Round;
+use plan::{Action, Round};
 
 /// Time that a round is expected to take if no run has ended yet, seconds. On 8 x H200 a round of the profile standard takes
 /// a tenth of it.
@@ -34,7 +34,20 @@ enum Part {
 }
 
 impl Part {
-    fn of(round: &Round) -> Self {
+    /// Returns the part that a round belongs to, on a machine with these GPUs. Copies within a GPU say nothing about a path, so
+    /// they belong to a pair of the GPU.
+    fn of(round: &Round, machine: &[u32]) -> Self {
+        if let (Action::Local { .. }, Self::Gpu(gpu)) = (round.task.action, Self::of_flows(round)) {
+            let place = machine.iter().position(|index| *index == gpu);
+            let next = place.and_then(|place| machine.get((place + 1) % machine.len()));
+            if let Some(next) = next.filter(|next| **next != gpu) {
+                return Self::Pair(gpu.min(*next), gpu.max(*next));
+            }
+        }
+        Self::of_flows(round)
+    }
+
+    fn of_flows(round: &Round) -> Self {
         let ends = round.flows.iter().flat_map(|flow| flow.ends());
         let gpus: BTreeSet<u32> = ends.filter_map(Endpoint::gpu).collect();
         match gpus.into_iter().collect::<Vec<_>>().as_slice() {
@@ -81,6 +94,8 @@ struct Chosen {
     /// The parts that this run covers.
     now: BTreeSet<Part>,
     all_within_runs: u32,
+    /// GPUs of the machine.
+    gpus: Vec<u32>,
 }
 
 /// A run within a budget.
@@ -140,9 +155,10 @@ impl Budget {
         snapshot: &Snapshot,
         spent: f64,
     ) -> Vec<Round> {
+        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let mut all: BTreeMap<Part, (String, usize)> = BTreeMap::new();
         for round in &rounds {
-            let part = Part::of(round);
+            let part = Part::of(round, &gpus);
             let key = || part.key(&self.what, snapshot);
             let known = all.entry(part.clone()).or_insert_with(|| (key(), 0));
             known.1 += 1;
@@ -173,13 +189,14 @@ impl Budget {
             .collect();
         let kept: Vec<Round> = rounds
             .into_iter()
-            .filter(|round| now.contains(&Part::of(round)))
+            .filter(|round| now.contains(&Part::of(round, &gpus)))
             .collect();
         self.rounds = kept.len();
         self.chosen = Chosen {
             all_within_runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
             now,
             all,
+            gpus,
         };
         kept
     }
@@ -200,7 +217,7 @@ impl Budget {
     pub(super) fn suspects(&self, findings: &[Finding], rounds: &[Round]) -> Vec<Round> {
         let parts = self.found_on(findings);
         // Counters around patterns of several flows are read once.
-        let is_suspect = |round: &&Round| match Part::of(round) {
+        let is_suspect = |round: &&Round| match Part::of(round, &self.chosen.gpus) {
             Part::Several(_) => false,
             part => parts.contains_key(&part),
         };
@@ -367,7 +384,7 @@ mod tests {
     use model::flow::{Flow, Setup};
     use model::placement::Pair;
     use model::testing::h200_vm;
-    use plan::{Action, Task};
+    use plan::Task;
 
     #[test]
     fn parts_fit_into_runs_one_at_least() {
@@ -416,7 +433,8 @@ mod tests {
     }
 
     fn pairs(rounds: &[Round]) -> BTreeSet<Vec<u32>> {
-        rounds.iter().map(|round| Part::of(round).gpus()).collect()
+        let part = |round: &Round| Part::of(round, &[0, 1, 2, 3]);
+        rounds.iter().map(|round| part(round).gpus()).collect()
     }
 
     #[test]
