@@ -414,17 +414,14 @@ mod tests {
 
     fn budget(parts: BTreeMap<String, Covered>) -> Budget {
         let folder = Path::new("/nowhere");
-        let ledger = Ledger::open(folder, "live").unwrap().ledger;
+        let mut ledger = Ledger::open(folder, "live").unwrap().ledger;
+        (ledger.seconds_per_round, ledger.parts) = (0.1, parts);
         Budget {
             seconds: 1.0,
             path: folder.into(),
             what: "quick".into(),
             machine: "live".into(),
-            ledger: Ledger {
-                seconds_per_round: 0.1,
-                parts,
-                ..ledger
-            },
+            ledger,
             problems: Vec::new(),
             chosen: Chosen::default(),
             rounds: 0,
