@@ -410,7 +410,11 @@ impl<'a> Run<'a> {
 
     /// Runs the rounds of parts with findings once more: the later outcome of a round counts. Returns the last worker.
     fn confirm(&mut self, worker: Worker, launch: &Launch, rounds: &[Round]) -> Option<Worker> {
-        let first = self.findings();
+        let of_facts = self.findings(false);
+        if let Some(budget) = &mut self.budget {
+            budget.known(of_facts);
+        }
+        let first = self.findings(true);
         let suspects = self
             .budget
             .as_ref()
@@ -424,23 +428,27 @@ impl<'a> Run<'a> {
         let Results { interrupted, idle } =
             supervisor::run(worker, launch, &suspects, &self.stop, &mut self.follower);
         self.follower.take(Event::Measured { interrupted });
-        let second = self.findings();
+        let second = self.findings(true);
         if let Some(budget) = self.budget.as_mut().filter(|_| !interrupted) {
             budget.looked_again(&first, &second);
         }
         idle
     }
 
-    /// Returns the findings so far.
-    fn findings(&self) -> Vec<Finding> {
+    /// Returns the findings so far, of facts and figures or of facts alone.
+    fn findings(&self, with_figures: bool) -> Vec<Finding> {
         let Some((judging, began)) = self.judged else {
             return Vec::new();
         };
         let recorded = self.follower.recorder.so_far();
         let (at, machine) = (began.at.clone(), began.machine.clone());
-        Observed::recorded(began.clock, at, machine, recorded)
-            .conclude(judging)
-            .findings
+        let observed = Observed::recorded(began.clock, at, machine, recorded);
+        let measurements = observed.measurements.clone().filter(|_| with_figures);
+        let observed = Observed {
+            measurements,
+            ..observed
+        };
+        observed.conclude(judging).findings
     }
 
     /// Measures what would tell apart the explanations of the figures so far, if these have several. Returns the last

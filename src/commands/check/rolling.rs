@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::ledger::{Addition, Covered, Ledger, Opened};
 use crate::cli::CheckArgs;
-use model::finding::{Finding, Severity};
+use model::finding::{Finding, RuleId, Severity, Subject};
 use model::flow::Endpoint;
 use model::measurement::Measurements;
 use model::report::Report;
@@ -112,6 +112,8 @@ pub(super) struct Budget {
     rounds: usize,
     /// Parts that were looked at twice, with the codes of findings that the second look did not confirm.
     not_confirmed: Vec<String>,
+    /// Findings that follow from the facts, which every run reads: they are no reason to copy again.
+    of_facts: BTreeSet<(RuleId, Subject)>,
 }
 
 impl Budget {
@@ -144,11 +146,12 @@ impl Budget {
             chosen: Chosen::default(),
             rounds: 0,
             not_confirmed: Vec::new(),
+            of_facts: BTreeSet::new(),
         }))
     }
 
-    /// Keeps the rounds of the parts that this run covers: first those with findings, then those never covered, then those
-    /// that were not covered for longest. `spent` is the time since the run began.
+    /// Keeps the rounds of the parts that this run covers: those with findings, and of the others first those never covered,
+    /// then those that were not covered for longest. `spent` is the time since the run began.
     pub(super) fn choose(
         &mut self,
         rounds: Vec<Round>,
@@ -171,29 +174,36 @@ impl Budget {
         let covered = |key: &String| self.ledger.parts.get(key);
         let mut order: Vec<(&Part, &(String, usize))> = all.iter().collect();
         order.sort_by_key(|(part, (key, _))| {
-            let covered = covered(key);
-            let is_sound = covered.is_none_or(|covered| covered.findings.is_empty());
-            (is_sound, covered.map(|covered| covered.at), (*part).clone())
+            (covered(key).map(|covered| covered.at), (*part).clone())
         });
+        let is_suspected =
+            |key: &String| covered(key).is_some_and(|covered| !covered.findings.is_empty());
+        let (suspected, sound): (Vec<_>, Vec<_>) = order
+            .into_iter()
+            .partition(|(_, (key, _))| is_suspected(key));
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52 rounds")]
-        let costs: Vec<f64> = order
-            .iter()
-            .map(|(_, (_, rounds))| *rounds as f64 * each)
-            .collect();
-        let runs = runs(&costs, left);
-        let first = runs.first().copied().unwrap_or(0);
-        let now: BTreeSet<Part> = order
-            .iter()
-            .take(first)
-            .map(|(part, _)| (*part).clone())
-            .collect();
+        let costs = |parts: &[(&Part, &(String, usize))]| -> Vec<f64> {
+            let rounds = parts.iter().map(|(_, (_, rounds))| *rounds as f64);
+            rounds.map(|rounds| rounds * each).collect()
+        };
+        // Whatever is suspected, every run covers another part too: else a standing fault would keep the rest from its turn.
+        let (of_suspected, of_sound) = (costs(&suspected), costs(&sound));
+        let for_one = of_sound.first().copied().unwrap_or(0.0);
+        let suspected_runs = runs(&of_suspected, left - for_one);
+        let again = suspected_runs.first().copied().unwrap_or(0);
+        let spent: f64 = of_suspected.iter().take(again).sum();
+        let sound_runs = runs(&of_sound, left - spent);
+        let next = sound_runs.first().copied().unwrap_or(0);
+        let chosen = suspected.iter().take(again).chain(sound.iter().take(next));
+        let now: BTreeSet<Part> = chosen.map(|(part, _)| (*part).clone()).collect();
+        let runs = suspected_runs.len().max(sound_runs.len());
         let kept: Vec<Round> = rounds
             .into_iter()
             .filter(|round| now.contains(&Part::of(round, &gpus)))
             .collect();
         self.rounds = kept.len();
         self.chosen = Chosen {
-            all_within_runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+            all_within_runs: u32::try_from(runs).unwrap_or(u32::MAX),
             now,
             all,
             gpus,
@@ -211,6 +221,14 @@ impl Budget {
                 self.seconds, self.chosen.all_within_runs
             )
         })
+    }
+
+    /// Takes the findings that the facts alone give.
+    pub(super) fn known(&mut self, findings: Vec<Finding>) {
+        let keys = findings
+            .into_iter()
+            .map(|finding| (finding.code, finding.subject));
+        self.of_facts = keys.collect();
     }
 
     /// Returns the rounds of the parts that these findings are about, to be looked at once more.
@@ -242,7 +260,10 @@ impl Budget {
     fn found_on(&self, findings: &[Finding]) -> BTreeMap<Part, BTreeSet<String>> {
         let mut found: BTreeMap<Part, BTreeSet<String>> = BTreeMap::new();
         let worse = findings.iter().filter(|finding| {
-            finding.severity >= Severity::Warning && !::diagnose::is_gap(&finding.code)
+            let key = (finding.code.clone(), finding.subject.clone());
+            finding.severity >= Severity::Warning
+                && !::diagnose::is_gap(&finding.code)
+                && !self.of_facts.contains(&key)
         });
         for finding in worse {
             let scope = &finding.scope;
@@ -380,7 +401,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use model::finding::Subject;
     use model::flow::{Flow, Setup};
     use model::placement::Pair;
     use model::testing::h200_vm;
@@ -426,6 +446,7 @@ mod tests {
             chosen: Chosen::default(),
             rounds: 0,
             not_confirmed: Vec::new(),
+            of_facts: BTreeSet::new(),
         }
     }
 
@@ -454,7 +475,8 @@ mod tests {
         let kept = run.choose(rounds(), &machine, 0.0);
         let wanted = [vec![0, 2], vec![0, 3], vec![2, 3]];
         assert_eq!(pairs(&kept), BTreeSet::from(wanted));
-        assert_eq!((kept.len(), run.chosen.all_within_runs), (6, 2));
+        // The other five take three runs, beside the one with a finding.
+        assert_eq!((kept.len(), run.chosen.all_within_runs), (6, 3));
         assert!(
             run.left_out().unwrap().starts_with("3 of 6 parts"),
             "{:?}",
@@ -489,6 +511,9 @@ mod tests {
         run.looked_again(&found(Severity::Error), &found(Severity::Error));
         assert_eq!(run.not_confirmed, [""; 0]);
         run.looked_again(&found(Severity::Error), &[]);
+        // What the facts show is no reason to copy again.
+        run.known(found(Severity::Error));
+        assert_eq!(run.suspects(&found(Severity::Error), &kept), []);
         let said = "GPU 1 and GPU 3: the first look found peer-bandwidth-low, a second look at once did not";
         assert_eq!(run.not_confirmed, [said]);
     }
