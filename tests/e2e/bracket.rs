@@ -9,8 +9,8 @@ use sim::Simulated;
 use sim::spec::{LogLine, MachineSpec};
 
 use crate::common::{
-    Ran, codes, finish, peerscope, place, program_text, read_json, signal, text_of,
-    wait_with_output,
+    Ran, assert_fits_schema, codes, finish, peerscope, place, program_text, read_json, signal,
+    text_of, wait_with_output,
 };
 use crate::fake::{CUDA, Fake};
 
@@ -97,6 +97,7 @@ fn a_quiet_job_has_no_finding_and_the_state_serves_once() {
     assert!(ran.end.stdout.contains("of job 41"), "{}", ran.end.stdout);
     assert_eq!(codes(&ran.report), [""; 0]);
     assert_eq!(ran.report["measurements"], Value::Null);
+    assert_fits_schema(&ran.report);
     assert_eq!(ran.report["bracket"]["gpus"].as_array().unwrap().len(), 2);
     assert!(!ran.state.exists());
     let again = finish(&mut peerscope(&[

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Ran, finish, peerscope, place, program, run, text_of};
+use crate::common::{Ran, assert_fits_schema, finish, peerscope, place, program, run, text_of};
 
 const FOUR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/bases/h200x4.toml");
 
@@ -40,6 +40,7 @@ fn every_part_is_measured_within_the_stated_number_of_runs_the_oldest_first() {
         let ran = check(FOUR, LEAST, &ledger);
         assert_eq!(ran.code, Some(0), "{done}");
         let report = ran.json();
+        assert_fits_schema(&report);
         let rolling = &report["rolling"];
         let counts = [
             "parts",
