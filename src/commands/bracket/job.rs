@@ -1,6 +1,6 @@
 //! Runs a command between two readings. It has this process' stdin, stdout and stderr, and gets its signals.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -15,11 +15,11 @@ use signal_hook::iterator::Signals;
 use super::super::files::Files;
 use super::super::{Failure, complain, remark};
 use super::{Job, Source, conclude, judging_of_command, style};
-use crate::cli::{BracketArgs, Cli};
+use crate::cli::{BracketArgs, Cli, Color};
 use ::diagnose::Ending;
 use hardware::{Machine, Sampler, limits};
 use measure::bracket::Meanwhile;
-use report::{Of, render};
+use report::{Of, Style, render};
 
 /// Signals that the command gets.
 const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT];
@@ -97,7 +97,13 @@ pub(super) fn run(
         &judging,
     );
     let style = style(cli, &args.out);
-    let text = render(&report, args.out.format, &style);
+    let is_seen = std::io::stderr().is_terminal();
+    let on_stderr = Style {
+        color: style.color && (is_seen || cli.color == Color::Always),
+        terminal: style.terminal && is_seen,
+        ..style
+    };
+    let text = render(&report, args.out.format, &on_stderr);
     // The exit code is the command's, whoever reads the report.
     let _ = std::io::stderr().write_all(text.as_bytes());
     if let (_, Some(failure)) = files.write(&report, &[], &style) {

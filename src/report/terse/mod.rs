@@ -123,6 +123,9 @@ fn end(page: &mut Page, digest: &Digest<'_>) {
         8,
         "More",
         Paint::Strong,
-        "--verbose all tables, --advice for programs, 'peerscope explain CODE'",
+        match report.bracket {
+            Some(_) => "--verbose the machine, 'peerscope explain CODE'",
+            None => "--verbose all tables, --advice for programs, 'peerscope explain CODE'",
+        },
     );
 }
