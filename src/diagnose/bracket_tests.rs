@@ -137,3 +137,27 @@ fn a_gpu_that_fell_off_is_an_error() {
         "{found:#?}"
     );
 }
+
+#[test]
+fn links_that_rest_after_the_job_are_no_fault() {
+    let busy = two_sockets();
+    let mut resting = busy.clone();
+    for gpu in &mut resting.gpus {
+        gpu.pcie_generation = generation(1);
+        gpu.power_state = Reading::Known(8);
+        gpu.sm_clock_mhz = Reading::Known(210);
+        let address = gpu.pci.get().unwrap();
+        let functions = resting.pci.iter_mut();
+        for function in functions.filter(|function| function.address == address) {
+            function.generation = generation(1);
+        }
+    }
+    for (before, after) in [(&busy, &resting), (&resting, &busy)] {
+        let worse = found(&report(before, after));
+        let worse: Vec<_> = worse
+            .iter()
+            .filter(|finding| finding.severity > Severity::Info)
+            .collect();
+        assert!(worse.is_empty(), "{worse:#?}");
+    }
+}

@@ -485,6 +485,26 @@ mod tests {
     }
 
     #[test]
+    fn standing_faults_do_not_keep_other_parts_from_their_turn() {
+        let machine = h200_vm(4);
+        let key = |one, other| Part::Pair(one, other).key("quick", &machine);
+        let faulty = |at| Covered {
+            at,
+            findings: vec!["peer-bandwidth-low".into()],
+        };
+        let parts = BTreeMap::from([
+            (key(0, 1), faulty(50)),
+            (key(0, 2), faulty(40)),
+            (key(0, 3), faulty(90)),
+        ]);
+        // The start of the driver took all of the budget: one part of either kind.
+        let mut run = budget(parts);
+        let kept = run.choose(rounds(), &machine, 5.0);
+        assert_eq!(pairs(&kept), BTreeSet::from([vec![0, 2], vec![1, 2]]));
+        assert_eq!(run.chosen.all_within_runs, 3);
+    }
+
+    #[test]
     fn a_finding_is_looked_at_again_and_one_that_is_gone_is_named() {
         let mut run = budget(BTreeMap::new());
         run.seconds = 60.0;
