@@ -1,5 +1,6 @@
 //! Defines every flag and its help; does no work.
 
+mod bracket;
 mod decide;
 mod fleet;
 mod installed;
@@ -13,13 +14,16 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::bracket::{BeginArgs, BracketArgs, BracketOutput, EndArgs, Side};
 pub(crate) use self::decide::{
     DecisionFormat, ExportArgs, Exported, OrderArgs, PickArgs, WhatIfArgs,
 };
 pub(crate) use self::fleet::FleetArgs;
 pub(crate) use self::installed::{CompletionsArgs, ManualArgs};
 pub(crate) use self::soak::SoakArgs;
-use self::values::{parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait};
+use self::values::{
+    parse_budget, parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait,
+};
 use diagnose::{Contract, Terms};
 use model::finding::Severity;
 use model::units::Bytes;
@@ -116,6 +120,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Check the machine, then keep it under load for hours: rates, temperatures, errors and events over time.
     Soak(SoakArgs),
+    /// Read counters before and after a job, without CUDA, and report what its time added: errors of links, Xid messages,
+    /// GPUs that fell off.
+    Bracket(BracketArgs),
     /// Apply the rules again to a saved report (JSON).
     Diagnose(DiagnoseArgs),
     /// Make a report from the journal of an interrupted run, such as one that was killed.
@@ -239,6 +246,15 @@ pub struct CheckArgs {
     /// wait, exit with 3].
     #[arg(long, value_name = "SECONDS", value_parser = parse_wait)]
     pub wait: Option<Duration>,
+
+    /// Measure only as much as fits into this time, such as '3s': the pairs and GPUs that were not measured for longest, by the
+    /// ledger.
+    #[arg(long, value_name = "TIME", value_parser = parse_budget, requires = "ledger")]
+    pub budget: Option<Duration>,
+
+    /// File that keeps what runs with --budget have measured; it is created if it does not exist.
+    #[arg(long, value_name = "FILE", requires = "budget", conflicts_with_all = ["flows", "trace"])]
+    pub ledger: Option<PathBuf>,
 
     /// Write the journal of this run to FILE, which must not exist [default: a file in the state
     /// folder, ~/.local/state/peerscope]. If the run is killed, 'peerscope recover' reads the journal;

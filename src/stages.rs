@@ -215,6 +215,8 @@ fn unjudged(
         findings: Vec::new(),
         advice: Vec::new(),
         against: None,
+        bracket: None,
+        rolling: None,
         verdict: Verdict::default(),
         timing: Timing::default(),
     }

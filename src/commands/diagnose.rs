@@ -89,6 +89,8 @@ pub(super) fn of_output(
         snapshot,
         topology,
         measurements,
+        bracket: None,
+        rolling: None,
         timing: Timing::default(),
     };
     Ok(observed.conclude(judging))

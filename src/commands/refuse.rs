@@ -12,7 +12,7 @@ const EFFECTS: [(&str, &[&str]); 4] = [
     (
         "machine",
         &[
-            "topo", "check", "soak", "pick", "order", "export", SUBCOMMAND,
+            "topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND,
         ],
     ),
     (
@@ -22,14 +22,14 @@ const EFFECTS: [(&str, &[&str]); 4] = [
     (
         "driver_deadline",
         &[
-            "topo", "check", "soak", "pick", "order", "export", SUBCOMMAND,
+            "topo", "check", "soak", "bracket", "pick", "order", "export", SUBCOMMAND,
         ],
     ),
     (
         "config",
         &[
-            "topo", "check", "soak", "diagnose", "recover", "compare", "pick", "order", "what-if",
-            "export",
+            "topo", "check", "soak", "bracket", "diagnose", "recover", "compare", "pick", "order",
+            "what-if", "export",
         ],
     ),
 ];
@@ -92,6 +92,7 @@ pub(super) fn without_effect(cli: &Cli) -> Result<(), String> {
             Command::Completions(_) => ("completions", "it writes what a shell reads"),
             Command::Manual(_) => ("manual", "it writes manual pages"),
             Command::WhatIf(_) => ("what-if", "it reads a saved report"),
+            Command::Bracket(_) => ("bracket", "it reads all GPUs"),
             Command::Topo(_)
             | Command::Check(_)
             | Command::Soak(_)

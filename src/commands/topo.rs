@@ -72,6 +72,8 @@ fn facts(
         snapshot,
         topology,
         measurements: None,
+        bracket: None,
+        rolling: None,
         timing,
     };
     Ok(observed.conclude(judging))

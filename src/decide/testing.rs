@@ -268,6 +268,8 @@ fn judged(
         findings: Vec::new(),
         advice: Vec::new(),
         against: None,
+        bracket: None,
+        rolling: None,
         verdict: Verdict::default(),
         timing: Timing::default(),
     };

@@ -8,8 +8,9 @@ use super::expected_host;
 use super::settings::Settings;
 use explain::scatter::{self, Siblings};
 use explain::{Explanation, Floors};
+use model::bracket::Bracket;
 use model::host::HostCopy;
-use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
+use model::measurement::{AerAdded, LinkUnderLoad, Measurements, PeerBandwidth};
 use model::node::NodeId;
 use model::pasted::Pasted;
 use model::placement::{Pair, Path};
@@ -32,7 +33,9 @@ pub struct Evidence<'a> {
     pub topology: &'a Topology,
     /// The figures; `None` if nothing was to be measured.
     pub measurements: Option<&'a Measurements>,
-    /// Time for which the run measured, seconds; 0 if it is not known.
+    /// What the time of a job added; `None` if the run was not around a job.
+    pub bracket: Option<&'a Bracket>,
+    /// Time for which the run measured, or the job ran, seconds; 0 if it is not known.
     pub measured_seconds: f64,
     /// Settings of the user.
     pub settings: &'a Settings,
@@ -154,7 +157,11 @@ impl<'a> Evidence<'a> {
             snapshot: &report.snapshot,
             topology: &report.topology,
             measurements: report.measurements.as_ref(),
-            measured_seconds: report.timing.measure,
+            bracket: report.bracket.as_deref(),
+            measured_seconds: match &report.bracket {
+                Some(bracket) => bracket.seconds,
+                None => report.timing.measure,
+            },
             settings,
             expectations: None,
             baseline: None,
@@ -217,10 +224,30 @@ impl<'a> Evidence<'a> {
             .map_or(&[], |measurements| &measurements.peer)
     }
 
-    /// Returns the PCIe links of the GPUs while copies ran.
+    /// Returns what the links of the GPUs counted while copies or the job ran.
     pub fn links(&self) -> &'a [LinkUnderLoad] {
-        self.measurements
-            .map_or(&[], |measurements| &measurements.links)
+        match (self.measurements, self.bracket) {
+            (Some(measurements), _) => &measurements.links,
+            (None, Some(bracket)) => &bracket.links,
+            (None, None) => &[],
+        }
+    }
+
+    /// Returns the PCI functions whose AER counters rose meanwhile.
+    pub(crate) fn aer_added(&self) -> &'a [AerAdded] {
+        match (self.measurements, self.bracket) {
+            (Some(measurements), _) => &measurements.aer_added,
+            (None, Some(bracket)) => &bracket.aer_added,
+            (None, None) => &[],
+        }
+    }
+
+    /// Returns when the counters were read: `while copies ran`, or `while the job ran`.
+    pub(crate) const fn meanwhile(&self) -> &'static str {
+        match self.bracket {
+            None => "while copies ran",
+            Some(_) => "while the job ran",
+        }
     }
 
     /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.

@@ -5,6 +5,7 @@ mod absent;
 mod advice;
 mod applicable;
 mod baseline;
+mod bracket;
 mod causes;
 mod cluster;
 pub mod collectives;
@@ -39,6 +40,7 @@ mod words;
 
 pub use absent::note_absent;
 pub use advice::advise;
+pub use bracket::judge as around_a_job;
 pub use coverage::{cells, outcomes};
 pub use evidence::Evidence;
 pub use judge::{judge, second_looks, silenced};

@@ -186,6 +186,7 @@ pub(crate) fn without_request<'a>(
         snapshot,
         topology,
         measurements,
+        bracket: None,
         measured_seconds: 0.0,
         settings,
         expectations: None,

@@ -66,6 +66,15 @@ fn groups(slow: &[SlowFact]) -> Vec<GpuGroup> {
     GpuGroup::ALL.into_iter().filter(wanted).collect()
 }
 
+/// Facts that change while a job runs: all but those of pairs. They include error counters of NVLinks.
+const CHANGING: &[SlowFact] = &[SlowFact::NvLinkErrors];
+
+/// Reads everything that can change while a job runs, for at most about `limit`. NVML takes more than 1 ms for each pair
+/// of GPUs, so nothing is asked about pairs.
+pub fn around_a_job(telemetry: Arc<dyn Telemetry>, limit: Duration) -> Snapshot {
+    read(telemetry, CHANGING, Pairs::LeftOut, limit)
+}
+
 /// Reads the facts of the telemetry, including these slow facts, for at most about `limit`.
 ///
 /// GPUs are sorted by index, pairs row by row. Facts that were not read in time are unknown with that reason, and
@@ -75,6 +84,22 @@ pub fn discover(
     slow: &'static [SlowFact],
     limit: Duration,
 ) -> Snapshot {
+    read(telemetry, slow, Pairs::Asked, limit)
+}
+
+/// Tells if NVML is asked about pairs of GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pairs {
+    Asked,
+    LeftOut,
+}
+
+fn read(
+    telemetry: Arc<dyn Telemetry>,
+    slow: &'static [SlowFact],
+    pairs: Pairs,
+    limit: Duration,
+) -> Snapshot {
     let deadline = Instant::now() + limit;
     let no_answer = format!("no answer within {}", seconds(limit));
     let pending = Unknown::Failed(no_answer.clone());
@@ -82,7 +107,7 @@ pub fn discover(
     let mut collected = Collected::default();
     collected
         .problems
-        .extend(start_all(telemetry, slow, &answers, &pending));
+        .extend(start_all(telemetry, slow, pairs, &answers, &pending));
     // From here only threads own a sender: the channel closes when the last of them is done.
     drop(answers);
     let in_time = collected.receive(&inbox, deadline);
@@ -91,7 +116,7 @@ pub fn discover(
     } else {
         no_answer
     };
-    collected.into_snapshot(slow, &pending, &missing)
+    collected.into_snapshot(slow, pairs, &pending, &missing)
 }
 
 /// Returns the snapshot of a machine whose telemetry does not open: nothing is known, for this reason.
@@ -128,6 +153,7 @@ enum Answer {
 fn start_all(
     telemetry: Arc<dyn Telemetry>,
     slow: &'static [SlowFact],
+    pairs: Pairs,
     answers: &Sender<Answer>,
     pending: &Unknown,
 ) -> Vec<String> {
@@ -146,7 +172,7 @@ fn start_all(
         let _ = nvidia_answers.send(Answer::Nvidia(nvidia.nvidia_functions()));
     });
     let gpus = start("gpus", move || {
-        start_gpus(&telemetry, slow, &count_answers, &count_pending)
+        start_gpus(&telemetry, slow, pairs, &count_answers, &count_pending)
     });
     let mut problems = Vec::new();
     if let Err(error) = host {
@@ -180,6 +206,7 @@ fn not_started(error: &HardwareError) -> Unknown {
 fn start_gpus(
     telemetry: &Arc<dyn Telemetry>,
     slow: &'static [SlowFact],
+    pairs: Pairs,
     answers: &Sender<Answer>,
     pending: &Unknown,
 ) {
@@ -198,6 +225,9 @@ fn start_gpus(
         }) {
             let unread = Gpu::unread(index, &not_started(&error));
             let _ = answers.send(Answer::Gpu(Box::new(unread), groups(slow).len()));
+        }
+        if pairs == Pairs::LeftOut {
+            continue;
         }
         if let Err(error) = start(&format!("pairs{index}"), move || {
             read_row(&*row, slow, index, gpus, &row_answers)
@@ -302,6 +332,7 @@ impl Collected {
     fn into_snapshot(
         mut self,
         slow: &'static [SlowFact],
+        asked: Pairs,
         pending: &Unknown,
         missing: &str,
     ) -> Snapshot {
@@ -355,7 +386,7 @@ impl Collected {
             Vec::new()
         };
         let mut pairs = Vec::new();
-        for source in 0..count {
+        for source in (0..count).filter(|_| asked == Pairs::Asked) {
             let mut unread = BTreeSet::new();
             for destination in (0..count).filter(|destination| *destination != source) {
                 pairs.push(

@@ -13,7 +13,7 @@ use super::outliers::{Compared, wide};
 use super::patterns::Incident;
 use super::sources::Gathered;
 use super::steps::Step;
-use super::{inventory, names, outliers, patterns};
+use super::{inventory, jobs, names, outliers, patterns};
 use diagnose::{Ending, Terms, is_gap};
 use model::finding::Severity;
 use model::report::{Conclusion, Tool};
@@ -48,6 +48,8 @@ pub(crate) fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
         let key = |digest: &&Digest| (sortable(&digest.node), digest.node.clone());
         key(one)
             .cmp(&key(other))
+            // A report on a job measures nothing, so that it replaces no other.
+            .then_with(|| is_of_job(one).cmp(&is_of_job(other)))
             .then_with(|| (&other.started_at, &other.file).cmp(&(&one.started_at, &one.file)))
     });
     let (mut newest, mut older): (Vec<&Digest>, Vec<&Digest>) = (Vec::new(), Vec::new());
@@ -58,6 +60,10 @@ pub(crate) fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
         }
     }
     (newest, older)
+}
+
+fn is_of_job(digest: &Digest) -> bool {
+    digest.summary.bracket.is_some()
 }
 
 /// Most files of other names that are listed.
@@ -129,6 +135,7 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
     findings.extend(compared.positions.iter().cloned());
     findings.extend(inventory::odd(&inventory));
     findings.extend(outliers.iter().cloned());
+    findings.extend(jobs::findings(&gathered.digests, &digests, &question.now));
     let again = again(&digests, &older);
     let verdict = verdict(&nodes, &findings, list.as_ref(), question.terms);
     Fleet {
@@ -138,7 +145,7 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
         verdict,
         read: Read {
             reports: gathered.digests.len(),
-            superseded: older.len() - again,
+            superseded: superseded(&older, again),
             again,
             simulated: digests.iter().any(|digest| digest.is_simulated()),
             others: gathered.others,
@@ -166,6 +173,12 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
         },
         nodes,
     }
+}
+
+/// Returns the number of reports that a newer one replaces; those on jobs count beside others.
+fn superseded(older: &[&Digest], again: usize) -> usize {
+    let replaced = older.iter().filter(|digest| !is_of_job(digest)).count();
+    replaced.saturating_sub(again)
 }
 
 fn rule(code: &str) -> model::finding::RuleId {

@@ -213,6 +213,8 @@ fn of_schema(schema: &str) -> NoReport {
         "peerscope.fleet/",
         "peerscope.comparison/",
         "peerscope.journal/",
+        "peerscope.bracket/",
+        "peerscope.ledger/",
     ]
     .iter()
     .any(|own| schema.starts_with(own))
@@ -463,6 +465,10 @@ mod tests {
         assert!(why("{}").contains("no \"schema\""));
         assert!(why(r#"{"schema": "other/1"}"#).contains("'other/1'"));
         assert!(why(r#"{"schema": "peerscope.report/1"}"#).starts_with("is not a complete report"));
+        for other in ["fleet", "bracket", "ledger"] {
+            let text = format!("{{\"schema\": \"peerscope.{other}/1\"}}");
+            assert_eq!(digest_of(text.as_bytes()), Err(NoReport::Other));
+        }
         assert_eq!(
             digest_of(br#"{"schema": "peerscope.fleet/1"}"#),
             Err(NoReport::Other)

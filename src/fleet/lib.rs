@@ -19,6 +19,7 @@ pub mod formats;
 #[cfg(test)]
 mod fuzz;
 mod inventory;
+mod jobs;
 mod model;
 pub mod names;
 mod outliers;

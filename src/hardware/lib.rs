@@ -250,7 +250,7 @@ pub struct Moved {
 }
 
 /// The counters of a GPU, which count the traffic of all programs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Time of the request, on the machine's own clock.
     pub asked: Duration,

@@ -8,6 +8,7 @@ mod at_once;
 pub mod background;
 mod bandwidth;
 mod bench;
+pub mod bracket;
 mod calls;
 mod contents;
 pub mod counters;

@@ -6,6 +6,7 @@ pub mod against;
 pub mod asynchrony;
 pub mod axis;
 pub mod background;
+pub mod bracket;
 pub mod broken_off;
 pub mod cell;
 mod cells;
@@ -35,6 +36,7 @@ pub mod reading;
 pub mod report;
 pub mod request;
 pub mod restore;
+pub mod rolling;
 pub mod rounding;
 mod rule_id;
 #[cfg(any(test, feature = "testing"))]

@@ -33,7 +33,7 @@ pub const PEER_ACCESS: &str = "peer_access";
 pub const CLASS: &str = "class";
 
 /// Readings that differ from run to run, that another reading repeats, or that identify a part instead of describing it.
-const CHANGING: &str = "address aer_correctable aer_fatal aer_nonfatal answers bars busy_tasks class container_made_by \
+const CHANGING: &str = "address aer_correctable aer_fatal aer_nonfatal answers bars boot_id busy_tasks class container_made_by \
     control_group ecc_uncorrected generation hostname index iommu_group kernel_module_version \
     memory_clock_mhz memory_free_bytes minor mps_daemon mps_pipe_directory nccl_variables nvlinks \
     nvml_version parent pci pcie_generation pcie_replays power_state processes runtime_status \

@@ -224,6 +224,7 @@ pub(super) const PHRASES: &[&str] = &[
     // Identities and states of parts.
     "the error is: {error}",
     "its power state is {pci_power_state}",
+    "Xid codes: {xid_codes}",
     "its last Xid is {last_xid_code}, {last_xid_seconds} s after boot",
     "the kernel's log was not read: {xids_unknown}",
     "its PCI address is {address}",

@@ -13,6 +13,7 @@ mod common;
 
 mod as_expected;
 mod blocked;
+mod bracket;
 mod browser;
 mod decisions;
 mod demo;
@@ -37,6 +38,7 @@ mod impossible;
 mod in_company;
 mod installed;
 mod journal;
+mod ledger;
 mod limits;
 mod no_driver;
 mod no_verdict;

@@ -43,6 +43,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         read_from: None,
         snapshot: &snapshot,
         topology: &topology,
+        bracket: None,
         measurements: Some(&measurements),
         measured_seconds: 0.0,
         settings: &settings,
@@ -70,6 +71,8 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         findings,
         advice,
         against: None,
+        bracket: None,
+        rolling: None,
         verdict,
         timing: Timing {
             discover: 0.093,

@@ -9,9 +9,10 @@ use std::time::Duration;
 use super::super::devices::{Facts, selections, with_unidentified};
 use super::super::follower::Follower;
 use super::super::progress::Progress;
-use super::super::{Failure, release, select};
+use super::super::{Failure, Judging, Observed, release, select};
 use super::Began;
 use super::hours::Hours;
+use super::rolling::Budget;
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
 use diagnose::{Evidence, Settings};
@@ -23,6 +24,7 @@ use measure::counters::Counters;
 use measure::mark::Marker;
 use measure::watch::Watch;
 use model::background::{LeftAlone, Moment};
+use model::finding::Finding;
 use model::flow::Flow;
 use model::measurement::{DriverFacts, Hindrance, SecondLook, Status};
 use model::snapshot::{SlowFact, Snapshot};
@@ -49,6 +51,9 @@ pub(super) struct Run<'a> {
     pub(super) follower: Follower,
     /// Seconds that reading the facts took.
     discover: f64,
+    /// The budget of this run, if it has one.
+    pub budget: Option<Budget>,
+    judged: Option<(&'a Judging, &'a Began)>,
 }
 
 impl<'a> Run<'a> {
@@ -112,6 +117,8 @@ impl<'a> Run<'a> {
             stop,
             follower,
             discover,
+            budget: None,
+            judged: None,
         };
         let request = scope.requested(request, args);
         run.follower.take(Event::Asked { request });
@@ -121,6 +128,17 @@ impl<'a> Run<'a> {
     /// Records a problem.
     pub(super) fn problem(&mut self, problem: &str) {
         self.follower.problem(problem);
+    }
+
+    /// Limits the run to a budget, if there is one. Findings within it are judged like those of the whole run.
+    pub(super) fn within(
+        &mut self,
+        budget: Option<Budget>,
+        judging: &'a Judging,
+        began: &'a Began,
+    ) {
+        self.budget = budget;
+        self.judged = Some((judging, began));
     }
 
     /// Returns true if a GPU admits one process at a time.
@@ -349,10 +367,12 @@ impl<'a> Run<'a> {
         } else {
             rounds
         };
+        let rounds = self.within_budget(rounds, snapshot);
         let Scope { profile, groups } = self.scope;
         let left_out = plan::left_out(&gpus, groups)
             .into_iter()
             .chain(plan::gpus_left_out(&gpus, groups, profile))
+            .chain(self.budget.as_ref().and_then(Budget::left_out))
             .collect();
         let thinned_out = plan::thinned_out(&request)
             .into_iter()
@@ -380,6 +400,9 @@ impl<'a> Run<'a> {
         let Results { interrupted, idle } =
             supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
         let idle = match idle {
+            Some(worker) if !interrupted && self.budget.is_some() => {
+                return self.confirm(worker, launch, &runnable);
+            }
             Some(worker) if !interrupted => {
                 return self.look_again(worker, launch, &request, &rounds, snapshot);
             }
@@ -387,6 +410,58 @@ impl<'a> Run<'a> {
         };
         self.follower.take(Event::Measured { interrupted });
         idle
+    }
+
+    /// Returns the rounds that fit into the budget.
+    fn within_budget(&mut self, rounds: Vec<Round>, snapshot: &Snapshot) -> Vec<Round> {
+        let spent = self.judged.map(|(_, began)| began.clock.elapsed());
+        match (&mut self.budget, spent) {
+            (Some(budget), Some(spent)) => budget.choose(rounds, snapshot, spent.as_secs_f64()),
+            _ => rounds,
+        }
+    }
+
+    /// Runs the rounds of parts with findings once more: the later outcome of a round counts. Returns the last worker.
+    fn confirm(&mut self, worker: Worker, launch: &Launch, rounds: &[Round]) -> Option<Worker> {
+        let of_facts = self.findings(false);
+        if let Some(budget) = &mut self.budget {
+            budget.known(of_facts);
+        }
+        let first = self.findings(true);
+        let suspects = self
+            .budget
+            .as_ref()
+            .map(|budget| budget.suspects(&first, rounds));
+        let suspects = suspects.unwrap_or_default();
+        if suspects.is_empty() {
+            self.follower.take(Event::Measured { interrupted: false });
+            return Some(worker);
+        }
+        self.follower.progress.measuring(suspects.len());
+        let Results { interrupted, idle } =
+            supervisor::run(worker, launch, &suspects, &self.stop, &mut self.follower);
+        self.follower.take(Event::Measured { interrupted });
+        let second = self.findings(true);
+        if let Some(budget) = self.budget.as_mut().filter(|_| !interrupted) {
+            budget.looked_again(&first, &second);
+        }
+        idle
+    }
+
+    /// Returns the findings so far, of facts and figures or of facts alone.
+    fn findings(&self, with_figures: bool) -> Vec<Finding> {
+        let Some((judging, began)) = self.judged else {
+            return Vec::new();
+        };
+        let recorded = self.follower.recorder.so_far();
+        let (at, machine) = (began.at.clone(), began.machine.clone());
+        let observed = Observed::recorded(began.clock, at, machine, recorded);
+        let measurements = observed.measurements.clone().filter(|_| with_figures);
+        let observed = Observed {
+            measurements,
+            ..observed
+        };
+        observed.conclude(judging).findings
     }
 
     /// Measures what would tell apart the explanations of the figures so far, if these have several. Returns the last
@@ -437,6 +512,7 @@ impl<'a> Run<'a> {
             snapshot,
             topology: &topology,
             measurements: Some(&measurements),
+            bracket: None,
             measured_seconds: 0.0,
             settings: &Settings::default(),
             expectations: None,

@@ -2,8 +2,10 @@
 
 mod hours;
 mod journal;
+mod ledger;
 mod measuring;
 mod outputs;
+mod rolling;
 mod scope;
 mod soak;
 
@@ -15,6 +17,7 @@ use std::time::Instant;
 use self::hours::Hours;
 use self::measuring::Run;
 use self::outputs::Outputs;
+use self::rolling::Budget;
 use self::scope::Scope;
 use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp, written_text};
@@ -147,6 +150,7 @@ fn conduct(
     outputs: &Outputs,
     stop: &Arc<AtomicBool>,
 ) -> Result<Conducted, Failure> {
+    let budget = Budget::open(args, machine.name())?;
     // From here on every wait looks at `stop`: the first signal no longer ends the program.
     outputs.interrupted_by_signals(stop)?;
     let lock = machine_lock::take(machine.as_ref(), args.wait, stop);
@@ -164,11 +168,16 @@ fn conduct(
     let (mut run, worker) =
         Run::begin(cli, machine, args, scope, &began, journal, Arc::clone(stop))?;
     unlocked.iter().for_each(|problem| run.problem(problem));
+    run.within(budget, &outputs.judging, &began);
     let last_worker = run.measure(worker, soak);
     let exclusive = run.is_exclusive();
+    let budget = run.budget.take();
     let (mut recorded, journal) = run.finish();
     let timelines = std::mem::take(&mut recorded.timelines);
-    let report = Box::new(began.report(recorded, &outputs.judging));
+    let mut report = Box::new(began.report(recorded, &outputs.judging));
+    if let Some(mut budget) = budget {
+        budget.end(&mut report);
+    }
     Ok(Conducted::Measured {
         report,
         timelines,

@@ -64,7 +64,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
                     meanwhile.try_into().unwrap_or(usize::MAX),
                     "uncorrected memory error",
                 );
-                format!("{errors} while copies ran")
+                format!("{errors} {}", evidence.meanwhile())
             }),
         failed.then(|| "a row of memory could not be replaced".to_owned()),
         pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),

@@ -129,6 +129,8 @@ rules! {
     gpu_hotter_than_siblings
     bytes_wrong_over_time
     copy_lost_over_time
+    xid_reported
+    job_not_judged
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

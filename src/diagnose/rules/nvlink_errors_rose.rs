@@ -11,7 +11,8 @@
 //! `crc_per_second_count` damaged flits or more is an error. Replays alone are information if every copy of the GPU
 //! reaches its rate, since congestion can raise them. They are a warning if a copy does not, alone or while several run
 //! at once. Slow copies over the same links are attributed to this finding and raise it to their severity. If load
-//! patterns ran, the message states how many of the errors were counted meanwhile (`measurements.around_load`).
+//! patterns ran, the message states how many of the errors were counted meanwhile (`measurements.around_load`). `bracket`
+//! reads the counters before and after a job, and judges them alike.
 //!
 //! # Why it matters
 //!
@@ -152,7 +153,11 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .finding(
             subject,
             format!(
-                "{which} counted errors during the check: {}{under_load}{fine}",
+                "{which} counted errors {}: {}{under_load}{fine}",
+                match evidence.bracket {
+                    None => "during the check",
+                    Some(_) => evidence.meanwhile(),
+                },
                 counts.join(", "),
             ),
             Plan::now([

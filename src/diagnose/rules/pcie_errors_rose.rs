@@ -11,7 +11,8 @@
 //! `harmless_per_second_count` of them came in each second, and information from `noted_count` and
 //! `noted_per_second_count` on. Fewer are reported if copies over the link were slow with every partner, or several at
 //! once over it reached less than they should. Slow copies over the link are attributed to it and make it an error.
-//! Errors from before the run are not reported. Links of three GPUs or more with the same kind of errors, or of all,
+//! Errors from before the run are not reported. `bracket` reads the counters before and after a job, and judges them alike,
+//! by each second of the job. Links of three GPUs or more with the same kind of errors, or of all,
 //! are one finding: check what they share before single GPUs.
 //!
 //! # Why it matters
@@ -75,9 +76,7 @@ impl Counted {
             load.and_then(|load| Some(added(load.pcie_errors_before?, load.pcie_errors_after?)));
         let ends = [link.below, link.port];
         let aer = evidence
-            .measurements
-            .map_or(&[][..], |measurements| &measurements.aer_added);
-        let aer = aer
+            .aer_added()
             .iter()
             .filter(|aer| ends.contains(&Some(aer.address)))
             .map(|aer| aer.added);
@@ -115,7 +114,7 @@ pub(crate) const RULE: Rule = Rule::new(
 .with(&[HARMLESS, HARMLESS_RATE, NOTED, NOTED_RATE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    if evidence.measurements.is_none() {
+    if evidence.measurements.is_none() && evidence.bracket.is_none() {
         return Vec::new();
     }
     shared::on_pcie_links(evidence, finding, of_several)
@@ -197,12 +196,14 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     })
     .collect();
     let rates = |it: &str| match (over.is_empty(), slow.is_empty(), low) {
-        (true, _, None) => format!("no copy over {it} was measured"),
+        // A job's copies are not measured.
+        _ if evidence.bracket.is_some() => String::new(),
+        (true, _, None) => format!("; no copy over {it} was measured"),
         (_, true, Some(true)) => {
-            format!("several copies at once over {it} reached less than expected")
+            format!("; several copies at once over {it} reached less than expected")
         }
-        (_, true, _) => format!("copies over {it} were as fast as expected"),
-        (_, false, _) => format!("copies over {it} were slower than expected"),
+        (_, true, _) => format!("; copies over {it} were as fast as expected"),
+        (_, false, _) => format!("; copies over {it} were slower than expected"),
     };
     let meanwhile = under_load(evidence, link);
     let count = |number: u64| (number > 0).then_some(number);
@@ -210,8 +211,9 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         .finding(
             subject,
             format!(
-                "{name} had {} while copies ran{}; {}",
+                "{name} had {} {}{}{}",
                 parts.join(", "),
+                evidence.meanwhile(),
                 words_of(meanwhile),
                 rates("it")
             ),
@@ -260,7 +262,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     } else {
         "corrected errors or replays"
     };
-    Some((found, format!("{kind} while copies ran; {}", rates("them"))))
+    let state = format!("{kind} {}{}", evidence.meanwhile(), rates("them"));
+    Some((found, state))
 }
 
 /// Returns replays and errors that were added while several copies ran at once.

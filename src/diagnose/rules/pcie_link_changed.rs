@@ -81,9 +81,10 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         _ => String::new(),
     };
     let state = format!(
-        "from {} to {} while copies ran{effect}",
+        "from {} to {} {}{effect}",
         shape(from),
-        shape(to)
+        shape(to),
+        evidence.meanwhile()
     );
     let message = format!(
         "The PCIe link of {} changed {state}",

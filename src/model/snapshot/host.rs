@@ -53,6 +53,8 @@ facts! {
             last_level_cache_bytes: Bytes,
             /// Time since the system started, seconds.
             up_seconds: u64,
+            /// The kernel's identifier of this start of the system.
+            boot_id: String,
             /// Xid messages of the NVIDIA driver in the kernel's log: the last one of each GPU and code, by time.
             xids: Vec<Xid>,
         }

@@ -4,7 +4,7 @@
 use super::body::{self, Expected};
 use super::digest::Digest;
 use super::page::{Page, Paint};
-use super::{advice, findings, machine, topo};
+use super::{advice, bracket, findings, machine, topo};
 use model::measurement::{Measurements, Status};
 use model::rounding::short;
 
@@ -27,10 +27,16 @@ pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
     findings::worse(&mut page, report);
     findings::notes(&mut page, report);
     body::not_tested_at_all(&mut page, report);
-    machine::write(&mut page, report);
-    match &report.measurements {
-        None => topo::write(&mut page, report),
-        Some(measurements) => measured(&mut page, digest, measurements),
+    match (&report.measurements, &report.bracket) {
+        (None, Some(bracket)) => bracket::write(&mut page, report, bracket),
+        (None, None) => {
+            machine::write(&mut page, report);
+            topo::write(&mut page, report);
+        }
+        (Some(measurements), _) => {
+            machine::write(&mut page, report);
+            measured(&mut page, digest, measurements);
+        }
     }
     super::against::write(&mut page, digest.report);
     end(&mut page, digest);
@@ -118,6 +124,9 @@ fn end(page: &mut Page, digest: &Digest<'_>) {
         8,
         "More",
         Paint::Strong,
-        "--verbose all tables, --advice for programs, 'peerscope explain CODE'",
+        match report.bracket {
+            Some(_) => "--verbose the machine, 'peerscope explain CODE'",
+            None => "--verbose all tables, --advice for programs, 'peerscope explain CODE'",
+        },
     );
 }

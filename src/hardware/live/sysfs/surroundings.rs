@@ -74,6 +74,9 @@ impl Sysfs {
             .first_number("uptime")
             .map(|seconds| seconds as u64)
             .into();
+        host.boot_id = text(&self.proc.join("sys/kernel/random/boot_id"))
+            .map(|id| id.trim().to_owned())
+            .into();
         let log = kernel_log::read(&self.dev.join("kmsg")).map_err(|error| io_unknown(&error));
         host.xids = log
             .map(|log| kernel_log::xids(kernel_log::messages(&log)))
@@ -259,6 +262,8 @@ mod tests {
         let machine = Fixture::new();
         machine.proc("loadavg", "11.62 3.50 2.39 13/900 4711\n");
         machine.proc("uptime", "1622.71 40000.12\n");
+        machine.proc("sys/kernel/random/boot_id", "0b1c-7\n");
+        assert_eq!(host(&machine).boot_id.known().unwrap(), "0b1c-7");
         let found = host(&machine);
         assert_eq!(
             (found.busy_tasks, found.up_seconds),

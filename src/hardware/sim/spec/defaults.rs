@@ -88,6 +88,7 @@ impl Default for HostSpec {
             busy_tasks: 0,
             last_level_cache: None,
             up_seconds: None,
+            boot_id: None,
             nccl_variables: Vec::new(),
             kernel_log: Vec::new(),
             kernel_log_denied: false,

@@ -116,6 +116,9 @@ pub struct HostSpec {
     /// Seconds since the system started; not known if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_seconds: Option<u64>,
+    /// The kernel's identifier of this start of the system; not known if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// Variables of NCCL in peerscope's environment, as `NAME=value`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nccl_variables: Vec<String>,

@@ -174,6 +174,7 @@ impl MachineSpec {
         let cache = host.last_level_cache;
         facts.last_level_cache_bytes = cache.ok_or(Unknown::Unsupported).into();
         facts.up_seconds = host.up_seconds.ok_or(Unknown::Unsupported).into();
+        facts.boot_id = host.boot_id.clone().ok_or(Unknown::Unsupported).into();
         facts.nccl_variables = Reading::Known(host.nccl_variables.clone());
         facts.xids = self.xids();
     }

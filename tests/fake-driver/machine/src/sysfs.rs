@@ -140,6 +140,9 @@ impl Tree<'_> {
         if let Some(up) = host.up_seconds {
             self.file("proc/uptime", format!("{up}.00 0.00\n"))?;
         }
+        if let Some(id) = &host.boot_id {
+            self.file("proc/sys/kernel/random/boot_id", format!("{id}\n"))?;
+        }
         self.file("proc/self/cgroup", format!("0::{}\n", host.control_group))?;
         if let Some(left) = room.group_leaves {
             let folder = format!("sys/fs/cgroup{}", host.control_group.trim_end_matches('/'));
